@@ -1,0 +1,123 @@
+"""Namespaces, the options of a time-series collection, and which namespaces are virtual.
+
+The only module (with ``catalog.layout``) that spells ``system.buckets.``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, assert_never
+
+BUCKETS_PREFIX = "system.buckets."
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A database and a collection name."""
+
+    database: str
+    collection: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.collection}"
+
+    @property
+    def is_buckets(self) -> bool:
+        """Whether this is a bucket namespace (W1)."""
+        return self.collection.startswith(BUCKETS_PREFIX)
+
+    @property
+    def buckets(self) -> Namespace:
+        """The bucket namespace of this collection (W1)."""
+        return Namespace(self.database, BUCKETS_PREFIX + self.collection)
+
+    @property
+    def logical(self) -> Namespace:
+        """The collection whose buckets live here; itself for any other namespace."""
+        if self.is_buckets:
+            return Namespace(self.database, self.collection[len(BUCKETS_PREFIX) :])
+        return self
+
+
+class Granularity(Enum):
+    """The presets of W31."""
+
+    SECONDS = "seconds"
+    MINUTES = "minutes"
+    HOURS = "hours"
+
+    @property
+    def rounding_seconds(self) -> int:
+        """How far a bucket's start is rounded down (W31)."""
+        match self:
+            case Granularity.SECONDS:
+                return 60
+            case Granularity.MINUTES:
+                return 3_600
+            case Granularity.HOURS:
+                return 86_400
+        assert_never(self)
+
+    @property
+    def max_span_seconds(self) -> int:
+        """The time that one bucket may cover (W31)."""
+        match self:
+            case Granularity.SECONDS:
+                return 3_600
+            case Granularity.MINUTES:
+                return 86_400
+            case Granularity.HOURS:
+                return 2_592_000
+        assert_never(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeseriesOptions:
+    """The materialised ``timeseries`` options of a collection (C1).
+
+    ``granularity`` is ``None`` when custom spans (6.3+, C44) are in force.
+    """
+
+    time_field: str
+    meta_field: str | None
+    granularity: Granularity | None
+    max_span_seconds: int
+    rounding_seconds: int
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> TimeseriesOptions:
+        """From the options that ``listCollections`` reports (C20); these are complete and valid."""
+        word = document.get("granularity")
+        granularity = Granularity(word) if word is not None else None
+        preset = granularity or Granularity.SECONDS
+        rounding = document.get("bucketRoundingSeconds")
+        return cls(
+            time_field=document["timeField"],
+            meta_field=document.get("metaField"),
+            granularity=granularity,
+            max_span_seconds=int(document.get("bucketMaxSpanSeconds", preset.max_span_seconds)),
+            rounding_seconds=int(rounding) if rounding is not None else preset.rounding_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualCollection:
+    """A time-series collection as the backend stores it.
+
+    ``uuid`` identifies the incarnation of the bucket collection, ``b""`` where the backend shows none;
+    ``collation`` is the stored default collation, ``None`` for simple binary comparison;
+    ``expire_after_seconds`` is ``None`` without TTL.
+    """
+
+    namespace: Namespace
+    options: TimeseriesOptions
+    uuid: bytes = b""
+    collation: Mapping[str, Any] | None = field(default=None, compare=False)
+    expire_after_seconds: int | None = None
+
+    @property
+    def buckets(self) -> Namespace:
+        """Where its buckets live."""
+        return self.namespace.buckets

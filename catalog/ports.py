@@ -1,0 +1,100 @@
+"""What the catalog needs of the world outside: a place to put buckets, a clock, ids.
+
+Adapters live in ``proxy``; the simulation tests bring scripted ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from catalog.errors import CommandError
+from catalog.namespaces import VirtualCollection
+
+
+@dataclass(frozen=True, slots=True)
+class WriteConcern:
+    """The effective write concern, as raw BSON so that equal ones compare equal.
+
+    ``raw`` is the client's ``writeConcern`` document, ``b""`` when the client sent none.
+    """
+
+    raw: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What a successful backend command said besides its counts; every waiting writer gets it (W70)."""
+
+    write_concern_error: Mapping[str, Any] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """``opTime``, ``electionId``, ``operationTime``, ``$clusterTime`` where the backend sent them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The backend answered. ``matched`` counts inserted or matched documents; ``errors`` is by statement index."""
+
+    matched: int
+    errors: Mapping[int, CommandError]
+    acknowledgement: Acknowledgement
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The backend refused the whole command; nothing of it was applied."""
+
+    error: CommandError
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The connection died after sending, or the answer leaves open what was applied: find out by looking."""
+
+    error: CommandError
+
+
+BulkOutcome: TypeAlias = Applied | Rejected | Unknown
+
+
+class BucketStore(Protocol):
+    """Where bucket documents live. Documents and statements are encoded BSON."""
+
+    async def insert(
+        self, collection: VirtualCollection, documents: Sequence[bytes], write_concern: WriteConcern
+    ) -> BulkOutcome:
+        """One unordered ``insert`` of new buckets."""
+        ...
+
+    async def update(
+        self, collection: VirtualCollection, statements: Sequence[bytes], write_concern: WriteConcern
+    ) -> BulkOutcome:
+        """One unordered bulk ``update``; each statement is an encoded ``{q, u}``."""
+        ...
+
+    async def fetch(self, collection: VirtualCollection, bucket_ids: Sequence[bytes]) -> Sequence[bytes]:
+        """The stored documents of these buckets, with majority-safe primary reads; raises ``CommandError``."""
+        ...
+
+    async def find_reopenable(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]]
+    ) -> Sequence[bytes]:
+        """Bucket documents that could take a measurement of (meta element, time in ms); raises ``CommandError``."""
+        ...
+
+
+class Clock(Protocol):
+    """Monotonic time."""
+
+    def monotonic_seconds(self) -> float:
+        """Seconds from an arbitrary origin, never going back."""
+        ...
+
+
+class IdSource(Protocol):
+    """Unique bucket ids."""
+
+    def suffix(self) -> bytes:
+        """Eight bytes, never the same twice in a process, improbable to be another process's (W11)."""
+        ...

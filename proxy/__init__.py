@@ -1,0 +1,1 @@
+"""The proxy server: bytes, connections, sessions and the backend."""

@@ -1,0 +1,134 @@
+"""What a rewriter says: which commands go to the backend and how their replies become the client's.
+
+A rewriter is a pure function ``Request → Plan | CommandError raised``. The shell
+(``proxy.handlers.translate``) sends the steps, feeds replies back and carries out effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, TypeAlias
+
+from catalog.namespaces import Namespace, VirtualCollection
+from rewrite.profile import Profile
+
+Document: TypeAlias = dict[str, Any]
+"""A decoded document (``catalog.bson.codec.CODEC``); never mutated once it has crossed a seam."""
+
+Resolve: TypeAlias = Callable[[Namespace], VirtualCollection | None]
+"""Which namespaces are virtual, as far as the proxy knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One client command on a virtual collection, decoded.
+
+    ``body`` is the whole command with document sequences folded in, in the client's field order, without
+    ``$db`` and without the session fields (``lsid``, ``txnNumber``, ``stmtId(s)``, ``autocommit``,
+    ``startTransaction``, ``$clusterTime``, ``$readPreference``, ``apiVersion`` …): the shell attaches those
+    to every step that goes over the client's own connection. ``readConcern``, ``writeConcern``,
+    ``maxTimeMS`` and ``comment`` stay in ``body``. ``target`` is ``None`` for database-wide commands.
+    ``reads_buckets`` tells whether this identity may read the bucket collection itself.
+    """
+
+    name: str
+    namespace: Namespace
+    body: Mapping[str, Any]
+    target: VirtualCollection | None
+    profile: Profile
+    resolve: Resolve
+    in_transaction: bool = False
+    has_txn_number: bool = False
+    reads_buckets: bool = True
+
+
+class Via(Enum):
+    """Whose connection a step goes over."""
+
+    CLIENT = auto()
+    """The client's own upstream connection, with its session and identity."""
+    SERVICE = auto()
+    """The proxy's account; only for what the client was allowed on the logical collection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One backend command. ``body`` has the command name first and no ``$db``."""
+
+    database: str
+    body: Mapping[str, Any]
+    via: Via = Via.CLIENT
+
+
+@dataclass(frozen=True, slots=True)
+class ClearBuckets:
+    """Every open bucket of a collection leaves the catalog (W72)."""
+
+    namespace: Namespace
+    bucket_ids: tuple[bytes, ...] | None = None
+    """Only these buckets (12-byte ObjectIds); ``None`` means all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetNamespace:
+    """What is known of a collection is stale: look it up anew before its next use.
+
+    An empty collection name means the whole database.
+    """
+
+    namespace: Namespace
+
+
+Effect: TypeAlias = ClearBuckets | ForgetNamespace
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One step; ``reshape`` maps its ``ok: 1`` reply to the client's. Errors pass through ``reshape_error``."""
+
+    step: Step
+    reshape: Callable[[Document], Document] | None = None
+    effects: tuple[Effect, ...] = ()
+    reshape_error: Callable[[Document], Document] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """One step whose reply holds a cursor: batches pass raw, only ``cursor.ns`` becomes ``namespace``."""
+
+    step: Step
+    namespace: Namespace
+    effects: tuple[Effect, ...] = ()
+    reshape_error: Callable[[Document], Document] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """Steps that depend on earlier replies.
+
+    ``run()`` makes a generator that yields a ``Step`` or an ``Effect``; for a step it is sent the decoded
+    reply (``ok: 0`` replies too; it may raise ``CommandError``), for an effect ``None``. It returns the
+    client's reply.
+    """
+
+    run: Callable[[], Generator[Step | Effect, Document, Document]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply that needs no backend."""
+
+    reply: Mapping[str, Any] = field(default_factory=lambda: {"ok": 1.0})
+
+
+@dataclass(frozen=True, slots=True)
+class PassThrough:
+    """The client's own bytes go to the backend unchanged; ``effects`` follow an ``ok: 1`` reply."""
+
+    effects: tuple[Effect, ...] = ()
+
+
+Plan: TypeAlias = Single | Cursor | Dialogue | Answer | PassThrough
+Rewriter: TypeAlias = Callable[[Request], Plan]

@@ -1,0 +1,31 @@
+"""What the backend can do, as far as rewriting cares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Facts about the backend, probed once for each connection to it.
+
+    ``version`` is the server's ``versionArray`` (major, minor, patch).
+    """
+
+    version: tuple[int, int, int] = (6, 0, 5)
+    is_replica_set: bool = False
+    is_mongos: bool = False
+    max_wire_version: int = 17
+    max_bson_size_bytes: int = 16 * 1024 * 1024
+    max_message_size_bytes: int = 48_000_000
+    max_write_batch: int = 100_000
+
+    @property
+    def has_native_timeseries(self) -> bool:
+        """Whether ``$_internalUnpackBucket`` and native ``create`` exist (5.0, C8)."""
+        return self.version >= (5, 0, 0)
+
+    @property
+    def has_collection_uuid(self) -> bool:
+        """Whether commands take ``collectionUUID`` (6.0)."""
+        return self.version >= (6, 0, 0)
