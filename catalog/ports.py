@@ -59,28 +59,50 @@ BulkOutcome: TypeAlias = Applied | Rejected | Unknown
 
 
 class BucketStore(Protocol):
-    """Where bucket documents live. Documents and statements are encoded BSON."""
+    """Where bucket documents live. Documents and statements are encoded BSON.
+
+    ``deadline_seconds`` is a time of ``Clock``: until then a lost backend is sought; after it the answer is
+    ``Rejected`` when nothing was sent, ``Unknown`` when something was.
+    """
 
     async def insert(
-        self, collection: VirtualCollection, documents: Sequence[bytes], write_concern: WriteConcern
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
     ) -> BulkOutcome:
         """One unordered ``insert`` of new buckets."""
         ...
 
     async def update(
-        self, collection: VirtualCollection, statements: Sequence[bytes], write_concern: WriteConcern
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
     ) -> BulkOutcome:
         """One unordered bulk ``update``; each statement is an encoded ``{q, u}``."""
         ...
 
-    async def fetch(self, collection: VirtualCollection, bucket_ids: Sequence[bytes]) -> Sequence[bytes]:
-        """The stored documents of these buckets, with majority-safe primary reads; raises ``CommandError``."""
+    async def fetch(
+        self, collection: VirtualCollection, bucket_ids: Sequence[bytes], deadline_seconds: float
+    ) -> Mapping[bytes, bytes]:
+        """The stored documents of these buckets by id, read from the primary; raises ``CommandError``."""
+        ...
+
+    async def stored_until_ms(self, collection: VirtualCollection, deadline_seconds: float) -> int:
+        """The latest ``control.min.<time>`` of any stored bucket, very small without any; raises ``CommandError``."""
         ...
 
     async def find_reopenable(
-        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]]
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
     ) -> Sequence[bytes]:
-        """Bucket documents that could take a measurement of (meta element, time in ms); raises ``CommandError``."""
+        """Bucket documents that may take a measurement of (meta element, time in ms) (W50); raises ``CommandError``."""
+        ...
+
+    async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
+        """What the name stands for now, asked anew; raises ``CommandError``."""
         ...
 
 

@@ -1,0 +1,116 @@
+"""What the catalog remembers: buckets, the series they belong to, the collections they belong to.
+
+A *series* is one bucket key (W30): a collection and a normalised meta value. Native keeps one open bucket for
+each series; here the buckets that a series left behind for time order stay in memory, as *archived* ones, until
+memory is needed, so that devices that report late come back to their buckets (W50).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from catalog.kernel import BucketState, Measurement
+from catalog.namespaces import VirtualCollection
+from catalog.stats import Counters
+from catalog.write_batch import CombineKey, WriteBatch, Writer
+
+
+class Parked:
+    """A measurement that waits until it is known which stored bucket could take it."""
+
+    __slots__ = ("index", "key", "measurement", "moves", "writer")
+
+    def __init__(self, measurement: Measurement, writer: Writer, index: int, key: CombineKey, moves: int) -> None:
+        self.measurement = measurement
+        self.writer = writer
+        self.index = index
+        self.key = key
+        self.moves = moves
+
+
+class Series:
+    """One bucket key."""
+
+    __slots__ = ("archived", "collection", "current", "meta", "parked")
+
+    def __init__(self, collection: CollectionBuckets, meta: bytes) -> None:
+        self.collection = collection
+        self.meta = meta
+        self.current: Bucket | None = None
+        self.archived: list[Bucket] = []
+        self.parked: deque[Parked] | None = None
+        """Not ``None`` while stored buckets are looked for: everything staged meanwhile waits behind."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would be lost by forgetting it."""
+        return self.current is None and not self.archived and self.parked is None
+
+    def take_archived(self, time_ms: int) -> Bucket | None:
+        """The archived bucket with the greatest start that covers ``time_ms``, no longer archived (W50)."""
+        span_ms = self.collection.span_ms
+        best: Bucket | None = None
+        for bucket in self.archived:
+            start_ms = bucket.state.start_ms
+            if start_ms <= time_ms < start_ms + span_ms and (best is None or start_ms > best.state.start_ms):
+                best = bucket
+        if best is not None:
+            self.archived.remove(best)
+        return best
+
+
+class CollectionBuckets:
+    """The buckets of one incarnation of a time-series collection.
+
+    ``stored_until_ms``: no bucket that the backend holds and this object does not starts after that time;
+    ``None`` while that is unknown. Later measurements need no look at the backend.
+    """
+
+    __slots__ = (
+        "collection",
+        "counters",
+        "lanes",
+        "meta_field",
+        "rounding_seconds",
+        "series",
+        "span_ms",
+        "stored_until_ms",
+        "time_field",
+    )
+
+    def __init__(self, collection: VirtualCollection, counters: Counters) -> None:
+        options = collection.options
+        self.collection = collection
+        self.counters = counters
+        self.time_field = options.time_field.encode()
+        self.meta_field = None if options.meta_field is None else options.meta_field.encode()
+        self.span_ms = options.max_span_seconds * 1000
+        self.rounding_seconds = options.rounding_seconds
+        self.series: dict[bytes, Series] = {}
+        self.stored_until_ms: int | None = None
+        self.lanes: dict[bytes, Any] = {}
+        """The committer's queues for this collection, by write concern."""
+
+
+class Bucket:
+    """One bucket in memory, with its batches."""
+
+    __slots__ = ("batches", "counted_large", "memory_bytes", "prepared", "series", "state", "waiting")
+
+    def __init__(self, series: Series, state: BucketState) -> None:
+        self.series = series
+        self.state = state
+        self.batches: dict[CombineKey, WriteBatch] = {}
+        """Batches that still take measurements, by who may share them."""
+        self.prepared: WriteBatch | None = None
+        """At most one (W64)."""
+        self.waiting: list[WriteBatch] = []
+        """Claimed batches whose turn comes when ``prepared`` has ended."""
+        self.memory_bytes = 0
+        self.counted_large = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no measurement in it is uncommitted."""
+        return self.prepared is None and not self.batches

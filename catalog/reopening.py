@@ -1,0 +1,88 @@
+"""Buckets that the backend holds and this process could go on with (W50).
+
+A look at the backend is only taken when a measurement is so old that a stored bucket may cover it
+(``CollectionBuckets.stored_until_ms``); looks that are wanted at the same moment leave in one query. A look that
+fails costs nothing but a new bucket.
+"""
+
+from __future__ import annotations
+
+from catalog.catalog import BucketCatalog, Lookup
+from catalog.errors import CommandError
+from catalog.kernel import BucketState
+from catalog.open_bucket import CollectionBuckets
+from catalog.ports import BucketStore, Clock
+
+NOTHING_STORED_MS = -(1 << 63)
+
+WANTED_AT_ONCE = 1_000
+"""Series looked for with one query."""
+
+
+class Reopening:
+    """Takes the looks that the catalog asks for."""
+
+    def __init__(
+        self, catalog: BucketCatalog, store: BucketStore, clock: Clock, patience_seconds: float
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._clock = clock
+        self._patience_seconds = patience_seconds
+
+    async def open(self, buckets: CollectionBuckets) -> None:
+        """Find out up to which start the backend holds buckets of this collection."""
+        stored_until_ms = NOTHING_STORED_MS
+        try:
+            stored_until_ms = await self._store.stored_until_ms(buckets.collection, self._deadline_seconds())
+        except CommandError:
+            self._failed(buckets)
+        finally:
+            self._catalog.opened(buckets, stored_until_ms)
+
+    async def look_up(self, lookup: Lookup) -> None:
+        """Find buckets for the series of ``lookup``."""
+        for start in range(0, len(lookup.wanted), WANTED_AT_ONCE):
+            part = Lookup(lookup.buckets, lookup.wanted[start : start + WANTED_AT_ONCE])
+            found: dict[bytes, BucketState] = {}
+            try:
+                found = await self._found(part)
+            except CommandError:
+                self._failed(lookup.buckets)
+            finally:
+                self._catalog.looked_up(part, found)
+
+    async def _found(self, lookup: Lookup) -> dict[bytes, BucketState]:
+        buckets = lookup.buckets
+        for counters in (buckets.counters, self._catalog.totals):
+            counters.numBucketsQueried += len(lookup.wanted)
+        times = {series.meta: time_ms for series, time_ms in lookup.wanted}
+        documents = await self._store.find_reopenable(
+            buckets.collection, tuple(times.items()), self._deadline_seconds()
+        )
+        found: dict[bytes, BucketState] = {}
+        for document in documents:
+            try:
+                state = BucketState.from_document(
+                    document,
+                    buckets.time_field,
+                    buckets.meta_field,
+                    buckets.span_ms,
+                    self._catalog.options.limits,
+                )
+            except ValueError:
+                continue
+            time_ms = times.get(state.meta)
+            if time_ms is None or not state.start_ms <= time_ms < state.start_ms + buckets.span_ms:
+                continue
+            best = found.get(state.meta)
+            if best is None or state.start_ms > best.start_ms:
+                found[state.meta] = state
+        return found
+
+    def _failed(self, buckets: CollectionBuckets) -> None:
+        for counters in (buckets.counters, self._catalog.totals):
+            counters.numBucketQueriesFailed += 1
+
+    def _deadline_seconds(self) -> float:
+        return self._clock.monotonic_seconds() + self._patience_seconds

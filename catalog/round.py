@@ -1,0 +1,61 @@
+"""One commit round: which prepared batches leave together (W64)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from catalog.catalog import BucketCatalog
+from catalog.write_batch import BatchState, WriteBatch
+
+
+@dataclass(frozen=True, slots=True)
+class RoundLimits:
+    """What one backend command may hold; below the server's own limits (100,000 statements, 48 MB)."""
+
+    statements: int = 2_000
+    size_bytes: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedWrite:
+    """A prepared batch with the bucket document or update statement that carries it."""
+
+    batch: WriteBatch
+    statement: bytes
+
+
+@dataclass(slots=True)
+class Round:
+    """New buckets and grown buckets that are committed at the same time."""
+
+    inserts: list[PreparedWrite] = field(default_factory=list)
+    updates: list[PreparedWrite] = field(default_factory=list)
+
+    @property
+    def writes(self) -> list[PreparedWrite]:
+        """Both kinds."""
+        return self.inserts + self.updates
+
+    @classmethod
+    def of(
+        cls, catalog: BucketCatalog, ready: Sequence[WriteBatch], limits: RoundLimits
+    ) -> tuple[Round, list[WriteBatch]]:
+        """Prepare what may leave now; returns it and the batches that did not fit.
+
+        Batches whose bucket has a prepared one wait in that bucket and are in neither.
+        """
+        round_ = cls()
+        size_bytes = statements = 0
+        for position, batch in enumerate(ready):
+            if batch.state is not BatchState.CLAIMED:
+                continue
+            if statements >= limits.statements or size_bytes >= limits.size_bytes:
+                return round_, list(ready[position:])
+            statement = catalog.prepare(batch)
+            if statement is None:
+                continue
+            statements += 1
+            size_bytes += len(statement)
+            (round_.updates if batch.base else round_.inserts).append(PreparedWrite(batch, statement))
+        return round_, []

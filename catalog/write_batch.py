@@ -1,0 +1,121 @@
+"""Write batches and their commit rights (W60-W66).
+
+A batch collects the measurements that concurrent writers stage for one bucket. It lives through the states
+of ``TRANSITIONS``; a pair that the table does not hold is a bug of ours::
+
+    OPEN      takes measurements; nobody has asked for it yet
+    CLAIMED   somebody holds the commit rights; it still takes measurements (W63)
+    PREPARED  its rows have numbers, it takes no more, a backend command carries it (W64)
+    FINISHED  the backend acknowledged it (W65)
+    ABORTED   it will not be written: its writers have the error, or its measurements moved to other buckets
+
+Everything that decides what happens to a batch is in this table, so that the claimant, the committer and the
+clearing of buckets cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from catalog.errors import CommandError, InvariantViolated
+from catalog.ports import Acknowledgement
+
+if TYPE_CHECKING:
+    from catalog.kernel import Measurement
+    from catalog.open_bucket import Bucket
+
+
+class BatchState(IntEnum):
+    """Where a batch stands."""
+
+    OPEN = 0
+    CLAIMED = 1
+    PREPARED = 2
+    FINISHED = 3
+    ABORTED = 4
+
+
+class BatchEvent(IntEnum):
+    """What may happen to a batch."""
+
+    CLAIM = 0
+    PREPARE = 1
+    FINISH = 2
+    ABORT = 3
+
+
+TRANSITIONS: dict[BatchState, dict[BatchEvent, BatchState]] = {
+    BatchState.OPEN: {BatchEvent.CLAIM: BatchState.CLAIMED, BatchEvent.ABORT: BatchState.ABORTED},
+    BatchState.CLAIMED: {BatchEvent.PREPARE: BatchState.PREPARED, BatchEvent.ABORT: BatchState.ABORTED},
+    BatchState.PREPARED: {BatchEvent.FINISH: BatchState.FINISHED, BatchEvent.ABORT: BatchState.ABORTED},
+    BatchState.FINISHED: {},
+    BatchState.ABORTED: {},
+}
+
+
+class CombineKey(NamedTuple):
+    """Writers with equal keys may share a batch (W70).
+
+    ``write_concern`` is the raw document as in ``WriteConcern``; ``identity`` is empty where access control is off.
+    """
+
+    write_concern: bytes
+    identity: str
+
+
+class Writer(Protocol):
+    """Somebody who waits for measurements of his; called exactly once for each index he staged."""
+
+    def settle(
+        self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
+    ) -> None:
+        """These measurements are stored (``error`` is ``None``) or failed. Must not raise."""
+        ...
+
+
+class WriteBatch:
+    """Measurements for one bucket that are committed together, and who waits for them."""
+
+    __slots__ = ("base", "bucket", "key", "measurements", "moves", "shares", "staged_at_seconds", "state")
+
+    def __init__(self, bucket: Bucket, key: CombineKey, staged_at_seconds: float, moves: int = 0) -> None:
+        """``moves`` counts how often the measurements had to leave a bucket that changed underneath."""
+        self.bucket = bucket
+        self.key = key
+        self.staged_at_seconds = staged_at_seconds
+        self.moves = moves
+        self.state = BatchState.OPEN
+        self.base = -1
+        self.measurements: list[Measurement] = []
+        self.shares: list[tuple[Writer, list[int]]] = []
+
+    def add(self, measurement: Measurement, writer: Writer, index: int) -> None:
+        """Stage one measurement for ``writer``, who knows it as ``index``."""
+        self.measurements.append(measurement)
+        shares = self.shares
+        if shares and shares[-1][0] is writer:
+            shares[-1][1].append(index)
+        else:
+            shares.append((writer, [index]))
+
+    def claim(self) -> bool:
+        """Take the commit rights; true for the first who asks (W63)."""
+        if self.state is not BatchState.OPEN:
+            return False
+        self.state = BatchState.CLAIMED
+        return True
+
+    def advance(self, event: BatchEvent) -> None:
+        """Go on by the table; raises ``InvariantViolated`` for what it does not hold."""
+        state = TRANSITIONS[self.state].get(event)
+        if state is None:
+            raise InvariantViolated(f"a write batch in state {self.state.name} cannot {event.name}")
+        self.state = state
+
+    def settle(self, error: CommandError | None, acknowledgement: Acknowledgement | None) -> None:
+        """Tell every writer, once."""
+        shares, self.shares = self.shares, []
+        for writer, indexes in shares:
+            writer.settle(indexes, error, acknowledgement)
