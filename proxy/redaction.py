@@ -1,0 +1,27 @@
+"""Keeping passwords out of everything that people read: logs, errors, printed settings."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+
+_URI = re.compile(r"mongodb(?:\+srv)?://[^\s'\"<>]+")
+# The password ends at the last "@": one that was not percent-encoded must not show either.
+_USER_PASSWORD = re.compile(r"^(mongodb(?:\+srv)?://[^:@/?#]*):(.*)@")
+_SECRET_OPTION = re.compile(
+    r"([?&;](?:tlsCertificateKeyFilePassword|sslPEMPassword|proxyPassword|authMechanismProperties)=)[^&;]*",
+    re.IGNORECASE,
+)
+
+
+def redact_uri(text: str) -> str:
+    """``text`` with the secrets of every MongoDB connection string in it masked.
+
+    Works on a bare connection string and on any message that quotes one.
+    """
+    return _URI.sub(lambda found: _redact_one(found.group()), text)
+
+
+def _redact_one(uri: str) -> str:
+    return _SECRET_OPTION.sub(rf"\g<1>{MASK}", _USER_PASSWORD.sub(rf"\g<1>:{MASK}@", uri))
