@@ -1,0 +1,148 @@
+"""Index keys as the user writes them and as buckets carry them (I1, I2, I7, I11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bson import Decimal128, Int64
+
+from catalog.errors import CommandError
+from catalog.namespaces import TimeseriesOptions
+from rewrite.plan import Document
+from rewrite.stages.meta_fields import STORED_META, meta_path
+
+MIN_PREFIX = "control.min."
+MAX_PREFIX = "control.max."
+DATA_PREFIX = "data."
+
+GEO = "2dsphere"
+BUCKET_GEO = "2dsphere_bucket"
+
+Element = tuple[str, Any]
+
+
+def bucket_key(key: Mapping[str, Any], options: TimeseriesOptions) -> Document:
+    """The key over buckets that serves a user's key (I1), element by element in the same order.
+
+    Raises ``CommandError`` 67 for what no bucket index can serve, 72 for text (I2).
+    """
+    if not key:
+        raise CommandError(67, "BadValue: Empty object is not a valid index spec")
+    return dict(element for path, kind in key.items() for element in _bucket_elements(path, kind, key, options))
+
+
+def _bucket_elements(path: str, kind: Any, key: Mapping[str, Any], options: TimeseriesOptions) -> Iterator[Element]:
+    if kind == "text":
+        raise CommandError(72, "Text indexes are not supported on time-series collections")
+    stored = meta_path(path, options)
+    if stored is not None:
+        yield stored, kind
+    elif is_direction(kind):
+        yield from _bounds(path, kind)
+    elif path != options.time_field and kind == GEO:
+        yield DATA_PREFIX + path, BUCKET_GEO
+    else:
+        raise _refusal(path, kind, key, options)
+
+
+def _bounds(path: str, direction: Any) -> Iterator[Element]:
+    """Both summaries, the one that comes first in the direction of the key first."""
+    prefixes = (MAX_PREFIX, MIN_PREFIX) if _number(direction) < 0 else (MIN_PREFIX, MAX_PREFIX)
+    for prefix in prefixes:
+        yield prefix + path, direction
+
+
+def is_direction(kind: Any) -> bool:
+    """Whether an index value is a BSON number; booleans are none."""
+    return isinstance(kind, (int, float, Decimal128)) and not isinstance(kind, bool)
+
+
+def _number(direction: Any) -> float:
+    return float(direction.to_decimal()) if isinstance(direction, Decimal128) else float(direction)
+
+
+def _refusal(path: str, kind: Any, key: Mapping[str, Any], options: TimeseriesOptions) -> CommandError:
+    start = f"BadValue: Invalid index spec for time-series collection: {_shown(key)}. "
+    if path == options.time_field:
+        reason = "Indexes on the time field must be ascending or descending (numbers only): "
+    else:
+        reason = "Indexes on measurement fields must be ascending or descending (numbers only), or '2dsphere': "
+    return CommandError(67, f"{start}{reason}{path}: {_shown(kind)}")
+
+
+def _shown(value: Any) -> str:
+    """Much as the server prints a value inside a message."""
+    match value:
+        case Mapping():
+            return "{ " + ", ".join(f"{name}: {_shown(item)}" for name, item in value.items()) + " }"
+        case bool():
+            return "true" if value else "false"
+        case None:
+            return "null"
+        case Int64() | int():
+            return str(int(value))
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)
+
+
+def user_key(key: Mapping[str, Any], options: TimeseriesOptions) -> Document | None:
+    """The user's key that a bucket key serves; ``None`` when it serves none: such an index is hidden (I7)."""
+    elements = list(key.items())
+    mapped: Document = {}
+    while elements:
+        taken, users = _user_elements(elements, options)
+        if not taken:
+            return None
+        mapped.update(users)
+        del elements[:taken]
+    return mapped
+
+
+def _user_elements(elements: list[Element], options: TimeseriesOptions) -> tuple[int, list[Element]]:
+    """How many leading elements are understood together (none: 0), and what the user calls them.
+
+    The lower bound of the time field speaks for both, the upper one is passed over, wherever they stand.
+    """
+    path, kind = elements[0]
+    head, dot, tail = path.partition(".")
+    if head == STORED_META and options.meta_field is not None:
+        return 1, [(options.meta_field + dot + tail, kind)]
+    if path == MIN_PREFIX + options.time_field:
+        return 1, [(options.time_field, kind)]
+    if path == MAX_PREFIX + options.time_field:
+        return 1, []
+    if path.startswith(DATA_PREFIX) and kind == BUCKET_GEO:
+        return 1, [(path[len(DATA_PREFIX) :], GEO)]
+    for prefix in (MIN_PREFIX, MAX_PREFIX):
+        field = path[len(prefix) :]
+        if path.startswith(prefix) and is_direction(kind) and elements[:2] == list(_bounds(field, kind)):
+            return 2, [(field, kind)]
+    return 0, []
+
+
+def user_index(spec: Mapping[str, Any], options: TimeseriesOptions) -> Document | None:
+    """An index of the buckets as ``listIndexes`` shows it; ``None`` when it stays hidden (I6, I7).
+
+    A stored ``originalSpec`` is shown as it is, even when the index has changed since (C43).
+    """
+    original = spec.get("originalSpec")
+    if isinstance(original, Mapping):
+        return dict(original)
+    key = user_key(spec["key"], options)
+    return None if key is None else {**spec, "key": key}
+
+
+def bucket_hint(hint: Any, options: TimeseriesOptions) -> Any:
+    """A hint for the bucket collection: names and ``$natural`` stay, keys are mapped (I11).
+
+    A key that no bucket index can serve stays too: then the server says that it corresponds to no index.
+    """
+    if not isinstance(hint, Mapping) or not hint or "$natural" in hint:
+        return hint
+    try:
+        return bucket_key(hint, options)
+    except CommandError:
+        return dict(hint)
