@@ -56,7 +56,9 @@ class Settlement:
     ) -> list[WriteBatch]:
         """Carry out what ``outcome`` means; returns batches whose turn has come."""
         resent = False
-        deadline_seconds = max(deadline_seconds, self._clock.monotonic_seconds())
+        if isinstance(outcome, Unknown):
+            # A slow backend may have used up the time already; looking begins only now.
+            deadline_seconds = max(deadline_seconds, self._clock.monotonic_seconds() + self._patience_seconds)
         while isinstance(outcome, Unknown):
             if self._clock.monotonic_seconds() >= deadline_seconds:
                 return self._give_up(writes, outcome.error)

@@ -6,10 +6,12 @@ binary stays ``Binary``, whatever the subtype.
 
 from __future__ import annotations
 
+from typing import Any
+
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-CODEC: CodecOptions[dict[str, object]] = CodecOptions(
+CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     document_class=dict,
     tz_aware=False,
     uuid_representation=UuidRepresentation.UNSPECIFIED,

@@ -1,0 +1,149 @@
+"""The backend as the proxy's own account sees it: where it is, what it can do, which collections it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+
+from catalog.bson.codec import CODEC
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.bucket_store import MongoBucketStore
+from proxy.driver_errors import command_error
+from proxy.namespace_registry import NamespaceRegistry
+from proxy.service import ServicePool
+from rewrite.profile import Profile
+
+
+class Backend:
+    """The service client with what hangs on it; made by ``Backend.connect``."""
+
+    def __init__(
+        self,
+        client: AsyncMongoClient[Any],
+        profile: Profile,
+        hello: Mapping[str, Any],
+        pool: ServicePool,
+        registry: NamespaceRegistry,
+    ) -> None:
+        self.client = client
+        self.profile = profile
+        self.hello = hello
+        self.pool = pool
+        self.registry = registry
+
+    @classmethod
+    async def connect(
+        cls,
+        uri: str,
+        *,
+        server_selection_timeout_seconds: float,
+        connect_timeout_seconds: float,
+        refresh_seconds: float,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> Backend:
+        """Reach the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
+        client: AsyncMongoClient[Any] = AsyncMongoClient(
+            uri,
+            serverSelectionTimeoutMS=int(server_selection_timeout_seconds * 1000),
+            connectTimeoutMS=int(connect_timeout_seconds * 1000),
+            appname="tsproxy",
+            retryWrites=False,
+        )
+        try:
+            hello = await client.admin.command("hello")
+            build = await client.admin.command("buildInfo")
+        except PyMongoError as error:
+            await client.close()
+            raise command_error(error) from None
+        profile = profile_of(hello, build)
+        tls = client.options.pool_options._ssl_context  # noqa: SLF001 - the driver parsed the URI's TLS options
+        pool = ServicePool(
+            lambda timeout_seconds: find_primary(client, timeout_seconds), None, tls, connect_timeout_seconds
+        )
+
+        async def list_collections(database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+            return await cls._list_collections(client, database, wanted)
+
+        loop = asyncio.get_running_loop()
+        registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
+        return cls(client, profile, hello, pool, registry)
+
+    @staticmethod
+    async def _list_collections(
+        client: AsyncMongoClient[Any], database: str, wanted: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        try:
+            listed = client.get_database(database, codec_options=CODEC)
+            return [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
+        except PyMongoError as error:
+            raise command_error(error) from None
+
+    def bucket_store(self, max_count: int) -> MongoBucketStore:
+        """The catalog's port; ``max_count`` is the row limit of a bucket."""
+
+        async def resolve(collection: VirtualCollection) -> VirtualCollection | None:
+            return await self.registry.resolve_anew(collection.namespace)
+
+        return MongoBucketStore(
+            self.pool, self.client, resolve, sends_uuid=self.profile.has_collection_uuid, max_count=max_count
+        )
+
+    async def run(self, database: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """One command over the service account; raises ``CommandError``."""
+        try:
+            return dict(await self.client.get_database(database, codec_options=CODEC).command(body))
+        except PyMongoError as error:
+            raise command_error(error) from None
+
+    async def primary_address(self) -> tuple[str, int]:
+        """Where writes go now."""
+        return await find_primary(self.client, None)
+
+    def lookup(self, namespace: Namespace) -> object:
+        """See ``NamespaceRegistry.lookup``."""
+        return self.registry.lookup(namespace)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self.pool.close()
+        await self.client.close()
+
+
+async def find_primary(client: AsyncMongoClient[Any], timeout_seconds: float | None) -> tuple[str, int]:
+    """The address of the standalone, the primary or a mongos; raises ``BackendUnavailable``."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await client.admin.command("ping")
+            address = await client.address if len(client.nodes) <= 1 else await client.primary
+    except TimeoutError:
+        raise BackendUnavailable("no backend server could be reached in time", code=133) from None
+    except PyMongoError as error:
+        raise command_error(error) from None
+    if address is None:
+        nodes = sorted(node for node in client.nodes if node[1] is not None)
+        if not nodes:
+            raise BackendUnavailable("no backend server is known", code=133)
+        address = nodes[0]
+    host, port = address
+    return host, int(port or 27017)
+
+
+def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
+    """The facts that rewriting needs, from the backend's ``hello`` and ``buildInfo``."""
+    version = [int(part) for part in build.get("versionArray", (0, 0, 0))[:3]]
+    if len(version) < 3:
+        raise CommandError(1, f"the backend's buildInfo has no usable version: {build.get('version')!r}")
+    return Profile(
+        version=(version[0], version[1], version[2]),
+        is_replica_set="setName" in hello,
+        is_mongos=hello.get("msg") == "isdbgrid",
+        max_wire_version=int(hello["maxWireVersion"]),
+        max_bson_size_bytes=int(hello["maxBsonObjectSize"]),
+        max_message_size_bytes=int(hello["maxMessageSizeBytes"]),
+        max_write_batch=int(hello["maxWriteBatchSize"]),
+    )

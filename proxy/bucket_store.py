@@ -1,0 +1,218 @@
+"""The catalog's port to the backend made real: bucket documents in ``<db>.system.buckets.<coll>``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import bson
+from bson.binary import Binary
+from bson.codec_options import CodecOptions
+from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+
+from catalog.bson.codec import CODEC
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import VirtualCollection
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from proxy.driver_errors import command_error
+from proxy.service import LostAfterSending, NotSent, ServicePool
+
+UNDECIDED_CODES = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
+"""A member that steps down or shuts down answers with these after it may have applied a part."""
+
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+
+_RESEND_PAUSE_SECONDS = 0.1
+_ACKNOWLEDGED_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime")
+_MAX_SECONDS = 0xFFFF_FFFF
+
+
+class MongoBucketStore:
+    """``catalog.ports.BucketStore`` over a real server."""
+
+    def __init__(
+        self,
+        pool: ServicePool,
+        client: AsyncMongoClient[Any],
+        resolve: Callable[[VirtualCollection], Awaitable[VirtualCollection | None]],
+        *,
+        sends_uuid: bool,
+        max_count: int,
+    ) -> None:
+        """``sends_uuid``: commands may name the incarnation they are meant for (6.0)."""
+        self._pool = pool
+        self._client = client
+        self._resolve = resolve
+        self._sends_uuid = sends_uuid
+        self._max_count = max_count
+        self._bodies: dict[tuple[str, VirtualCollection, bytes], bytes] = {}
+
+    async def insert(
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """See the port."""
+        return await self._send("insert", "documents", collection, documents, write_concern, deadline_seconds)
+
+    async def update(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """See the port."""
+        return await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
+
+    async def _send(
+        self,
+        command: str,
+        identifier: str,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        body = self._body(command, collection, write_concern)
+        try:
+            reply = await self._pool.request(body, deadline_seconds, identifier, documents)
+        except NotSent as error:
+            return Rejected(error)
+        except LostAfterSending as error:
+            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
+            return Unknown(error)
+        outcome = outcome_of(bson.decode(reply, CODEC))
+        if isinstance(outcome, Unknown):
+            self._pool.forget_primary()
+            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
+        return outcome
+
+    def _body(self, command: str, collection: VirtualCollection, write_concern: WriteConcern) -> bytes:
+        key = (command, collection, write_concern.raw)
+        body = self._bodies.get(key)
+        if body is None:
+            document: dict[str, Any] = {
+                command: collection.buckets.collection,
+                "ordered": False,
+                "bypassDocumentValidation": True,
+                "$db": collection.namespace.database,
+            }
+            if write_concern.raw:
+                document["writeConcern"] = RawBSONDocument(write_concern.raw)
+            if self._sends_uuid and collection.uuid:
+                document["collectionUUID"] = Binary(collection.uuid, 4)
+            if len(self._bodies) >= 4096:
+                self._bodies.clear()
+            body = self._bodies[key] = bson.encode(document, codec_options=CODEC)
+        return body
+
+    async def fetch(
+        self, collection: VirtualCollection, bucket_ids: Sequence[bytes], deadline_seconds: float
+    ) -> Mapping[bytes, bytes]:
+        """See the port."""
+        query = {"_id": {"$in": [ObjectId(each) for each in bucket_ids]}}
+        found = await self._find(collection, query, deadline_seconds)
+        return {document["_id"].binary: bytes(document.raw) for document in found}
+
+    async def stored_until_ms(self, collection: VirtualCollection, deadline_seconds: float) -> int:
+        """See the port."""
+        found = await self._find(
+            collection, {}, deadline_seconds, projection={"control": 1}, sort=[("_id", -1)], limit=1
+        )
+        if not found:
+            return -(1 << 63)
+        control = bson.decode(found[0].raw, CODEC)["control"]
+        return int(control["min"][collection.options.time_field])  # type: ignore[index,call-overload,no-any-return]
+
+    async def find_reopenable(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> Sequence[bytes]:
+        """See the port."""
+        query = reopening_query(collection, wanted, self._max_count)
+        return [bytes(document.raw) for document in await self._find(collection, query, deadline_seconds)]
+
+    async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
+        """See the port."""
+        return await self._resolve(collection)
+
+    async def _find(
+        self, collection: VirtualCollection, query: Mapping[str, Any], deadline_seconds: float, **options: Any
+    ) -> list[RawBSONDocument]:
+        buckets = self._client[collection.buckets.database].get_collection(
+            collection.buckets.collection, codec_options=RAW
+        )
+        left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
+        try:
+            async with asyncio.timeout(left_seconds):
+                return await buckets.find(query, **options).to_list()
+        except TimeoutError:
+            raise BackendUnavailable("the backend did not answer in time", code=89) from None
+        except PyMongoError as error:
+            raise command_error(error) from None
+
+
+def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
+    """What the reply of a bulk write says."""
+    if not reply.get("ok"):
+        error = CommandError(
+            int(reply.get("code", 1)), str(reply.get("errmsg", "")), labels=tuple(reply.get("errorLabels", ()))
+        )
+        return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
+    errors = {
+        int(entry["index"]): CommandError(int(entry["code"]), str(entry.get("errmsg", "")))
+        for entry in reply.get("writeErrors", ())
+    }
+    for error in errors.values():
+        if error.code in UNDECIDED_CODES:
+            return Unknown(error)
+    acknowledgement = NOTHING_MORE
+    if len(reply) > 3 or "writeConcernError" in reply:
+        fields = {name: reply[name] for name in _ACKNOWLEDGED_FIELDS if name in reply}
+        acknowledgement = Acknowledgement(reply.get("writeConcernError"), fields)
+    return Applied(int(reply["n"]), errors, acknowledgement)
+
+
+NOTHING_MORE = Acknowledgement()
+
+
+def reopening_query(
+    collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], max_count: int
+) -> dict[str, Any]:
+    """Buckets that may take one of ``wanted`` (meta element, time in ms), bounded by the clustered ``_id`` (W50)."""
+    options = collection.options
+    times = [time_ms for _, time_ms in wanted]
+    first_seconds = min(times) // 1000 - options.max_span_seconds
+    last_seconds = max(times) // 1000
+    metas = [_decoded(meta) for meta, _ in wanted if meta and meta[0] != 0x0B]
+    arms: list[dict[str, Any]] = []
+    if metas:
+        arms.append({"meta": {"$in": metas}})
+    if any(not meta for meta, _ in wanted):
+        arms.append({"meta": {"$exists": False}})
+    query: dict[str, Any] = {
+        "control.version": 1,
+        "control.closed": {"$ne": True},
+        "$or": arms or [{"meta": {"$in": []}}],
+    }
+    if first_seconds >= 0 and last_seconds <= _MAX_SECONDS:
+        query["_id"] = {
+            "$gte": ObjectId(first_seconds.to_bytes(4, "big") + bytes(8)),
+            "$lte": ObjectId(last_seconds.to_bytes(4, "big") + b"\xff" * 8),
+        }
+    field = options.time_field
+    if field and "." not in field and not field.startswith("$"):
+        query[f"data.{field}.{max_count - 1}"] = {"$exists": False}
+    return query
+
+
+def _decoded(meta: bytes) -> object:
+    """The value of a meta element (type byte and value bytes)."""
+    body = meta[:1] + b"m\0" + meta[1:] + b"\0"
+    return bson.decode((len(body) + 4).to_bytes(4, "little") + body, CODEC)["m"]

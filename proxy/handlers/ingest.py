@@ -1,0 +1,165 @@
+"""Inserts into virtual collections: straight from the socket into the shared catalog.
+
+``submit`` is synchronous and starts no task: it stages the documents, claims the batches that nobody claimed, and
+returns; the reply is made when the last of them is settled. Commands that are not plain inserts of documents
+(unknown fields, wrong types, inside a transaction …) are declined, so that they are relayed and the backend, which
+holds the same collection, answers them itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from catalog.catalog import BucketCatalog
+from catalog.committer import Committer
+from catalog.errors import CommandError
+from catalog.kernel import parse_measurement
+from catalog.namespaces import VirtualCollection
+from catalog.open_bucket import CollectionBuckets
+from catalog.statements import Statement, StatementLog, StatementState, Transaction
+from catalog.write_batch import CombineKey, Writer
+from proxy.insert_command import InsertCommand
+from proxy.submission import Submission
+
+
+@dataclass(slots=True)
+class _Held:
+    """An insert that waits because too much is pending."""
+
+    insert: InsertCommand
+    collection: VirtualCollection
+    identity: str
+    reply: Callable[[bytes | None], None]
+
+
+class InsertHandler:
+    """Stages inserts of all clients in one catalog."""
+
+    def __init__(
+        self, catalog: BucketCatalog, committer: Committer, statements: StatementLog, max_pending_bytes: int
+    ) -> None:
+        """Over ``max_pending_bytes`` of unsettled documents further inserts wait unstaged, in order of arrival."""
+        self._catalog = catalog
+        self._committer = committer
+        self._statements = statements
+        self._max_pending_bytes = max_pending_bytes
+        self._held: deque[_Held] = deque()
+        self.pending_bytes = 0
+        self.measurements = 0
+
+    def submit(
+        self,
+        insert: InsertCommand,
+        collection: VirtualCollection,
+        identity: str,
+        reply: Callable[[bytes | None], None],
+    ) -> None:
+        """Stage an insert; ``reply`` is called once with the reply document (see ``Submission``).
+
+        ``identity`` tells apart writers who may not share a batch (W70).
+        """
+        if self._held or self.pending_bytes > self._max_pending_bytes:
+            self._held.append(_Held(insert, collection, identity, reply))
+        else:
+            self._stage(insert, collection, identity, reply)
+
+    def _stage(
+        self,
+        insert: InsertCommand,
+        collection: VirtualCollection,
+        identity: str,
+        reply: Callable[[bytes | None], None],
+    ) -> None:
+        size_bytes = insert.size_bytes
+        self.pending_bytes += size_bytes
+
+        def settled(document: bytes | None) -> None:
+            self.pending_bytes -= size_bytes
+            reply(document)
+            if self._held:
+                self._release()
+
+        submission = Submission(insert, settled)
+        buckets = self._catalog.collection(collection)
+        key = CombineKey(insert.write_concern, identity)
+        try:
+            if insert.statement_ids is None:
+                self._stage_documents(insert, buckets, key, submission)
+            else:
+                self._stage_statements(insert, buckets, key, submission)
+        except CommandError as error:
+            submission.fail(error)
+        self._committer.kick()
+        submission.staged()
+
+    def _release(self) -> None:
+        while self._held and self.pending_bytes <= self._max_pending_bytes:
+            held = self._held.popleft()
+            self._stage(held.insert, held.collection, held.identity, held.reply)
+
+    def _stage_documents(
+        self, insert: InsertCommand, buckets: CollectionBuckets, key: CombineKey, submission: Submission
+    ) -> None:
+        time_field, meta_field = buckets.time_field, buckets.meta_field
+        place, submit = self._catalog.place, self._committer.submit
+        previous = None
+        for index, document in enumerate(insert.documents):
+            try:
+                measurement = parse_measurement(document, time_field, meta_field)
+                batch = place(buckets, measurement, submission, index, key)
+            except CommandError as error:
+                submission.refuse(index, error)
+                if insert.ordered:
+                    break
+                continue
+            submission.expect()
+            if batch is None:
+                continue
+            if batch.claim():
+                submit(batch)
+            elif batch is not previous:
+                self._catalog.waited(batch)
+            previous = batch
+
+    def _stage_statements(
+        self, insert: InsertCommand, buckets: CollectionBuckets, key: CombineKey, submission: Submission
+    ) -> None:
+        """A retryable write: what was written already is not written again (W102)."""
+        assert insert.txn_number is not None and insert.statement_ids is not None
+        transaction = self._statements.transaction(insert.session, insert.txn_number)
+        for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
+            known = transaction.statements.get(number)
+            if known is not None:
+                submission.expect()
+                if known.state is StatementState.WRITTEN:
+                    submission.settle((index,), None, None)
+                else:
+                    known.wait(submission, index)
+                continue
+            try:
+                self._stage_statement(transaction, number, document, buckets, key, submission, index)
+            except CommandError as error:
+                submission.refuse(index, error)
+                if insert.ordered:
+                    break
+
+    def _stage_statement(
+        self,
+        transaction: Transaction,
+        number: int,
+        document: bytes,
+        buckets: CollectionBuckets,
+        key: CombineKey,
+        submission: Writer,
+        index: int,
+    ) -> None:
+        measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+        statement = Statement(transaction, number)
+        batch = self._catalog.place(buckets, measurement, statement, 0, key)
+        transaction.statements[number] = statement
+        submission.expect()  # type: ignore[attr-defined]
+        statement.wait(submission, index)
+        if batch is not None and batch.claim():
+            self._committer.submit(batch)

@@ -1,0 +1,198 @@
+"""Connections of the proxy's own account, for commits and for what the catalog needs to know.
+
+They speak OP_MSG directly, because a commit round is on every writer's path; everything that is not hot goes
+through the driver's client (``proxy.backend``), which also finds the primary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from catalog.errors import BackendUnavailable
+
+_HEADER = struct.Struct("<iiiiIB")
+_OP_MSG = 2013
+_LENGTH = struct.Struct("<i")
+_REPLY_BODY_AT = 21
+"""Header (16), flags (4) and the kind byte stand before the reply document."""
+
+
+class NotSent(BackendUnavailable):
+    """No byte of the request left the proxy."""
+
+
+class LostAfterSending(BackendUnavailable):
+    """The connection ended after the request was sent and before the reply came."""
+
+
+Authenticate = Callable[["ServiceConnection"], Awaitable[None]]
+
+
+class ServiceConnection(asyncio.Protocol):
+    """One connection; one request at a time."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._waiter: asyncio.Future[bytes] | None = None
+        self._request_id = 0
+        self._lost: Exception | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def request(self, body: bytes, identifier: str = "", documents: Sequence[bytes] = ()) -> bytes:
+        """Send one command and wait for the reply document.
+
+        ``documents`` go as a document sequence named ``identifier``. Raises ``NotSent`` or ``LostAfterSending``.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise NotSent(f"{self.address}: connection closed")
+        self._request_id += 1
+        sequence = b""
+        if identifier:
+            name = identifier.encode() + b"\0"
+            payload = b"".join(documents)
+            sequence = b"\x01" + _LENGTH.pack(4 + len(name) + len(payload)) + name + payload
+        length = _REPLY_BODY_AT + len(body) + len(sequence)
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        transport.write(_HEADER.pack(length, self._request_id, 0, _OP_MSG, 0, 0) + body + sequence)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            transport.abort()
+            raise
+        finally:
+            self._waiter = None
+
+    # --- asyncio.Protocol ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        buffer = self._buffer
+        buffer += data
+        if len(buffer) < 4:
+            return
+        length = _LENGTH.unpack_from(buffer)[0]
+        if len(buffer) < length:
+            return
+        document = bytes(memoryview(buffer)[_REPLY_BODY_AT:length])
+        self._buffer = buffer[length:] if len(buffer) > length else bytearray()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(document)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        self._transport = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(LostAfterSending(f"{self.address}: {exc or 'connection closed'}"))
+
+
+class ServicePool:
+    """A few connections to the member that takes writes."""
+
+    def __init__(
+        self,
+        find_primary: Callable[[float], Awaitable[tuple[str, int]]],
+        authenticate: Authenticate | None,
+        tls: ssl.SSLContext | None,
+        connect_timeout_seconds: float,
+        size: int = 16,
+    ) -> None:
+        """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` when there is none in time."""
+        self._find_primary = find_primary
+        self._authenticate = authenticate
+        self._tls = tls
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._size = size
+        self._idle: deque[ServiceConnection] = deque()
+        self._places = asyncio.Semaphore(size)
+        self._primary: tuple[str, int] | None = None
+        self._closed = False
+
+    def forget_primary(self) -> None:
+        """The primary may be another one now: ask anew, and leave the old one's connections."""
+        self._primary = None
+        while self._idle:
+            self._idle.pop().close()
+
+    def close(self) -> None:
+        """Close every idle connection; those in use close when they come back."""
+        self._closed = True
+        self.forget_primary()
+
+    async def request(
+        self, body: bytes, deadline_seconds: float, identifier: str = "", documents: Sequence[bytes] = ()
+    ) -> bytes:
+        """One command on any connection; raises ``NotSent`` after the deadline, ``LostAfterSending`` at once."""
+        async with self._places:
+            connection = await self._connected(deadline_seconds)
+            try:
+                reply = await connection.request(body, identifier, documents)
+            except BackendUnavailable:
+                self.forget_primary()
+                raise
+            if self._closed:
+                connection.close()
+            else:
+                self._idle.append(connection)
+            return reply
+
+    async def _connected(self, deadline_seconds: float) -> ServiceConnection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        loop = asyncio.get_running_loop()
+        pause_seconds = 0.02
+        while True:
+            try:
+                return await self._connect(deadline_seconds)
+            except (OSError, TimeoutError, BackendUnavailable) as error:
+                self._primary = None
+                if isinstance(error, BackendUnavailable) and not isinstance(error, (NotSent, LostAfterSending)):
+                    raise NotSent(error.message, code=error.code) from None
+                if loop.time() + pause_seconds >= deadline_seconds:
+                    raise NotSent(f"cannot reach the backend: {error}") from None
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, 0.5)
+
+    async def _connect(self, deadline_seconds: float) -> ServiceConnection:
+        loop = asyncio.get_running_loop()
+        left_seconds = max(deadline_seconds - loop.time(), 0.01)
+        if self._primary is None:
+            self._primary = await self._find_primary(left_seconds)
+        host, port = self._primary
+        address = f"{host}:{port}"
+        async with asyncio.timeout(min(left_seconds, self._connect_timeout_seconds)):
+            if host.endswith(".sock"):
+                _, connection = await loop.create_unix_connection(lambda: ServiceConnection(address), host)
+            else:
+                _, connection = await loop.create_connection(
+                    lambda: ServiceConnection(address),
+                    host,
+                    port,
+                    ssl=self._tls,
+                    server_hostname=host if self._tls else None,
+                )
+            if self._authenticate is not None:
+                await self._authenticate(connection)
+        return connection

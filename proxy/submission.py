@@ -1,0 +1,121 @@
+"""One insert command between its staging and its reply (W67, W90, W95, W97)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import bson
+
+from catalog.bson.codec import CODEC
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.ports import Acknowledgement
+from proxy.insert_command import InsertCommand
+
+_PLAIN_REPLY = struct.Struct("<i3si4sdB")
+_PLAIN_REPLY_BYTES = _PLAIN_REPLY.size
+
+
+def plain_reply(stored: int) -> bytes:
+    """``{n: stored, ok: 1.0}``, by far the most frequent reply."""
+    return _PLAIN_REPLY.pack(_PLAIN_REPLY_BYTES, b"\x10n\0", stored, b"\x01ok\0", 1.0, 0)
+
+
+class Submission:
+    """Counts the measurements of one command until all are settled; a ``Writer``."""
+
+    __slots__ = ("_acknowledgement", "_errors", "_failure", "_insert", "_outstanding", "_reply", "_staged", "_stored")
+
+    def __init__(self, insert: InsertCommand, reply: Callable[[bytes | None], None]) -> None:
+        """``reply`` gets the reply document once, ``None`` where the client wants none."""
+        self._insert = insert
+        self._reply = reply
+        self._outstanding = 0
+        self._stored = 0
+        self._errors: dict[int, CommandError] | None = None
+        self._acknowledgement: Acknowledgement | None = None
+        self._failure: CommandError | None = None
+        self._staged = False
+
+    def expect(self) -> None:
+        """One more measurement will be settled."""
+        self._outstanding += 1
+
+    def refuse(self, index: int, error: CommandError) -> None:
+        """A document was not staged: it is not a valid measurement."""
+        if self._errors is None:
+            self._errors = {}
+        self._errors[index] = error
+
+    def fail(self, error: CommandError) -> None:
+        """The command as a whole fails."""
+        self._failure = error
+
+    def staged(self) -> None:
+        """No further document comes; from now on the reply is made as soon as nothing is outstanding."""
+        self._staged = True
+        if self._outstanding == 0:
+            self._finish()
+
+    def settle(
+        self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
+    ) -> None:
+        """See ``Writer``."""
+        count = len(indexes)
+        self._outstanding -= count
+        if error is None:
+            self._stored += count
+            if acknowledgement is not None and (
+                self._acknowledgement is None or self._acknowledgement.write_concern_error is None
+            ):
+                self._acknowledgement = acknowledgement
+        else:
+            for index in indexes:
+                self.refuse(index, error)
+        if self._staged and self._outstanding == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._insert.expects_reply:
+            self._reply(None)
+            return
+        acknowledgement = self._acknowledgement
+        if (
+            self._errors is None
+            and self._failure is None
+            and (acknowledgement is None or not (acknowledgement.fields or acknowledgement.write_concern_error))
+        ):
+            self._reply(plain_reply(self._stored))
+            return
+        self._reply(bson.encode(self._document(), codec_options=CODEC))
+
+    def _document(self) -> dict[str, Any]:
+        failure = self._failure or self._unavailability()
+        if failure is not None:
+            return failure.reply()
+        acknowledgement = self._acknowledgement or Acknowledgement()
+        fields = dict(acknowledgement.fields)
+        document: dict[str, Any] = {"n": self._stored}
+        for name in ("electionId", "opTime"):
+            if name in fields:
+                document[name] = fields.pop(name)
+        errors = sorted((self._errors or {}).items())
+        if errors:
+            told = errors[:1] if self._insert.ordered else errors
+            document["writeErrors"] = [error.write_error(index) for index, error in told]
+            labels = sorted({label for _, error in told for label in error.labels})
+            if labels:
+                document["errorLabels"] = labels
+        if acknowledgement.write_concern_error is not None:
+            document["writeConcernError"] = acknowledgement.write_concern_error
+        document["ok"] = 1.0
+        document.update(fields)
+        return document
+
+    def _unavailability(self) -> BackendUnavailable | None:
+        """A lost backend fails the command as a whole, as it does on a server, so that drivers retry it."""
+        for error in (self._errors or {}).values():
+            if isinstance(error, BackendUnavailable):
+                return error
+        return None
