@@ -1,0 +1,236 @@
+"""What is measured: plain numbers that are raised where things happen and read when somebody scrapes.
+
+The hot path pays an attribute increment and, for latencies, one bisection; no lock, no lookup by label. Whoever
+counts often binds its meter once (``Metrics.requests``). The Prometheus side is one collector over these numbers,
+registered with the registry that is passed in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from catalog.stats import CLOSED_COUNTERS, Counters
+
+LATENCY_BOUNDS_SECONDS: Final = (
+    *(0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+SIZE_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0)
+
+MAX_COMMAND_NAMES = 200
+"""Clients choose command names; past this many different ones all others count as ``other``."""
+
+
+class Histogram:
+    """Counts of observations by upper bound. ``bounds`` ascend; whatever is above the last counts as more."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one observation."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> Iterator[tuple[str, int]]:
+        """Upper bound as text and how many observations do not exceed it, ending with ``+Inf``."""
+        reached = 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            reached += count
+            yield bound, reached
+
+
+class RequestMeter:
+    """Requests of one command name that went one way through the proxy (relay, translate, ingest …)."""
+
+    __slots__ = ("failed", "latency", "succeeded")
+
+    def __init__(self, latency: Histogram) -> None:
+        self.latency = latency
+        self.succeeded = 0
+        self.failed = 0
+
+    def done(self, seconds: float, *, failed: bool = False) -> None:
+        """Count one request that was answered after ``seconds``; ``failed`` when the reply says ``ok: 0``."""
+        if failed:
+            self.failed += 1
+        else:
+            self.succeeded += 1
+        self.latency.observe(seconds)
+
+
+class CommitterNumbers(Protocol):
+    """What ``catalog.committer`` counts."""
+
+    rounds: int
+    commands: int
+    statements: int
+    unknown_outcomes: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogReadings:
+    """How to read the catalog of this process; called once a scrape."""
+
+    counters: Callable[[], Counters]
+    gauges: Callable[[], Mapping[str, int]]
+    committer: CommitterNumbers
+
+
+class Metrics(Collector):
+    """All numbers of one proxy process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """``registry`` is the caller's own, never the library's global one."""
+        self.connections = ConnectionNumbers()
+        self.backend_up = False
+        self.embedded_restarts = 0
+        self.invariant_violations = 0
+        self.commit_seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
+        self.commit_statements = Histogram(SIZE_BOUNDS)
+        self._meters: dict[tuple[str, str], RequestMeter] = {}
+        self._names: set[str] = set()
+        self._latencies: dict[str, Histogram] = {}
+        self._catalog: CatalogReadings | None = None
+        registry.register(self)
+
+    def requests(self, command: str, way: str) -> RequestMeter:
+        """The meter for this command name and way; keep it where requests are many."""
+        meter = self._meters.get((command, way))
+        if meter is None:
+            if command not in self._names and len(self._names) >= MAX_COMMAND_NAMES:
+                return self.requests("other", way) if command != "other" else self._new_meter(command, way)
+            meter = self._new_meter(command, way)
+        return meter
+
+    def _new_meter(self, command: str, way: str) -> RequestMeter:
+        self._names.add(command)
+        latency = self._latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
+        meter = self._meters[command, way] = RequestMeter(latency)
+        return meter
+
+    def read_catalog(self, readings: CatalogReadings) -> None:
+        """From now on show these numbers of the catalog."""
+        self._catalog = readings
+
+    def collect(self) -> Iterable[Metric]:
+        """For the registry: everything, as it is now."""
+        yield from self._collect_requests()
+        yield from self.connections.collect()
+        yield _gauge("tsproxy_backend_up", "1 while the backend answers.", float(self.backend_up))
+        yield _counter("tsproxy_embedded_restarts", "Restarts of the embedded mongod.", self.embedded_restarts)
+        yield _counter("tsproxy_invariant_violations", "Bugs that were noticed.", self.invariant_violations)
+        if self._catalog is not None:
+            yield from self._collect_commits(self._catalog)
+            yield from _collect_buckets(self._catalog)
+
+    def _collect_requests(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily("tsproxy_requests", "Requests answered.", labels=("command", "way", "outcome"))
+        for (command, way), meter in list(self._meters.items()):
+            requests.add_metric((command, way, "ok"), meter.succeeded)
+            requests.add_metric((command, way, "error"), meter.failed)
+        yield requests
+        latencies = HistogramMetricFamily(
+            "tsproxy_request_seconds", "From the last byte of a request to its reply.", labels=("way",)
+        )
+        for way, histogram in list(self._latencies.items()):
+            latencies.add_metric((way,), list(histogram.cumulative()), histogram.total)
+        yield latencies
+
+    def _collect_commits(self, catalog: CatalogReadings) -> Iterator[Metric]:
+        seconds = HistogramMetricFamily(
+            "tsproxy_commit_seconds", "Answer times of commit commands of the backend.", labels=("kind",)
+        )
+        for kind, histogram in self.commit_seconds.items():
+            seconds.add_metric((kind,), list(histogram.cumulative()), histogram.total)
+        yield seconds
+        statements = HistogramMetricFamily("tsproxy_commit_statements", "Buckets that one commit command writes.")
+        statements.add_metric((), list(self.commit_statements.cumulative()), self.commit_statements.total)
+        yield statements
+        numbers = catalog.committer
+        yield _counter("tsproxy_commit_rounds", "Commit rounds started.", numbers.rounds)
+        yield _counter("tsproxy_commit_commands", "Commit commands sent.", numbers.commands)
+        yield _counter("tsproxy_commit_unknown_outcomes", "Commits settled by looking.", numbers.unknown_outcomes)
+        yield _counter("tsproxy_commit_failures", "Commits that ended with a bug.", numbers.failures)
+
+
+class ConnectionNumbers:
+    """Connections of clients and what they carry."""
+
+    __slots__ = ("bytes_received", "bytes_sent", "open", "opened", "rejected")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.opened = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.rejected: dict[str, int] = {}
+
+    def accept(self) -> None:
+        """Count a client that was let in."""
+        self.open += 1
+        self.opened += 1
+
+    def close(self) -> None:
+        """Count the end of a client that was let in."""
+        self.open -= 1
+
+    def reject(self, reason: str) -> None:
+        """Count a client that was not let in, by a word of ours for the reason."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """As Prometheus sees them."""
+        yield _gauge("tsproxy_connections_open", "Clients connected now.", self.open)
+        yield _counter("tsproxy_connections", "Clients connected since the start.", self.opened)
+        rejected = CounterMetricFamily("tsproxy_connections_rejected", "Clients turned away.", labels=("reason",))
+        for reason, count in list(self.rejected.items()):
+            rejected.add_metric((reason,), count)
+        yield rejected
+        yield _counter("tsproxy_received_bytes", "Bytes from clients.", self.bytes_received)
+        yield _counter("tsproxy_sent_bytes", "Bytes to clients.", self.bytes_sent)
+
+
+def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
+    gauges = catalog.gauges()
+    yield _gauge("tsproxy_open_buckets", "Buckets that take measurements.", gauges["numOpenBuckets"])
+    yield _gauge("tsproxy_idle_buckets", "Open buckets without pending measurements.", gauges["numIdleBuckets"])
+    yield _gauge("tsproxy_catalog_memory_bytes", "Memory of open buckets.", gauges["memoryUsage"])
+    counters = catalog.counters()
+    committed = SummaryMetricFamily("tsproxy_batch_measurements", "Measurements for each committed write batch.")
+    committed.add_metric((), counters.numCommits, counters.numMeasurementsCommitted)
+    yield committed
+    yield _counter("tsproxy_buckets_inserted", "Buckets written first.", counters.numBucketInserts)
+    yield _counter("tsproxy_buckets_updated", "Writes to stored buckets.", counters.numBucketUpdates)
+    yield _counter("tsproxy_buckets_reopened", "Stored buckets opened again.", counters.numBucketsReopened)
+    yield _counter("tsproxy_batch_waits", "Writers that waited for another's commit.", counters.numWaits)
+    rollovers = CounterMetricFamily("tsproxy_rollovers", "Buckets closed, by reason.", labels=("reason",))
+    for reason, name in CLOSED_COUNTERS.items():
+        rollovers.add_metric((reason.name.lower(),), getattr(counters, name))
+    yield rollovers
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
