@@ -1,0 +1,354 @@
+"""The state of one open bucket: what it holds, what it still takes, and the documents that write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from catalog import documents
+from catalog.bson import raw
+from catalog.bson.order import CANONICAL
+from catalog.bson.paths import is_path_safe
+from catalog.errors import InvariantViolated
+from catalog.measurement import Measurement
+from catalog.minmax import BOTH_CHANGED, MAX_CHANGED, MIN_CHANGED, Summary, summary_between, summary_of
+from catalog.rollover import Limits, RolloverReason
+from catalog.schema import Shape, compatible, grow, merge, shape_of
+
+_DOCUMENT_MAX_BYTES = raw.MAX_DOCUMENT_BYTES - 512 * 1024
+"""What values, summaries and meta may take; the rest is for paths, row keys and the guard."""
+_PATHS_MAX_BYTES = 4 * 1024 * 1024
+"""An update whose dotted paths take more than this goes as a pipeline, which names each column once."""
+_BUCKET_MEMORY_BYTES = 1200
+_COLUMN_MEMORY_BYTES = 640
+
+
+class _Column:
+    """One field of a bucket: its shape, its summary and the paths that address it."""
+
+    __slots__ = (
+        "committed",
+        "greatest",
+        "kind",
+        "least",
+        "max_path",
+        "min_path",
+        "name",
+        "row_path",
+        "shape",
+        "summary",
+    )
+
+    def __init__(self, name: bytes, kind: int, shape: Shape | None) -> None:
+        self.name = name
+        self.kind = kind
+        self.shape = shape
+        self.committed = False
+        self.summary: Summary | None = None
+        self.least = b""
+        self.greatest = b""
+        self.row_path = b"data." + name + b"."
+        self.min_path = b"control.min." + name + b"\0"
+        self.max_path = b"control.max." + name + b"\0"
+
+    def fold(self, value: bytes) -> int:
+        """Takes a value into the summary; says which ends changed."""
+        if self.summary is None:
+            self.summary = summary_of(value)
+            return BOTH_CHANGED
+        return self.summary.fold(value)
+
+    def encode_ends(self) -> int:
+        """Encodes the summary anew; returns by how many bytes it grew."""
+        before = len(self.least) + len(self.greatest)
+        if self.summary is not None:
+            self.least, self.greatest = self.summary.ends()
+        return len(self.least) + len(self.greatest) - before
+
+
+class _Bytes:
+    """``unfolded``: values not yet in the summaries; ``summaries``: encoded ends; ``memory``: an estimate."""
+
+    __slots__ = ("memory", "summaries", "unfolded")
+
+    def __init__(self) -> None:
+        self.unfolded = 0
+        self.summaries = 0
+        self.memory = _BUCKET_MEMORY_BYTES
+
+
+class BucketState:
+    """One open bucket. Rows are *staged* as clients send them, and *committed* once the backend has them.
+
+    ``rows`` and ``size_bytes`` (W46) count staged and committed ones, so that limits hold whatever is under way.
+    ``kept_open_for_large`` says that large measurements kept it open beyond its size limit (W45).
+    A bucket whose write failed must be thrown away: its summaries are ahead of what is stored.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_columns",
+        "_guard",
+        "_limits",
+        "_span_ms",
+        "bucket_id",
+        "committed_rows",
+        "kept_open_for_large",
+        "meta",
+        "rows",
+        "size_bytes",
+        "start_ms",
+    )
+
+    def __init__(
+        self,
+        bucket_id: bytes,
+        time_field: bytes,
+        meta_field: bytes | None,
+        meta: bytes,
+        start_ms: int,
+        span_ms: int,
+        limits: Limits,
+    ) -> None:
+        self.bucket_id = bucket_id
+        self.meta = meta
+        self.start_ms = start_ms
+        self.rows = 0
+        self.committed_rows = 0
+        self.size_bytes = 0
+        self.kept_open_for_large = False
+        self._span_ms = span_ms
+        self._limits = limits
+        self._guard = documents.Guard(bucket_id, time_field, meta)
+        self._bytes = _Bytes()
+        self._columns: dict[bytes, _Column] = {}
+        # The summary of the time field starts from the rounded time (W20).
+        start = b"\x09" + raw.pack_int64(start_ms)
+        time = self._add_column(time_field, start)
+        time.fold(start)
+        self._bytes.summaries += time.encode_ends()
+        self._bytes.memory += 3 * len(meta)
+
+    def _add_column(self, name: bytes, value: bytes) -> _Column:
+        nested = value[0] in raw.NESTED_TYPES
+        column = _Column(name, CANONICAL[value[0]], shape_of(value) if nested else None)
+        self._columns[name] = column
+        self._bytes.memory += _COLUMN_MEMORY_BYTES + 5 * len(name) + (2 * len(value) if nested else 0)
+        return column
+
+    @classmethod
+    def from_document(
+        cls, document: bytes, time_field: bytes, meta_field: bytes | None, span_ms: int, limits: Limits
+    ) -> BucketState:
+        """The state of a stored bucket of version 1, so that it can take further rows (W50).
+
+        Its size is that of the document. Rows must be numbered without holes and lie within the span;
+        the shapes come from both summaries.
+
+        :raises ValueError: the document cannot be trusted as a bucket that takes rows
+        """
+        columns = documents.stored_columns(document)
+        bucket = raw.fields_of(document)
+        control = raw.fields_of(bucket[b"control"], 1)
+        if control.get(b"closed", b"\x08\0") != b"\x08\0":
+            raise ValueError("the bucket is closed")
+        least, greatest = (_fields(control.get(end, b"\0")) for end in (b"min", b"max"))
+        identity, start = bucket.get(b"_id", b"\0"), least.get(time_field, b"\0")
+        if identity[0] != raw.OBJECT_ID or start[0] != raw.DATE:
+            raise ValueError("the bucket has no id or no start")
+        start_ms: int = raw.unpack_int64(start, 1)[0]
+        if identity[1:5] != (start_ms // 1000 & 0xFFFFFFFF).to_bytes(4, "big"):
+            raise ValueError("the id does not tell the start (W12)")
+        meta = bucket.get(b"meta", b"") if meta_field is not None else b""
+        state = cls(identity[1:], time_field, meta_field, meta, start_ms, span_ms, limits)
+        state._adopt(columns, least, greatest)
+        state.size_bytes = len(document)
+        return state
+
+    def _adopt(
+        self, columns: Mapping[bytes, bytes], least: Mapping[bytes, bytes], greatest: Mapping[bytes, bytes]
+    ) -> None:
+        """Takes stored columns and summaries over after checking them."""
+        time_field = next(iter(self._columns))
+        times = _fields(columns.get(time_field, b"\0"))
+        if not times or any(key != b"%d" % row for row, key in enumerate(times)):
+            raise ValueError("rows are not numbered without holes")
+        latest = greatest.get(time_field, b"\0")
+        if not self._times_fit(times.values(), latest):
+            raise ValueError("times outside of the bucket")
+        if not columns.keys() == least.keys() == greatest.keys():
+            raise ValueError("columns and summaries differ")
+        for name, stored in columns.items():
+            if name != time_field:
+                _check_row_keys(_fields(stored), len(times))
+            shape = merge(shape_of(least[name]), shape_of(greatest[name]))
+            if shape is None:
+                raise ValueError("control.min and control.max differ in shape")
+            column = self._columns.get(name) or self._add_column(name, least[name])
+            if column.shape is not None:
+                column.shape = shape
+            column.summary = summary_between(least[name], greatest[name])
+            column.committed = True
+            self._bytes.summaries += column.encode_ends()
+        self.rows = self.committed_rows = len(times)
+
+    def _times_fit(self, times: Iterable[bytes], latest: bytes) -> bool:
+        if latest[0] != raw.DATE:
+            return False
+        upper = min(raw.unpack_int64(latest, 1)[0], self.start_ms + self._span_ms - 1)
+        return all(time[0] == raw.DATE and self.start_ms <= raw.unpack_int64(time, 1)[0] <= upper for time in times)
+
+    def try_stage(self, measurement: Measurement) -> int:
+        """Takes a measurement in unless the bucket should close for it.
+
+        :returns: 0 when it was staged, else the ``RolloverReason``; the bucket is unchanged then (W40)
+        """
+        columns = self._columns
+        added_bytes = measurement.payload_bytes
+        for name, value in measurement.columns.items():
+            column = columns.get(name)
+            if column is None:
+                added_bytes += 12 + len(name)
+                continue
+            if column.kind != CANONICAL[value[0]] or (column.shape is not None and not compatible(column.shape, value)):
+                return RolloverReason.SCHEMA_CHANGE
+            if not column.committed:
+                added_bytes += 12 + len(name)
+        rows = self.rows
+        # Row 0 counts as having no digits (W46).
+        added_bytes += len(measurement.columns) * (len(str(rows)) + 1 if rows else 1)
+        limits = self._limits
+        if rows >= limits.max_count:
+            return RolloverReason.COUNT
+        if rows and self.size_bytes + added_bytes > limits.max_size_bytes and not self._stays_open(added_bytes):
+            return RolloverReason.SIZE
+        offset_ms = measurement.time_ms - self.start_ms
+        if offset_ms >= self._span_ms:
+            return RolloverReason.TIME_FORWARD
+        if offset_ms < 0:
+            return RolloverReason.TIME_BACKWARD
+        if rows and self.size_bytes + added_bytes > limits.max_size_bytes:
+            self.kept_open_for_large = True
+        for name, value in measurement.columns.items():
+            column = columns.get(name)
+            if column is None:
+                self._add_column(name, value)
+            elif column.shape is not None:
+                grow(column.shape, value)
+        self.rows = rows + 1
+        self.size_bytes += added_bytes
+        self._bytes.unfolded += measurement.payload_bytes
+        return 0
+
+    def _stays_open(self, added_bytes: int) -> bool:
+        """Whether large measurements keep the bucket open beyond its size limit (W45)."""
+        size_bytes = self.size_bytes + added_bytes
+        if self.rows >= self._limits.min_count or size_bytes > self._limits.large_max_bytes:
+            return False
+        summaries = self._bytes.summaries + 2 * (self._bytes.unfolded + added_bytes)
+        return size_bytes + summaries + len(self.meta) <= _DOCUMENT_MAX_BYTES
+
+    def prepare(self, measurements: Sequence[Measurement]) -> bytes:
+        """Numbers staged measurements from ``committed_rows`` on and folds them into the summaries (W64).
+
+        One batch of a bucket is under way at a time. The order of ``measurements`` is that of the rows.
+
+        :returns: the encoded bucket document when nothing is committed yet, else the encoded update statement
+        """
+        base = self.committed_rows
+        if not measurements or base + len(measurements) > self.rows:
+            raise InvariantViolated("prepared measurements that were not staged")
+        columns = self._columns
+        changes: dict[bytes, int] = {}
+        for measurement in measurements:
+            for name, value in measurement.columns.items():
+                column = columns[name]
+                column.committed = True
+                changed = column.fold(value)
+                if changed:
+                    changes[name] = changes.get(name, 0) | changed
+            self._bytes.unfolded -= measurement.payload_bytes
+        for name in changes:
+            grown = columns[name].encode_ends()
+            self._bytes.summaries += grown
+            self._bytes.memory += 2 * grown
+        if base == 0:
+            return self._bucket_document(measurements)
+        return self._update_statement(base, measurements, changes)
+
+    def _rows_by_column(self, base: int, measurements: Sequence[Measurement]) -> dict[bytes, list[bytes]]:
+        """Encoded rows by column, in the order of the bucket's columns."""
+        rows: dict[bytes, list[bytes]] = {}
+        for row, measurement in enumerate(measurements, base):
+            key = b"%d\0" % row
+            for name, value in measurement.columns.items():
+                encoded = value[:1] + key + value[1:]
+                if name in rows:
+                    rows[name].append(encoded)
+                else:
+                    rows[name] = [encoded]
+        return {name: rows[name] for name in self._columns if name in rows}
+
+    def _bucket_document(self, measurements: Sequence[Measurement]) -> bytes:
+        rows = self._rows_by_column(0, measurements)
+        columns = self._columns
+        ends = [(name, columns[name].least, columns[name].greatest) for name in rows]
+        return documents.bucket_document(self.bucket_id, self.meta, ends, rows.items())
+
+    def _update_statement(self, base: int, measurements: Sequence[Measurement], changes: Mapping[bytes, int]) -> bytes:
+        columns = self._columns
+        query = self._guard.query(base)
+        names = {name for measurement in measurements for name in measurement.columns}
+        paths_bytes = len(measurements) * sum(len(name) + 12 for name in names)
+        if paths_bytes > _PATHS_MAX_BYTES or not all(map(is_path_safe, names)):
+            least = [raw.element(name, columns[name].least) for name, ends in changes.items() if ends & MIN_CHANGED]
+            greatest = [
+                raw.element(name, columns[name].greatest) for name, ends in changes.items() if ends & MAX_CHANGED
+            ]
+            rows = self._rows_by_column(base, measurements)
+            return documents.pipeline_statement(query, rows.items(), least, greatest)
+        sets: list[bytes] = []
+        for row, measurement in enumerate(measurements, base):
+            key = b"%d\0" % row
+            sets.extend(
+                value[:1] + columns[name].row_path + key + value[1:] for name, value in measurement.columns.items()
+            )
+        for name, ends in changes.items():
+            column = columns[name]
+            if ends & MIN_CHANGED:
+                sets.append(column.least[:1] + column.min_path + column.least[1:])
+            if ends & MAX_CHANGED:
+                sets.append(column.greatest[:1] + column.max_path + column.greatest[1:])
+        return documents.set_statement(query, sets)
+
+    def committed(self, count: int) -> None:
+        """The backend has the ``count`` rows that were prepared last."""
+        if count < 0 or self.committed_rows + count > self.rows:
+            raise InvariantViolated("more rows committed than staged")
+        self.committed_rows += count
+
+    def memory_bytes(self) -> int:
+        """About how much memory this object takes."""
+        return self._bytes.memory
+
+
+def _fields(value: bytes) -> dict[bytes, bytes]:
+    """The fields of an object.
+
+    :raises ValueError: it is no object, or names repeat
+    """
+    if value[0] != raw.OBJECT:
+        raise ValueError("expected an object")
+    elements = list(raw.iter_elements(value, 1))
+    fields = dict(elements)
+    if len(fields) != len(elements):
+        raise ValueError("names repeat")
+    return fields
+
+
+def _check_row_keys(rows: Iterable[bytes], count: int) -> None:
+    """Row keys must ascend within the numbered rows (W5)."""
+    previous = -1
+    for key in rows:
+        if not key.isdigit() or len(key) > 9 or key != b"%d" % int(key) or not previous < int(key) < count:
+            raise ValueError("row keys do not ascend")
+        previous = int(key)

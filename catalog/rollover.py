@@ -1,0 +1,49 @@
+"""When a bucket takes no further measurement, and the limits that decide it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+_INT64_MIN = -(1 << 63)
+
+
+class RolloverReason(IntEnum):
+    """Why a bucket was closed. The first five are what ``try_stage`` answers, in the order of the checks (W40)."""
+
+    SCHEMA_CHANGE = 1
+    COUNT = 2
+    SIZE = 3
+    TIME_FORWARD = 4
+    TIME_BACKWARD = 5
+    MEMORY = 6
+    REOPENING = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The server parameters that bound a bucket (W41, W42, W45).
+
+    ``max_count``: rows. ``max_size_bytes``: size by W46. ``min_count``: a bucket with fewer rows than this
+    may grow beyond ``max_size_bytes`` up to ``large_max_bytes``; 0 turns that off, as in 6.0.5.
+    """
+
+    max_count: int = 1000
+    max_size_bytes: int = 128_000
+    min_count: int = 10
+    large_max_bytes: int = 12 * 1024 * 1024
+
+
+def rounded_start_ms(time_ms: int, rounding_seconds: int) -> int:
+    """The start of a new bucket whose first measurement is of ``time_ms`` (W31).
+
+    Rounds down on both sides of 1970 (W32), but not below what a BSON date can hold.
+    """
+    return max(time_ms - time_ms % (rounding_seconds * 1000), _INT64_MIN)
+
+
+def bucket_id(start_ms: int, suffix: bytes) -> bytes:
+    """The twelve bytes of a bucket's ``_id``: the low 32 bits of the start in seconds, then ``suffix`` (W10)."""
+    if len(suffix) != 8:
+        raise ValueError("a bucket id ends in eight bytes")
+    return (start_ms // 1000 & 0xFFFFFFFF).to_bytes(4, "big") + suffix
