@@ -63,7 +63,7 @@ def test_requests_are_counted_by_command_way_and_outcome(registry: CollectorRegi
     assert shown["tsproxy_requests_total", "insert", "error", "ingest"] == 1
     assert shown["tsproxy_requests_total", "find", "ok", "relay"] == 1
     assert shown["tsproxy_request_seconds_count", "ingest"] == 2
-    assert shown["tsproxy_request_seconds_bucket", "relay", "0.25"] == 1
+    assert shown["tsproxy_request_seconds_bucket", "0.25", "relay"] == 1
 
 
 def test_a_meter_is_the_same_each_time(metrics: Metrics) -> None:
