@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
@@ -61,7 +62,8 @@ class Backend:
             await client.close()
             raise command_error(error) from None
         profile = profile_of(hello, build)
-        tls = client.options.pool_options._ssl_context  # noqa: SLF001 - the driver parsed the URI's TLS options
+        # The driver has parsed the URI's TLS options already.
+        tls = cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)
         pool = ServicePool(
             lambda timeout_seconds: find_primary(client, timeout_seconds), None, tls, connect_timeout_seconds
         )
@@ -93,7 +95,7 @@ class Backend:
             self.pool, self.client, resolve, sends_uuid=self.profile.has_collection_uuid, max_count=max_count
         )
 
-    async def run(self, database: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
         """One command over the service account; raises ``CommandError``."""
         try:
             return dict(await self.client.get_database(database, codec_options=CODEC).command(body))
@@ -119,7 +121,7 @@ async def find_primary(client: AsyncMongoClient[Any], timeout_seconds: float | N
     try:
         async with asyncio.timeout(timeout_seconds):
             await client.admin.command("ping")
-            address = await client.address if len(client.nodes) <= 1 else await client.primary
+            address: tuple[str, int | None] | None = await client.address if len(client.nodes) <= 1 else await client.primary
     except TimeoutError:
         raise BackendUnavailable("no backend server could be reached in time", code=133) from None
     except PyMongoError as error:
@@ -128,7 +130,7 @@ async def find_primary(client: AsyncMongoClient[Any], timeout_seconds: float | N
         nodes = sorted(node for node in client.nodes if node[1] is not None)
         if not nodes:
             raise BackendUnavailable("no backend server is known", code=133)
-        address = nodes[0]
+        address = (nodes[0][0], nodes[0][1])
     host, port = address
     return host, int(port or 27017)
 

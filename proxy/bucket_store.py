@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import bson
 from bson.binary import Binary
 from bson.codec_options import CodecOptions
 from bson.objectid import ObjectId
@@ -14,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
@@ -88,7 +87,7 @@ class MongoBucketStore:
         except LostAfterSending as error:
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
             return Unknown(error)
-        outcome = outcome_of(bson.decode(reply, CODEC))
+        outcome = outcome_of(decode(reply))
         if isinstance(outcome, Unknown):
             self._pool.forget_primary()
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
@@ -110,7 +109,7 @@ class MongoBucketStore:
                 document["collectionUUID"] = Binary(collection.uuid, 4)
             if len(self._bodies) >= 4096:
                 self._bodies.clear()
-            body = self._bodies[key] = bson.encode(document, codec_options=CODEC)
+            body = self._bodies[key] = encode(document)
         return body
 
     async def fetch(
@@ -128,8 +127,8 @@ class MongoBucketStore:
         )
         if not found:
             return -(1 << 63)
-        control = bson.decode(found[0].raw, CODEC)["control"]
-        return int(control["min"][collection.options.time_field])  # type: ignore[index,call-overload,no-any-return]
+        control = decode(found[0].raw)["control"]
+        return int(control["min"][collection.options.time_field])
 
     async def find_reopenable(
         self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
@@ -215,4 +214,4 @@ def reopening_query(
 def _decoded(meta: bytes) -> object:
     """The value of a meta element (type byte and value bytes)."""
     body = meta[:1] + b"m\0" + meta[1:] + b"\0"
-    return bson.decode((len(body) + 4).to_bytes(4, "little") + body, CODEC)["m"]
+    return decode((len(body) + 4).to_bytes(4, "little") + body)["m"]

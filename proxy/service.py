@@ -68,7 +68,8 @@ class ServiceConnection(asyncio.Protocol):
             payload = b"".join(documents)
             sequence = b"\x01" + _LENGTH.pack(4 + len(name) + len(payload)) + name + payload
         length = _REPLY_BODY_AT + len(body) + len(sequence)
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiter = waiter
         transport.write(_HEADER.pack(length, self._request_id, 0, _OP_MSG, 0, 0) + body + sequence)
         try:
             return await waiter
@@ -91,7 +92,7 @@ class ServiceConnection(asyncio.Protocol):
         buffer += data
         if len(buffer) < 4:
             return
-        length = _LENGTH.unpack_from(buffer)[0]
+        length: int = _LENGTH.unpack_from(buffer)[0]
         if len(buffer) < length:
             return
         document = bytes(memoryview(buffer)[_REPLY_BODY_AT:length])

@@ -6,9 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import bson
-
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.ports import Acknowledgement
 from proxy.insert_command import InsertCommand
@@ -88,7 +86,7 @@ class Submission:
         ):
             self._reply(plain_reply(self._stored))
             return
-        self._reply(bson.encode(self._document(), codec_options=CODEC))
+        self._reply(encode(self._document()))
 
     def _document(self) -> dict[str, Any]:
         failure = self._failure or self._unavailability()

@@ -6,8 +6,10 @@ binary stays ``Binary``, whatever the subtype.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import bson
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 
@@ -17,3 +19,13 @@ CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     uuid_representation=UuidRepresentation.UNSPECIFIED,
     datetime_conversion=DatetimeConversion.DATETIME_MS,
 )
+
+
+def decode(document: bytes) -> dict[str, Any]:
+    """One document; raises ``bson.errors.InvalidBSON``."""
+    return bson.decode(document, CODEC)  # type: ignore[arg-type]  # the stub wants Mapping, which is invariant
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """One document; raises ``bson.errors.InvalidDocument``."""
+    return bson.encode(document, codec_options=CODEC)  # type: ignore[arg-type]
