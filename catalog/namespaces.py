@@ -108,7 +108,8 @@ class VirtualCollection:
 
     ``uuid`` identifies the incarnation of the bucket collection, ``b""`` where the backend shows none;
     ``collation`` is the stored default collation, ``None`` for simple binary comparison;
-    ``expire_after_seconds`` is ``None`` without TTL.
+    ``expire_after_seconds`` is ``None`` without TTL; ``extended_range`` tells whether times outside
+    1970–2106 may be stored, where the order of bucket ids is not the order of time (Q12).
     """
 
     namespace: Namespace
@@ -116,6 +117,7 @@ class VirtualCollection:
     uuid: bytes = b""
     collation: Mapping[str, Any] | None = field(default=None, compare=False)
     expire_after_seconds: int | None = None
+    extended_range: bool = field(default=False, compare=False)
 
     @property
     def buckets(self) -> Namespace:

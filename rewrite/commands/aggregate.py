@@ -1,0 +1,51 @@
+"""``aggregate`` on measurements (Q1, C23)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from catalog.namespaces import VirtualCollection
+from rewrite.commands.reading import reads_buckets
+from rewrite.plan import Cursor, PassThrough, Plan, Request, Single, Step
+from rewrite.profile import Profile
+from rewrite.stages.draft import only
+from rewrite.stages.hint import bucket_hint
+from rewrite.stages.pipeline import rewrite_pipeline
+from rewrite.stages.scope import Scope
+
+LEFT_TO_THE_VIEW = frozenset(
+    {
+        "$changeStream", "$collStats", "$currentOp", "$documents", "$geoNear", "$indexStats", "$listLocalSessions",
+        "$listSampledQueries", "$listSearchIndexes", "$listSessions", "$planCacheStats", "$search", "$searchMeta",
+        "$vectorSearch",
+    }
+)  # fmt: skip
+"""First stages that are about the collection rather than its measurements, or that need to come first (C23, Q5)."""
+
+
+def rewrite_aggregate(request: Request) -> Plan:
+    """An aggregate on the buckets; pipelines that begin with a stage about the collection go to the view."""
+    if request.target is None or not reads_buckets(request):
+        return PassThrough()
+    body = translate_aggregate(request.body, request.target, request.profile)
+    if body is None:
+        return PassThrough()
+    step = Step(request.namespace.database, body)
+    return Single(step) if body.get("explain") else Cursor(step, request.namespace)
+
+
+def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, profile: Profile) -> dict[str, Any] | None:
+    """The same aggregate on the buckets."""
+    pipeline = body.get("pipeline")
+    if not isinstance(pipeline, list) or not all(isinstance(stage, Mapping) and only(stage)[0] for stage in pipeline):
+        return None
+    if pipeline and (only(pipeline[0])[0] in LEFT_TO_THE_VIEW or only(pipeline[0])[0].startswith("$_internal")):
+        return None
+    scope = Scope.of(target, profile, body.get("collation"))
+    command = dict(body)
+    command["aggregate"] = target.buckets.collection
+    command["pipeline"] = rewrite_pipeline(pipeline, scope)
+    if command.get("hint"):
+        command["hint"] = bucket_hint(command["hint"], scope)
+    return command

@@ -1,0 +1,47 @@
+"""``distinct`` values of measurements (Q1, C26)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from catalog.namespaces import VirtualCollection
+from rewrite.commands.reading import cursor_reply_fields, on_buckets, reads_buckets
+from rewrite.plan import Document, PassThrough, Plan, Request, Single, Step
+from rewrite.profile import Profile
+from rewrite.stages.draft import Stage
+
+_UNDERSTOOD = {"distinct", "key", "query", "collation", "readConcern", "maxTimeMS", "comment"}
+_VALUE = "_internalUnwoundArray"
+
+
+def rewrite_distinct(request: Request) -> Plan:
+    """An aggregate on the buckets whose one row becomes ``values``."""
+    if request.target is None or not reads_buckets(request):
+        return PassThrough()
+    body = translate_distinct(request.body, request.target, request.profile)
+    if body is None:
+        return PassThrough()
+    return Single(Step(request.namespace.database, body), reshape=distinct_reply)
+
+
+def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, profile: Profile) -> dict[str, Any] | None:
+    """The ``aggregate`` that answers this ``distinct``; values inside arrays count one by one."""
+    key, query = body.get("key"), body.get("query") or {}
+    if not body.keys() <= _UNDERSTOOD or not isinstance(key, str) or not isinstance(query, Mapping):
+        return None
+    if not key or key.startswith("$") or "\0" in key:
+        return None
+    stages: list[Stage] = [{"$match": query}] if query else []
+    stages += [
+        {"$replaceRoot": {"newRoot": {_VALUE: {"$_internalFindAllValuesAtPath": key}}}},
+        {"$unwind": {"path": f"${_VALUE}", "preserveNullAndEmptyArrays": True}},
+        {"$group": {"_id": None, "distinct": {"$addToSet": f"${_VALUE}"}}},
+    ]
+    return on_buckets(body, stages, target, profile)
+
+
+def distinct_reply(reply: Document) -> Document:
+    """``{values, ok}`` with ``ok`` an int32, as on views (C26)."""
+    rows = reply["cursor"]["firstBatch"]
+    return {"values": rows[0]["distinct"] if rows else [], "ok": 1, **cursor_reply_fields(reply)}

@@ -1,0 +1,31 @@
+"""``explain`` of reads: of the aggregate that answers them (Q6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rewrite.commands.aggregate import translate_aggregate
+from rewrite.commands.count import translate_count
+from rewrite.commands.distinct import translate_distinct
+from rewrite.commands.find import translate_find
+from rewrite.commands.reading import Translator, reads_buckets
+from rewrite.plan import PassThrough, Plan, Request, Single, Step
+
+TRANSLATORS: Mapping[str, Translator] = {
+    "aggregate": translate_aggregate,
+    "count": translate_count,
+    "distinct": translate_distinct,
+    "find": translate_find,
+}
+
+
+def rewrite_explain(request: Request) -> Plan:
+    """The explained command is rewritten as it would be if it were run; others are left to the backend (C23)."""
+    explained = request.body.get("explain")
+    if request.target is None or not reads_buckets(request) or not isinstance(explained, Mapping) or not explained:
+        return PassThrough()
+    translate = TRANSLATORS.get(next(iter(explained)))
+    body = translate(explained, request.target, request.profile) if translate else None
+    if body is None:
+        return PassThrough()
+    return Single(Step(request.namespace.database, {**request.body, "explain": body}))

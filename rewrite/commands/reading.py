@@ -1,0 +1,68 @@
+"""What the reading commands share: from the client's body to one ``aggregate`` on the buckets (Q1).
+
+A translator answers ``None`` for whatever it does not know for certain; the command then goes to the
+collection's view as the client sent it, and the backend's answer or refusal is the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from catalog.namespaces import VirtualCollection
+from rewrite.plan import Request
+from rewrite.profile import Profile
+from rewrite.stages.draft import Stage
+from rewrite.stages.hint import bucket_hint
+from rewrite.stages.pipeline import rewrite_pipeline
+from rewrite.stages.scope import Scope
+
+Translator: TypeAlias = Callable[[Mapping[str, Any], VirtualCollection, Profile], dict[str, Any] | None]
+"""A command's body → the body of an ``aggregate`` on the bucket collection."""
+
+COMMON_OPTIONS = ("maxTimeMS", "readConcern", "comment", "allowDiskUse", "let")
+"""Options that mean in ``aggregate`` what they mean elsewhere."""
+
+
+def reads_buckets(request: Request) -> bool:
+    """Whether this request may be answered from the bucket collection itself."""
+    return request.target is not None and request.reads_buckets and request.profile.has_native_timeseries
+
+
+def on_buckets(
+    body: Mapping[str, Any],
+    pipeline: Sequence[Stage],
+    target: VirtualCollection,
+    profile: Profile,
+    *,
+    batch_size: Any = None,
+    hint: Any = None,
+) -> dict[str, Any]:
+    """An ``aggregate`` on the buckets that runs ``pipeline`` on the measurements, with ``body``'s options."""
+    scope = Scope.of(target, profile, body.get("collation"))
+    command: dict[str, Any] = {
+        "aggregate": target.buckets.collection,
+        "pipeline": rewrite_pipeline(pipeline, scope),
+        "cursor": {} if batch_size is None else {"batchSize": batch_size},
+    }
+    wanted_hint = body.get("hint") if hint is None else hint
+    if wanted_hint is not None and wanted_hint != {}:
+        command["hint"] = bucket_hint(wanted_hint, scope)
+    if body.get("collation"):
+        command["collation"] = body["collation"]
+    for option in COMMON_OPTIONS:
+        if option in body:
+            command[option] = body[option]
+    return command
+
+
+def whole_number(value: Any) -> int | None:
+    """A non-negative integer as drivers and shells send it, else ``None``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if value >= 0 and value == int(value) and value < 2**63 else None
+
+
+def cursor_reply_fields(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """What a cursor reply says besides its cursor and ``ok``: cluster and operation times."""
+    return {name: value for name, value in reply.items() if name not in ("cursor", "ok")}

@@ -1,0 +1,78 @@
+"""A pipeline on its way from measurements to buckets; what each rule takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from rewrite.stages.scope import Scope
+
+Stage: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """``head`` works on buckets, then (if ``unpacks``) buckets become measurements, ``tail`` works on those.
+
+    ``include`` names the only columns wanted, ``None`` for all. ``inhibits`` keeps the backend's optimiser
+    from carrying stages over the unpacking, where it would lose rows or groups (H2–H5).
+    """
+
+    head: tuple[Stage, ...]
+    tail: tuple[Stage, ...]
+    unpacks: bool = True
+    include: tuple[str, ...] | None = None
+    inhibits: bool = False
+    extended_range: bool = False
+
+    def with_head(self, *stages: Stage) -> Draft:
+        """With further stages on buckets, after those that are there."""
+        return replace(self, head=(*self.head, *stages))
+
+    def stages(self, scope: Scope) -> list[Stage]:
+        """The whole pipeline."""
+        if not self.unpacks:
+            return [*self.head, *self.tail]
+        inhibit: tuple[Stage, ...] = ({"$_internalInhibitOptimization": {}},) if self.inhibits else ()
+        return [*self.head, self._unpack(scope), *inhibit, *self.tail]
+
+    def _unpack(self, scope: Scope) -> Stage:
+        options: dict[str, Any] = {"timeField": scope.time_field}
+        if scope.meta_field is not None:
+            options["metaField"] = scope.meta_field
+        options["bucketMaxSpanSeconds"] = scope.span_seconds
+        if self.include is not None:
+            options["include"] = list(self.include)
+        if self.extended_range and scope.profile.version >= (6, 0, 0):
+            options["usesExtendedRange"] = True
+        return {"$_internalUnpackBucket": options}
+
+
+Rule: TypeAlias = Callable[[Draft, Scope], Draft]
+
+
+def only(stage: Stage) -> tuple[str, Any]:
+    """Name and argument of a stage; ``("", None)`` for what has not exactly one name."""
+    if len(stage) != 1:
+        return "", None
+    return next(iter(stage.items()))
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """Every value inside a document or array, itself first."""
+    yield value
+    inner: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        inner = value.values()
+    elif isinstance(value, list | tuple):
+        inner = value
+    for element in inner:
+        yield from walk(element)
+
+
+def keys_inside(value: Any) -> Iterator[str]:
+    """Every field name inside a document or array."""
+    for element in walk(value):
+        if isinstance(element, Mapping):
+            yield from element

@@ -1,0 +1,54 @@
+"""Where the backend's own optimiser must be kept out, because it loses rows or invents groups (section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
+from rewrite.stages.meta_paths import rename_constant_or_meta
+from rewrite.stages.scope import Scope
+from rewrite.stages.time_bounds import Interval, millis
+
+_PICKS = frozenset(
+    {"$first", "$last", "$top", "$bottom", "$firstN", "$lastN", "$topN", "$bottomN", "$min", "$max", "$minN", "$maxN"}
+)
+
+
+def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
+    """Inhibit for pipelines that the backend rewrites wrongly; flag time bounds that would wrap."""
+    inhibits = (
+        scope.profile.version < (6, 0, 0)
+        or not scope.plain_names
+        or not scope.compares_like_buckets
+        or any(_is_hazard(stage, scope) for stage in draft.tail)
+    )
+    extended = scope.extended_range or any(_has_wrapping_date(stage, scope) for stage in draft.tail)
+    return replace(draft, inhibits=inhibits, extended_range=extended)
+
+
+def _is_hazard(stage: Stage, scope: Scope) -> bool:
+    match only(stage):
+        case "$match", predicate:
+            return "$expr" in keys_inside(predicate)
+        case "$group", Mapping() as group:
+            return _is_picked_by_meta(group, scope)
+        case _:
+            return False
+
+
+def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:
+    """A group by meta that takes single values: answered from buckets, not always rightly (H4)."""
+    accumulators = [argument for name, argument in group.items() if name != "_id"]
+    return rename_constant_or_meta(group.get("_id"), scope) is not None and any(
+        isinstance(argument, Mapping) and not _PICKS.isdisjoint(argument) for argument in accumulators
+    )
+
+
+def _has_wrapping_date(stage: Stage, scope: Scope) -> bool:
+    name, predicate = only(stage)
+    if name != "$match":
+        return False
+    times = [time_ms for value in walk(predicate) if (time_ms := millis(value)) is not None]
+    return any(Interval(time_ms, time_ms).outside_id_range(scope) for time_ms in times)

@@ -1,0 +1,39 @@
+"""Leading ``$match`` stages: what they say of buckets goes before the unpacking (Q10–Q16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rewrite.stages.draft import Draft, Stage, only
+from rewrite.stages.predicate import conjunction, split
+from rewrite.stages.scope import Scope
+from rewrite.stages.time_bounds import Interval
+
+
+def push_leading_match(draft: Draft, scope: Scope) -> Draft:
+    """Meta predicates move, bounds are copied; where the optimiser works it adds the bounds itself."""
+    if not scope.plain_names:
+        return draft
+    pushed = []
+    interval = Interval()
+    residual: list[Stage] = []
+    rest = draft.tail
+    while rest:
+        name, predicate = only(rest[0])
+        if name != "$match" or not isinstance(predicate, Mapping):
+            break
+        part = split(predicate, scope, bounds=draft.inhibits)
+        interval = interval.intersect(part.interval)
+        if part.bucket:
+            pushed.append(part.bucket)
+        if part.residual:
+            residual.append({"$match": part.residual})
+        rest = rest[1:]
+    ids = interval.id_predicate(scope)
+    if ids is not None:
+        pushed.insert(0, ids)
+    bucket = conjunction(pushed)
+    if bucket is None:
+        return draft
+    return replace(draft.with_head({"$match": bucket}), tail=(*residual, *rest))

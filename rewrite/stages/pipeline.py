@@ -1,0 +1,26 @@
+"""A pipeline on measurements as a pipeline on buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rewrite.stages.draft import Draft, Rule, Stage
+from rewrite.stages.hazards import keep_optimiser_out
+from rewrite.stages.limit import push_limit
+from rewrite.stages.match import push_leading_match
+from rewrite.stages.scope import Scope
+
+RULES: tuple[Rule, ...] = (
+    keep_optimiser_out,
+    push_leading_match,
+    push_limit,
+)
+"""In the order in which they are tried; each leaves alone what it does not understand."""
+
+
+def rewrite_pipeline(pipeline: Sequence[Stage], scope: Scope) -> list[Stage]:
+    """The stages to run on the bucket collection, equal in result to ``pipeline`` on the measurements."""
+    draft = Draft(head=(), tail=tuple(pipeline))
+    for rule in RULES:
+        draft = rule(draft, scope)
+    return draft.stages(scope)
