@@ -17,6 +17,7 @@ from proxy.bucket_store import MongoBucketStore
 from proxy.driver_errors import command_error
 from proxy.namespace_registry import NamespaceRegistry
 from proxy.service import ServicePool
+from proxy.service_auth import authenticator
 from rewrite.profile import Profile
 
 
@@ -65,7 +66,10 @@ class Backend:
         # The driver has parsed the URI's TLS options already.
         tls = cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)
         pool = ServicePool(
-            lambda timeout_seconds: find_primary(client, timeout_seconds), None, tls, connect_timeout_seconds
+            lambda timeout_seconds: find_primary(client, timeout_seconds),
+            authenticator(uri),
+            tls,
+            connect_timeout_seconds,
         )
 
         async def list_collections(database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -121,7 +125,9 @@ async def find_primary(client: AsyncMongoClient[Any], timeout_seconds: float | N
     try:
         async with asyncio.timeout(timeout_seconds):
             await client.admin.command("ping")
-            address: tuple[str, int | None] | None = await client.address if len(client.nodes) <= 1 else await client.primary
+            address: tuple[str, int | None] | None = (
+                await client.address if len(client.nodes) <= 1 else await client.primary
+            )
     except TimeoutError:
         raise BackendUnavailable("no backend server could be reached in time", code=133) from None
     except PyMongoError as error:

@@ -127,7 +127,7 @@ class MongoBucketStore:
         )
         if not found:
             return -(1 << 63)
-        control = decode(found[0].raw)["control"]
+        control = decode(bytes(found[0].raw))["control"]
         return int(control["min"][collection.options.time_field])
 
     async def find_reopenable(
