@@ -20,6 +20,12 @@ Document: TypeAlias = dict[str, Any]
 Resolve: TypeAlias = Callable[[Namespace], VirtualCollection | None]
 """Which namespaces are virtual, as far as the proxy knows."""
 
+CatalogStats: TypeAlias = Callable[[Namespace | None], Mapping[str, int]]
+
+
+def _no_stats(namespace: Namespace | None) -> Mapping[str, int]:
+    return {}
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -31,6 +37,9 @@ class Request:
     to every step that goes over the client's own connection. ``readConcern``, ``writeConcern``,
     ``maxTimeMS`` and ``comment`` stay in ``body``. ``target`` is ``None`` for database-wide commands.
     ``reads_buckets`` tells whether this identity may read the bucket collection itself.
+    ``catalog_stats`` gives the counters and gauges of the proxy's bucket catalog under their native names
+    (W80, W82): of one collection, or of all for ``None``. ``statement_ids`` are the ids that the client gave its
+    statements explicitly; without them a statement's id is its position (W102).
     """
 
     name: str
@@ -42,6 +51,12 @@ class Request:
     in_transaction: bool = False
     has_txn_number: bool = False
     reads_buckets: bool = True
+    catalog_stats: CatalogStats = _no_stats
+    statement_ids: tuple[int, ...] = ()
+
+    def statement_id(self, index: int) -> int:
+        """The id under which a retryable write records the statement at ``index`` (W102)."""
+        return self.statement_ids[index] if self.statement_ids else index
 
 
 class Via(Enum):
@@ -55,11 +70,18 @@ class Via(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One backend command. ``body`` has the command name first and no ``$db``."""
+    """One backend command. ``body`` has the command name first and no ``$db``.
+
+    With ``raw`` the reply comes as a ``RawBSONDocument``, so that documents can be stored again byte for byte.
+    ``statement`` is for writes of a client that sent a ``txnNumber``: the statement id under which the backend
+    records this one write (X2); all other steps outside a transaction go without the ``txnNumber``.
+    """
 
     database: str
     body: Mapping[str, Any]
     via: Via = Via.CLIENT
+    raw: bool = False
+    statement: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +103,17 @@ class ForgetNamespace:
     namespace: Namespace
 
 
-Effect: TypeAlias = ClearBuckets | ForgetNamespace
+@dataclass(frozen=True, slots=True)
+class DropNamespace:
+    """A collection is gone, with its open buckets and counters and all that was known of it (W72).
+
+    An empty collection name means the whole database.
+    """
+
+    namespace: Namespace
+
+
+Effect: TypeAlias = ClearBuckets | ForgetNamespace | DropNamespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +136,9 @@ class Cursor:
     reshape_error: Callable[[Document], Document] | None = None
 
 
+Conversation: TypeAlias = Generator[Step | Effect, Mapping[str, Any], Document]
+
+
 @dataclass(frozen=True, slots=True)
 class Dialogue:
     """Steps that depend on earlier replies.
@@ -113,7 +148,7 @@ class Dialogue:
     client's reply.
     """
 
-    run: Callable[[], Generator[Step | Effect, Document, Document]]
+    run: Callable[[], Conversation]
 
 
 @dataclass(frozen=True, slots=True)

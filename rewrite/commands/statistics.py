@@ -1,0 +1,122 @@
+"""``collStats`` and ``serverStatus`` with the counters of the proxy's own bucket catalog (W80, W82).
+
+The backend reports what it stores, and counts only what was inserted past the proxy; its numbers and ours are
+added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from rewrite.plan import Document, PassThrough, Plan, Request, Rewriter, Single, Step
+
+MEASUREMENTS = "numMeasurementsCommitted"
+COMMITS = "numCommits"
+AVERAGE = "avgNumMeasurementsPerCommit"
+CATALOG_SECTION = "bucketCatalog"
+NATIVE_COUNTERS = (
+    "numBucketInserts",
+    "numBucketUpdates",
+    "numBucketsOpenedDueToMetadata",
+    "numBucketsClosedDueToCount",
+    "numBucketsClosedDueToSchemaChange",
+    "numBucketsClosedDueToSize",
+    "numBucketsClosedDueToTimeForward",
+    "numBucketsClosedDueToTimeBackward",
+    "numBucketsClosedDueToMemoryThreshold",
+    "numCommits",
+    "numWaits",
+    "numMeasurementsCommitted",
+)
+"""What a server reports even when it is zero, in its order (W80)."""
+
+
+def merge_counters(reported: Mapping[str, Any], counters: Mapping[str, int]) -> Document:
+    """The backend's section with ours added to it: its fields in its order, then those that only we know.
+
+    The average follows from the sums and is absent without commits. Counters that the backend does not know
+    (those of newer servers, W83) appear once they are not zero.
+    """
+    return dict(_merged(reported, counters))
+
+
+def _merged(reported: Mapping[str, Any], counters: Mapping[str, int]) -> Iterator[tuple[str, Any]]:
+    commits = int(reported.get(COMMITS, 0)) + counters.get(COMMITS, 0)
+    measurements = int(reported.get(MEASUREMENTS, 0)) + counters.get(MEASUREMENTS, 0)
+    for name, value in reported.items():
+        if name == AVERAGE:
+            continue
+        yield name, value + counters[name] if name in counters else value
+        if name == MEASUREMENTS and commits:
+            yield AVERAGE, measurements // commits
+    for name, ours in counters.items():
+        if name not in reported and name != AVERAGE and ours:
+            yield name, ours
+
+
+def merge_storage_statistics(reply: Document, counters: Mapping[str, int]) -> Document:
+    """The ``timeseries`` part of ``collStats`` or of ``$collStats.storageStats``; other replies stay as they are."""
+    section = reply.get("timeseries")
+    if not isinstance(section, Mapping):
+        return reply
+    return {**reply, "timeseries": merge_counters(section, counters)}
+
+
+def merge_collection_statistics(document: Document, counters: Mapping[str, int]) -> Document:
+    """One document of the ``$collStats`` stage (C23)."""
+    storage = document.get("storageStats")
+    if not isinstance(storage, Mapping):
+        return document
+    return {**document, "storageStats": merge_storage_statistics(dict(storage), counters)}
+
+
+def merge_server_status(reply: Document, counters: Mapping[str, int], asked: Mapping[str, Any]) -> Document:
+    """``serverStatus`` with the ``bucketCatalog`` section, where the server puts it.
+
+    The section is absent until a catalog was used, and when the client switched it off.
+    """
+    if not asked.get(CATALOG_SECTION, True) or "ok" not in reply:
+        return reply
+    if CATALOG_SECTION in reply:
+        return {**reply, CATALOG_SECTION: merge_counters(reply[CATALOG_SECTION], counters)}
+    if not any(counters.values()):
+        return reply
+    section = merge_counters(_empty_section(counters), counters)
+    merged: Document = {}
+    for name, value in reply.items():
+        if CATALOG_SECTION not in merged and _stands_after_catalog(name):
+            merged[CATALOG_SECTION] = section
+        merged[name] = value
+    return merged
+
+
+def _empty_section(counters: Mapping[str, int]) -> Document:
+    gauges = [name for name in ("numBuckets", "numOpenBuckets", "numIdleBuckets", "memoryUsage") if name in counters]
+    return dict.fromkeys((*gauges, *NATIVE_COUNTERS), 0)
+
+
+_PREAMBLE = frozenset({"host", "version", "process", "pid", "uptime", "uptimeMillis", "uptimeEstimate", "localTime"})
+
+
+def _stands_after_catalog(section: str) -> bool:
+    """Sections come in alphabetical order after a preamble; ``mem`` and ``metrics`` close the reply."""
+    return section not in _PREAMBLE and section > CATALOG_SECTION
+
+
+def _coll_stats(request: Request) -> Plan:
+    if request.target is None:
+        return PassThrough()
+    counters = request.catalog_stats(request.target.namespace)
+    step = Step(request.namespace.database, request.body)
+    return Single(step, partial(merge_storage_statistics, counters=counters))
+
+
+def _server_status(request: Request) -> Plan:
+    counters = request.catalog_stats(None)
+    step = Step(request.namespace.database, request.body)
+    return Single(step, partial(merge_server_status, counters=counters, asked=request.body))
+
+
+STATISTICS: Mapping[str, Rewriter] = {"collStats": _coll_stats, "serverStatus": _server_status}

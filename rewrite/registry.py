@@ -1,0 +1,14 @@
+"""Which rewriter takes which command. A command that is not here is the backend's own business."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rewrite.commands.reads import READ_REWRITERS
+from rewrite.commands.refused import REFUSED
+from rewrite.commands.schema import SCHEMA
+from rewrite.commands.statistics import STATISTICS
+from rewrite.commands.writes import WRITES
+from rewrite.plan import Rewriter
+
+REWRITERS: Mapping[str, Rewriter] = {**READ_REWRITERS, **WRITES, **SCHEMA, **STATISTICS, **REFUSED}
