@@ -1,0 +1,108 @@
+"""The parts of a client's command: what it asks for, and the session that it asks in.
+
+Session fields travel to the backend as the client encoded them; only what is asked for is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+
+from catalog.bson.codec import CODEC
+from catalog.bson.raw import document, element, iter_elements
+
+TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
+STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
+SESSION_FIELDS = (
+    TRANSACTION_FIELDS
+    | STATEMENT_FIELDS
+    | frozenset(
+        {
+            b"lsid",
+            b"$clusterTime",
+            b"$readPreference",
+            b"apiVersion",
+            b"apiStrict",
+            b"apiDeprecationErrors",
+            b"$client",
+            b"$configServerState",
+            b"$configTime",
+            b"$topologyTime",
+        }
+    )
+)
+"""What is said of the session, the routing and the API rather than of the command itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFields:
+    """One command taken apart. ``session`` holds raw element values by name, in the client's order."""
+
+    body: Mapping[str, Any]
+    session: Mapping[bytes, bytes]
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the command belongs to a multi-document transaction (X1)."""
+        return self.session.get(b"autocommit") == b"\x08\x00"
+
+    @property
+    def has_txn_number(self) -> bool:
+        """Whether this is a retryable write or part of a transaction."""
+        return b"txnNumber" in self.session
+
+    @property
+    def statement_ids(self) -> tuple[int, ...]:
+        """The ids of ``stmtIds``; empty when the client numbers by position (W102)."""
+        value = self.session.get(b"stmtIds")
+        return tuple(int(number) for number in _decoded(b"stmtIds", value)) if value else ()
+
+    def extra(self, statement: int | None = None, *, starts_transaction: bool = True) -> bytes:
+        """The raw elements that a step on the client's behalf carries besides its own body.
+
+        In a transaction all of them, ``startTransaction`` only while ``starts_transaction``; otherwise the
+        ``txnNumber`` goes along only for a ``statement``, and names it.
+        """
+        left_out = STATEMENT_FIELDS
+        if not self.in_transaction and statement is None:
+            left_out |= TRANSACTION_FIELDS
+        elif not starts_transaction:
+            left_out |= {b"startTransaction"}
+        kept = [element(name, value) for name, value in self.session.items() if name not in left_out]
+        if statement is not None and not self.in_transaction:
+            kept.append(bson.encode({"stmtIds": [statement]})[4:-1])
+        return b"".join(kept)
+
+    def service_extra(self, statement: int) -> Mapping[str, Any]:
+        """The session fields under which the proxy's account records a client's retryable write.
+
+        The session id is the client's; the backend tells the sessions of different users apart by itself.
+        """
+        names = (b"lsid", b"txnNumber")
+        fields = {name.decode(): _decoded(name, self.session[name]) for name in names if name in self.session}
+        return {**fields, "stmtIds": [statement]}
+
+
+def _decoded(name: bytes, value: bytes) -> Any:
+    return bson.decode(document([element(name, value)]), codec_options=CODEC)[name.decode()]
+
+
+def take_apart(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) -> ClientFields:
+    """From the raw body of a message and its document sequences.
+
+    Raises ``MalformedBSON`` or ``bson.errors.InvalidBSON`` for what is no BSON.
+    """
+    session: dict[bytes, bytes] = {}
+    asked: list[bytes] = []
+    for name, value in iter_elements(body):
+        if name in SESSION_FIELDS:
+            session.setdefault(name, value)
+        elif name != b"$db":
+            asked.append(element(name, value))
+    decoded: dict[str, Any] = bson.decode(document(asked), codec_options=CODEC)
+    for identifier, documents in sequences:
+        decoded[identifier] = [bson.decode(each, codec_options=CODEC) for each in documents]
+    return ClientFields(decoded, session)

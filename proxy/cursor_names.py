@@ -1,0 +1,68 @@
+"""Cursors that the backend keeps under another namespace than their clients know.
+
+A read that was rewritten to the bucket collection leaves a cursor there, while its client goes on with
+``getMore`` on the collection that it named. Cursors belong to the whole proxy, since drivers continue them over
+any of their connections.
+"""
+
+from __future__ import annotations
+
+from catalog.bson.raw import OBJECT, STRING, document, element, iter_elements, string_value, unpack_int64
+from catalog.namespaces import Namespace
+
+MAX_REMEMBERED = 65_536
+"""Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
+
+
+class CursorNames:
+    """Cursor id → namespace at the backend."""
+
+    def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
+        self._backend: dict[int, Namespace] = {}
+        self._max_remembered = max_remembered
+
+    def __len__(self) -> int:
+        return len(self._backend)
+
+    def backend_namespace(self, cursor_id: int) -> Namespace | None:
+        """Where the backend keeps this cursor, ``None`` when under the name that the client knows."""
+        return self._backend.get(cursor_id)
+
+    def opened(self, cursor_id: int, backend: Namespace) -> None:
+        """The backend keeps this cursor there; id 0 is no cursor."""
+        if not cursor_id:
+            return
+        self._backend.pop(cursor_id, None)
+        self._backend[cursor_id] = backend
+        if len(self._backend) > self._max_remembered:
+            del self._backend[next(iter(self._backend))]
+
+    def ended(self, cursor_id: int) -> None:
+        """The cursor is exhausted or killed."""
+        self._backend.pop(cursor_id, None)
+
+
+def rename_cursor(reply: bytes, namespace: Namespace) -> tuple[bytes, int, Namespace | None]:
+    """The reply with ``cursor.ns`` naming ``namespace``; the cursor's id; the namespace that stood there.
+
+    Batches are copied, never decoded. A reply without a cursor (an error) stays as it is: id 0 and ``None``.
+    """
+    cursor_id = 0
+    before: Namespace | None = None
+    elements: list[bytes] = []
+    for name, value in iter_elements(reply):
+        if name == b"cursor" and value[0] == OBJECT:
+            inner: list[bytes] = []
+            for field, content in iter_elements(value, 1):
+                if field == b"ns" and content[0] == STRING:
+                    database, _, collection = content[5:-1].decode().partition(".")
+                    before = Namespace(database, collection)
+                    content = string_value(str(namespace).encode())
+                elif field == b"id":
+                    cursor_id = int(unpack_int64(content, 1)[0])
+                inner.append(element(field, content))
+            value = bytes([OBJECT]) + document(inner)
+        elements.append(element(name, value))
+    if before is None:
+        return reply, 0, None
+    return document(elements), cursor_id, before
