@@ -10,7 +10,6 @@ import bson
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
-from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.client_fields import ClientFields, take_apart
 from proxy.cursor_names import CursorNames, rename_cursor
@@ -213,7 +212,7 @@ class TranslateHandler:
                 answer: Mapping[str, Any] = {}
                 if isinstance(said, Step):
                     reply = await steps.run(said)
-                    answer = RawBSONDocument(reply) if said.raw else bson.decode(reply, codec_options=CODEC)
+                    answer = RawBSONDocument(reply) if said.raw else _decoded(reply)
                 else:
                     self._take_effect(said)
                 said = conversation.send(answer)
@@ -258,10 +257,14 @@ class _Steps:
         assert_never(step.via)
 
 
+def _decoded(reply: bytes) -> Document:
+    return bson.decode(reply, codec_options=CODEC)
+
+
 def _reshaped_by(reshape: Callable[[Document], Document] | None, reply: bytes) -> bytes:
     if reshape is None:
         return reply
-    return bson.encode(reshape(bson.decode(reply, codec_options=CODEC)), codec_options=CODEC)
+    return bson.encode(reshape(_decoded(reply)), codec_options=CODEC)
 
 
 def is_ok(reply: bytes) -> bool:
