@@ -51,6 +51,9 @@ def parse_measurement(document: bytes, time_field: bytes, meta_field: bytes | No
         22 when this is no BSON; 10334 when even a bucket of its own could not hold it (W98). The caller reports
         it for this document alone.
     """
+    if not time_field:
+        # A bucket that a client writes with such a time field ends mongod 6.0.5 by a failed assertion.
+        raise CommandError(_BAD_VALUE, "a time field with an empty name is not supported")
     try:
         columns = raw.fields_of(document)
         meta = columns.pop(meta_field, b"") if meta_field is not None else b""
