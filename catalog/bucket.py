@@ -18,6 +18,14 @@ _DOCUMENT_MAX_BYTES = raw.MAX_DOCUMENT_BYTES - 512 * 1024
 """What values, summaries and meta may take; the rest is for paths, row keys and the guard."""
 _PATHS_MAX_BYTES = 4 * 1024 * 1024
 """An update whose dotted paths take more than this goes as a pipeline, which names each column once."""
+_PIPELINE_MIN_ROWS = 4
+_PIPELINE_SHARE = 16
+"""An update of this many rows, and of one row for so many that are there, goes as a pipeline too (W123).
+
+A server looks for each dotted path from the column's start, while a pipeline rewrites the document once. Time on
+6.0.5 for one bucket of ten fields, dotted paths relative to pipeline: 10 rows and 1 more 1.1, 50 more 2.3,
+200 more 4.2; 500 rows and 1 more 0.27, 200 more 5.4.
+"""
 _BUCKET_MEMORY_BYTES = 1200
 _COLUMN_MEMORY_BYTES = 640
 
@@ -109,6 +117,8 @@ class BucketState:
         span_ms: int,
         limits: Limits,
     ) -> None:
+        if meta and meta_field is None:
+            raise InvariantViolated("a meta value in a collection without meta field")
         self.bucket_id = bucket_id
         self.meta = meta
         self.start_ms = start_ms
@@ -301,7 +311,8 @@ class BucketState:
         query = self._guard.query(base)
         names = {name for measurement in measurements for name in measurement.columns}
         paths_bytes = len(measurements) * sum(len(name) + 12 for name in names)
-        if paths_bytes > _PATHS_MAX_BYTES or not all(map(is_path_safe, names)):
+        many_rows = len(measurements) >= max(_PIPELINE_MIN_ROWS, base // _PIPELINE_SHARE)
+        if many_rows or paths_bytes > _PATHS_MAX_BYTES or not all(map(is_path_safe, names)):
             least = [raw.element(name, columns[name].least) for name, ends in changes.items() if ends & MIN_CHANGED]
             greatest = [
                 raw.element(name, columns[name].greatest) for name, ends in changes.items() if ends & MAX_CHANGED
