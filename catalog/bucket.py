@@ -88,6 +88,7 @@ class BucketState:
     """One open bucket. Rows are *staged* as clients send them, and *committed* once the backend has them.
 
     ``rows`` and ``size_bytes`` (W46) count staged and committed ones, so that limits hold whatever is under way.
+    ``span_ms`` may be set: a coarser granularity applies to open buckets at once (W49).
     ``kept_open_for_large`` says that large measurements kept it open beyond its size limit (W45).
     A bucket whose write failed must be thrown away: its summaries are ahead of what is stored.
     """
@@ -97,13 +98,13 @@ class BucketState:
         "_columns",
         "_guard",
         "_limits",
-        "_span_ms",
         "bucket_id",
         "committed_rows",
         "kept_open_for_large",
         "meta",
         "rows",
         "size_bytes",
+        "span_ms",
         "start_ms",
     )
 
@@ -126,7 +127,7 @@ class BucketState:
         self.committed_rows = 0
         self.size_bytes = 0
         self.kept_open_for_large = False
-        self._span_ms = span_ms
+        self.span_ms = span_ms
         self._limits = limits
         self._guard = documents.Guard(bucket_id, time_field, meta)
         self._bytes = _Bytes()
@@ -204,7 +205,7 @@ class BucketState:
     def _times_fit(self, times: Iterable[bytes], latest: bytes) -> bool:
         if latest[0] != raw.DATE:
             return False
-        upper = min(raw.unpack_int64(latest, 1)[0], self.start_ms + self._span_ms - 1)
+        upper = min(raw.unpack_int64(latest, 1)[0], self.start_ms + self.span_ms - 1)
         return all(time[0] == raw.DATE and self.start_ms <= raw.unpack_int64(time, 1)[0] <= upper for time in times)
 
     def try_stage(self, measurement: Measurement) -> int:
@@ -232,7 +233,7 @@ class BucketState:
         if rows and self.size_bytes + added_bytes > limits.max_size_bytes and not self._stays_open(added_bytes):
             return RolloverReason.SIZE
         offset_ms = measurement.time_ms - self.start_ms
-        if offset_ms >= self._span_ms:
+        if offset_ms >= self.span_ms:
             return RolloverReason.TIME_FORWARD
         if offset_ms < 0:
             return RolloverReason.TIME_BACKWARD

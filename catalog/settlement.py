@@ -125,10 +125,13 @@ class Settlement:
         self, write: PreparedWrite, document: bytes | None, acknowledgement: Acknowledgement
     ) -> list[WriteBatch]:
         batch = write.batch
-        buckets = batch.bucket.series.collection
-        if document is not None and applied_rows(
-            document, buckets.time_field, buckets.meta_field, batch.base, batch.measurements
-        ):
+        time_field = batch.bucket.series.collection.time_field
+        try:
+            applied = document is not None and applied_rows(document, time_field, batch.base, batch.measurements)
+        except ValueError:
+            error = CommandError(112, "the time-series bucket was changed by somebody else while it was written")
+            return self._give_up((write,), error)
+        if applied:
             return self._catalog.finish(batch, acknowledgement)
         self._catalog.replace(batch)
         return []
