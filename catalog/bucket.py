@@ -263,7 +263,7 @@ class BucketState:
 
         One batch of a bucket is under way at a time. The order of ``measurements`` is that of the rows.
 
-        A field with the empty name has no summary, as on a server.
+        A field with the empty name has no summary in a bucket without meta, as on 6.0.5.
 
         :returns: the encoded bucket document when nothing is committed yet, else the encoded update statement
         """
@@ -277,7 +277,7 @@ class BucketState:
                 column = columns[name]
                 column.committed = True
                 changed = column.fold(value)
-                if changed and name:
+                if changed and (name or self.meta):
                     changes[name] = changes.get(name, 0) | changed
             self._bytes.unfolded -= measurement.payload_bytes
         for name in changes:
@@ -304,7 +304,7 @@ class BucketState:
     def _bucket_document(self, measurements: Sequence[Measurement]) -> bytes:
         rows = self._rows_by_column(0, measurements)
         columns = self._columns
-        ends = [(name, columns[name].least, columns[name].greatest) for name in rows if name]
+        ends = [(name, columns[name].least, columns[name].greatest) for name in rows if name or self.meta]
         return documents.bucket_document(self.bucket_id, self.meta, ends, rows.items())
 
     def _update_statement(self, base: int, measurements: Sequence[Measurement], changes: Mapping[bytes, int]) -> bytes:
