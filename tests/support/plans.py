@@ -94,11 +94,10 @@ class Direct:
 
     def send(self, database: str, document: bytes) -> bytes:
         """The raw reply."""
-        own_session = any(name.encode() in SESSION_FIELDS for name in RawBSONDocument(document))
-        session = None if own_session else self.session
-        reply = self.client[database].command(
-            RawBSONDocument(document), check=False, codec_options=RAW, session=session
-        )
+        # Decoded at the top only, so that documents keep their bytes.
+        command: dict[str, Any] = dict(RawBSONDocument(document))
+        session = None if any(name.encode() in SESSION_FIELDS for name in command) else self.session
+        reply = self.client[database].command(command, check=False, codec_options=RAW, session=session)
         return bytes(reply.raw)
 
 
