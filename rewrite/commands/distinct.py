@@ -9,10 +9,10 @@ from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import cursor_reply_fields, on_buckets, reads_buckets
 from rewrite.plan import Document, PassThrough, Plan, Request, Single, Step
 from rewrite.profile import Profile
+from rewrite.stages.distinct import VALUE, values_stage
 from rewrite.stages.draft import Stage
 
 _UNDERSTOOD = {"distinct", "key", "query", "collation", "readConcern", "maxTimeMS", "comment"}
-_VALUE = "_internalUnwoundArray"
 
 
 def rewrite_distinct(request: Request) -> Plan:
@@ -34,9 +34,9 @@ def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, profi
         return None
     stages: list[Stage] = [{"$match": query}] if query else []
     stages += [
-        {"$replaceRoot": {"newRoot": {_VALUE: {"$_internalFindAllValuesAtPath": key}}}},
-        {"$unwind": {"path": f"${_VALUE}", "preserveNullAndEmptyArrays": True}},
-        {"$group": {"_id": None, "distinct": {"$addToSet": f"${_VALUE}"}}},
+        values_stage(key),
+        {"$unwind": {"path": f"${VALUE}", "preserveNullAndEmptyArrays": True}},
+        {"$group": {"_id": None, "distinct": {"$addToSet": f"${VALUE}"}}},
     ]
     return on_buckets(body, stages, target, profile)
 

@@ -126,7 +126,7 @@ def _rename(expression: Any, scope: Scope, uses: list[str]) -> tuple[Any] | None
 
 def _rename_string(text: str, scope: Scope, uses: list[str]) -> tuple[str] | None:
     if text.startswith("$$"):
-        return None if text.split(".")[0] in _DOCUMENT_VARIABLES else (text,)
+        return None if text.split(".", maxsplit=1)[0] in _DOCUMENT_VARIABLES else (text,)
     if not text.startswith("$"):
         return (text,)
     path = rename_path(text[1:], scope)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rewrite.stages.distinct import distinct_from_headers
 from rewrite.stages.draft import Draft, Rule, Stage
+from rewrite.stages.group import count_from_headers, group_from_headers
 from rewrite.stages.hazards import keep_optimiser_out
 from rewrite.stages.limit import push_limit
 from rewrite.stages.match import push_leading_match
@@ -13,6 +15,9 @@ from rewrite.stages.scope import Scope
 RULES: tuple[Rule, ...] = (
     keep_optimiser_out,
     push_leading_match,
+    count_from_headers,
+    distinct_from_headers,
+    group_from_headers,
     push_limit,
 )
 """In the order in which they are tried; each leaves alone what it does not understand."""

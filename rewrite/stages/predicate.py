@@ -101,7 +101,7 @@ def _necessary_any(arms: Any, scope: Scope) -> dict[str, Any] | None:
 
 
 def _measurement_predicate(path: str, operand: Any, scope: Scope) -> dict[str, Any] | None:
-    if not _is_plain_path(path) or path.split(".")[0] == scope.time_field:
+    if not _is_plain_path(path) or path.split(".", maxsplit=1)[0] == scope.time_field:
         return None
     operators: Mapping[str, Any] = operand if _is_operators(operand) else {"$eq": operand}
     bounds = [bound for name, value in operators.items() if (bound := _bound(path, name, value, scope)) is not None]

@@ -1,0 +1,40 @@
+"""The values of a path inside the meta field, from the headers of buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rewrite.stages.draft import Draft, Stage, only
+from rewrite.stages.meta_paths import rename_path
+from rewrite.stages.scope import Scope
+
+VALUE = "_internalUnwoundArray"
+
+
+def values_stage(path: str) -> Stage:
+    """Every value at ``path``, those inside arrays one by one, as one array field ``VALUE``."""
+    return {"$replaceRoot": {"newRoot": {VALUE: {"$_internalFindAllValuesAtPath": path}}}}
+
+
+def distinct_from_headers(draft: Draft, scope: Scope) -> Draft:
+    """Buckets of one series have one meta value: look at each once."""
+    path = _values_path(draft)
+    renamed = None if path is None or not scope.plain_names else rename_path(path, scope)
+    if path is None or renamed is None:
+        return draft
+    if "." not in renamed:
+        # A missing meta value must not become null, so nothing is grouped here.
+        return replace(draft, tail=(values_stage(renamed), *draft.tail[1:]), unpacks=False)
+    inside = renamed.split(".", 1)[1]
+    once = draft.with_head({"$group": {"_id": "$meta"}})
+    return replace(once, tail=(values_stage(f"_id.{inside}"), *draft.tail[1:]), unpacks=False)
+
+
+def _values_path(draft: Draft) -> str | None:
+    match only(draft.tail[0]) if draft.tail and draft.unpacks else None:
+        case "$replaceRoot", {"newRoot": Mapping() as root} if len(root) == 1 and VALUE in root:
+            match root[VALUE]:
+                case {"$_internalFindAllValuesAtPath": str() as path}:
+                    return path
+    return None

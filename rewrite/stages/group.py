@@ -1,0 +1,124 @@
+"""``$group`` by meta and ``$count`` from the headers of buckets (5.3, H4).
+
+Buckets whose header cannot say it are unpacked in a second branch, so that no stored value makes a wrong
+group; the two branches are then grouped once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rewrite.stages.draft import Draft, Stage, only
+from rewrite.stages.meta_paths import rename_constant_or_meta, rename_expression
+from rewrite.stages.rows import UNKNOWN_COUNT, rows_in_bucket
+from rewrite.stages.scope import Scope
+
+_IDEMPOTENT = frozenset({"$min", "$max", "$addToSet", "$first", "$last"})
+"""Accumulators that do not care how often they see a value that is the same in the whole bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """One accumulator over buckets: what it takes of a header, how parts are joined, when it cannot tell."""
+
+    over_buckets: dict[str, Any]
+    joined_by: str
+    untold: tuple[Stage, ...] = ()
+
+
+def count_from_headers(draft: Draft, scope: Scope) -> Draft:
+    """``$count`` as the group that it is."""
+    if not draft.tail:
+        return draft
+    name, field = only(draft.tail[0])
+    if name != "$count" or not _is_plain_name(field) or field == "_id":
+        return draft
+    group: Stage = {"$group": {"_id": None, field: {"$sum": 1}}}
+    grouped = group_from_headers(replace(draft, tail=(group, {"$project": {"_id": 0}}, *draft.tail[1:])), scope)
+    return draft if grouped.unpacks else grouped
+
+
+def group_from_headers(draft: Draft, scope: Scope) -> Draft:
+    """A group by meta whose accumulators the headers answer, in full or for most buckets."""
+    if not draft.tail or not draft.unpacks or not scope.plain_names:
+        return draft
+    name, group = only(draft.tail[0])
+    if name != "$group" or not isinstance(group, Mapping) or "_id" not in group:
+        return draft
+    key = rename_constant_or_meta(group["_id"], scope)
+    partials = _partials(group, scope)
+    if key is None or partials is None:
+        return draft
+    over_buckets = {"$group": {"_id": key[0]} | {field: part.over_buckets for field, part in partials.items()}}
+    untold = {str(predicate): predicate for part in partials.values() for predicate in part.untold}
+    if not untold:
+        return replace(draft.with_head(over_buckets), tail=draft.tail[1:], unpacks=False)
+    unpacked = replace(draft, inhibits=True, include=_columns(group, scope), tail=({"$group": group},))
+    unpacked = unpacked.with_head({"$match": {"$or": list(untold.values())}})
+    joined = {"$group": {"_id": "$_id"} | {field: {p.joined_by: f"${field}"} for field, p in partials.items()}}
+    head = draft.with_head({"$match": {"$nor": list(untold.values())}}, over_buckets)
+    union: Stage = {"$unionWith": {"coll": scope.buckets.collection, "pipeline": unpacked.stages(scope)}}
+    return replace(head, tail=(union, joined, *draft.tail[1:]), unpacks=False)
+
+
+def _columns(group: Mapping[str, Any], scope: Scope) -> tuple[str, ...]:
+    """The columns that the accumulators and the key of an answerable group read."""
+    columns = [] if scope.meta_field is None else [scope.meta_field]
+    for argument in group.values():
+        _, operand = only(argument) if isinstance(argument, Mapping) and len(argument) == 1 else ("", None)
+        if isinstance(operand, str) and operand.startswith("$"):
+            columns.append(operand[1:].split(".")[0])
+    return tuple(dict.fromkeys(columns))
+
+
+def _partials(group: Mapping[str, Any], scope: Scope) -> dict[str, Partial] | None:
+    partials: dict[str, Partial] = {}
+    for field, argument in group.items():
+        if field == "_id":
+            continue
+        partial = _partial(argument, scope) if _is_plain_name(field) and isinstance(argument, Mapping) else None
+        if partial is None:
+            return None
+        partials[field] = partial
+    return partials
+
+
+def _partial(accumulator: Mapping[str, Any], scope: Scope) -> Partial | None:
+    operator, operand = only(accumulator)
+    if operator == "$count" and operand == {}:
+        return Partial({"$sum": rows_in_bucket(scope)}, "$sum", (UNKNOWN_COUNT,))
+    if operator == "$sum" and isinstance(operand, int) and not isinstance(operand, bool):
+        times = rows_in_bucket(scope) if operand == 1 and type(operand) is int else None
+        product = times or {"$multiply": [rows_in_bucket(scope), operand]}
+        return Partial({"$sum": product}, "$sum", (UNKNOWN_COUNT,))
+    if operator in _IDEMPOTENT and (moved := rename_expression(operand, scope)) is not None:
+        return Partial({operator: moved[0]}, operator) if operator != "$addToSet" else None
+    if operator in ("$min", "$max") and isinstance(operand, str) and _is_plain_name(operand[1:]):
+        return _extreme(operator, operand, scope)
+    return None
+
+
+def _extreme(operator: str, operand: str, scope: Scope) -> Partial | None:
+    """The smallest or greatest value of a column, told by the header unless it merges objects or arrays."""
+    if not operand.startswith("$"):
+        return None
+    field = operand[1:]
+    if field == scope.time_field:
+        if operator == "$min" or scope.extended_range:
+            return None
+        return Partial({"$max": f"$control.max.{field}"}, "$max")
+    low, high = f"control.min.{field}", f"control.max.{field}"
+    merged = ["object", "array", "undefined"]
+    if not scope.compares_like_buckets:
+        merged += ["string", "symbol"]
+    untold: list[Stage] = [
+        {"$or": [{low: {"$type": merged}}, {high: {"$type": merged}}]},
+        {low: {"$type": "null"}, high: {"$not": {"$type": "null"}}},
+    ]
+    return Partial({operator: f"$control.{operator[1:]}.{field}"}, operator, tuple(untold))
+
+
+def _is_plain_name(name: Any) -> bool:
+    return isinstance(name, str) and bool(name) and not name.startswith("$") and "." not in name and "\0" not in name

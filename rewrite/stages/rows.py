@@ -1,0 +1,45 @@
+"""How many measurements a bucket holds, as an expression over its header (W3, W6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rewrite.stages.draft import Stage
+from rewrite.stages.scope import Scope
+
+UNKNOWN_COUNT: Stage = {"control.version": {"$ne": 1}, "control.count": {"$exists": False}}
+"""Compressed buckets that do not say how many rows they hold: these have to be unpacked."""
+
+_DOCUMENT_BYTES = 5
+_ROW_BYTES = 10
+"""Type, the zero after the key, and a date; the key's digits come on top."""
+
+
+def rows_in_bucket(scope: Scope) -> dict[str, Any]:
+    """Rows of one bucket, of any that ``UNKNOWN_COUNT`` does not match.
+
+    An uncompressed time column is a document ``{"0": date, "1": date, …}``, so its size tells its length
+    without looking into it. A size that no unbroken numbering has makes the server count.
+    """
+    column = f"$data.{scope.time_field}"
+    counted = {"$size": {"$objectToArray": column}}
+    by_size = {
+        "$let": {
+            "vars": {"n": _rows_by_size({"$bsonSize": column})},
+            "in": {"$cond": [{"$eq": ["$$n", {"$trunc": "$$n"}]}, {"$toInt": "$$n"}, counted]},
+        }
+    }
+    return {"$cond": [{"$eq": ["$control.version", 1]}, by_size, "$control.count"]}
+
+
+def _rows_by_size(size_bytes: Any) -> dict[str, Any]:
+    branches = []
+    size_before, rows_before = _DOCUMENT_BYTES, 0
+    for digits in (1, 2, 3, 4, 5, 6):
+        row_bytes = _ROW_BYTES + digits
+        rows_until = 10**digits
+        size_until = size_before + (rows_until - rows_before) * row_bytes
+        rows = {"$add": [rows_before, {"$divide": [{"$subtract": ["$$s", size_before]}, row_bytes]}]}
+        branches.append({"case": {"$lte": ["$$s", size_until]}, "then": rows})
+        size_before, rows_before = size_until, rows_until
+    return {"$let": {"vars": {"s": size_bytes}, "in": {"$switch": {"branches": branches, "default": 0.5}}}}
