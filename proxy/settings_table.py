@@ -20,6 +20,9 @@ SecondsOrNone = Annotated[float, Meta(ge=0)]
 Compressor = Literal["snappy", "zstd", "zlib"]
 
 
+_LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- only compared with
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where to listen. ``port`` 0 lets the kernel choose; an IPv6 ``host`` is without its brackets."""
@@ -38,6 +41,11 @@ class Address:
         if int(port) > 65_535:
             raise ValueError(f"{text!r} is not HOST:PORT")
         return cls(host, int(port))
+
+    @property
+    def from_here(self) -> Address:
+        """Where a client on this machine connects: loopback instead of "all interfaces"."""
+        return Address(_LOOPBACK_OF.get(self.host, self.host), self.port)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
