@@ -234,8 +234,7 @@ class BucketCatalog:
             if batch is not None:
                 batch.moves = item.moves
                 self._work.unclaimed.append(batch)
-            elif series.parked is not None and parked:
-                series.parked.extend(parked)
+            elif _waits_behind(series, parked):
                 return
 
     def take_openings(self) -> list[CollectionBuckets]:
@@ -437,6 +436,14 @@ class BucketCatalog:
             "numIdleBuckets": len(self._idle),
             "memoryUsage": self._memory_bytes,
         }
+
+
+def _waits_behind(series: Series, parked: deque[Parked]) -> bool:
+    """After another look was asked for: the rest waits for it too."""
+    if series.parked is None:
+        return False
+    series.parked.extend(parked)
+    return True
 
 
 def _same_fields(buckets: CollectionBuckets, virtual: VirtualCollection) -> bool:

@@ -89,6 +89,7 @@ class CommandError(Exception):
     """An error that the client is told, with the server's code and message.
 
     ``labels`` become ``errorLabels``; ``details`` are further fields of the reply or write error, in order.
+    ``fails_command``: said of a whole command, so never reported as the write error of one document.
     """
 
     def __init__(
@@ -98,12 +99,14 @@ class CommandError(Exception):
         *,
         labels: tuple[str, ...] = (),
         details: Mapping[str, Any] | None = None,
+        fails_command: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.labels = labels
         self.details: Mapping[str, Any] = details or {}
+        self.fails_command = fails_command
 
     def __str__(self) -> str:
         return f"{code_name(self.code)} ({self.code}): {self.message}"
@@ -130,7 +133,7 @@ class BackendUnavailable(CommandError):
     """The backend cannot be reached or went away before it answered; drivers may retry."""
 
     def __init__(self, message: str, *, code: int = 6, labels: tuple[str, ...] = ("RetryableWriteError",)) -> None:
-        super().__init__(code, message, labels=labels)
+        super().__init__(code, message, labels=labels, fails_command=True)
 
 
 class InvariantViolated(AssertionError):

@@ -161,7 +161,10 @@ def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
     """What the reply of a bulk write says."""
     if not reply.get("ok"):
         error = CommandError(
-            int(reply.get("code", 1)), str(reply.get("errmsg", "")), labels=tuple(reply.get("errorLabels", ()))
+            int(reply.get("code", 1)),
+            str(reply.get("errmsg", "")),
+            labels=tuple(reply.get("errorLabels", ())),
+            fails_command=True,
         )
         return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
     errors = {

@@ -1,51 +1,55 @@
-"""The ``insert`` command on a virtual collection, validated as a server does (W90-W106)."""
+"""The ``insert`` command as the catalog takes it, and which inserts it leaves to the backend (W90-W106)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from bson.errors import InvalidBSON
+
+from catalog.bson.codec import decode
 from catalog.errors import CommandError
+from catalog.namespaces import VirtualCollection
 from proxy.command import Command
+from proxy.wire.framing import ARRAY, DOCUMENT, top_level
 
 MAX_DOCUMENTS = 100_000
+"""What one insert may hold (W94)."""
 
-KNOWN_FIELDS = frozenset(
+_BOOL, _INT32, _INT64 = 0x08, 0x10, 0x12
+
+TAKEN_FIELDS = frozenset(
     {
-        "insert",
-        "documents",
-        "ordered",
-        "bypassDocumentValidation",
-        "comment",
-        "writeConcern",
-        "maxTimeMS",
-        "stmtId",
-        "stmtIds",
-        "lsid",
-        "txnNumber",
-        "autocommit",
-        "startTransaction",
-        "readConcern",
-        "collectionUUID",
-        "let",
-        "apiVersion",
-        "apiStrict",
-        "apiDeprecationErrors",
-        "encryptionInformation",
-        "databaseVersion",
-        "shardVersion",
-        "isTimeseriesNamespace",
-        "allowImplicitCollectionCreation",
-        "maxTimeMSOpOnly",
-        "mayBypassWriteBlocking",
+        b"insert",
+        b"documents",
+        b"ordered",
+        b"$db",
+        b"lsid",
+        b"txnNumber",
+        b"stmtId",
+        b"stmtIds",
+        b"writeConcern",
+        b"comment",
+        b"bypassDocumentValidation",
+        b"maxTimeMS",
+        b"$clusterTime",
+        b"$readPreference",
+        b"apiVersion",
+        b"apiStrict",
+        b"apiDeprecationErrors",
     }
 )
+"""Fields that an insert taken by the catalog may have; with any other it is the backend's to answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsertCommand:
-    """What an ``insert`` asks for. ``statement_ids`` is ``None`` unless the write is retryable."""
+    """What an ``insert`` asks for.
+
+    ``documents`` are raw. ``write_concern`` is the raw document, ``b""`` for the server's default; unacknowledged
+    writes are acknowledged by the backend all the same. ``session`` is the raw ``lsid``. ``txn_number`` and
+    ``statement_ids`` are ``None`` unless the write is retryable. ``size_bytes`` is that of all documents.
+    """
 
     documents: Sequence[bytes]
     ordered: bool
@@ -57,9 +61,107 @@ class InsertCommand:
     size_bytes: int
 
 
-def parse_insert(command: Command) -> InsertCommand:
-    """Raises ``CommandError`` for what a server refuses as a whole (W94, W100, W102)."""
-    raise NotImplementedError
+def takes_inserts(collection: VirtualCollection) -> bool:
+    """Whether inserts into this collection go through the catalog.
+
+    With a collation ``control.min`` and ``control.max`` would have to compare strings as the server's ICU does
+    (W21); and an empty time field name breaks buckets that clients write. Both are left to the backend.
+    """
+    return collection.collation is None and collection.options.time_field != ""
 
 
-_ = (CommandError, Any)
+def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand | None:
+    """What the catalog is to do, ``None`` when the command is not a plain valid insert of documents.
+
+    ``retryable_writes``: the backend keeps transaction numbers (a replica set or mongos).
+    """
+    fields = command.fields
+    if not fields.keys() <= TAKEN_FIELDS:
+        return None
+    documents = _documents(command)
+    if not documents or len(documents) > MAX_DOCUMENTS:
+        return None
+    ordered = True
+    element = fields.get(b"ordered")
+    if element is not None:
+        if element[0] != _BOOL:
+            return None
+        ordered = command.body[element[1]] == 1
+    txn_number, statement_ids = None, None
+    if command.has_txn_number or b"stmtId" in fields or b"stmtIds" in fields:
+        if not retryable_writes or fields.get(b"lsid", (0,))[0] != DOCUMENT:
+            return None
+        txn_number = _integer(command, b"txnNumber")
+        statement_ids = _statement_ids(command, len(documents))
+        if txn_number is None or statement_ids is None:
+            return None
+    write_concern = b""
+    if b"writeConcern" in fields:
+        if fields[b"writeConcern"][0] != DOCUMENT:
+            return None
+        write_concern = effective_write_concern(command.raw(b"writeConcern"))
+    return InsertCommand(
+        documents,
+        ordered,
+        write_concern,
+        command.raw(b"lsid"),
+        txn_number,
+        statement_ids,
+        command.expects_reply,
+        sum(map(len, documents)),
+    )
+
+
+def _documents(command: Command) -> Sequence[bytes] | None:
+    sequences = command.sequences
+    if len(sequences) == 1 and sequences[0][0] == "documents" and b"documents" not in command.fields:
+        return sequences[0][1]
+    element = command.fields.get(b"documents")
+    if sequences or element is None or element[0] != ARRAY:
+        return None
+    array = command.body[element[1] : element[2]]
+    try:
+        elements = top_level(array)
+    except CommandError:
+        return None
+    if any(kind != DOCUMENT for kind, _, _ in elements.values()):
+        return None
+    return [array[start:end] for _, start, end in elements.values()]
+
+
+def _integer(command: Command, name: bytes) -> int | None:
+    kind, start, end = command.fields.get(name, (0, 0, 0))
+    if kind not in (_INT32, _INT64):
+        return None
+    return int.from_bytes(command.body[start:end], "little", signed=True)
+
+
+def _statement_ids(command: Command, count: int) -> Sequence[int] | None:
+    fields = command.fields
+    if b"stmtIds" not in fields:
+        first = _integer(command, b"stmtId") if b"stmtId" in fields else 0
+        return None if first is None else range(first, first + count)
+    if b"stmtId" in fields:
+        return None
+    given = command.get("stmtIds")
+    if not isinstance(given, list) or len(given) != count or not all(type(each) is int for each in given):
+        return None
+    return given
+
+
+_EFFECTIVE: dict[bytes, bytes] = {}
+
+
+def effective_write_concern(raw: bytes) -> bytes:
+    """The write concern that the backend is asked for; ``w: 0`` asks for the server's default (W104)."""
+    known = _EFFECTIVE.get(raw)
+    if known is None:
+        try:
+            document = decode(raw)
+        except InvalidBSON:
+            return raw
+        known = b"" if not document or document.get("w") == 0 else raw
+        if len(_EFFECTIVE) >= 1024:
+            _EFFECTIVE.clear()
+        _EFFECTIVE[raw] = known
+    return known

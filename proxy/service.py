@@ -11,6 +11,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 from catalog.errors import BackendUnavailable
 
@@ -83,8 +84,8 @@ class ServiceConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not registered as subclasses.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from catalog.bson.codec import encode
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import CommandError
 from catalog.ports import Acknowledgement
 from proxy.insert_command import InsertCommand
 
@@ -89,7 +89,7 @@ class Submission:
         self._reply(encode(self._document()))
 
     def _document(self) -> dict[str, Any]:
-        failure = self._failure or self._unavailability()
+        failure = self._failure or self._refusal()
         if failure is not None:
             return failure.reply()
         acknowledgement = self._acknowledgement or Acknowledgement()
@@ -111,9 +111,9 @@ class Submission:
         document.update(fields)
         return document
 
-    def _unavailability(self) -> BackendUnavailable | None:
-        """A lost backend fails the command as a whole, as it does on a server, so that drivers retry it."""
+    def _refusal(self) -> CommandError | None:
+        """What the backend said of whole commands fails this one as a whole, so that drivers see it and retry."""
         for error in (self._errors or {}).values():
-            if isinstance(error, BackendUnavailable):
+            if error.fails_command:
                 return error
         return None

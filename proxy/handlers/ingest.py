@@ -19,8 +19,10 @@ from catalog.kernel import parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
 from catalog.statements import Statement, StatementLog, StatementState, Transaction
-from catalog.write_batch import CombineKey, Writer
-from proxy.insert_command import InsertCommand
+from catalog.write_batch import CombineKey
+from proxy.command import Command
+from proxy.insert_command import InsertCommand, parse_insert, takes_inserts
+from proxy.session import Session
 from proxy.submission import Submission
 
 
@@ -38,32 +40,44 @@ class InsertHandler:
     """Stages inserts of all clients in one catalog."""
 
     def __init__(
-        self, catalog: BucketCatalog, committer: Committer, statements: StatementLog, max_pending_bytes: int
+        self,
+        catalog: BucketCatalog,
+        committer: Committer,
+        statements: StatementLog,
+        *,
+        max_pending_bytes: int,
+        retryable_writes: bool,
     ) -> None:
-        """Over ``max_pending_bytes`` of unsettled documents further inserts wait unstaged, in order of arrival."""
+        """Over ``max_pending_bytes`` of unsettled documents further inserts wait unstaged, in order of arrival.
+
+        ``retryable_writes``: the backend keeps transaction numbers, so the proxy does too.
+        """
         self._catalog = catalog
         self._committer = committer
         self._statements = statements
         self._max_pending_bytes = max_pending_bytes
+        self._retryable_writes = retryable_writes
         self._held: deque[_Held] = deque()
         self.pending_bytes = 0
-        self.measurements = 0
 
     def submit(
         self,
-        insert: InsertCommand,
+        session: Session,
+        command: Command,
         collection: VirtualCollection,
-        identity: str,
         reply: Callable[[bytes | None], None],
-    ) -> None:
-        """Stage an insert; ``reply`` is called once with the reply document (see ``Submission``).
-
-        ``identity`` tells apart writers who may not share a batch (W70).
-        """
+    ) -> bool:
+        """See ``proxy.ports.Ingest``."""
+        if not takes_inserts(collection):
+            return False
+        insert = parse_insert(command, retryable_writes=self._retryable_writes)
+        if insert is None:
+            return False
         if self._held or self.pending_bytes > self._max_pending_bytes:
-            self._held.append(_Held(insert, collection, identity, reply))
+            self._held.append(_Held(insert, collection, session.identity, reply))
         else:
-            self._stage(insert, collection, identity, reply)
+            self._stage(insert, collection, session.identity, reply)
+        return True
 
     def _stage(
         self,
@@ -127,7 +141,8 @@ class InsertHandler:
         self, insert: InsertCommand, buckets: CollectionBuckets, key: CombineKey, submission: Submission
     ) -> None:
         """A retryable write: what was written already is not written again (W102)."""
-        assert insert.txn_number is not None and insert.statement_ids is not None
+        assert insert.txn_number is not None
+        assert insert.statement_ids is not None
         transaction = self._statements.transaction(insert.session, insert.txn_number)
         for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
             known = transaction.statements.get(number)
@@ -152,14 +167,14 @@ class InsertHandler:
         document: bytes,
         buckets: CollectionBuckets,
         key: CombineKey,
-        submission: Writer,
+        submission: Submission,
         index: int,
     ) -> None:
         measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
         statement = Statement(transaction, number)
         batch = self._catalog.place(buckets, measurement, statement, 0, key)
         transaction.statements[number] = statement
-        submission.expect()  # type: ignore[attr-defined]
+        submission.expect()
         statement.wait(submission, index)
         if batch is not None and batch.claim():
             self._committer.submit(batch)
