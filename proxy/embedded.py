@@ -113,7 +113,7 @@ class DirectoryLock:
         waited = 0.0
         while not _lock(descriptor):
             owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            if _is_alive(owner) or waited >= LOCK_WAIT_SECONDS:
+            if is_alive(owner) or waited >= LOCK_WAIT_SECONDS:
                 os.close(descriptor)
                 raise EmbeddedFailed(
                     f"embedded_data_directory = {str(self.directory)!r} is in use by another tsproxy "
@@ -284,7 +284,8 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _is_alive(pid: str) -> bool:
+def is_alive(pid: str) -> bool:
+    """Whether this process runs; one that ended and that nobody has asked about yet (a zombie) does not."""
     if not pid.isdigit():
         return False
     try:
@@ -293,4 +294,8 @@ def _is_alive(pid: str) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
+    except OSError:
+        return True
+    return not state.startswith("Z")

@@ -15,7 +15,7 @@ import pymongo
 import pytest
 
 from proxy.config import ConfigurationError
-from proxy.embedded import DirectoryLock, EmbeddedFailed, EmbeddedMongod, EmbeddedOptions, find_mongod
+from proxy.embedded import DirectoryLock, EmbeddedFailed, EmbeddedMongod, EmbeddedOptions, find_mongod, is_alive
 from tests.support.mongod import wheel_mongod
 from tests.support.process import ChildProcess
 
@@ -30,19 +30,11 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 async def until(condition: object, seconds: float = 30) -> None:
     """Wait until ``condition()`` is true."""
     assert callable(condition)
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 -- what is waited for happens in another process
             await asyncio.sleep(0.01)
 
 
@@ -85,7 +77,7 @@ async def test_it_serves_and_stops_with_clean_files(tmp_path: Path) -> None:
     with pymongo.MongoClient[dict[str, object]](mongod.uri) as client:
         client.db.c.insert_one({"_id": 1})
     await mongod.stop()
-    assert not is_alive(pid)
+    assert not is_alive(str(pid))
     assert (tmp_path / "mongod.lock").read_bytes() == b""  # mongod empties it when it ends well
     again = EmbeddedMongod(options(tmp_path))
     await again.start()
@@ -97,7 +89,7 @@ async def test_it_serves_and_stops_with_clean_files(tmp_path: Path) -> None:
 async def test_it_listens_on_loopback_only(embedded: EmbeddedMongod) -> None:
     port = int(embedded.uri.split(":")[2].split("/")[0])
     for family, address in ((socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")):
-        with socket.socket(family) as probe, pytest.raises(OSError, match="refused|unavailable|assign"):
+        with socket.socket(family) as probe, pytest.raises(OSError, match=r"refused|unavailable|assign"):
             probe.connect((address, port))
 
 
@@ -110,7 +102,7 @@ async def test_directory_in_use_is_refused_by_name(embedded: EmbeddedMongod, tmp
 
 async def test_directory_that_cannot_be_used_is_bad_configuration(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="embedded_data_directory = .* cannot be used"):
+    with pytest.raises(ConfigurationError, match=r"embedded_data_directory = .* cannot be used"):
         await DirectoryLock(tmp_path / "file" / "data").acquire()
 
 
@@ -163,5 +155,5 @@ async def test_killed_owner_leaves_no_orphan_and_its_directory_can_be_used_at_on
     owner.kill()
     successor = EmbeddedMongod(options(data))
     await successor.start()  # waits until the old mongod has finished its files
-    assert not is_alive(pid)
+    assert not is_alive(str(pid))
     await successor.stop()
