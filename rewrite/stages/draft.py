@@ -15,7 +15,8 @@ Stage: TypeAlias = Mapping[str, Any]
 class Draft:
     """``head`` works on buckets, then (if ``unpacks``) buckets become measurements, ``tail`` works on those.
 
-    ``include`` names the only columns wanted, ``None`` for all. ``inhibits`` keeps the backend's optimiser
+    ``include`` names the only columns wanted, ``None`` for all; ``computed`` the fields that ``head`` added to
+    buckets and rows shall carry. ``inhibits`` keeps the backend's optimiser
     from carrying stages over the unpacking, where it would lose rows or groups (H2–H5).
     """
 
@@ -23,6 +24,7 @@ class Draft:
     tail: tuple[Stage, ...]
     unpacks: bool = True
     include: tuple[str, ...] | None = None
+    computed: tuple[str, ...] = ()
     inhibits: bool = False
     extended_range: bool = False
 
@@ -44,6 +46,8 @@ class Draft:
         options["bucketMaxSpanSeconds"] = scope.span_seconds
         if self.include is not None:
             options["include"] = list(self.include)
+        if self.computed:
+            options["computedMetaProjFields"] = list(self.computed)
         if self.extended_range and scope.profile.version >= (6, 0, 0):
             options["usesExtendedRange"] = True
         return {"$_internalUnpackBucket": options}

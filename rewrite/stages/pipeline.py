@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rewrite.stages.dependencies import include_needed_columns
 from rewrite.stages.distinct import distinct_from_headers
 from rewrite.stages.draft import Draft, Rule, Stage
 from rewrite.stages.group import count_from_headers, group_from_headers
 from rewrite.stages.hazards import keep_optimiser_out
+from rewrite.stages.lastpoint import pick_latest_buckets
 from rewrite.stages.limit import push_limit
 from rewrite.stages.match import push_leading_match
 from rewrite.stages.scope import Scope
@@ -18,7 +20,9 @@ RULES: tuple[Rule, ...] = (
     count_from_headers,
     distinct_from_headers,
     group_from_headers,
+    pick_latest_buckets,
     push_limit,
+    include_needed_columns,
 )
 """In the order in which they are tried; each leaves alone what it does not understand."""
 

@@ -1,0 +1,198 @@
+"""Which columns a pipeline reads, so that no others are unpacked (5.3).
+
+Needed where the backend's optimiser is kept out; ``None`` means all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from rewrite.stages.draft import Draft, Stage, only
+from rewrite.stages.scope import Scope
+
+Columns: TypeAlias = frozenset[str]
+Reads: TypeAlias = Callable[[Any], Columns | None]
+
+_NONE: Columns = frozenset()
+
+
+def include_needed_columns(draft: Draft, scope: Scope) -> Draft:
+    """Name the columns where the backend will not find them out itself."""
+    if not draft.unpacks or not draft.inhibits or draft.include is not None:
+        return draft
+    columns = columns_read(draft.tail)
+    if columns is None or not all(name and "." not in name and not name.startswith("$") for name in columns):
+        return draft
+    return replace(draft, include=tuple(sorted(columns)))
+
+
+def columns_read(stages: Sequence[Stage]) -> Columns | None:
+    """The top-level fields that ``stages`` may read, until one of them replaces the documents."""
+    read: Columns = _NONE
+    for stage in stages:
+        name, argument = only(stage)
+        if name in _REPLACING:
+            columns = _REPLACING[name](argument)
+            return None if columns is None else read | columns
+        if name == "$project" and _is_inclusion(argument):
+            columns = _project_columns(argument)
+            return None if columns is None else read | columns
+        if name not in _KEEPING:
+            return None
+        columns = _KEEPING[name](argument)
+        if columns is None:
+            return None
+        read |= columns
+    return None
+
+
+def predicate_columns(predicate: Any) -> Columns | None:
+    """Fields of a match predicate."""
+    if not isinstance(predicate, Mapping):
+        return None
+    columns: set[str] = set()
+    for key, operand in predicate.items():
+        part: Columns | None
+        if key in ("$and", "$or", "$nor"):
+            part = _all(operand, predicate_columns) if isinstance(operand, list) else None
+        elif key == "$expr":
+            part = expression_columns(operand)
+        elif key == "$comment":
+            part = _NONE
+        else:
+            part = None if key.startswith("$") else _top(key)
+        if part is None:
+            return None
+        columns |= part
+    return frozenset(columns)
+
+
+def expression_columns(expression: Any) -> Columns | None:
+    """Fields of an aggregation expression; ``None`` when it may see the whole document."""
+    match expression:
+        case str() if expression.startswith("$$"):
+            whole = expression.split(".", maxsplit=1)[0] in ("$$ROOT", "$$CURRENT")
+            return None if whole else _NONE
+        case str() if expression.startswith("$"):
+            return _top(expression[1:])
+        case Mapping():
+            if "$literal" in expression:
+                return _NONE
+            if any(key in ("$getField", "$setField", "$unsetField", "$meta") for key in expression):
+                return None
+            return _all(list(expression.values()), expression_columns)
+        case list():
+            return _all(expression, expression_columns)
+        case _:
+            return _NONE
+
+
+def _all(values: Sequence[Any], reads: Reads) -> Columns | None:
+    columns: set[str] = set()
+    for value in values:
+        part = reads(value)
+        if part is None:
+            return None
+        columns |= part
+    return frozenset(columns)
+
+
+def _top(path: str) -> Columns:
+    return frozenset({path.split(".", maxsplit=1)[0]})
+
+
+def _sort_columns(argument: Any) -> Columns | None:
+    if not isinstance(argument, Mapping) or any(isinstance(value, Mapping) for value in argument.values()):
+        return None
+    return frozenset(path.split(".", maxsplit=1)[0] for path in argument)
+
+
+def _group_columns(argument: Any) -> Columns | None:
+    return _all(list(argument.values()), _accumulator_columns) if isinstance(argument, Mapping) else None
+
+
+def _accumulator_columns(argument: Any) -> Columns | None:
+    if not isinstance(argument, Mapping):
+        return expression_columns(argument)
+    columns: set[str] = set()
+    for operator, operand in argument.items():
+        if operator in ("$accumulator", "$function"):
+            return None
+        part = expression_columns(operand)
+        if isinstance(operand, Mapping) and "sortBy" in operand and part is not None:
+            by = _sort_columns(operand["sortBy"])
+            part = None if by is None else part | by
+        if part is None:
+            return None
+        columns |= part
+    return frozenset(columns)
+
+
+def _is_inclusion(argument: Any) -> bool:
+    """Whether a projection names what stays; of the documents it makes nothing else is left."""
+    if not isinstance(argument, Mapping):
+        return False
+    return any(value not in (0, False) for key, value in argument.items() if key != "_id" or len(argument) == 1)
+
+
+def _project_columns(argument: Mapping[str, Any]) -> Columns | None:
+    columns: set[str] = {"_id"} if argument.get("_id", 1) not in (0, False) else set()
+    for path, value in argument.items():
+        if value in (0, False):
+            continue
+        if isinstance(value, Mapping) and any(key in ("$slice", "$elemMatch", "$meta") for key in value):
+            return None
+        part = expression_columns(value)
+        if part is None:
+            return None
+        # A computed path inside a document keeps its place among the fields that are there.
+        columns |= part | _top(path)
+    return frozenset(columns)
+
+
+def _computed_columns(argument: Any) -> Columns | None:
+    """``$addFields``: what is computed is read from columns; a dotted path also keeps its siblings."""
+    if not isinstance(argument, Mapping):
+        return None
+    columns = expression_columns(argument)
+    return None if columns is None else columns | frozenset(path.split(".", maxsplit=1)[0] for path in argument)
+
+
+def _unwind_columns(argument: Any) -> Columns | None:
+    path = argument.get("path") if isinstance(argument, Mapping) else argument
+    return _top(path[1:]) if isinstance(path, str) and path.startswith("$") else None
+
+
+def _no_columns(_: Any) -> Columns:
+    return _NONE
+
+
+def _replacement_columns(argument: Any) -> Columns | None:
+    newer = argument.get("newRoot") if isinstance(argument, Mapping) and "newRoot" in argument else argument
+    if isinstance(newer, Mapping) and len(newer) == 1:
+        (value,) = newer.values()
+        if isinstance(value, Mapping) and set(value) == {"$_internalFindAllValuesAtPath"}:
+            return _top(str(value["$_internalFindAllValuesAtPath"]))
+    return expression_columns(newer)
+
+
+_KEEPING: Mapping[str, Reads] = {
+    "$addFields": _computed_columns,
+    "$limit": _no_columns,
+    "$match": predicate_columns,
+    "$set": _computed_columns,
+    "$skip": _no_columns,
+    "$sort": _sort_columns,
+    "$unwind": _unwind_columns,
+}
+"""Stages that hand documents on with all their fields."""
+
+_REPLACING: Mapping[str, Reads] = {
+    "$count": _no_columns,
+    "$group": _group_columns,
+    "$replaceRoot": _replacement_columns,
+    "$sortByCount": expression_columns,
+}
+"""Stages whose output holds only what they read."""
