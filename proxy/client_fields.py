@@ -12,7 +12,7 @@ from typing import Any
 import bson
 
 from catalog.bson.codec import CODEC
-from catalog.bson.raw import document, element, iter_elements
+from catalog.bson.raw import OBJECT, document, element, iter_elements, sub_array
 
 TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
 STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
@@ -84,6 +84,14 @@ class ClientFields:
         names = (b"lsid", b"txnNumber")
         fields = {name.decode(): _decoded(name, self.session[name]) for name in names if name in self.session}
         return {**fields, "stmtIds": [statement]}
+
+
+def in_one_document(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:
+    """The whole command, session fields and all, with its document sequences as arrays and without ``$db``."""
+    elements = [element(name, value) for name, value in iter_elements(body) if name != b"$db"]
+    for identifier, documents in sequences:
+        elements.append(sub_array(identifier.encode(), (bytes([OBJECT]) + each for each in documents)))
+    return document(elements)
 
 
 def _decoded(name: bytes, value: bytes) -> Any:

@@ -2,40 +2,85 @@
 
 from __future__ import annotations
 
-import bson
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
 from bson.raw_bson import RawBSONDocument
 
-from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.client_fields import ClientFields, take_apart
+from proxy.client_fields import ClientFields, in_one_document
 from proxy.cursor_names import CursorNames, rename_cursor
-from proxy.handlers.translate import ClientCommand, ClientSession
 
 UNAUTHORIZED = 13
 CURSOR_NOT_FOUND = 43
 
 
-async def continue_cursor(
-    session: ClientSession, cursors: CursorNames, command: ClientCommand, target: VirtualCollection | None
-) -> bytes | None:
-    """The raw reply to a ``getMore``; ``None`` when the client's own message is to be relayed.
+class ClientCommand(Protocol):
+    """What is needed of a client's command."""
 
-    ``command.namespace`` is the collection that the client names, ``target`` its virtual collection if it is one.
+    @property
+    def name(self) -> str:
+        """The command's name as the client spelled it."""
+
+    @property
+    def namespace(self) -> Namespace:
+        """What it names; the collection is empty for database-wide commands."""
+
+    @property
+    def body(self) -> bytes:
+        """The raw command document."""
+
+    @property
+    def sequences(self) -> Sequence[tuple[str, Sequence[bytes]]]:
+        """The document sequences by identifier."""
+
+
+class ClientUpstream(Protocol):
+    """The client's own connection to the backend."""
+
+    async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
+        """One command; the raw reply document. Raises ``BackendUnavailable``."""
+        ...
+
+
+class ClientSession(Protocol):
+    """What is needed of a client's session."""
+
+    @property
+    def upstream(self) -> ClientUpstream:
+        """The client's own connection, opened when it is first used."""
+
+
+def knows_cursor(cursors: CursorNames, cursor_id: object) -> bool:
+    """Whether a ``getMore`` on this cursor must be renamed on its way."""
+    return isinstance(cursor_id, int) and cursors.backend_namespace(cursor_id) is not None
+
+
+async def continue_cursor(
+    session: ClientSession,
+    cursors: CursorNames,
+    command: ClientCommand,
+    collection: VirtualCollection | None,
+    fields: ClientFields,
+) -> bytes:
+    """The raw reply to a ``getMore``; ``collection`` is the virtual one that it names, if it does.
+
     Raises ``CommandError`` 13 when the cursor belongs to another collection (C23).
     """
-    fields = take_apart(command.body, command.sequences)
-    cursor_id = fields.body.get("getMore")
-    if not isinstance(cursor_id, int):
-        return None
-    backend = cursors.backend_namespace(cursor_id)
-    if backend is not None:
-        if command.namespace != backend.logical:
-            raise _not_its_collection(command.namespace, backend.logical)
+    cursor_id, named = fields.body.get("getMore"), fields.body.get("collection")
+    database = command.namespace.database
+    backend = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
+    if backend is not None and isinstance(cursor_id, int):
+        if Namespace(database, str(named)) != backend.logical:
+            raise _not_its_collection(Namespace(database, str(named)), backend.logical)
         return await _continue(session, cursors, cursor_id, backend, fields)
-    if target is None:
-        return None
-    return await _continue_unknown(session, cursors, cursor_id, target, fields)
+    reply = await session.upstream.run(database, in_one_document(command.body, command.sequences))
+    if collection is None or not isinstance(cursor_id, int) or fields.in_transaction or _code(reply) != UNAUTHORIZED:
+        return reply
+    # Another process of the proxy may have opened it on the buckets; only the backend knows.
+    on_buckets = await _continue(session, cursors, cursor_id, collection.buckets, fields)
+    return reply if _code(on_buckets) == UNAUTHORIZED else on_buckets
 
 
 async def _continue(
@@ -54,19 +99,13 @@ async def _continue(
     return renamed
 
 
-async def _continue_unknown(
-    session: ClientSession, cursors: CursorNames, cursor_id: int, target: VirtualCollection, fields: ClientFields
-) -> bytes:
-    """A cursor of a view, or one that another process of the proxy opened on the buckets: only the backend knows."""
-    reply = await session.upstream.run(target.namespace.database, fields.body, fields.extra())
-    if _code(reply) != UNAUTHORIZED or fields.in_transaction:
-        return reply
-    on_buckets = await _continue(session, cursors, cursor_id, target.buckets, fields)
-    return reply if _code(on_buckets) == UNAUTHORIZED else on_buckets
+def is_ok(reply: bytes) -> bool:
+    """Whether a raw command reply says ``ok: 1``, whatever its number type (C26)."""
+    return RawBSONDocument(reply).get("ok") == 1
 
 
 def _code(reply: bytes) -> int | None:
-    code = bson.decode(reply, codec_options=CODEC).get("code") if RawBSONDocument(reply).get("ok") != 1 else None
+    code = None if is_ok(reply) else RawBSONDocument(reply).get("code")
     return code if isinstance(code, int) else None
 
 

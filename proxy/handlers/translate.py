@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
@@ -10,19 +10,18 @@ import bson
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
+from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.client_fields import ClientFields, take_apart
+from proxy.client_fields import ClientFields, in_one_document, take_apart
 from proxy.cursor_names import CursorNames, rename_cursor
+from proxy.handlers.cursors import ClientCommand, ClientSession, continue_cursor, is_ok
 from rewrite.plan import (
     Answer,
     CatalogStats,
-    ClearBuckets,
     Cursor,
     Dialogue,
     Document,
-    DropNamespace,
     Effect,
-    ForgetNamespace,
     PassThrough,
     Plan,
     Request,
@@ -35,61 +34,12 @@ from rewrite.plan import (
 from rewrite.profile import Profile
 
 
-class ClientCommand(Protocol):
-    """What is needed of a client's command."""
-
-    @property
-    def name(self) -> str:
-        """The command's name as the client spelled it."""
-
-    @property
-    def namespace(self) -> Namespace:
-        """What it names; the collection is empty for database-wide commands."""
-
-    @property
-    def body(self) -> bytes:
-        """The raw command document."""
-
-    @property
-    def sequences(self) -> Sequence[tuple[str, Sequence[bytes]]]:
-        """The document sequences by identifier."""
-
-
-class ClientUpstream(Protocol):
-    """The client's own connection to the backend."""
-
-    async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
-        """One command; the raw reply document. Raises ``BackendUnavailable``."""
-        ...
-
-
-class ClientSession(Protocol):
-    """What is needed of a client's session."""
-
-    @property
-    def upstream(self) -> ClientUpstream:
-        """The client's own connection, opened when it is first used."""
-
-
 class Service(Protocol):
     """The proxy's own account."""
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """One command; the raw reply document, error replies too. Raises ``BackendUnavailable``."""
         ...
-
-
-class Effects(Protocol):
-    """What the rest of the proxy must hear about."""
-
-    def clear(self, namespace: Namespace, bucket_ids: tuple[bytes, ...] | None) -> None:
-        """These buckets, or all of the collection, leave the catalog (W72)."""
-
-    def forget(self, namespace: Namespace) -> None:
-        """The options of the collection, or of a whole database, are looked up anew."""
-
-    def drop(self, namespace: Namespace) -> None:
-        """The collection, or a whole database, is gone with its buckets and counters."""
 
 
 Authorise = Callable[[ClientSession, tuple[str, ...], Namespace], Awaitable[None]]
@@ -117,62 +67,52 @@ class Surroundings:
     resolve: Resolve
     catalog_stats: CatalogStats
     service: Service
-    effects: Effects
+    take_effect: Callable[[Effect], None]
     cursors: CursorNames
+    reads_buckets: Callable[[ClientSession], bool] = lambda _: True
     authorise: Authorise = authorise_anything
 
 
 class TranslateHandler:
-    """Carries out the plans of rewriters."""
+    """Carries out the plans of rewriters, for the ``commands`` that have one."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
+        self.commands = frozenset((*surroundings.rewriters, "getMore"))
 
-    async def handle(
-        self,
-        session: ClientSession,
-        command: ClientCommand,
-        target: VirtualCollection | None,
-        *,
-        reads_buckets: bool = True,
-    ) -> bytes | PassThrough:
-        """The raw reply document, or ``PassThrough`` when the client's own message is to be relayed.
+    async def __call__(
+        self, session: ClientSession, command: ClientCommand, collection: VirtualCollection | None
+    ) -> bytes:
+        """The raw reply document to a command on ``collection``, or on what is no collection.
 
-        After relaying, the caller hands the reply to ``relayed``. Raises ``CommandError``.
+        Raises ``CommandError`` for what no backend was asked or can be.
         """
         fields = take_apart(command.body, command.sequences)
+        if command.name == "getMore":
+            return await continue_cursor(session, self._around.cursors, command, collection, fields)
         request = Request(
             name=command.name,
             namespace=command.namespace,
             body=fields.body,
-            target=target,
+            target=collection,
             profile=self._around.profile(),
             resolve=self._around.resolve,
             in_transaction=fields.in_transaction,
             has_txn_number=fields.has_txn_number,
-            reads_buckets=reads_buckets,
+            reads_buckets=self._around.reads_buckets(session),
             catalog_stats=self._around.catalog_stats,
             statement_ids=fields.statement_ids,
         )
         plan = self._around.rewriters[command.name](request)
         return await self._carry_out(plan, session, command, fields)
 
-    def relayed(self, plan: PassThrough, reply: bytes | None) -> None:
-        """The client's message was relayed: carry out what follows a reply that says ``ok: 1``.
-
-        ``None``: no reply came, or the client wanted none; then everything that may have changed has changed.
-        """
-        if plan.effects and (reply is None or is_ok(reply)):
-            for effect in plan.effects:
-                self._take_effect(effect)
-
     async def _carry_out(
         self, plan: Plan, session: ClientSession, command: ClientCommand, fields: ClientFields
-    ) -> bytes | PassThrough:
+    ) -> bytes:
         steps = _Steps(session, self._around.service, fields)
         match plan:
             case PassThrough():
-                return plan
+                return await self._pass(plan, session, command)
             case Answer():
                 return bson.encode(plan.reply, codec_options=CODEC)
             case Single():
@@ -186,11 +126,22 @@ class TranslateHandler:
                 return await self._converse(plan.run(), steps)
         assert_never(plan)
 
+    async def _pass(self, plan: PassThrough, session: ClientSession, command: ClientCommand) -> bytes:
+        whole = in_one_document(command.body, command.sequences)
+        try:
+            reply = await session.upstream.run(command.namespace.database, whole)
+        except BackendUnavailable:
+            # Nobody knows whether it was done: what may have changed has changed.
+            self._take_effects(plan.effects)
+            raise
+        if is_ok(reply):
+            self._take_effects(plan.effects)
+        return reply
+
     def _reshaped(self, plan: Single, reply: bytes) -> bytes:
         if not is_ok(reply):
             return _reshaped_by(plan.reshape_error, reply)
-        for effect in plan.effects:
-            self._take_effect(effect)
+        self._take_effects(plan.effects)
         return _reshaped_by(plan.reshape, reply)
 
     def _renamed(self, plan: Cursor, reply: bytes) -> bytes:
@@ -199,8 +150,7 @@ class TranslateHandler:
             return _reshaped_by(plan.reshape_error, reply)
         if backend != plan.namespace:
             self._around.cursors.opened(cursor_id, backend)
-        for effect in plan.effects:
-            self._take_effect(effect)
+        self._take_effects(plan.effects)
         return renamed
 
     async def _converse(
@@ -214,23 +164,16 @@ class TranslateHandler:
                     reply = await steps.run(said)
                     answer = RawBSONDocument(reply) if said.raw else _decoded(reply)
                 else:
-                    self._take_effect(said)
+                    self._around.take_effect(said)
                 said = conversation.send(answer)
         except StopIteration as stop:
             return bson.encode(stop.value, codec_options=CODEC)
         finally:
             conversation.close()
 
-    def _take_effect(self, effect: Effect) -> None:
-        match effect:
-            case ClearBuckets():
-                self._around.effects.clear(effect.namespace, effect.bucket_ids)
-            case ForgetNamespace():
-                self._around.effects.forget(effect.namespace)
-            case DropNamespace():
-                self._around.effects.drop(effect.namespace)
-            case _:
-                assert_never(effect)
+    def _take_effects(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            self._around.take_effect(effect)
 
 
 class _Steps:
@@ -265,8 +208,3 @@ def _reshaped_by(reshape: Callable[[Document], Document] | None, reply: bytes) -
     if reshape is None:
         return reply
     return bson.encode(reshape(_decoded(reply)), codec_options=CODEC)
-
-
-def is_ok(reply: bytes) -> bool:
-    """Whether a raw command reply says ``ok: 1``, whatever its number type (C26)."""
-    return RawBSONDocument(reply).get("ok") == 1

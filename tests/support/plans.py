@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import bson
@@ -19,7 +19,7 @@ from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, Vir
 from proxy.client_fields import SESSION_FIELDS
 from proxy.cursor_names import CursorNames
 from proxy.handlers.translate import Surroundings, TranslateHandler
-from rewrite.plan import CatalogStats, Document, PassThrough
+from rewrite.plan import CatalogStats, Document, Effect
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
 
@@ -51,25 +51,6 @@ class SentCommand:
     namespace: Namespace
     body: bytes
     sequences: Sequence[tuple[str, Sequence[bytes]]] = ()
-
-
-@dataclass(slots=True)
-class HeardEffects:
-    """Remembers what plans had to say to the rest of the proxy."""
-
-    heard: list[tuple[str, Namespace, tuple[bytes, ...] | None]] = field(default_factory=list)
-
-    def clear(self, namespace: Namespace, bucket_ids: tuple[bytes, ...] | None) -> None:
-        """Note it."""
-        self.heard.append(("clear", namespace, bucket_ids))
-
-    def forget(self, namespace: Namespace) -> None:
-        """Note it."""
-        self.heard.append(("forget", namespace, None))
-
-    def drop(self, namespace: Namespace) -> None:
-        """Note it."""
-        self.heard.append(("drop", namespace, None))
 
 
 class Direct:
@@ -104,9 +85,9 @@ class Direct:
 class PlanRunner:
     """Runs commands as the proxy would; ``native`` runs them on the server as they are."""
 
-    def __init__(self, client: MongoClient[Any], catalog_stats: CatalogStats = lambda _: {}, **profile: Any) -> None:
+    def __init__(self, client: MongoClient[Any], catalog_stats: CatalogStats = lambda _: {}) -> None:
         self.client = client
-        self.effects = HeardEffects()
+        self.effects: list[Effect] = []
         self.cursors = CursorNames()
         self.session = client.start_session()
         self.upstream = Direct(client, self.session)
@@ -118,7 +99,7 @@ class PlanRunner:
                 resolve=lambda namespace: virtual_collection(client, namespace),
                 catalog_stats=catalog_stats,
                 service=self.upstream,
-                effects=self.effects,
+                take_effect=self.effects.append,
                 cursors=self.cursors,
             )
         )
@@ -140,14 +121,9 @@ class PlanRunner:
         if command.namespace.collection and not command.namespace.collection.startswith(BUCKETS_PREFIX):
             target = virtual_collection(self.client, command.namespace)
         try:
-            answered = await self.handler.handle(self, command, target)
+            return bson.decode(await self.handler(self, command, target), codec_options=CODEC)
         except CommandError as error:
             return error.reply()
-        if isinstance(answered, PassThrough):
-            reply = self.upstream.send(command.namespace.database, command.body)
-            self.handler.relayed(answered, reply)
-            return bson.decode(reply, codec_options=CODEC)
-        return bson.decode(answered, codec_options=CODEC)
 
     def native(self, database: str, body: Mapping[str, Any]) -> Document:
         """The reply that a client of the server itself gets."""
