@@ -10,7 +10,7 @@ from typing import Any, cast
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import CODEC, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.bucket_store import MongoBucketStore
@@ -31,12 +31,14 @@ class Backend:
         hello: Mapping[str, Any],
         pool: ServicePool,
         registry: NamespaceRegistry,
+        patience_seconds: float,
     ) -> None:
         self.client = client
         self.profile = profile
         self.hello = hello
         self.pool = pool
         self.registry = registry
+        self._patience_seconds = patience_seconds
 
     @classmethod
     async def connect(
@@ -64,7 +66,7 @@ class Backend:
             raise command_error(error) from None
         profile = profile_of(hello, build)
         # The driver has parsed the URI's TLS options already.
-        tls = cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)
+        tls = cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)  # noqa: SLF001
         pool = ServicePool(
             lambda timeout_seconds: find_primary(client, timeout_seconds),
             authenticator(uri),
@@ -77,7 +79,7 @@ class Backend:
 
         loop = asyncio.get_running_loop()
         registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
-        return cls(client, profile, hello, pool, registry)
+        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds)
 
     @staticmethod
     async def _list_collections(
@@ -105,6 +107,11 @@ class Backend:
             return dict(await self.client.get_database(database, codec_options=CODEC).command(body))
         except PyMongoError as error:
             raise command_error(error) from None
+
+    async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
+        """One command over a service connection; the raw reply, error replies too. Raises ``BackendUnavailable``."""
+        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        return await self.pool.request(encode({**body, "$db": database}), deadline_seconds)
 
     async def primary_address(self) -> tuple[str, int]:
         """Where writes go now."""

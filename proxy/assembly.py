@@ -1,0 +1,187 @@
+"""Puts the parts of one proxy process together; the only place that knows them all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from catalog.catalog import BucketCatalog, CatalogOptions
+from catalog.committer import Committer, CommitterOptions
+from catalog.kernel import Limits
+from catalog.namespaces import Namespace, VirtualCollection
+from catalog.statements import StatementLog
+from catalog.stats import counters_document
+from proxy.backend import Backend
+from proxy.cursor_names import CursorNames
+from proxy.handlers.ingest import InsertHandler
+from proxy.handlers.translate import Surroundings, TranslateHandler
+from proxy.metrics import CatalogReadings, Metrics
+from proxy.namespace_registry import Lookup, NamespaceRegistry
+from proxy.settings_table import Settings
+from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
+from rewrite.registry import REWRITERS
+
+
+class LoopClock:
+    """The event loop's monotonic time."""
+
+    def monotonic_seconds(self) -> float:
+        """See ``catalog.ports.Clock``."""
+        return asyncio.get_running_loop().time()
+
+
+class ProcessIds:
+    """Five random bytes of this process and a counter that starts at random (W11)."""
+
+    def __init__(self) -> None:
+        self._process = os.urandom(5)
+        self._counter = int.from_bytes(os.urandom(3), "big")
+
+    def suffix(self) -> bytes:
+        """See ``catalog.ports.IdSource``."""
+        self._counter += 1
+        if self._counter >= 1 << 24:
+            self._counter = 0
+            self._process = os.urandom(5)
+        return self._process + self._counter.to_bytes(3, "big")
+
+
+class CatalogEffects:
+    """Carries out what commands changed: in the catalog and in what is known of namespaces (W72)."""
+
+    def __init__(self, catalog: BucketCatalog, committer: Committer, registry: NamespaceRegistry) -> None:
+        self._catalog = catalog
+        self._committer = committer
+        self._registry = registry
+
+    def __call__(self, effect: Effect) -> None:
+        """One effect of a plan."""
+        match effect:
+            case ClearBuckets():
+                self.clear(effect.namespace, effect.bucket_ids)
+            case ForgetNamespace():
+                self.forget(effect.namespace)
+            case DropNamespace():
+                self.drop(effect.namespace)
+            case _:
+                assert_never(effect)
+
+    def clear(self, namespace: Namespace, bucket_ids: tuple[bytes, ...] | None) -> None:
+        """These buckets, or all of the collection, leave the catalog."""
+        self._catalog.clear(namespace.logical, bucket_ids)
+        self._committer.kick()
+
+    def forget(self, namespace: Namespace) -> None:
+        """The options of the collection, or of a whole database, are looked up anew."""
+        self._registry.forget(namespace)
+
+    def drop(self, namespace: Namespace) -> None:
+        """The collection, or a whole database, is gone with its buckets and counters."""
+        self._registry.forget(namespace)
+        if namespace.collection:
+            self._catalog.drop(namespace.logical)
+        else:
+            self._catalog.drop_database(namespace.database)
+        self._committer.kick()
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The parts that the network side talks to."""
+
+    backend: Backend
+    catalog: BucketCatalog
+    committer: Committer
+    ingest: InsertHandler
+    translate: TranslateHandler
+    effects: CatalogEffects
+    cursors: CursorNames
+
+    async def close(self) -> None:
+        """Let commits end, then leave the backend."""
+        await self.committer.drain()
+        await self.backend.close()
+
+
+async def assemble(
+    settings: Settings,
+    metrics: Metrics,
+    spawn: Callable[[Coroutine[Any, Any, None]], object],
+    report: Callable[[BaseException], None],
+) -> Assembly:
+    """Reach the backend and make everything that hangs on it.
+
+    ``spawn`` owns background tasks, ``report`` hears of errors that no client can be told of. Raises
+    ``BackendUnavailable`` and ``CommandError`` when the backend cannot be used.
+    """
+    selection_seconds = settings.server_selection_timeout_ms / 1000
+    backend = await Backend.connect(
+        settings.backend or "",
+        server_selection_timeout_seconds=selection_seconds,
+        connect_timeout_seconds=settings.connect_timeout_ms / 1000,
+        refresh_seconds=settings.namespace_refresh_seconds,
+        spawn=spawn,
+    )
+    clock = LoopClock()
+    catalog = BucketCatalog(catalog_options(settings), clock, ProcessIds())
+    committer = Committer(
+        catalog,
+        backend.bucket_store(settings.timeseries_bucket_max_count),
+        clock,
+        CommitterOptions(
+            linger_seconds=settings.commit_linger_ms / 1000,
+            rounds_in_flight=settings.commit_rounds_in_flight,
+            server_selection_timeout_seconds=selection_seconds,
+        ),
+        report,
+    )
+    metrics.read_catalog(CatalogReadings(lambda: catalog.totals, catalog.gauges, committer.metrics))
+    ingest = InsertHandler(
+        catalog,
+        committer,
+        StatementLog(),
+        max_pending_bytes=settings.max_pending_bytes,
+        retryable_writes=backend.profile.is_replica_set or backend.profile.is_mongos,
+    )
+    effects = CatalogEffects(catalog, committer, backend.registry)
+    cursors = CursorNames()
+    translate = TranslateHandler(
+        Surroundings(
+            rewriters=REWRITERS,
+            profile=lambda: backend.profile,
+            resolve=lambda namespace: _known(backend.registry, namespace),
+            catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
+            service=backend,
+            take_effect=effects,
+            cursors=cursors,
+        )
+    )
+    return Assembly(backend, catalog, committer, ingest, translate, effects, cursors)
+
+
+def catalog_options(settings: Settings) -> CatalogOptions:
+    """The catalog's limits under mongod's parameter names (W41-W48)."""
+    return CatalogOptions(
+        limits=Limits(
+            max_count=settings.timeseries_bucket_max_count,
+            max_size_bytes=settings.timeseries_bucket_max_size,
+            min_count=settings.timeseries_bucket_min_count,
+        ),
+        memory_threshold_bytes=settings.timeseries_idle_bucket_expiry_memory_usage_threshold,
+        reopening=settings.reopening,
+    )
+
+
+def catalog_stats(catalog: BucketCatalog, namespace: Namespace | None) -> Mapping[str, int]:
+    """The counters of a collection (W80), or of all with the catalog's gauges in front (W82)."""
+    if namespace is None:
+        return {**catalog.gauges(), **counters_document(catalog.totals)}
+    return counters_document(catalog.counters(namespace))
+
+
+def _known(registry: NamespaceRegistry, namespace: Namespace) -> VirtualCollection | None:
+    found = registry.lookup(namespace)
+    return None if isinstance(found, Lookup) else found
