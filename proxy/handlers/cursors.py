@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from bson.raw_bson import RawBSONDocument
 
 from catalog.errors import CommandError
-from catalog.namespaces import Namespace, VirtualCollection
+from catalog.namespaces import Namespace
 from proxy.client_fields import ClientFields, in_one_document
 from proxy.cursor_names import CursorNames, rename_cursor
+from rewrite.plan import Resolve
 
 UNAUTHORIZED = 13
 CURSOR_NOT_FOUND = 43
@@ -61,22 +62,26 @@ async def continue_cursor(
     session: ClientSession,
     cursors: CursorNames,
     command: ClientCommand,
-    collection: VirtualCollection | None,
+    resolve: Resolve,
     fields: ClientFields,
 ) -> bytes:
-    """The raw reply to a ``getMore``; ``collection`` is the virtual one that it names, if it does.
+    """The raw reply to a ``getMore``.
 
     Raises ``CommandError`` 13 when the cursor belongs to another collection (C23).
     """
-    cursor_id, named = fields.body.get("getMore"), fields.body.get("collection")
+    cursor_id = fields.body.get("getMore")
     database = command.namespace.database
+    named = Namespace(database, str(fields.body.get("collection")))
     backend = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
     if backend is not None and isinstance(cursor_id, int):
-        if Namespace(database, str(named)) != backend.logical:
-            raise _not_its_collection(Namespace(database, str(named)), backend.logical)
+        if named != backend.logical:
+            raise _not_its_collection(named, backend.logical)
         return await _continue(session, cursors, cursor_id, backend, fields)
     reply = await session.upstream.run(database, in_one_document(command.body, command.sequences))
-    if collection is None or not isinstance(cursor_id, int) or fields.in_transaction or _code(reply) != UNAUTHORIZED:
+    if _code(reply) != UNAUTHORIZED or not isinstance(cursor_id, int) or fields.in_transaction:
+        return reply
+    collection = resolve(named)
+    if collection is None:
         return reply
     # Another process of the proxy may have opened it on the buckets; only the backend knows.
     on_buckets = await _continue(session, cursors, cursor_id, collection.buckets, fields)

@@ -89,7 +89,7 @@ class TranslateHandler:
         """
         fields = take_apart(command.body, command.sequences)
         if command.name == "getMore":
-            return await continue_cursor(session, self._around.cursors, command, collection, fields)
+            return await continue_cursor(session, self._around.cursors, command, self._around.resolve, fields)
         request = Request(
             name=command.name,
             namespace=command.namespace,
