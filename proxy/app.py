@@ -24,6 +24,7 @@ from proxy.embedded import EmbeddedMongod, EmbeddedOptions, find_mongod
 from proxy.metrics import Metrics
 from proxy.server import serve
 from proxy.status import StatusServer
+from proxy.tasks import TaskSet
 
 Say = Callable[[str], None]
 
@@ -79,6 +80,10 @@ class _App:
         for line in welcome(self._settings, address):
             self._say(line)
 
+    def _on_task_error(self, error: BaseException) -> None:
+        self._metrics.invariant_violations += 1
+        log.error("a task ended with an error", exc_info=error)
+
     def _why_not_ready(self) -> str:
         if self._trouble:
             return self._trouble
@@ -113,7 +118,7 @@ class _App:
         options = EmbeddedOptions(binary, settings.embedded_data_directory, settings.embedded_cache_size_gb)
         self._embedded = mongod = EmbeddedMongod(options)
         await mongod.start()
-        watch = asyncio.ensure_future(mongod.watch())
+        watch = TaskSet(self._on_task_error).spawn(mongod.watch())
         try:
             yield replace(settings, backend=mongod.uri)
         finally:

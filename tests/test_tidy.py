@@ -1,0 +1,138 @@
+"""House rules that no other tool holds: sizes, names, where certain words may stand, every module its test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("proxy", "rewrite", "catalog")
+SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+MAX_FUNCTION_LINES = 60
+MAX_MODULE_LINES = 400
+MAX_ATTRIBUTES = 12
+
+BANNED_WORDS = ("manager", "helper", "util", "utils", "info", "data", "processor")
+MAY_SPELL_BUCKETS_PREFIX = ("catalog/namespaces.py", "catalog/layout.py")
+MAY_START_TASKS = ("proxy/tasks.py", "catalog/committer.py")
+
+WITHOUT_TEST_OF_THEIR_OWN: dict[str, str] = {
+    "proxy/app.py": "its whole life is run in tests/clients/test_process.py",
+}
+"""Modules that others' tests cover, with the reason. This list only shrinks."""
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_source_is_of_readable_size(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= MAX_MODULE_LINES
+    long = [f"{node.name} ({length(node)})" for node in functions(ast.parse(text)) if length(node) > MAX_FUNCTION_LINES]
+    assert long == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_objects_stay_small(path: Path) -> None:
+    """An ``__init__`` with more attributes is two things in one."""
+    wide = []
+    for node in functions(ast.parse(path.read_text())):
+        if node.name == "__init__":
+            names = {
+                target.attr
+                for target in ast.walk(node)
+                if isinstance(target, ast.Attribute)
+                and isinstance(target.ctx, ast.Store)
+                and isinstance(target.value, ast.Name)
+                and target.value.id == "self"
+            }
+            if len(names) > MAX_ATTRIBUTES:
+                wide.append(f"line {node.lineno}: {len(names)} attributes")
+    assert wide == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_names_say_what_things_are(path: Path) -> None:
+    names = [path.stem]
+    names += [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    words = {name: re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", name.replace("_", " ")) for name in names}
+    assert [name for name, parts in words.items() if any(part.lower() in BANNED_WORDS for part in parts)] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_prefix_of_bucket_collections_is_spelled_in_one_place(path: Path) -> None:
+    """Docstrings may name it."""
+    if relative(path) in MAY_SPELL_BUCKETS_PREFIX:
+        return
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    spelled = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str | bytes)
+        and id(node) not in docstrings
+        and ("system.buckets." if isinstance(node.value, str) else b"system.buckets.") in node.value
+    ]
+    assert spelled == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_tasks_have_owners(path: Path) -> None:
+    if relative(path) not in MAY_START_TASKS:
+        assert re.search(r"\b(create_task|ensure_future)\(", path.read_text()) is None
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_module_has_its_test(path: Path) -> None:
+    """``tests/unit`` mirrors the tree; modules without statements of their own need none."""
+    if relative(path) in WITHOUT_TEST_OF_THEIR_OWN or path.name == "__init__.py":
+        return
+    mirrored = ROOT / "tests" / "unit" / path.relative_to(ROOT).parent / f"test_{path.name}"
+    assert mirrored.exists(), f"{relative(mirrored)} is missing"
+
+
+def test_exceptions_are_still_needed() -> None:
+    for name in WITHOUT_TEST_OF_THEIR_OWN:
+        source = ROOT / name
+        mirrored = ROOT / "tests" / "unit" / Path(name).parent / f"test_{source.name}"
+        assert source.exists(), f"{name} is gone: take it off the list"
+        assert not mirrored.exists(), f"{name} has its test now: take it off the list"
+
+
+def test_unit_tests_mirror_the_tree() -> None:
+    strays = []
+    for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")):
+        source = ROOT / path.relative_to(ROOT / "tests" / "unit").parent / path.name.removeprefix("test_")
+        if not source.exists():
+            strays.append(relative(path))
+    assert strays == []
+
+
+@pytest.mark.parametrize("path", TESTS, ids=relative)
+def test_tests_are_not_skipped(path: Path) -> None:
+    """What differs is a strict expected failure with its reason, never a skip."""
+    forbidden = "|".join(("mark" + ".skip", "pytest" + ".skip", "import" + "orskip"))
+    assert re.search(forbidden, path.read_text()) is None
