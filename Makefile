@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 KERNEL := $(wildcard catalog/_kernel.c)
 ROOMS := proxy catalog rewrite
+LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 LISTEN ?= 127.0.0.1:27018
+DATA ?= data/mongod
 
 .PHONY: help install run test lint format types imports check lock clean
 
@@ -22,7 +24,7 @@ $(STAMP): pyproject.toml requirements.lock $(KERNEL)
 	@touch $@
 
 run: install  ## start the proxy on $(LISTEN) in front of an embedded mongod
-	@exec $(BIN)/tsproxy serve --listen $(LISTEN)
+	@exec $(BIN)/tsproxy serve --listen $(LISTEN) --embedded-data-directory $(DATA)
 
 test: install  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property runs)
 	$(BIN)/python -m pytest
@@ -43,10 +45,11 @@ imports: install  ## which room may import which
 
 check: lint types imports test  ## all of the above
 
-lock: install  ## resolve requirements.lock anew from pyproject.toml
+lock: install  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes --upgrade \
-		--no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKED) --upgrade --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --group build $(LOCKED) --upgrade --constraint requirements.lock \
+		--output-file requirements-run.lock
 
 clean:  ## remove .venv and what tools left behind
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
