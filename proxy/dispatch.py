@@ -1,0 +1,222 @@
+"""From a message to a reply: the only place for timing, numbers and the last catch.
+
+A message either ends its connection (``ProtocolError``) or becomes an ``Exchange`` that is finished exactly once,
+by a reply, by nothing when none is wanted, or by closing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, assert_never
+from uuid import uuid4
+
+import structlog
+
+from catalog.errors import BackendUnavailable, CommandError
+from proxy import router
+from proxy.command import Command, parse_command, parse_legacy_command
+from proxy.exchange import Client, Exchange, encode, labelled
+from proxy.handlers.answer import HelloHandler
+from proxy.handlers.relay import RelayHandler
+from proxy.ports import Ingest, Namespaces, Translate
+from proxy.session import Session
+from proxy.tasks import TaskSet
+from proxy.wire import op_compressed, op_msg, op_query
+from proxy.wire.errors import ProtocolError
+from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
+from proxy.wire.message import Message, Opcode
+
+LEGACY_COMMANDS: Final = frozenset(
+    {
+        "authenticate", "buildInfo", "buildinfo", "connectionStatus", "hello", "isMaster", "ismaster", "logout",
+        "saslContinue", "saslStart",
+    }
+)  # fmt: skip
+"""What still may come as OP_QUERY."""
+
+_MORE_DETAILS: Final = (
+    "is no longer supported. The client driver may require an upgrade. "
+    "For more details see https://dochub.mongodb.org/core/legacy-opcode-removal"
+)
+
+log = structlog.get_logger()
+
+
+class Meter(Protocol):
+    """Counts the requests of one command that go one way."""
+
+    def done(self, seconds: float, *, failed: bool = False) -> None:
+        """One more, answered after ``seconds``."""
+        ...
+
+
+class Numbers(Protocol):
+    """Where requests are counted (``proxy.metrics``)."""
+
+    def requests(self, command: str, way: str) -> Meter:
+        """The meter for a command and a way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """One for each kind of route."""
+
+    relay: RelayHandler
+    answer: HelloHandler
+    ingest: Ingest
+    translate: Translate
+
+
+class Dispatcher:
+    """Routes each message and sees to its end."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        namespaces: Namespaces,
+        translated: Collection[str],
+        tasks: TaskSet,
+        numbers: Numbers,
+    ) -> None:
+        """``translated`` are the commands that have a rewriter."""
+        self._handlers = handlers
+        self._namespaces = namespaces
+        self._lookup: router.Lookup = namespaces.lookup
+        self._translated = frozenset(translated)
+        self._tasks = tasks
+        self._numbers = numbers
+        self._meters: dict[tuple[str, str], Meter] = {}
+
+    def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
+        """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
+        if message.response_to != 0:
+            raise ProtocolError("a request that answers something")
+        if message.opcode == Opcode.COMPRESSED:
+            message = op_compressed.unwrap(message, MAX_MESSAGE_SIZE_BYTES)
+        expects_reply = True
+        if message.opcode == Opcode.MSG:
+            expects_reply = not op_msg.peek_flags(message) & op_msg.MORE_TO_COME
+        exchange = Exchange(session, client, message, expects_reply=expects_reply)
+        self._guarded(exchange, self._begin)
+        return exchange
+
+    def _guarded(self, exchange: Exchange, work: Callable[[Exchange], None]) -> None:
+        try:
+            work(exchange)
+        except ProtocolError:
+            raise
+        except CommandError as error:
+            exchange.refuse(error)
+        except Exception as error:
+            self._unexpected(exchange, error)
+
+    def _begin(self, exchange: Exchange) -> None:
+        message = exchange.message
+        if message.opcode == Opcode.MSG:
+            exchange.command = parse_command(message)
+        elif message.opcode == Opcode.QUERY:
+            exchange.command = _legacy_command(exchange)
+            if exchange.command is None:
+                return
+        elif message.opcode == Opcode.GET_MORE:
+            _refuse_legacy(exchange, f"OP_GET_MORE {_MORE_DETAILS}")
+            return
+        else:
+            raise ProtocolError(f"opcode {message.opcode} is not in use")
+        self._route(exchange, exchange.command)
+
+    def _route(self, exchange: Exchange, command: Command) -> None:
+        session = exchange.session
+        route = router.route(command, self._lookup, self._translated, session.knows_cursor)
+        match route:
+            case router.Relay():
+                self._measure(exchange, command, "relay")
+                self._handlers.relay.start(exchange, route)
+            case router.Ingest(collection=collection):
+                self._measure(exchange, command, "ingest")
+                if not self._handlers.ingest.submit(session, command, collection, exchange.reply):
+                    self._handlers.relay.start(exchange, router.RELAY)
+            case router.Translate(collection=collection):
+                self._measure(exchange, command, "translate")
+                self._tasks.spawn(self._translate(exchange, command, collection))
+            case router.Answer():
+                self._measure(exchange, command, "answer")
+                self._handlers.answer.start(exchange)
+            case router.Resolve(namespace=namespace):
+                self._tasks.spawn(self._resolve(exchange, command, namespace))
+            case _:
+                assert_never(route)
+
+    async def _resolve(self, exchange: Exchange, command: Command, namespace: Any) -> None:
+        try:
+            await self._namespaces.resolve(namespace)
+        except BackendUnavailable as error:
+            exchange.refuse(labelled(error, command))
+        except CommandError as error:
+            exchange.refuse(error)
+        except Exception as error:
+            self._unexpected(exchange, error)
+        else:
+            self._guarded(exchange, lambda exchange: self._route(exchange, command))
+
+    async def _translate(self, exchange: Exchange, command: Command, collection: Any) -> None:
+        try:
+            document = await self._handlers.translate(exchange.session, command, collection)
+        except BackendUnavailable as error:
+            exchange.failed(error, partly_sent=False)
+        except CommandError as error:
+            exchange.refuse(error)
+        except Exception as error:
+            self._unexpected(exchange, error)
+        else:
+            exchange.reply(document)
+
+    def _measure(self, exchange: Exchange, command: Command, way: str) -> None:
+        meter = self._meters.get((command.name, way))
+        if meter is None:
+            meter = self._numbers.requests(command.name, way)
+            if len(self._meters) < 1000:
+                self._meters[command.name, way] = meter
+        started_seconds = time.perf_counter()
+        done = meter.done
+
+        def finished(failed: bool) -> None:
+            done(time.perf_counter() - started_seconds, failed=failed)
+
+        exchange.on_finish = finished
+
+    def _unexpected(self, exchange: Exchange, error: Exception) -> None:
+        """A bug of ours: the client gets a reference, the log the rest, and the connection goes on."""
+        reference = uuid4().hex[:12]
+        name = exchange.command.name if exchange.command is not None else ""
+        log.error("unexpected error", reference=reference, command=name, exc_info=error)
+        exchange.refuse(CommandError(1, f"internal error of the proxy, reference {reference}"))
+
+
+def _refuse_legacy(exchange: Exchange, text: str) -> None:
+    document = encode({"$err": text, "code": op_query.LEGACY_OPCODE, "ok": 0.0})
+    raw = op_query.build_reply(1, exchange.message.request_id, document, op_query.QUERY_FAILURE)
+    exchange.relayed(raw)
+
+
+def _legacy_command(exchange: Exchange) -> Command | None:
+    query = op_query.parse(exchange.message)
+    database = query.database
+    if database is None:
+        _refuse_legacy(exchange, f"OP_QUERY {_MORE_DETAILS}")
+        return None
+    if query.number_to_return not in (1, -1):
+        raise CommandError(
+            16979, f"Bad numberToReturn ({query.number_to_return}) for $cmd type ns - can only be 1 or -1"
+        )
+    command = parse_legacy_command(exchange.message, database, query.command)
+    if command.name not in LEGACY_COMMANDS:
+        raise CommandError(
+            352,
+            f"Unsupported OP_QUERY command: {command.name}. The client driver may require an "
+            "upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal",
+        )
+    return command

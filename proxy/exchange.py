@@ -1,0 +1,159 @@
+"""One command under way: who asked, how the reply goes out, and that it goes out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import bson
+
+from catalog.bson.codec import CODEC
+from catalog.errors import BackendUnavailable, CommandError
+from proxy.command import Command
+from proxy.session import Session, next_request_id
+from proxy.wire import op_compressed, op_msg, op_query
+from proxy.wire.message import Message, Opcode
+
+
+class Client(Protocol):
+    """The client's connection, as the rest sees it."""
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for the client."""
+        ...
+
+    def finish(self) -> None:
+        """The command is answered: go on with the next."""
+        ...
+
+    def close(self) -> None:
+        """Close after what is queued was sent."""
+        ...
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """A reply document of ours."""
+    return bson.encode(document, codec_options=CODEC)
+
+
+class Exchange:
+    """The way back of one command. Also the sink of a relayed reply."""
+
+    __slots__ = ("_chunks", "client", "command", "expects_reply", "message", "on_abandon", "on_finish", "session")
+
+    def __init__(
+        self,
+        session: Session,
+        client: Client,
+        message: Message,
+        *,
+        expects_reply: bool,
+        on_finish: Callable[[bool], None] | None = None,
+    ) -> None:
+        """``on_finish(failed)`` is called once, when the command is over."""
+        self.session = session
+        self.client = client
+        self.message = message
+        self.expects_reply = expects_reply
+        self.on_finish = on_finish
+        self.on_abandon: Callable[[], None] | None = None
+        self.command: Command | None = None
+        # A client that compresses gets compressed replies, so relayed ones are collected for it.
+        self._chunks: list[bytes] | None = [] if message.compressor else None
+
+    # --- replies of ours ---------------------------------------------------------------------------------------
+
+    def reply(self, document: bytes | None, *, failed: bool = False) -> None:
+        """Answer with a raw document, or with nothing, and finish."""
+        if document is not None and self.expects_reply:
+            self.client.write(self.frame(document))
+        self._finish(failed)
+
+    def frame(self, document: bytes, flags: int = 0, response_to: int | None = None) -> bytes:
+        """The reply message: of the request's own kind, compressed and with a checksum as the request was."""
+        message = self.message
+        answered = message.request_id if response_to is None else response_to
+        if message.opcode == Opcode.MSG:
+            flags |= message.raw[16] & op_msg.CHECKSUM_PRESENT if len(message.raw) > 16 else 0
+            raw = op_msg.build(next_request_id(), answered, document, flags=flags)
+        else:
+            raw = op_query.build_reply(next_request_id(), answered, document)
+        return op_compressed.wrap(raw, message.compressor) if message.compressor else raw
+
+    def refuse(self, error: CommandError) -> None:
+        """Answer with an error."""
+        self.reply(encode(error.reply()), failed=True)
+
+    def relayed(self, raw: bytes) -> None:
+        """Answer with a collected reply of the backend, as it came."""
+        compressor = self.message.compressor
+        self.client.write(op_compressed.wrap(raw, compressor) if compressor else raw)
+        self._finish(False)
+
+    def close(self) -> None:
+        """End the client's connection instead of an answer."""
+        self._finish(True, closing=True)
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        callback, self.on_abandon = self.on_abandon, None
+        if callback is not None:
+            callback()
+
+    # --- Sink: a reply that streams -----------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """The next bytes of a relayed reply."""
+        if self._chunks is None:
+            self.client.write(data)
+        else:
+            self._chunks.append(data)
+
+    def done(self) -> None:
+        """The relayed reply is complete."""
+        if self._chunks:
+            for raw in _messages(b"".join(self._chunks)):
+                self.client.write(op_compressed.wrap(raw, self.message.compressor))
+        self._finish(False)
+
+    def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
+        """The backend went away before the relayed reply was complete."""
+        if partly_sent or self.session.identity:
+            # The client's login went with the connection; a driver makes both anew.
+            self.close()
+        else:
+            self.refuse(labelled(error, self.command))
+
+    def _finish(self, failed: bool, *, closing: bool = False) -> None:
+        self.on_abandon = None
+        on_finish, self.on_finish = self.on_finish, None
+        if on_finish is not None:
+            on_finish(failed)
+        if closing:
+            self.client.close()
+        else:
+            self.client.finish()
+
+
+def _messages(data: bytes) -> list[bytes]:
+    """Whole messages, one after the other."""
+    found, position = [], 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "little")
+        found.append(data[position : position + size])
+        position += size
+    return found
+
+
+_TRANSACTION_ENDS = ("abortTransaction", "commitTransaction")
+
+
+def labelled(error: BackendUnavailable, command: Command | None) -> BackendUnavailable:
+    """The same error with the labels that make drivers do the right thing for this command."""
+    labels: tuple[str, ...] = ()
+    if command is not None and command.has_txn_number:
+        if not command.in_transaction or command.name in _TRANSACTION_ENDS:
+            labels = ("RetryableWriteError",)
+        else:
+            labels = ("TransientTransactionError",)
+    return BackendUnavailable(error.message, code=error.code, labels=labels)

@@ -1,0 +1,91 @@
+"""Commands that go to the backend as they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+
+from catalog.bson.codec import CODEC
+from catalog.errors import BackendUnavailable, CommandError
+from proxy.exchange import Exchange, labelled
+from proxy.ports import Effects
+from proxy.router import Relay
+from proxy.session import Session
+from proxy.tasks import TaskSet
+from proxy.upstream import UpstreamConnection, reply_document
+
+
+class RelayHandler:
+    """Relays commands over the client's own upstream connection."""
+
+    def __init__(self, tasks: TaskSet, effects: Effects) -> None:
+        self._tasks = tasks
+        self._effects = effects
+
+    def start(self, exchange: Exchange, route: Relay) -> None:
+        """Relay; without a task when the connection is open and nothing in the reply concerns the proxy."""
+        connection = exchange.session.upstream.ready
+        if connection is None:
+            self._tasks.spawn(self._connect_first(exchange, route))
+        elif route.effects or route.changes_identity:
+            self._tasks.spawn(self._observe(exchange, route))
+        else:
+            _stream(exchange, connection)
+
+    async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
+        try:
+            connection = await exchange.session.upstream.connect()
+        except BackendUnavailable as error:
+            exchange.refuse(labelled(error, exchange.command))
+        except CommandError as error:
+            exchange.refuse(error)
+        else:
+            if route.effects or route.changes_identity:
+                await self._observe(exchange, route)
+            else:
+                _stream(exchange, connection)
+
+    async def _observe(self, exchange: Exchange, route: Relay) -> None:
+        """Relay a command whose reply the proxy must see before the client does."""
+        upstream = exchange.session.upstream
+        try:
+            if not exchange.expects_reply:
+                (await upstream.connect()).send(exchange.message.raw)
+                self._apply(route)
+                exchange.reply(None)
+                return
+            try:
+                reply = await upstream.exchange(exchange.message.raw)
+            finally:
+                # Also after an error: what became of the command is not known then.
+                self._apply(route)
+            if route.changes_identity:
+                await learn_identity(exchange.session, bson.decode(reply_document(reply), codec_options=CODEC))
+        except BackendUnavailable as error:
+            exchange.failed(error, partly_sent=False)
+        except CommandError as error:
+            exchange.refuse(error)
+        else:
+            exchange.relayed(reply.raw)
+
+    def _apply(self, route: Relay) -> None:
+        for effect in route.effects:
+            self._effects(effect)
+
+
+def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:
+    if exchange.expects_reply:
+        connection.stream(exchange.message.raw, exchange)
+    else:
+        connection.send(exchange.message.raw)
+        exchange.reply(None)
+
+
+async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
+    """After a step of a login or logout: ask the backend who this connection is now."""
+    if not reply.get("ok") or reply.get("done") is False:
+        return
+    status = bson.decode(await session.upstream.run("admin", {"connectionStatus": 1}), codec_options=CODEC)
+    users = status.get("authInfo", {}).get("authenticatedUsers", []) if status.get("ok") else []
+    session.identity = ",".join(sorted(f"{user['user']}@{user['db']}" for user in users))

@@ -1,0 +1,67 @@
+"""What the network side calls and others provide; the server wires them together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.command import Command
+from proxy.namespace_registry import Lookup
+from proxy.session import Session
+from rewrite.plan import Effect
+
+
+class Ingest(Protocol):
+    """Takes inserts into virtual collections."""
+
+    def submit(
+        self,
+        session: Session,
+        command: Command,
+        collection: VirtualCollection,
+        reply: Callable[[bytes | None], None],
+    ) -> bool:
+        """Stage the documents now; ``reply`` is called once with the raw reply document, ``None`` for no reply.
+
+        False: this is not for the catalog (nothing was staged); the command is relayed and ``reply`` never called.
+        May raise ``CommandError`` before anything was staged.
+        """
+        ...
+
+
+class Translate(Protocol):
+    """Answers commands on virtual collections that are no inserts, and some that concern a whole database."""
+
+    def __call__(self, session: Session, command: Command, collection: VirtualCollection | None) -> Awaitable[bytes]:
+        """The raw reply document; raises ``CommandError``. ``collection`` is ``None`` for database-wide commands."""
+        ...
+
+
+class Namespaces(Protocol):
+    """Which namespaces are virtual."""
+
+    def lookup(self, namespace: Namespace) -> VirtualCollection | None | Lookup:
+        """From memory; ``Lookup.UNKNOWN`` when the backend must be asked."""
+        ...
+
+    async def resolve(self, namespace: Namespace) -> VirtualCollection | None:
+        """As ``lookup``, asking the backend where needed; raises ``CommandError``."""
+        ...
+
+
+class BackendView(Protocol):
+    """What the network side knows of the backend."""
+
+    @property
+    def hello(self) -> Mapping[str, Any]:
+        """The backend's latest answer to ``hello``."""
+        ...
+
+    async def primary_address(self) -> tuple[str, int]:
+        """Where the clients' own connections go; raises ``BackendUnavailable``."""
+        ...
+
+
+Effects = Callable[[Effect], None]
+"""Carries out what a command changed: buckets to clear, namespaces to forget."""

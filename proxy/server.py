@@ -1,0 +1,176 @@
+"""Wires the rooms together; listens, lets clients in, drains and stops.
+
+Order of stopping: 1. the listener closes, so that no new client comes; 2. clients without a command under way are
+closed, the others when their command ends, all of them when the grace time is over; 3. tasks of the network side
+are cancelled. What lies behind (the committer, the service client, an embedded mongod) is stopped afterwards by who
+started it, in that order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+import structlog
+
+from catalog.errors import CommandError
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.command import Command
+from proxy.connection import ClientConnection
+from proxy.dispatch import Dispatcher, Handlers, Numbers
+from proxy.handlers.answer import HelloHandler
+from proxy.handlers.relay import RelayHandler
+from proxy.metrics import ConnectionNumbers
+from proxy.ports import BackendView, Effects, Ingest, Namespaces, Translate
+from proxy.session import Session
+from proxy.settings_table import Settings
+from proxy.tasks import TaskSet
+from proxy.upstream import Dialer, Upstream
+from proxy.wire.reader import MessageReader
+from rewrite.plan import Effect
+
+log = structlog.get_logger()
+
+BACKLOG: Final = 4096
+
+
+class NoNamespaces:
+    """Nothing is virtual: a proxy that only relays."""
+
+    def lookup(self, namespace: Namespace) -> None:
+        """See ``Namespaces``."""
+
+    async def resolve(self, namespace: Namespace) -> None:
+        """See ``Namespaces``."""
+
+
+class NoIngest:
+    """For a proxy that only relays."""
+
+    def submit(
+        self,
+        session: Session,
+        command: Command,
+        collection: VirtualCollection,
+        reply: Callable[[bytes | None], None],
+    ) -> bool:
+        """See ``Ingest``."""
+        return False
+
+
+async def no_translate(session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
+    """For a proxy that only relays; see ``Translate``."""
+    raise CommandError(59, f"no such command: '{command.name}'")
+
+
+def no_effects(effect: Effect) -> None:
+    """For a proxy that only relays; see ``Effects``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What hangs behind the network side; the defaults make a proxy that only relays."""
+
+    backend: BackendView
+    numbers: Numbers
+    connections: ConnectionNumbers
+    tls_to_backend: ssl.SSLContext | None = None
+    namespaces: Namespaces = field(default_factory=NoNamespaces)
+    ingest: Ingest = field(default_factory=NoIngest)
+    translate: Translate = no_translate
+    translated: Collection[str] = ()
+    effects: Effects = no_effects
+
+
+class Server:
+    """The listener for MongoDB clients and the connections that it let in."""
+
+    def __init__(self, settings: Settings, parts: Parts) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
+        self._dialer = Dialer(parts.backend.primary_address, parts.tls_to_backend, settings.connect_timeout_ms / 1000)
+        self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
+        handlers = Handlers(RelayHandler(self._tasks, parts.effects), self.hello, parts.ingest, parts.translate)
+        self._dispatcher = Dispatcher(handlers, parts.namespaces, parts.translated, self._tasks, parts.numbers)
+        self._clients: set[ClientConnection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._connection_ids = count(1)
+        self._all_left = asyncio.Event()
+        self._listener: asyncio.Server | None = None
+
+    # --- Host -----------------------------------------------------------------------------------------------
+
+    def accept(self, connection: ClientConnection, peer: str) -> Session | None:
+        """See ``proxy.connection.Host``."""
+        settings, numbers = self._settings, self._parts.connections
+        if len(self._clients) >= settings.max_connections:
+            numbers.reject("too_many")
+            return None
+        if 0 < settings.max_connections_per_address <= self._per_address[peer]:
+            numbers.reject("too_many_per_address")
+            return None
+        self._clients.add(connection)
+        self._per_address[peer] += 1
+        numbers.accept()
+
+        def upstream_lost() -> None:
+            # The login of this client went with the connection; without one the next command just opens another.
+            if session.identity:
+                connection.close()
+
+        session = Session(next(self._connection_ids), peer, Upstream(self._dialer, upstream_lost))
+        return session
+
+    def left(self, connection: ClientConnection) -> None:
+        """See ``proxy.connection.Host``."""
+        self._clients.discard(connection)
+        self._parts.connections.close()
+        assert connection.session is not None
+        peer = connection.session.peer
+        self._per_address[peer] -= 1
+        if self._per_address[peer] <= 0:
+            del self._per_address[peer]
+        if not self._clients:
+            self._all_left.set()
+
+    def broken(self, session: Session, reason: str) -> None:
+        """See ``proxy.connection.Host``."""
+        log.info("client broke the protocol", peer=session.peer, connection=session.connection_id, reason=reason)
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    async def start(self, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """Listen; returns the address, with the port that the kernel chose where 0 was asked. Raises ``OSError``."""
+        listen = self._settings.listen
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: ClientConnection(self, self._dispatcher, MessageReader()),
+            listen.host,
+            listen.port,
+            backlog=BACKLOG,
+            ssl=tls,
+        )
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def stop(self) -> None:
+        """Stop in the order that the module describes."""
+        if self._listener is not None:
+            self._listener.close()
+        self._all_left.clear()
+        for client in list(self._clients):
+            client.drain()
+        if self._clients:
+            try:
+                async with asyncio.timeout(self._settings.shutdown_grace_seconds):
+                    await self._all_left.wait()
+            except TimeoutError:
+                log.warning("clients cut off after the grace time", clients=len(self._clients))
+        for client in list(self._clients):
+            client.abort()
+        await self._tasks.close()

@@ -1,0 +1,60 @@
+"""What one client is owed between its commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from catalog.namespaces import Namespace
+
+if TYPE_CHECKING:
+    from proxy.command import Command
+    from proxy.upstream import Upstream
+
+_request_ids = count(1)
+
+
+def next_request_id() -> int:
+    """A request id for a message of ours, positive, unique for a long while in this process."""
+    return next(_request_ids) & 0x7FFF_FFFF
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """The state of one client connection.
+
+    ``identity`` names the users that this connection authenticated as (``user@db``, sorted, comma-separated;
+    empty without authentication). ``cursors`` are the open cursors of translated reads: cursor id → the
+    client's namespace and the backend's. ``hello`` is the body of the client's first hello (with its ``client``
+    metadata), ``b""`` before it; ``compressors`` are the compressor ids agreed on.
+    """
+
+    connection_id: int
+    peer: str
+    upstream: Upstream
+    identity: str = ""
+    hello: bytes = b""
+    has_client_metadata: bool = False
+    compressors: tuple[int, ...] = ()
+    cursors: dict[int, tuple[Namespace, Namespace]] = field(default_factory=dict)
+    users: set[str] = field(default_factory=set)
+
+    def authenticated(self, user: str, database: str) -> None:
+        """``user`` of ``database`` is logged in now; one user for each database, as a server has it."""
+        self.users = {known for known in self.users if not known.endswith(f"@{database}")} | {f"{user}@{database}"}
+        self.identity = ",".join(sorted(self.users))
+
+    def logged_out(self, database: str) -> None:
+        """The user of ``database`` is logged out."""
+        self.users = {known for known in self.users if not known.endswith(f"@{database}")}
+        self.identity = ",".join(sorted(self.users))
+
+    def knows_cursor(self, command: Command) -> bool:
+        """Whether a ``getMore`` or ``killCursors`` is about a cursor of a translated read."""
+        if not self.cursors:
+            return False
+        if command.name == "getMore":
+            return command.get("getMore") in self.cursors
+        wanted = command.get("cursors")
+        return isinstance(wanted, list) and any(cursor in self.cursors for cursor in wanted)

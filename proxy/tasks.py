@@ -1,0 +1,37 @@
+"""Tasks that somebody owns: kept from the garbage collector, counted, cancelled at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class TaskSet:
+    """The only place that starts tasks. ``on_error`` hears of a task that ended with an exception."""
+
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._on_error = on_error
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``work`` in a task of its own."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_error(error)
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait for its end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

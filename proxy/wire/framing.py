@@ -1,0 +1,96 @@
+"""Just enough BSON to walk the top level of a document that is still raw.
+
+Every function checks the bytes that it touches and nothing else: values are skipped by their length. Messages are
+those of a 6.0 server, which appends where in the document it stood.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from catalog.errors import CommandError
+from proxy.wire.limits import MIN_BSON_SIZE_BYTES
+
+INVALID_BSON: Final = 22
+_LENGTH: Final = struct.Struct("<i")
+
+FIXED_SIZES: Final = {
+    0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0,
+}  # fmt: skip
+"""Type byte → size of the value in bytes."""
+
+PREFIXED_SIZES: Final = {0x02: 4, 0x03: 0, 0x04: 0, 0x05: 5, 0x0C: 16, 0x0D: 4, 0x0E: 4, 0x0F: 0}
+"""Type byte → bytes beyond what the value's own int32 length counts."""
+
+MIN_LENGTHS: Final = {0x02: 1, 0x03: 5, 0x04: 5, 0x05: 0, 0x0C: 1, 0x0D: 1, 0x0E: 1, 0x0F: 14}
+REGEX: Final = 0x0B
+STRING: Final = 0x02
+DOCUMENT: Final = 0x03
+ARRAY: Final = 0x04
+
+Element = tuple[int, int, int]
+"""Type byte, and where the value starts and ends in the document."""
+
+
+def invalid_bson(what: str, field: str = "?") -> CommandError:
+    """The error of a 6.0 server for bytes that are not BSON."""
+    return CommandError(INVALID_BSON, f"{what} in element with field name '{field}' in object with unknown _id")
+
+
+def document_end(data: bytes, start: int, end: int) -> int:
+    """Where the document that starts at ``start`` ends; it must end at or before ``end``. Raises ``CommandError``."""
+    if end - start < MIN_BSON_SIZE_BYTES:
+        raise invalid_bson("BSON data has to be at least 5 bytes")
+    size: int = _LENGTH.unpack_from(data, start)[0]
+    if size < MIN_BSON_SIZE_BYTES:
+        raise invalid_bson("BSON data has to be at least 5 bytes")
+    if size > end - start:
+        raise invalid_bson("Incorrect BSON length")
+    if data[start + size - 1] != 0:
+        raise invalid_bson("BSON object not terminated with EOO")
+    return start + size
+
+
+def top_level(data: bytes) -> dict[bytes, Element]:
+    """Field name → element for a document whose outer frame was checked; raises ``CommandError``.
+
+    The first of two equal names wins, as for a server that looks a field up.
+    """
+    fields: dict[bytes, Element] = {}
+    position = 4
+    last = len(data) - 1
+    fixed, find, unpack = FIXED_SIZES, data.find, _LENGTH.unpack_from
+    while position < last:
+        kind = data[position]
+        value = find(0, position + 1, last) + 1
+        if value == 0:
+            raise invalid_bson("BSON field name not terminated")
+        name = data[position + 1 : value - 1]
+        size = fixed.get(kind)
+        if size is None:
+            if kind in PREFIXED_SIZES:
+                if last - value < 4:
+                    raise invalid_bson("BSON size is larger than buffer size", name.decode(errors="replace"))
+                length = unpack(data, value)[0]
+                if length < MIN_LENGTHS[kind]:
+                    raise invalid_bson("Invalid BSON length", name.decode(errors="replace"))
+                size = length + PREFIXED_SIZES[kind]
+            else:
+                size = _other_size(data, kind, value, last, name)
+        position = value + size
+        if position > last:
+            raise invalid_bson("BSON size is larger than buffer size", name.decode(errors="replace"))
+        if name not in fields:
+            fields[name] = (kind, value, position)
+    return fields
+
+
+def _other_size(data: bytes, kind: int, value: int, last: int, name: bytes) -> int:
+    if kind != REGEX:
+        raise invalid_bson(f"Unrecognized BSON type {kind}", name.decode(errors="replace"))
+    pattern_end = data.find(0, value, last)
+    options_end = data.find(0, pattern_end + 1, last) if pattern_end >= 0 else -1
+    if options_end < 0:
+        raise invalid_bson("Not null terminated string", name.decode(errors="replace"))
+    return options_end + 1 - value

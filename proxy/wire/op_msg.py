@@ -1,0 +1,169 @@
+"""OP_MSG: flags, one body section, document sequences, an optional checksum.
+
+Which faults get a reply and which close the connection was observed on mongod 6.0.5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from enum import IntFlag
+from typing import Final
+
+from crc32c import crc32c
+
+from catalog.errors import CommandError
+from proxy.wire.errors import ProtocolError
+from proxy.wire.framing import document_end
+from proxy.wire.limits import HEADER_SIZE_BYTES
+from proxy.wire.message import HEADER, LENGTH, Message, Opcode
+
+
+class Flag(IntFlag):
+    """``flagBits``: of the lower sixteen, unknown ones must not be set; the upper may be ignored."""
+
+    NONE = 0
+    CHECKSUM_PRESENT = 1
+    MORE_TO_COME = 2
+    EXHAUST_ALLOWED = 1 << 16
+
+
+CHECKSUM_PRESENT: Final = 1
+MORE_TO_COME: Final = 2
+EXHAUST_ALLOWED: Final = 1 << 16
+ILLEGAL_FLAGS: Final = 0xFFFC
+BODY_AT: Final = HEADER_SIZE_BYTES + 5
+"""Where the body starts when it is the first section."""
+
+_BODY_KIND: Final = 0
+_SEQUENCE_KIND: Final = 1
+_SECURITY_TOKEN_KIND: Final = 2
+_FLAGS: Final = struct.Struct("<I")
+_REPLY_HEAD: Final = struct.Struct("<iiiiIB")
+_OVERFLOW: Final = 15
+
+Sequence = tuple[str, tuple[bytes, ...]]
+
+
+class OpMsg:
+    """The parts of one OP_MSG; ``sequences`` are (identifier, documents) in the order of the wire."""
+
+    __slots__ = ("body", "flags", "sequences")
+
+    def __init__(self, flags: int, body: bytes, sequences: tuple[Sequence, ...] = ()) -> None:
+        self.flags = flags
+        self.body = body
+        self.sequences = sequences
+
+
+def peek_flags(message: Message) -> int:
+    """The flags of a message that may be broken further on; raises ``ProtocolError`` when there are none."""
+    if len(message.raw) < HEADER_SIZE_BYTES + 4:
+        raise ProtocolError("OP_MSG without flags")
+    flags: int = _FLAGS.unpack_from(message.raw, HEADER_SIZE_BYTES)[0]
+    if flags & ILLEGAL_FLAGS:
+        raise ProtocolError(f"OP_MSG with unknown required flags {flags:#x}")
+    return flags
+
+
+def parse(message: Message) -> OpMsg:
+    """Raises ``ProtocolError`` (close) or ``CommandError`` (reply, go on), as 6.0.5 does."""
+    raw = message.raw
+    flags = peek_flags(message)
+    end = len(raw)
+    if flags & CHECKSUM_PRESENT:
+        end = _without_checksum(raw)
+    # Nearly every message is one body, or one body and one sequence.
+    if end > BODY_AT and raw[BODY_AT - 1] == _BODY_KIND:
+        body_end = document_end(raw, BODY_AT, end)
+        if body_end == end:
+            return OpMsg(flags, raw[BODY_AT:end])
+    return _parse_sections(raw, flags, end)
+
+
+def _without_checksum(raw: bytes) -> int:
+    end = len(raw) - 4
+    if end <= HEADER_SIZE_BYTES + 4:
+        raise CommandError(51252, "Invalid message size for an OpMsg containing a checksum")
+    if crc32c(memoryview(raw)[:end]) != _FLAGS.unpack_from(raw, end)[0]:
+        raise ProtocolError("OP_MSG checksum does not match contents")
+    return end
+
+
+def _parse_sections(raw: bytes, flags: int, end: int) -> OpMsg:
+    body: bytes | None = None
+    sequences: list[Sequence] = []
+    position = HEADER_SIZE_BYTES + 4
+    while position < end:
+        kind = raw[position]
+        position += 1
+        if kind == _BODY_KIND:
+            if body is not None:
+                raise CommandError(40430, "Multiple body sections in message")
+            section_end = document_end(raw, position, end)
+            body = raw[position:section_end]
+        elif kind == _SEQUENCE_KIND:
+            sequence, section_end = _parse_sequence(raw, position, end)
+            if any(sequence[0] == other for other, _ in sequences):
+                raise CommandError(40431, f"Duplicate document sequence: {sequence[0]}")
+            sequences.append(sequence)
+        elif kind == _SECURITY_TOKEN_KIND:
+            raise CommandError(13, "Unsupported Security Token provided")
+        else:
+            raise CommandError(40432, f"Unknown section kind {kind}")
+        position = section_end
+    if body is None:
+        raise CommandError(40587, "OP_MSG messages must have a body")
+    return OpMsg(flags, body, tuple(sequences))
+
+
+def _parse_sequence(raw: bytes, start: int, end: int) -> tuple[Sequence, int]:
+    if end - start < 4:
+        raise CommandError(_OVERFLOW, f"Not enough data for the length of a document sequence: {end - start} bytes")
+    size: int = LENGTH.unpack_from(raw, start)[0]
+    if size < 4 or size > end - start:
+        raise CommandError(
+            _OVERFLOW, f"Invalid advance ({(size - 4) & 0xFFFFFFFF}) past end of buffer[{end - start - 4}] at offset: 0"
+        )
+    section_end = start + size
+    name_end = raw.find(0, start + 4, section_end)
+    if name_end < 0:
+        raise CommandError(
+            _OVERFLOW, f"couldn't locate terminal char (\\u0000) in buffer[{section_end - start - 4}] at offset: 0"
+        )
+    documents: list[bytes] = []
+    position = name_end + 1
+    while position < section_end:
+        document_stop = document_end(raw, position, section_end)
+        documents.append(raw[position:document_stop])
+        position = document_stop
+    return (raw[start + 4 : name_end].decode(errors="replace"), tuple(documents)), section_end
+
+
+def build(
+    request_id: int,
+    response_to: int,
+    body: bytes,
+    sequences: Iterable[tuple[str, Iterable[bytes]]] = (),
+    flags: int = 0,
+) -> bytes:
+    """A whole message; with ``CHECKSUM_PRESENT`` in ``flags`` its checksum is added."""
+    parts = [body]
+    for identifier, documents in sequences:
+        payload = identifier.encode() + b"\0" + b"".join(documents)
+        parts.append(b"\x01" + LENGTH.pack(4 + len(payload)) + payload)
+    sections = b"".join(parts) if len(parts) > 1 else body
+    size = BODY_AT + len(sections)
+    if not flags & CHECKSUM_PRESENT:
+        return _REPLY_HEAD.pack(size, request_id, response_to, Opcode.MSG, flags, _BODY_KIND) + sections
+    raw = _REPLY_HEAD.pack(size + 4, request_id, response_to, Opcode.MSG, flags, _BODY_KIND) + sections
+    return raw + _FLAGS.pack(crc32c(raw))
+
+
+def with_checksum(raw: bytes) -> bytes:
+    """The same message with a checksum."""
+    _, request_id, response_to, opcode = HEADER.unpack_from(raw)
+    flags = _FLAGS.unpack_from(raw, HEADER_SIZE_BYTES)[0] | CHECKSUM_PRESENT
+    head = HEADER.pack(len(raw) + 4, request_id, response_to, opcode) + _FLAGS.pack(flags)
+    summed = head + raw[HEADER_SIZE_BYTES + 4 :]
+    return summed + _FLAGS.pack(crc32c(summed))
