@@ -22,7 +22,7 @@ from proxy import logs
 from proxy.config import Address, ConfigurationError, Settings, redact_uri
 from proxy.embedded import EmbeddedMongod, EmbeddedOptions, find_mongod
 from proxy.metrics import Metrics
-from proxy.server import serve
+from proxy.serving import serve
 from proxy.status import StatusServer
 from proxy.tasks import TaskSet
 

@@ -38,6 +38,7 @@ class Backend:
         self.hello = hello
         self.pool = pool
         self.registry = registry
+        self.tls = pool.tls
         self._patience_seconds = patience_seconds
 
     @classmethod

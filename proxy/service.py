@@ -122,7 +122,7 @@ class ServicePool:
         """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` when there is none in time."""
         self._find_primary = find_primary
         self._authenticate = authenticate
-        self._tls = tls
+        self.tls = tls
         self._connect_timeout_seconds = connect_timeout_seconds
         self._size = size
         self._idle: deque[ServiceConnection] = deque()
@@ -192,8 +192,8 @@ class ServicePool:
                     lambda: ServiceConnection(address),
                     host,
                     port,
-                    ssl=self._tls,
-                    server_hostname=host if self._tls else None,
+                    ssl=self.tls,
+                    server_hostname=host if self.tls else None,
                 )
             if self._authenticate is not None:
                 await self._authenticate(connection)

@@ -1,0 +1,78 @@
+"""One proxy process from a reachable backend to the last client's goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from pymongo.errors import PyMongoError
+
+from proxy.assembly import Assembly, assemble
+from proxy.config import Address, Settings
+from proxy.metrics import Metrics
+from proxy.server import Parts, Server
+from proxy.tasks import TaskSet
+
+log = structlog.get_logger(__name__)
+
+HEALTH_CHECK_SECONDS = 2.0
+"""How often the backend is asked whether it is there, for /readyz and the metrics."""
+
+
+async def serve(
+    settings: Settings, metrics: Metrics, stop: asyncio.Event, on_ready: Callable[[Address], None]
+) -> None:
+    """Serve until ``stop`` is set; ``on_ready`` is told the address when clients may come.
+
+    Raises ``BackendUnavailable`` or ``CommandError`` when the backend cannot be used, ``OSError`` when the address
+    cannot be had.
+    """
+    tasks = TaskSet(lambda error: _report(metrics, error))
+    assembly = await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error))
+    metrics.backend_up = True
+    server = Server(settings, _parts(assembly, metrics))
+    try:
+        address = Address(*await server.start())
+        tasks.spawn(_watch_backend(assembly, metrics))
+        on_ready(address)
+        await stop.wait()
+    finally:
+        await server.stop()
+        await tasks.close()
+        await assembly.close()
+
+
+def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
+    return Parts(
+        backend=assembly.backend,
+        numbers=metrics,
+        connections=metrics.connections,
+        tls_to_backend=assembly.backend.tls,
+        namespaces=assembly.backend.registry,
+        ingest=assembly.ingest,
+        translate=assembly.translate,
+        translated=assembly.translate.commands,
+        effects=assembly.effects,
+    )
+
+
+async def _watch_backend(assembly: Assembly, metrics: Metrics) -> None:
+    while True:
+        try:
+            async with asyncio.timeout(HEALTH_CHECK_SECONDS * 2):
+                await assembly.backend.client.admin.command("ping")
+            up = True
+        except (PyMongoError, TimeoutError) as error:
+            up = False
+            if metrics.backend_up:
+                log.warning("the backend does not answer", reason=str(error))
+        if up and not metrics.backend_up:
+            log.info("the backend answers again")
+        metrics.backend_up = up
+        await asyncio.sleep(HEALTH_CHECK_SECONDS)
+
+
+def _report(metrics: Metrics, error: BaseException) -> None:
+    metrics.invariant_violations += 1
+    log.error("a task ended with an error", exc_info=error)
