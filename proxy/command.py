@@ -42,7 +42,7 @@ class Command:
     field as its collection when that is a string, else ``""`` (database-wide).
     """
 
-    __slots__ = ("body", "expects_reply", "exhaust_allowed", "fields", "message", "name", "namespace", "sequences")
+    __slots__ = ("body", "exhaust_allowed", "expects_reply", "fields", "message", "name", "namespace", "sequences")
 
     def __init__(
         self,

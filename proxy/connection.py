@@ -119,7 +119,7 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Queue bytes for the client; dropped when it is gone."""
-        if self._transport is not None:
+        if self._transport is not None and data:
             self._transport.write(data)
 
     def finish(self) -> None:
@@ -168,6 +168,7 @@ class ClientConnection(asyncio.Protocol):
                 self._current = exchange if self._busy else None
         except ProtocolError as error:
             self._host.broken(self.session, str(error))
+            self.write(error.farewell)
             self.close()
         finally:
             self._pumping = False

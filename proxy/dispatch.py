@@ -110,7 +110,7 @@ class Dispatcher:
             raise
         except CommandError as error:
             exchange.refuse(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the last catch)
             self._unexpected(exchange, error)
 
     def _begin(self, exchange: Exchange) -> None:
@@ -157,7 +157,7 @@ class Dispatcher:
             exchange.refuse(labelled(error, command))
         except CommandError as error:
             exchange.refuse(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the last catch)
             self._unexpected(exchange, error)
         else:
             self._guarded(exchange, lambda exchange: self._route(exchange, command))
@@ -169,7 +169,7 @@ class Dispatcher:
             exchange.failed(error, partly_sent=False)
         except CommandError as error:
             exchange.refuse(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the last catch)
             self._unexpected(exchange, error)
         else:
             exchange.reply(document)

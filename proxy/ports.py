@@ -41,7 +41,7 @@ class Translate(Protocol):
 class Namespaces(Protocol):
     """Which namespaces are virtual."""
 
-    def lookup(self, namespace: Namespace) -> VirtualCollection | None | Lookup:
+    def lookup(self, namespace: Namespace) -> VirtualCollection | Lookup | None:
         """From memory; ``Lookup.UNKNOWN`` when the backend must be asked."""
         ...
 

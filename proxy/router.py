@@ -15,8 +15,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import Command
 from rewrite.plan import ClearBuckets, Effect, ForgetNamespace
 
-
-Lookup: TypeAlias = Callable[[Namespace], VirtualCollection | None | Enum]
+Lookup: TypeAlias = Callable[[Namespace], VirtualCollection | Enum | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def stream(self, raw: bytes, sink: Sink) -> None:
         """Send a request; its reply goes to ``sink`` as it comes."""
-        assert self.state is State.IDLE and self._transport is not None
+        assert self.state is State.IDLE
+        assert self._transport is not None
         self.state = State.STREAMING
         self._sink = sink
         self._left_bytes = 0
@@ -90,7 +91,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     async def exchange(self, raw: bytes) -> Message:
         """Send a request and collect its reply; raises ``BackendUnavailable``. Cancelling closes the connection."""
-        assert self.state is State.IDLE and self._transport is not None
+        assert self.state is State.IDLE
+        assert self._transport is not None
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.state = State.COLLECTING
         self._waiter = waiter

@@ -39,12 +39,12 @@ class HelloHandler:
         self._tasks = tasks
         self._compressors = tuple(compressors)
         self._version = TopologyVersion(ObjectId())
-        self._waiting: set[_Watch] = set()
+        self.waiting: set[_Watch] = set()
 
     def changed(self) -> None:
         """What hello says is different now: answer those who wait."""
         self._version = TopologyVersion(self._version.process_id, self._version.counter + 1)
-        for watch in list(self._waiting):
+        for watch in list(self.waiting):
             watch.fire()
 
     def start(self, exchange: Exchange) -> None:
@@ -59,7 +59,7 @@ class HelloHandler:
         if not command.fields.keys() <= LOCAL_FIELDS or (client is not None and client[0] != DOCUMENT):
             self._tasks.spawn(self._carry(exchange, command))
         elif wait_ms is None:
-            exchange.reply(self._document(exchange, {}))
+            exchange.reply(self.document(exchange, {}))
         else:
             _Watch(self, exchange, wait_ms, streaming=command.exhaust_allowed).wait(first_ms=wait_ms)
 
@@ -83,13 +83,14 @@ class HelloHandler:
             carried = {name.decode(): said[name.decode()] for name in _LOGIN_FIELDS if name.decode() in said}
             if "speculativeAuthenticate" in carried:
                 await learn_identity(exchange.session, {"ok": 1, **carried["speculativeAuthenticate"]})
-            exchange.reply(self._document(exchange, carried))
+            exchange.reply(self.document(exchange, carried))
         except BackendUnavailable as error:
             exchange.refuse(labelled(error, command))
         except CommandError as error:
             exchange.refuse(error)
 
-    def _document(self, exchange: Exchange, carried: Mapping[str, Any]) -> bytes:
+    def document(self, exchange: Exchange, carried: Mapping[str, Any]) -> bytes:
+        """The reply to this hello; compressors are agreed on by it."""
         command, session = exchange.command, exchange.session
         assert command is not None
         asked = command.get("compression")
@@ -135,14 +136,14 @@ class _Watch:
 
     def wait(self, first_ms: int) -> None:
         """Until the time is over or something changes."""
-        self._handler._waiting.add(self)
+        self._handler.waiting.add(self)
         self._exchange.on_abandon = self._stop
         self._timer = asyncio.get_running_loop().call_later(first_ms / 1000, self.fire)
 
     def fire(self) -> None:
         """Answer now."""
         self._stop()
-        document = self._handler._document(self._exchange, {})
+        document = self._handler.document(self._exchange, {})
         if not self._streaming:
             self._exchange.reply(document)
             return
@@ -153,7 +154,7 @@ class _Watch:
         self.wait(max(self._period_ms, 10))
 
     def _stop(self) -> None:
-        self._handler._waiting.discard(self)
+        self._handler.waiting.discard(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -26,6 +26,9 @@ class Opcode(IntEnum):
     MSG = 2013
 
 
+OPCODES: Final = frozenset(Opcode)
+
+
 class Message:
     """A whole message, header included. Immutable by convention; ``raw`` is what was received or will be sent.
 

@@ -7,9 +7,17 @@ header is checked before its body is waited for, so no more than one message of 
 
 from __future__ import annotations
 
+from typing import Final
+
 from proxy.wire.errors import ProtocolError
 from proxy.wire.limits import HEADER_SIZE_BYTES, MAX_MESSAGE_SIZE_BYTES
-from proxy.wire.message import HEADER, LENGTH, Message
+from proxy.wire.message import HEADER, LENGTH, OPCODES, Message
+
+_HTTP_GET: Final = b"GET "
+_HTTP_ANSWER: Final = (
+    b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n"
+    b"This port speaks the MongoDB wire protocol, not HTTP.\r\n"
+)
 
 
 class MessageReader:
@@ -55,8 +63,13 @@ class MessageReader:
             return None
         size = LENGTH.unpack_from(buffer)[0]
         if size < HEADER_SIZE_BYTES or size > self.max_size_bytes:
+            if buffer[:4] == _HTTP_GET:
+                raise ProtocolError("the peer speaks HTTP", _HTTP_ANSWER)
             raise self._bad_length(size)
         if len(buffer) < size:
+            # Not to wait for the body of something else, a TLS handshake for one.
+            if len(buffer) >= HEADER_SIZE_BYTES and HEADER.unpack_from(buffer)[3] not in OPCODES:
+                raise ProtocolError("unknown opcode")
             return None
         if len(buffer) == size:
             raw = bytes(buffer)
