@@ -39,11 +39,10 @@ def _is_hazard(stage: Stage, scope: Scope) -> bool:
 
 
 def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:
-    """A group by meta that takes single values: answered from buckets, not always rightly (H4)."""
+    """A group by meta that takes single values or none: answered from buckets, not always rightly (H4)."""
     accumulators = [argument for name, argument in group.items() if name != "_id"]
-    return rename_constant_or_meta(group.get("_id"), scope) is not None and any(
-        isinstance(argument, Mapping) and not _PICKS.isdisjoint(argument) for argument in accumulators
-    )
+    picks = [argument for argument in accumulators if isinstance(argument, Mapping) and not _PICKS.isdisjoint(argument)]
+    return rename_constant_or_meta(group.get("_id"), scope) is not None and (not accumulators or bool(picks))
 
 
 def _has_wrapping_date(stage: Stage, scope: Scope) -> bool:

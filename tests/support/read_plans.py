@@ -40,7 +40,7 @@ def request_for(body: Mapping[str, Any], target: VirtualCollection, profile: Pro
 
 def send(client: MongoClient[dict[str, Any]], database: str, body: Mapping[str, Any], **options: Any) -> dict[str, Any]:
     """The server's reply, errors included."""
-    codec: CodecOptions[dict[str, Any]] = CODEC  # type: ignore[assignment]
+    codec: CodecOptions[dict[str, Any]] = CODEC
     try:
         return client[database].command(dict(body), codec_options=codec, **options)
     except OperationFailure as failure:
