@@ -18,15 +18,15 @@ def configure(level: Literal["debug", "info", "warning", "error"], form: Literal
     if form == "json":
         render = structlog.processors.JSONRenderer()
     else:
-        render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+        render = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+        )
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=form == "json"),
         structlog.processors.StackInfoRenderer(),
     ]
-    if form == "json":
-        shared.append(structlog.processors.format_exc_info)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -37,7 +37,12 @@ def configure(level: Literal["debug", "info", "warning", "error"], form: Literal
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, mask_secrets, render],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,  # first to text, then masked
+                mask_secrets,
+                render,
+            ],
         )
     )
     root = logging.getLogger()
