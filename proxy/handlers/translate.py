@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
@@ -32,6 +33,11 @@ from rewrite.plan import (
     Via,
 )
 from rewrite.profile import Profile
+
+RAW_CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+"""Replies whose documents are kept byte for byte."""
 
 
 class Service(Protocol):
@@ -162,7 +168,7 @@ class TranslateHandler:
                 answer: Mapping[str, Any] = {}
                 if isinstance(said, Step):
                     reply = await steps.run(said)
-                    answer = RawBSONDocument(reply) if said.raw else _decoded(reply)
+                    answer = RawBSONDocument(reply, RAW_CODEC) if said.raw else _decoded(reply)
                 else:
                     self._around.take_effect(said)
                 said = conversation.send(answer)

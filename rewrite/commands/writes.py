@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rewrite.commands.delete import rewrite_delete
+from rewrite.commands.find_and_modify import rewrite_find_and_modify
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import Rewriter
 
 WRITES: Mapping[str, Rewriter] = {
-    "delete": cleared_by_direct_write,
-    "findAndModify": cleared_by_direct_write,
-    "findandmodify": cleared_by_direct_write,
+    "delete": rewrite_delete,
+    "findAndModify": rewrite_find_and_modify,
+    "findandmodify": rewrite_find_and_modify,
     "update": cleared_by_direct_write,
 }

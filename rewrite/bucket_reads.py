@@ -1,0 +1,206 @@
+"""What deletes must know of the buckets: which may hold matches, which rows match, which rows there are.
+
+All of it is asked with the collection's own predicate after unpacking; only necessary conditions are asked of
+the buckets before (Q10-Q13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bson import ObjectId
+
+from catalog.namespaces import VirtualCollection
+from rewrite.indexes import bucket_hint
+from rewrite.plan import Document
+from rewrite.profile import Profile
+from rewrite.stages.predicate import Split, split
+from rewrite.stages.scope import Scope
+from rewrite.stages.time_bounds import millis
+
+TAG = "tsproxy bucket"
+"""The field in which unpacked rows carry their bucket's id and meta value; no path of a user's has a blank in
+front of ``bucket`` by chance."""
+
+Stage = Document
+
+WHOLE: Document = {"batchSize": 1_000_000}
+"""As much in one batch as fits into a reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which measurements a statement is about."""
+
+    target: VirtualCollection
+    profile: Profile
+    query: Mapping[str, Any]
+    collation: Mapping[str, Any] | None = None
+    hint: Any = None
+    let: Mapping[str, Any] | None = None
+    common: Mapping[str, Any] | None = None
+    """``maxTimeMS`` and ``comment`` for every step."""
+
+    @property
+    def scope(self) -> Scope:
+        """What the rules of push-down may know."""
+        return Scope.of(self.target, self.profile, self.collation)
+
+    @property
+    def split(self) -> Split:
+        """The query as a necessary condition for buckets and what is left to ask of rows."""
+        return split(self.query, self.scope, bounds=self.scope.plain_names)
+
+    @property
+    def sees_whole_rows(self) -> bool:
+        """Whether the query would notice a field more in each row."""
+        return _mentions(self.query, ("$$ROOT", "$$CURRENT", "$jsonSchema"))
+
+    def aggregate(self, pipeline: Sequence[Stage], *, hinted: bool = False) -> Document:
+        """An ``aggregate`` on the buckets with the options of the statement."""
+        body: Document = {"aggregate": self.target.buckets.collection, "pipeline": list(pipeline), "cursor": WHOLE}
+        if self.collation:
+            body["collation"] = self.collation
+        if self.let:
+            body["let"] = self.let
+        if hinted and self.hint:
+            body["hint"] = bucket_hint(self.hint, self.target.options)
+        return {**body, **(self.common or {})}
+
+
+def _mentions(value: Any, names: tuple[str, ...]) -> bool:
+    match value:
+        case Mapping():
+            return any(key in names or _mentions(inner, names) for key, inner in value.items())
+        case list():
+            return any(_mentions(inner, names) for inner in value)
+        case str():
+            return value.startswith(names)
+        case _:
+            return False
+
+
+def candidates(selection: Selection, after: ObjectId | None, count: int) -> Document:
+    """The next ``count`` buckets that may hold matches, by id: ``_id``, ``rows``, ``least``, ``greatest``."""
+    conditions: list[Document] = []
+    if after is not None:
+        conditions.append({"_id": {"$gt": after}})
+    if selection.split.bucket is not None:
+        conditions.append(selection.split.bucket)
+    time = selection.target.options.time_field
+    shown: Document = {"_id": 1}
+    if selection.scope.plain_names:
+        shown |= {"rows": row_count(time), "least": f"$control.min.{time}", "greatest": f"$control.max.{time}"}
+    pipeline: list[Stage] = [
+        {"$match": {"$and": conditions} if conditions else {}},
+        {"$sort": {"_id": 1}},
+        {"$limit": count},
+        {"$project": shown},
+    ]
+    return selection.aggregate(pipeline, hinted=True)
+
+
+def row_count(time_field: str) -> Document:
+    """How many rows a bucket has; missing for a compressed one that does not tell (W6)."""
+    times = f"$data.{time_field}"
+    return {"$cond": [{"$eq": [{"$type": times}, "object"]}, {"$size": {"$objectToArray": times}}, "$control.count"]}
+
+
+def covers(selection: Selection, bucket: Mapping[str, Any]) -> bool:
+    """Whether all measurements of a candidate match, by its meta and its times alone."""
+    if not selection.scope.plain_names or not isinstance(bucket.get("rows"), int):
+        return False
+    residual = selection.split.residual
+    if residual is None:
+        return True
+    bounds = residual.get(selection.target.options.time_field)
+    least, greatest = millis(bucket.get("least")), millis(bucket.get("greatest"))
+    if len(residual) != 1 or not isinstance(bounds, Mapping) or least is None or greatest is None:
+        return False
+    return all(_bound_covers(operator, millis(value), least, greatest) for operator, value in bounds.items())
+
+
+def _bound_covers(operator: str, bound: int | None, least: int, greatest: int) -> bool:
+    if bound is None:
+        return False
+    match operator:
+        case "$lt":
+            return greatest < bound
+        case "$lte":
+            return greatest <= bound
+        case "$gt":
+            return least > bound
+        case "$gte":
+            return least >= bound
+        case _:
+            return False
+
+
+def unchanged_cover(selection: Selection, bucket: Mapping[str, Any]) -> Document:
+    """Matches the candidate as long as it is covered and has the rows that were counted."""
+    time = selection.target.options.time_field
+    conditions: list[Document] = [
+        {"_id": bucket["_id"]},
+        {f"control.min.{time}": bucket["least"], f"control.max.{time}": bucket["greatest"]},
+        {"$expr": {"$eq": [row_count(time), bucket["rows"]]}},
+    ]
+    if selection.split.bucket is not None:
+        conditions.append(selection.split.bucket)
+    return {"$and": conditions}
+
+
+def tagged_matches(selection: Selection, buckets: Mapping[str, Any], then: Sequence[Stage] = ()) -> Document:
+    """The matching rows of these buckets, each with ``TAG.id``; ``then`` follows, such as a sort and a limit."""
+    meta = selection.target.options.meta_field
+    pipeline: list[Stage] = [
+        {"$match": buckets},
+        {"$addFields": {"meta": {"$mergeObjects": [{"id": "$_id", "m": "$meta"}]}}},
+        *_unpack(selection, TAG),
+    ]
+    if meta is not None:
+        pipeline.append({"$replaceWith": _with_field(meta, f"${TAG}.m")})
+    return selection.aggregate([*pipeline, {"$match": selection.query}, *then])
+
+
+def _with_field(name: str, value: str) -> Document:
+    return {"$setField": {"field": {"$literal": name}, "input": "$$ROOT", "value": value}}
+
+
+def matches(selection: Selection, bucket: ObjectId, then: Sequence[Stage] = ()) -> Document:
+    """The matching rows of one bucket exactly as a reader of the collection sees them."""
+    unpacked = _unpack(selection, selection.target.options.meta_field)
+    return selection.aggregate([{"$match": {"_id": bucket}}, *unpacked, {"$match": selection.query}, *then])
+
+
+def matches_in_image(selection: Selection, bucket: Mapping[str, Any], then: Sequence[Stage]) -> Document:
+    """As ``matches``, of a bucket document that is no longer stored like that."""
+    # Any stage that yields one document whatever is stored.
+    image: list[Stage] = [{"$collStats": {}}, {"$limit": 1}, {"$replaceWith": {"$literal": bucket}}]
+    unpacked = _unpack(selection, selection.target.options.meta_field)
+    return selection.aggregate([*image, *unpacked, {"$match": selection.query}, *then])
+
+
+def all_rows(selection: Selection, buckets: Sequence[ObjectId]) -> Document:
+    """Every row of these buckets without the meta field, each with ``TAG.id``."""
+    return selection.aggregate(
+        [{"$match": {"_id": {"$in": list(buckets)}}}, {"$addFields": {"meta": _ID_ALONE}}, *_unpack(selection, TAG)]
+    )
+
+
+_ID_ALONE: Document = {"$mergeObjects": [{"id": "$_id"}]}
+
+
+def _unpack(selection: Selection, meta_field: str | None) -> list[Stage]:
+    """Unpacked where the backend's optimiser, which loses rows, cannot see what comes after (H2-H5)."""
+    options = selection.target.options
+    unpack: Document = {"timeField": options.time_field, "bucketMaxSpanSeconds": options.max_span_seconds}
+    if meta_field is not None:
+        unpack["metaField"] = meta_field
+    return [{"$_internalUnpackBucket": unpack}, {"$_internalInhibitOptimization": {}}]
+
+
+def documents(selection: Selection, buckets: Sequence[ObjectId]) -> Document:
+    """The stored documents of these buckets."""
+    return selection.aggregate([{"$match": {"_id": {"$in": list(buckets)}}}])

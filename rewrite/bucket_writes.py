@@ -1,0 +1,119 @@
+"""Guarded writes to buckets: a bucket changes only while it is exactly what was read of it (U8, W125)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from bson import ObjectId
+from bson.raw_bson import RawBSONDocument
+
+from catalog.bson.raw import fields_of
+from catalog.errors import CommandError
+from rewrite.bucket_reads import Selection
+from rewrite.plan import Document, Effect, Step, Via
+
+Result = TypeVar("Result")
+Talk: TypeAlias = Generator[Step | Effect, Mapping[str, Any], Result]
+"""A part of a dialogue, with what comes of it."""
+
+SMALL_BUCKET_BYTES = 4 * 1024 * 1024
+"""Up to this size a guard compares the whole bucket; two of a larger one would not fit into a command."""
+
+SIMPLE: Mapping[str, Any] = {"locale": "simple"}
+ACKNOWLEDGEMENT_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime", "writeConcernError")
+
+
+@dataclass(slots=True)
+class Removal:
+    """One delete command under way: how it writes, and what the backend said of its writes.
+
+    With ``keeps_images`` the backend keeps, with each recorded statement, the bucket as it was before.
+    """
+
+    write_concern: Mapping[str, Any] | None = None
+    keeps_images: bool = False
+    acknowledged: Document = field(default_factory=dict)
+
+    def write(
+        self, selection: Selection, body: Document, statement: int | None = None, *, raw: bool = False
+    ) -> Talk[Mapping[str, Any]]:
+        """One write to the buckets; its reply. Raises ``CommandError``."""
+        if self.write_concern and self.write_concern.get("w") != 0:
+            body = {**body, "writeConcern": self.write_concern}
+        database = selection.target.buckets.database
+        reply = checked(
+            (yield Step(database, {**body, **(selection.common or {})}, Via.SERVICE, raw=raw, statement=statement))
+        )
+        for name in ACKNOWLEDGEMENT_FIELDS:
+            if name in reply:
+                self.acknowledged[name] = reply[name]
+        for error in reply.get("writeErrors", ()):
+            raise CommandError(error["code"], error.get("errmsg", ""))
+        return reply
+
+    def delete(self, selection: Selection, guards: Sequence[Document], statement: int | None = None) -> Talk[int]:
+        """Delete the buckets that match, one for each guard; how many did."""
+        deletes = [_statement(guard, 1, selection) for guard in guards]
+        body = {"delete": selection.target.buckets.collection, "deletes": deletes, "ordered": False}
+        if selection.let:
+            body["let"] = selection.let
+        reply = yield from self.write(selection, body, statement)
+        return int(reply["n"])
+
+    def change(
+        self, selection: Selection, guard: Document, bucket: bytes | None, statement: int | None = None
+    ) -> Talk[bool]:
+        """Replace the bucket that matches, or delete it for ``None``; whether it matched."""
+        if self.keeps_images and statement is not None:
+            return (yield from self.exchange(selection, guard, bucket, statement)) is not None
+        if bucket is None:
+            plain = Selection(selection.target, selection.profile, {}, common=selection.common)
+            return bool((yield from self.delete(plain, [guard], statement)))
+        update = {"q": guard, "u": RawBSONDocument(bucket), "multi": False, "collation": SIMPLE}
+        body = {"update": selection.target.buckets.collection, "updates": [update], "ordered": False}
+        reply = yield from self.write(selection, body, statement)
+        return bool(reply["n"])
+
+    def exchange(
+        self, selection: Selection, guard: Document, bucket: bytes | None, statement: int
+    ) -> Talk[Mapping[str, Any] | None]:
+        """As ``change``; the bucket as it was before, also when the statement was executed already."""
+        body: Document = {"findAndModify": selection.target.buckets.collection, "query": guard, "collation": SIMPLE}
+        body |= {"remove": True} if bucket is None else {"update": RawBSONDocument(bucket)}
+        reply = yield from self.write(selection, body, statement, raw=True)
+        before: Mapping[str, Any] | None = reply["value"]
+        return before
+
+
+def _statement(guard: Document, limit: int, selection: Selection) -> Document:
+    return {"q": guard, "limit": limit, "collation": selection.collation or SIMPLE}
+
+
+def checked(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The reply, unless it is an error: then ``CommandError``."""
+    if reply.get("ok") == 1:
+        return reply
+    labels = tuple(reply.get("errorLabels", ()))
+    raise CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "the backend failed")), labels=labels)
+
+
+def unchanged(bucket_id: ObjectId, bucket: bytes, time_field: str) -> Document:
+    """Matches the bucket as long as it is what was read: all of it, or of a large one all that any write changes.
+
+    The summaries and the times tell of rows that came or went, the rest of a row never changes alone.
+    """
+    if len(bucket) <= SMALL_BUCKET_BYTES:
+        return {"_id": bucket_id, "$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(bucket)}]}}
+    stored = fields_of(bucket)
+    control = RawBSONDocument(stored[b"control"][1:])
+    times = fields_of(stored[b"data"], 1)[time_field.encode()]
+    column: Document = {"$getField": {"field": {"$literal": time_field}, "input": "$data"}}
+    same_times: Document = {"$eq": [column, {"$literal": _value(times)}]}
+    return {"_id": bucket_id, "$expr": {"$and": [{"$eq": ["$control", {"$literal": control}]}, same_times]}}
+
+
+def _value(stored: bytes) -> Any:
+    wrapped = b"\x00\x00\x00\x00" + stored[:1] + b"v\x00" + stored[1:] + b"\x00"
+    return RawBSONDocument(len(wrapped).to_bytes(4, "little") + wrapped[4:])["v"]

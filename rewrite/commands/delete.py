@@ -1,0 +1,178 @@
+"""``delete`` on measurements: what the backend can do itself it does, the rest is taken out of the buckets (U5, U8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from catalog.errors import CommandError
+from catalog.namespaces import TimeseriesOptions, VirtualCollection
+from rewrite.bucket_reads import Selection
+from rewrite.bucket_writes import Removal, Talk
+from rewrite.commands.schema import cleared_by_direct_write
+from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
+from rewrite.profile import Profile
+from rewrite.removal import remove_all, remove_one
+from rewrite.stages.meta_fields import meta_path
+
+FIELDS = frozenset(
+    {"delete", "deletes", "ordered", "writeConcern", "let", "comment", "maxTimeMS", "bypassDocumentValidation"}
+)
+STATEMENT_FIELDS = frozenset({"q", "limit", "collation", "hint"})
+COMMON_FIELDS = ("maxTimeMS", "comment")
+
+
+def deletes_natively(profile: Profile, query: Mapping[str, Any], *, single: bool, options: TimeseriesOptions) -> bool:
+    """Whether the backend itself deletes these measurements, and rightly.
+
+    From 7.0 on it deletes by any predicate (U8); before 5.0.5 it deletes none (V1); in between those that the
+    meta field alone decides, unless it takes an object in an operand for a query (U2).
+    """
+    if profile.version >= (7, 0, 0):
+        return True
+    if profile.version < (5, 0, 5) or single:
+        return False
+    return is_native_query(query, options)
+
+
+def is_native_query(query: Mapping[str, Any], options: TimeseriesOptions) -> bool:
+    """Whether 6.0 takes the query for one on the meta field and understands it as it is meant (U1.4, U2)."""
+    return all(_is_native_condition(key, operand, options) for key, operand in query.items())
+
+
+def _is_native_condition(key: str, operand: Any, options: TimeseriesOptions) -> bool:
+    if key in ("$and", "$or", "$nor"):
+        arms = operand if isinstance(operand, list) else [None]
+        return all(isinstance(arm, Mapping) and is_native_query(arm, options) for arm in arms)
+    if key.startswith("$") or meta_path(key, options) is None:
+        return False
+    return not _has_objects_in_arrays(operand)
+
+
+def _has_objects_in_arrays(operand: Any, *, inside: bool = False) -> bool:
+    match operand:
+        case Mapping():
+            return inside or any(_has_objects_in_arrays(value) for value in operand.values())
+        case list():
+            return any(_has_objects_in_arrays(value, inside=True) for value in operand)
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One entry of ``deletes``."""
+
+    index: int
+    selection: Selection
+    single: bool
+
+
+def rewrite_delete(request: Request) -> Plan:
+    """The client's command as it is where the backend can do all of it, or refuses it; else a dialogue."""
+    if request.namespace.is_buckets:
+        return cleared_by_direct_write(request)
+    target = request.target
+    if target is None:
+        return PassThrough()
+    as_it_is = PassThrough((ClearBuckets(target.namespace),))
+    statements = _statements(request, target)
+    if statements is None or request.in_transaction:
+        return as_it_is
+    if all(
+        deletes_natively(request.profile, each.selection.query, single=each.single, options=target.options)
+        for each in statements
+    ):
+        return as_it_is
+    return Dialogue(partial(_delete, request, statements))
+
+
+def _statements(request: Request, target: VirtualCollection) -> list[Statement] | None:
+    """The statements of a well-formed command; ``None`` when the backend has something to say of its form."""
+    body = request.body
+    deletes = body.get("deletes")
+    if not FIELDS.issuperset(body) or not isinstance(deletes, list) or not deletes:
+        return None
+    if not all(isinstance(body.get(name, {}), Mapping) for name in ("let", "writeConcern")):
+        return None
+    if not all(_is_well_formed(entry) for entry in deletes):
+        return None
+    return [
+        Statement(index, selection_of(request, target, entry["q"], entry), bool(entry["limit"]))
+        for index, entry in enumerate(deletes)
+    ]
+
+
+def _is_well_formed(entry: Any) -> bool:
+    return (
+        isinstance(entry, Mapping)
+        and STATEMENT_FIELDS.issuperset(entry)
+        and isinstance(entry.get("q"), Mapping)
+        and not isinstance(entry.get("limit"), bool)
+        and entry.get("limit") in (0, 1)
+        and isinstance(entry.get("collation", {}), Mapping)
+        and isinstance(entry.get("hint", ""), str | Mapping)
+    )
+
+
+def selection_of(
+    request: Request, target: VirtualCollection, query: Mapping[str, Any], options: Mapping[str, Any]
+) -> Selection:
+    """What a statement with these options selects."""
+    return Selection(
+        target,
+        request.profile,
+        query,
+        collation=options.get("collation") or None,
+        hint=options.get("hint"),
+        let=request.body.get("let"),
+        common={name: request.body[name] for name in COMMON_FIELDS if name in request.body},
+    )
+
+
+def _delete(request: Request, statements: Sequence[Statement]) -> Conversation:
+    removal = Removal(request.body.get("writeConcern"))
+    removed = 0
+    errors: list[Document] = []
+    for statement in statements:
+        try:
+            removed += yield from _delete_one(request, removal, statement)
+        except CommandError as error:
+            errors.append(error.write_error(statement.index))
+            if request.body.get("ordered", True):
+                break
+    return write_reply({"n": removed}, errors, removal.acknowledged)
+
+
+def write_reply(counts: Mapping[str, int], errors: Sequence[Document], acknowledged: Mapping[str, Any]) -> Document:
+    """A write command's reply in the server's order of fields (W90)."""
+    first, *others = counts
+    reply: Document = {first: counts[first]}
+    reply |= {name: acknowledged[name] for name in ("electionId", "opTime") if name in acknowledged}
+    if errors:
+        reply["writeErrors"] = list(errors)
+    reply |= {name: counts[name] for name in others}
+    if "writeConcernError" in acknowledged:
+        reply["writeConcernError"] = acknowledged["writeConcernError"]
+    reply["ok"] = 1.0
+    return reply | {name: acknowledged[name] for name in ("$clusterTime", "operationTime") if name in acknowledged}
+
+
+def _delete_one(request: Request, removal: Removal, statement: Statement) -> Talk[int]:
+    if not statement.single:
+        if request.has_txn_number:
+            raise CommandError(72, "Cannot use (or request) retryable writes with limit=0")
+        return (yield from remove_all(removal, statement.selection))
+    recorded = request.statement_id(statement.index) if request.has_txn_number else None
+    if recorded is not None and (yield from was_executed(removal, statement.selection, recorded)):
+        return 1
+    return int((yield from remove_one(removal, statement.selection, recorded)))
+
+
+def was_executed(removal: Removal, selection: Selection, statement: int) -> Talk[bool]:
+    """Whether the backend has recorded this retryable statement: then it deletes nothing, but says so (W103)."""
+    nothing: Document = {"_id": {"$in": []}}
+    plain = Selection(selection.target, selection.profile, {}, common=selection.common)
+    return bool((yield from removal.delete(plain, [nothing], statement)))

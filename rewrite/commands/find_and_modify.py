@@ -1,0 +1,121 @@
+"""``findAndModify`` with ``remove`` on measurements (U8); its updates are refused by the backend (C23)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+
+from catalog.errors import CommandError
+from rewrite.bucket_reads import Selection, Stage, matches, matches_in_image
+from rewrite.bucket_writes import Removal, Talk
+from rewrite.commands.delete import selection_of, was_executed
+from rewrite.commands.schema import cleared_by_direct_write
+from rewrite.plan import Conversation, Dialogue, Document, PassThrough, Plan, Request
+from rewrite.removal import Found, find_one, first_of, read, remove_found
+
+FIELDS = frozenset(
+    {
+        "findAndModify",
+        "findandmodify",
+        "query",
+        "sort",
+        "remove",
+        "fields",
+        "collation",
+        "hint",
+        "let",
+        "new",
+        "upsert",
+        "writeConcern",
+        "comment",
+        "maxTimeMS",
+    }
+)
+OBJECTS = ("query", "sort", "fields", "collation", "let", "writeConcern")
+EXECUTED_AS_ANOTHER_KIND = 40606
+
+
+def rewrite_find_and_modify(request: Request) -> Plan:
+    """Removes are a dialogue; everything else is the backend's to refuse."""
+    if request.namespace.is_buckets:
+        return cleared_by_direct_write(request)
+    if request.target is None or request.in_transaction or not _is_plain_removal(request.body):
+        return PassThrough()
+    query = request.body.get("query") or {}
+    selection = selection_of(request, request.target, query, request.body)
+    return Dialogue(partial(_remove, request, selection))
+
+
+def _is_plain_removal(body: Mapping[str, Any]) -> bool:
+    return (
+        body.get("remove") is True
+        and FIELDS.issuperset(body)
+        and not body.get("new")
+        and not body.get("upsert")
+        and all(isinstance(body.get(name) or {}, Mapping) for name in OBJECTS)
+        and isinstance(body.get("hint", ""), str | Mapping)
+    )
+
+
+def _remove(request: Request, selection: Selection) -> Conversation:
+    removal = Removal(request.body.get("writeConcern"), keeps_images=True)
+    statement = request.statement_id(0) if request.has_txn_number else None
+    if statement is not None and (yield from was_executed(removal, selection, statement)):
+        value = yield from _value_then(request, selection, removal, statement)
+    else:
+        value = yield from _remove_first(request, selection, removal, statement)
+    reply: Document = {"lastErrorObject": {"n": int(value is not None)}, "value": value}
+    if "writeConcernError" in removal.acknowledged:
+        reply["writeConcernError"] = removal.acknowledged["writeConcernError"]
+    reply["ok"] = 1.0
+    times = ("$clusterTime", "operationTime")
+    return reply | {name: removal.acknowledged[name] for name in times if name in removal.acknowledged}
+
+
+def _remove_first(
+    request: Request, selection: Selection, removal: Removal, statement: int | None
+) -> Talk[RawBSONDocument | None]:
+    """Remove the first match and return it, projected as it was before."""
+    sort = request.body.get("sort") or None
+    while True:
+        found = yield from find_one(selection, sort)
+        if found is None:
+            return None
+        value = yield from _projected(request, selection, found)
+        if value is not None and (yield from remove_found(removal, selection, found, statement)):
+            return value
+
+
+def _projection(request: Request) -> list[Stage]:
+    fields = request.body.get("fields")
+    return [{"$project": fields}] if fields else []
+
+
+def _projected(request: Request, selection: Selection, found: Found) -> Talk[RawBSONDocument | None]:
+    projection = _projection(request)
+    if not projection:
+        return RawBSONDocument(found.seen)
+    then = [*first_of(request.body.get("sort") or None), *projection]
+    rows = yield from read(selection, matches(selection, found.bucket_id, then), raw=True)
+    return rows[0] if rows else None
+
+
+def _value_then(
+    request: Request, selection: Selection, removal: Removal, statement: int
+) -> Talk[RawBSONDocument | None]:
+    """What this retried statement removed when it was executed, from the bucket as it was before."""
+    nothing: Document = {"_id": {"$in": []}}
+    try:
+        image = yield from removal.exchange(selection, nothing, b"\x05\0\0\0\0", statement)
+    except CommandError as error:
+        if error.code != EXECUTED_AS_ANOTHER_KIND:
+            raise
+        image = yield from removal.exchange(selection, nothing, None, statement)
+    if image is None:
+        return None
+    then = [*first_of(request.body.get("sort") or None), *_projection(request)]
+    rows = yield from read(selection, matches_in_image(selection, image, then), raw=True)
+    return rows[0] if rows else None

@@ -1,0 +1,226 @@
+"""Deletes of any measurements: out of their buckets, never losing what others append meanwhile (U8).
+
+A bucket is only changed while it is exactly what was read of it. When a guard does not hold, somebody else
+changed the bucket: look again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bson import Int64, ObjectId
+from bson.raw_bson import RawBSONDocument
+
+from catalog.bson.raw import fields_of
+from catalog.errors import CommandError
+from rewrite import bucket_reads
+from rewrite.bucket_reads import TAG, Selection, Stage
+from rewrite.bucket_writes import Removal, Talk, checked, unchanged
+from rewrite.plan import ClearBuckets, Document, Step, Via
+from rewrite.repacking import columns_of, repacked, survivors
+
+PAGE = 100
+"""Buckets that are looked at together."""
+
+ATTEMPTS = 64
+"""How often a bucket that others keep changing is looked at again."""
+
+
+def read(selection: Selection, body: Document, *, raw: bool = False) -> Talk[list[Any]]:
+    """Everything that a reading command answers, over as many batches as it takes."""
+    database = selection.target.buckets.database
+    documents: list[Any] = []
+    reply = checked((yield Step(database, body, Via.SERVICE, raw=raw)))
+    documents += reply["cursor"]["firstBatch"]
+    while reply["cursor"]["id"]:
+        more = {"getMore": Int64(reply["cursor"]["id"]), "collection": selection.target.buckets.collection}
+        reply = checked((yield Step(database, more, Via.SERVICE, raw=raw)))
+        documents += reply["cursor"]["nextBatch"]
+    return documents
+
+
+def remove_all(removal: Removal, selection: Selection) -> Talk[int]:
+    """Remove every match; how many there were."""
+    removed = 0
+    after: ObjectId | None = None
+    while True:
+        page = yield from read(selection, bucket_reads.candidates(selection, after, PAGE))
+        if not page:
+            return removed
+        after = page[-1]["_id"]
+        covered = [bucket for bucket in page if bucket_reads.covers(selection, bucket)]
+        gone, kept = yield from _delete_covered(removal, selection, covered)
+        removed += gone
+        left = [bucket["_id"] for bucket in page if bucket not in covered] + kept
+        removed += yield from _remove_from(removal, selection, left)
+
+
+def _delete_covered(
+    removal: Removal, selection: Selection, covered: Sequence[Mapping[str, Any]]
+) -> Talk[tuple[int, list[ObjectId]]]:
+    """Delete buckets whose measurements all match; how many measurements that were, and which buckets stayed."""
+    if not covered:
+        return 0, []
+    ids = [bucket["_id"] for bucket in covered]
+    yield _clear(selection, ids)
+    guards = [bucket_reads.unchanged_cover(selection, bucket) for bucket in covered]
+    deleted = yield from removal.delete(selection, guards)
+    yield _clear(selection, ids)
+    kept: list[ObjectId] = []
+    if deleted < len(covered):
+        stored = yield from read(selection, {**bucket_reads.documents(selection, ids)}, raw=True)
+        kept = [ObjectId(fields_of(bytes(bucket.raw))[b"_id"][1:]) for bucket in stored]
+    return sum(bucket["rows"] for bucket in covered if bucket["_id"] not in kept), kept
+
+
+def _remove_from(removal: Removal, selection: Selection, ids: Sequence[ObjectId]) -> Talk[int]:
+    """Remove the matches of these buckets; how many there were."""
+    removed = 0
+    pending = list(ids)
+    for _ in range(ATTEMPTS):
+        if not pending:
+            return removed
+        found = yield from _matching_rows(selection, pending)
+        pending = []
+        if not found:
+            return removed
+        yield _clear(selection, list(found))
+        buckets, rows = yield from _stored(selection, list(found))
+        for bucket_id, matching in found.items():
+            change = _Change(bucket_id, buckets.get(bucket_id), rows.get(bucket_id, []), matching)
+            if (yield from _apply(removal, selection, change)):
+                removed += len(matching)
+            else:
+                pending.append(bucket_id)
+        yield _clear(selection, list(found))
+    raise CommandError(112, "buckets are changed by others again and again; try again")
+
+
+def _clear(selection: Selection, ids: Sequence[ObjectId]) -> ClearBuckets:
+    return ClearBuckets(selection.target.namespace, tuple(bucket.binary for bucket in ids))
+
+
+Rows = dict[ObjectId, list[bytes]]
+
+
+def _matching_rows(selection: Selection, ids: Sequence[ObjectId]) -> Talk[Rows]:
+    """The matching rows of each of these buckets that has any, without the meta field."""
+    meta = _meta_name(selection)
+    if not selection.sees_whole_rows:
+        body = bucket_reads.tagged_matches(selection, {"_id": {"$in": list(ids)}})
+        return _by_bucket((yield from read(selection, body, raw=True)), meta)
+    found: Rows = {}
+    for bucket_id in ids:
+        rows = yield from read(selection, bucket_reads.matches(selection, bucket_id), raw=True)
+        if rows:
+            found[bucket_id] = [columns_of(bytes(row.raw), meta) for row in rows]
+    return found
+
+
+def _meta_name(selection: Selection) -> tuple[bytes, ...]:
+    meta = selection.target.options.meta_field
+    return () if meta is None else (meta.encode(),)
+
+
+def _by_bucket(rows: Sequence[RawBSONDocument], left_out: tuple[bytes, ...]) -> Rows:
+    found: Rows = {}
+    for row in rows:
+        found.setdefault(_tagged_id(bytes(row.raw)), []).append(columns_of(bytes(row.raw), (TAG.encode(), *left_out)))
+    return found
+
+
+def _tagged_id(row: bytes) -> ObjectId:
+    return ObjectId(fields_of(fields_of(row)[TAG.encode()], 1)[b"id"][1:])
+
+
+def _stored(selection: Selection, ids: Sequence[ObjectId]) -> Talk[tuple[dict[ObjectId, bytes], Rows]]:
+    """These buckets as they are stored, and then their rows: what changed in between fails its guard."""
+    stored = yield from read(selection, bucket_reads.documents(selection, ids), raw=True)
+    buckets = {ObjectId(fields_of(bytes(bucket.raw))[b"_id"][1:]): bytes(bucket.raw) for bucket in stored}
+    rows = yield from read(selection, bucket_reads.all_rows(selection, ids), raw=True)
+    return buckets, _by_bucket(rows, ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What is to go from one bucket. ``bucket`` is ``None`` when it is gone already."""
+
+    bucket_id: ObjectId
+    bucket: bytes | None
+    rows: Sequence[bytes]
+    doomed: Sequence[bytes]
+
+
+def _apply(removal: Removal, selection: Selection, change: _Change, statement: int | None = None) -> Talk[bool]:
+    """Repack or delete the bucket; ``False`` when it is no longer what was read."""
+    kept = survivors(change.rows, change.doomed)
+    if change.bucket is None or kept is None:
+        return False
+    time = selection.target.options.time_field
+    guard = unchanged(change.bucket_id, change.bucket, time)
+    bucket = repacked(change.bucket, kept, time.encode()) if kept else None
+    return (yield from removal.change(selection, guard, bucket, statement))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The one measurement that a single delete takes: as its readers see it, and without the meta field."""
+
+    bucket_id: ObjectId
+    seen: bytes
+    columns: bytes
+
+
+def remove_one(removal: Removal, selection: Selection, statement: int | None = None) -> Talk[bool]:
+    """Remove one match; whether there was one."""
+    for _ in range(ATTEMPTS):
+        found = yield from find_one(selection, None)
+        if found is None:
+            return False
+        if (yield from remove_found(removal, selection, found, statement)):
+            return True
+    raise CommandError(112, "the measurement's bucket is changed by others again and again; try again")
+
+
+def remove_found(removal: Removal, selection: Selection, found: Found, statement: int | None) -> Talk[bool]:
+    """Remove this measurement; ``False`` when its bucket is no longer what it was."""
+    yield _clear(selection, [found.bucket_id])
+    buckets, rows = yield from _stored(selection, [found.bucket_id])
+    bucket, doomed = buckets.get(found.bucket_id), [found.columns]
+    change = _Change(found.bucket_id, bucket, rows.get(found.bucket_id, []), doomed)
+    applied = yield from _apply(removal, selection, change, statement)
+    yield _clear(selection, [found.bucket_id])
+    return applied
+
+
+def find_one(selection: Selection, sort: Mapping[str, Any] | None) -> Talk[Found | None]:
+    """The first match in the order of ``sort``, else the first that there is."""
+    then = first_of(sort)
+    meta = _meta_name(selection)
+    for _ in range(ATTEMPTS):
+        ids = yield from _buckets_to_search(selection, sort, then)
+        for bucket_id in ids:
+            rows = yield from read(selection, bucket_reads.matches(selection, bucket_id, then), raw=True)
+            for row in rows:
+                return Found(bucket_id, bytes(row.raw), columns_of(bytes(row.raw), meta))
+        if not ids or selection.sees_whole_rows:
+            return None
+    raise CommandError(112, "the measurement's bucket is changed by others again and again; try again")
+
+
+def _buckets_to_search(
+    selection: Selection, sort: Mapping[str, Any] | None, then: Sequence[Stage]
+) -> Talk[list[ObjectId]]:
+    if selection.sees_whole_rows and not sort:
+        page = yield from read(selection, bucket_reads.candidates(selection, None, 2**31))
+        return [bucket["_id"] for bucket in page]
+    buckets = selection.split.bucket or {}
+    rows = yield from read(selection, bucket_reads.tagged_matches(selection, buckets, then), raw=True)
+    return [_tagged_id(bytes(row.raw)) for row in rows]
+
+
+def first_of(sort: Mapping[str, Any] | None) -> list[Stage]:
+    """The stages that leave the first row."""
+    return [*([{"$sort": sort}] if sort else []), {"$limit": 1}]
