@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from catalog import documents
+from catalog.adoption import adopted_bucket
 from catalog.bson import raw
 from catalog.bson.order import CANONICAL
 from catalog.bson.paths import is_path_safe
@@ -12,7 +13,7 @@ from catalog.errors import InvariantViolated
 from catalog.measurement import Measurement
 from catalog.minmax import BOTH_CHANGED, MAX_CHANGED, MIN_CHANGED, Summary, summary_between, summary_of
 from catalog.rollover import Limits, RolloverReason
-from catalog.schema import Shape, compatible, grow, merge, shape_of
+from catalog.schema import Shape, compatible, grow, shape_of
 
 _DOCUMENT_MAX_BYTES = raw.MAX_DOCUMENT_BYTES - 512 * 1024
 """What values, summaries and meta may take; the rest is for paths, row keys and the guard."""
@@ -120,6 +121,8 @@ class BucketState:
     ) -> None:
         if meta and meta_field is None:
             raise InvariantViolated("a meta value in a collection without meta field")
+        if len(bucket_id) != 12:
+            raise ValueError("a bucket id has twelve bytes")
         self.bucket_id = bucket_id
         self.meta = meta
         self.start_ms = start_ms
@@ -150,63 +153,22 @@ class BucketState:
     def from_document(
         cls, document: bytes, time_field: bytes, meta_field: bytes | None, span_ms: int, limits: Limits
     ) -> BucketState:
-        """The state of a stored bucket of version 1, so that it can take further rows (W50).
+        """The state of a stored bucket, so that it can take further rows (W50). Its size is that of the document.
 
-        Its size is that of the document. Rows must be numbered without holes and lie within the span;
-        the shapes come from both summaries.
-
-        :raises ValueError: the document cannot be trusted as a bucket that takes rows
+        :raises ValueError: the document cannot be trusted as a bucket that takes rows, see ``catalog.adoption``
         """
-        columns = documents.stored_columns(document)
-        bucket = raw.fields_of(document)
-        control = raw.fields_of(bucket[b"control"], 1)
-        if control.get(b"closed", b"\x08\0") != b"\x08\0":
-            raise ValueError("the bucket is closed")
-        least, greatest = (_fields(control.get(end, b"\0")) for end in (b"min", b"max"))
-        identity, start = bucket.get(b"_id", b"\0"), least.get(time_field, b"\0")
-        if identity[0] != raw.OBJECT_ID or start[0] != raw.DATE:
-            raise ValueError("the bucket has no id or no start")
-        start_ms: int = raw.unpack_int64(start, 1)[0]
-        if identity[1:5] != (start_ms // 1000 & 0xFFFFFFFF).to_bytes(4, "big"):
-            raise ValueError("the id does not tell the start (W12)")
-        meta = bucket.get(b"meta", b"") if meta_field is not None else b""
-        state = cls(identity[1:], time_field, meta_field, meta, start_ms, span_ms, limits)
-        state._adopt(columns, least, greatest)
+        bucket_id, meta, start_ms, rows, ends = adopted_bucket(document, time_field, meta_field, span_ms)
+        state = cls(bucket_id, time_field, meta_field, meta, start_ms, span_ms, limits)
+        for name, (least, greatest) in ends.items():
+            column = state._columns.get(name) or state._add_column(name, least)
+            if column.shape is not None:
+                grow(column.shape, greatest)
+            column.summary = summary_between(least, greatest)
+            column.committed = True
+            state._bytes.summaries += column.encode_ends()
+        state.rows = state.committed_rows = rows
         state.size_bytes = len(document)
         return state
-
-    def _adopt(
-        self, columns: Mapping[bytes, bytes], least: Mapping[bytes, bytes], greatest: Mapping[bytes, bytes]
-    ) -> None:
-        """Takes stored columns and summaries over after checking them."""
-        time_field = next(iter(self._columns))
-        times = _fields(columns.get(time_field, b"\0"))
-        if not times or any(key != b"%d" % row for row, key in enumerate(times)):
-            raise ValueError("rows are not numbered without holes")
-        latest = greatest.get(time_field, b"\0")
-        if not self._times_fit(times.values(), latest):
-            raise ValueError("times outside of the bucket")
-        if not columns.keys() == least.keys() == greatest.keys():
-            raise ValueError("columns and summaries differ")
-        for name, stored in columns.items():
-            if name != time_field:
-                _check_row_keys(_fields(stored), len(times))
-            shape = merge(shape_of(least[name]), shape_of(greatest[name]))
-            if shape is None:
-                raise ValueError("control.min and control.max differ in shape")
-            column = self._columns.get(name) or self._add_column(name, least[name])
-            if column.shape is not None:
-                column.shape = shape
-            column.summary = summary_between(least[name], greatest[name])
-            column.committed = True
-            self._bytes.summaries += column.encode_ends()
-        self.rows = self.committed_rows = len(times)
-
-    def _times_fit(self, times: Iterable[bytes], latest: bytes) -> bool:
-        if latest[0] != raw.DATE:
-            return False
-        upper = min(raw.unpack_int64(latest, 1)[0], self.start_ms + self.span_ms - 1)
-        return all(time[0] == raw.DATE and self.start_ms <= raw.unpack_int64(time, 1)[0] <= upper for time in times)
 
     def try_stage(self, measurement: Measurement) -> int:
         """Takes a measurement in unless the bucket should close for it.
@@ -343,26 +305,3 @@ class BucketState:
     def memory_bytes(self) -> int:
         """About how much memory this object takes."""
         return self._bytes.memory
-
-
-def _fields(value: bytes) -> dict[bytes, bytes]:
-    """The fields of an object.
-
-    :raises ValueError: it is no object, or names repeat
-    """
-    if value[0] != raw.OBJECT:
-        raise ValueError("expected an object")
-    elements = list(raw.iter_elements(value, 1))
-    fields = dict(elements)
-    if len(fields) != len(elements):
-        raise ValueError("names repeat")
-    return fields
-
-
-def _check_row_keys(rows: Iterable[bytes], count: int) -> None:
-    """Row keys must ascend within the numbered rows (W5)."""
-    previous = -1
-    for key in rows:
-        if not key.isdigit() or len(key) > 9 or key != b"%d" % int(key) or not previous < int(key) < count:
-            raise ValueError("row keys do not ascend")
-        previous = int(key)

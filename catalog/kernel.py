@@ -2,17 +2,32 @@
 
 Everything that touches the bytes of measurements: validating and splitting a measurement, and the state of
 one open bucket (columns, size, schema, control min/max) with the documents that are built from it. The
-compiled form, where it was built, and the interpreted form are equal to the byte.
+compiled form, where it was built, and the interpreted form are equal to the byte. ``TSPROXY_KERNEL=python`` in
+the environment chooses the interpreted one.
 """
 
 from __future__ import annotations
 
-from catalog.bucket import BucketState
+import os
+from typing import TYPE_CHECKING
+
 from catalog.documents import applied_rows, row_ids
-from catalog.measurement import Measurement, parse_measurement
 from catalog.rollover import Limits, RolloverReason, bucket_id, rounded_start_ms
 
 COMPILED = False
+"""Whether the compiled form is in use."""
+
+if TYPE_CHECKING or os.environ.get("TSPROXY_KERNEL") == "python":
+    from catalog.bucket import BucketState
+    from catalog.measurement import Measurement, parse_measurement
+else:
+    try:
+        from catalog._kernel import BucketState, Measurement, parse_measurement
+
+        COMPILED = True
+    except ImportError:
+        from catalog.bucket import BucketState
+        from catalog.measurement import Measurement, parse_measurement
 
 __all__ = [
     "COMPILED",
