@@ -73,7 +73,7 @@ class ClientFields:
             left_out |= {b"startTransaction"}
         kept = [element(name, value) for name, value in self.session.items() if name not in left_out]
         if statement is not None and not self.in_transaction:
-            kept.append(bson.encode({"stmtIds": [statement]})[4:-1])
+            kept.append(bson.encode({"stmtId": statement})[4:-1])
         return b"".join(kept)
 
     def service_extra(self, statement: int) -> Mapping[str, Any]:
@@ -83,7 +83,7 @@ class ClientFields:
         """
         names = (b"lsid", b"txnNumber")
         fields = {name.decode(): _decoded(name, self.session[name]) for name in names if name in self.session}
-        return {**fields, "stmtIds": [statement]}
+        return {**fields, "stmtId": statement}
 
 
 def in_one_document(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:

@@ -134,6 +134,8 @@ def selection_of(
 
 def _delete(request: Request, statements: Sequence[Statement]) -> Conversation:
     removal = Removal(request.body.get("writeConcern"))
+    # Finds out what is wrong with the command as a whole, before anything is removed.
+    yield from removal.delete(_nothing(statements[0].selection), [NO_BUCKET])
     removed = 0
     errors: list[Document] = []
     for statement in statements:
@@ -171,8 +173,13 @@ def _delete_one(request: Request, removal: Removal, statement: Statement) -> Tal
     return int((yield from remove_one(removal, statement.selection, recorded)))
 
 
+NO_BUCKET: Document = {"_id": {"$in": []}}
+
+
+def _nothing(selection: Selection) -> Selection:
+    return Selection(selection.target, selection.profile, {}, common=selection.common)
+
+
 def was_executed(removal: Removal, selection: Selection, statement: int) -> Talk[bool]:
     """Whether the backend has recorded this retryable statement: then it deletes nothing, but says so (W103)."""
-    nothing: Document = {"_id": {"$in": []}}
-    plain = Selection(selection.target, selection.profile, {}, common=selection.common)
-    return bool((yield from removal.delete(plain, [nothing], statement)))
+    return bool((yield from removal.delete(_nothing(selection), [NO_BUCKET], statement)))

@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection, Stage, matches, matches_in_image
 from rewrite.bucket_writes import Removal, Talk
-from rewrite.commands.delete import selection_of, was_executed
+from rewrite.commands.delete import NO_BUCKET, selection_of, was_executed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import Conversation, Dialogue, Document, PassThrough, Plan, Request
 from rewrite.removal import Found, find_one, first_of, read, remove_found
@@ -107,13 +107,12 @@ def _value_then(
     request: Request, selection: Selection, removal: Removal, statement: int
 ) -> Talk[RawBSONDocument | None]:
     """What this retried statement removed when it was executed, from the bucket as it was before."""
-    nothing: Document = {"_id": {"$in": []}}
     try:
-        image = yield from removal.exchange(selection, nothing, b"\x05\0\0\0\0", statement)
+        image = yield from removal.exchange(selection, NO_BUCKET, b"\x05\0\0\0\0", statement)
     except CommandError as error:
         if error.code != EXECUTED_AS_ANOTHER_KIND:
             raise
-        image = yield from removal.exchange(selection, nothing, None, statement)
+        image = yield from removal.exchange(selection, NO_BUCKET, None, statement)
     if image is None:
         return None
     then = [*first_of(request.body.get("sort") or None), *_projection(request)]

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import bson
-from bson.codec_options import CodecOptions
-from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
-from pymongo.client_session import ClientSession as PymongoSession
 
 from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
-from proxy.client_fields import SESSION_FIELDS
 from proxy.cursor_names import CursorNames
 from proxy.handlers.translate import Surroundings, TranslateHandler
 from rewrite.plan import CatalogStats, Document, Effect
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
-
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 
 def profile_of(client: MongoClient[Any]) -> Profile:
@@ -54,32 +50,39 @@ class SentCommand:
 
 
 class Direct:
-    """The server itself, in one session so that cursors go on over any connection."""
+    """The server itself over one connection, without a driver that would add a session of its own."""
 
-    def __init__(self, client: MongoClient[Any], session: PymongoSession | None = None) -> None:
-        self.client = client
-        self.session = session
+    def __init__(self, client: MongoClient[Any]) -> None:
+        client.admin.command("ping")
+        assert client.address is not None
+        self._socket = socket.create_connection(client.address)
         self.sent: list[Document] = []
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._socket.close()
 
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
         """One command with further raw elements; error replies come back as replies."""
         encoded = body if isinstance(body, bytes) else bson.encode(body, codec_options=CODEC)
-        inner = encoded[4:-1] + extra
+        self.sent.append(bson.decode(encoded, codec_options=CODEC))
+        inner = encoded[4:-1] + extra + bson.encode({"$db": database})[4:-1]
         document = (len(inner) + 5).to_bytes(4, "little") + inner + b"\0"
-        self.sent.append(bson.decode(document, codec_options=CODEC))
-        return self.send(database, document)
+        self._socket.sendall(struct.pack("<iiiiIB", 21 + len(document), 1, 0, 2013, 0, 0) + document)
+        header = self._receive(21)
+        return self._receive(struct.unpack_from("<i", header)[0] - 21)
+
+    def _receive(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            part = self._socket.recv(size - len(received))
+            assert part, "the server closed the connection"
+            received += part
+        return bytes(received)
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """One command of the service account."""
         return await self.run(database, body)
-
-    def send(self, database: str, document: bytes) -> bytes:
-        """The raw reply."""
-        # Decoded at the top only, so that documents keep their bytes.
-        command: dict[str, Any] = dict(RawBSONDocument(document))
-        session = None if any(name.encode() in SESSION_FIELDS for name in command) else self.session
-        reply = self.client[database].command(command, check=False, codec_options=RAW, session=session)
-        return bytes(reply.raw)
 
 
 class PlanRunner:
@@ -89,8 +92,7 @@ class PlanRunner:
         self.client = client
         self.effects: list[Effect] = []
         self.cursors = CursorNames()
-        self.session = client.start_session()
-        self.upstream = Direct(client, self.session)
+        self.upstream = Direct(client)
         self.profile = profile_of(client)
         self.handler = TranslateHandler(
             Surroundings(
@@ -105,8 +107,8 @@ class PlanRunner:
         )
 
     def close(self) -> None:
-        """Ends the server session."""
-        self.session.end_session()
+        """Ends its connection."""
+        self.upstream.close()
 
     def run(self, database: str, body: Mapping[str, Any]) -> Document:
         """The reply that a client of the proxy gets."""
@@ -127,4 +129,4 @@ class PlanRunner:
 
     def native(self, database: str, body: Mapping[str, Any]) -> Document:
         """The reply that a client of the server itself gets."""
-        return bson.decode(self.upstream.send(database, bson.encode(body, codec_options=CODEC)), codec_options=CODEC)
+        return bson.decode(asyncio.run(self.upstream.run(database, body)), codec_options=CODEC)

@@ -49,5 +49,5 @@ def test_x2_only_the_step_that_writes_carries_the_number_of_a_retryable_write() 
     assert not fields.in_transaction
     assert fields.statement_ids == (7,)
     assert list(extra_of(fields.extra())) == ["lsid"]
-    assert extra_of(fields.extra(7)) == {"lsid": LSID, "txnNumber": 3, "stmtIds": [7]}
-    assert fields.service_extra(7) == {"lsid": LSID, "txnNumber": 3, "stmtIds": [7]}
+    assert extra_of(fields.extra(7)) == {"lsid": LSID, "txnNumber": 3, "stmtId": 7}
+    assert fields.service_extra(7) == {"lsid": LSID, "txnNumber": 3, "stmtId": 7}
