@@ -98,11 +98,16 @@ def unwrap(message: Message, max_size_bytes: int, allowed: Sequence[int] = (1, 2
     return Message(head + target, message.request_id, message.response_to, opcode, compressor)
 
 
+def squeeze(data: bytes, compressor: int) -> bytes:
+    """``data`` in compressed form."""
+    return _SQUEEZE[compressor](data)
+
+
 def wrap(raw: bytes, compressor: int) -> bytes:
     """A whole message in compressed form; unchanged when it is too small to gain anything."""
     if len(raw) < _MIN_WORTHWHILE_BYTES:
         return raw
     _, request_id, response_to, opcode = HEADER.unpack_from(raw)
-    squeezed = _SQUEEZE[compressor](raw[HEADER_SIZE_BYTES:])
+    squeezed = squeeze(raw[HEADER_SIZE_BYTES:], compressor)
     head = HEADER.pack(_BODY_AT + len(squeezed), request_id, response_to, Opcode.COMPRESSED)
     return head + _HEAD.pack(opcode, len(raw) - HEADER_SIZE_BYTES, compressor) + squeezed

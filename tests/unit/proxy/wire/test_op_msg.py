@@ -1,0 +1,103 @@
+"""What 6.0.5 answers to each fault was observed on it; tests/differential compares the bytes."""
+
+from __future__ import annotations
+
+import bson
+import pytest
+
+from catalog.errors import CommandError
+from proxy.wire import op_msg
+from proxy.wire.errors import ProtocolError
+from proxy.wire.message import Message
+from tests.support.wire import body, op_msg_bytes, sequence
+
+INSERT = {"insert": "c", "$db": "d"}
+
+
+def parsed(raw: bytes) -> op_msg.OpMsg:
+    return op_msg.parse(Message.from_bytes(raw))
+
+
+def test_body_alone() -> None:
+    message = parsed(op_msg_bytes(body(INSERT)))
+    assert (bson.decode(message.body), message.sequences, message.flags) == (INSERT, (), 0)
+
+
+@pytest.mark.parametrize("body_first", [True, False])
+def test_sections_come_in_any_order(body_first: bool) -> None:
+    sections = [body(INSERT), sequence("documents", {"a": 1}, {"a": 2})]
+    message = parsed(op_msg_bytes(*(sections if body_first else reversed(sections))))
+    assert bson.decode(message.body) == INSERT
+    assert message.sequences == (("documents", (bson.encode({"a": 1}), bson.encode({"a": 2}))),)
+
+
+def test_empty_sequence_is_allowed() -> None:
+    assert parsed(op_msg_bytes(body(INSERT), sequence("documents"))).sequences == (("documents", ()),)
+
+
+def test_built_message_parses_to_its_parts() -> None:
+    raw = op_msg.build(3, 4, bson.encode(INSERT), [("documents", [bson.encode({"a": 1})])], op_msg.MORE_TO_COME)
+    message = parsed(raw)
+    assert (message.flags, bson.decode(message.body)) == (2, INSERT)
+    assert message.sequences == (("documents", (bson.encode({"a": 1}),)),)
+
+
+@pytest.mark.parametrize("flags", [4, 1 << 15])
+def test_unknown_required_flag_closes(flags: int) -> None:
+    with pytest.raises(ProtocolError):
+        parsed(op_msg_bytes(body(INSERT), flags=flags))
+
+
+def test_unknown_optional_flag_is_ignored() -> None:
+    assert parsed(op_msg_bytes(body(INSERT), flags=1 << 20)).body == bson.encode(INSERT)
+
+
+def test_message_without_flags_closes() -> None:
+    with pytest.raises(ProtocolError):
+        parsed(op_msg_bytes()[:16].replace(b"\x14", b"\x10"))
+
+
+def test_good_checksum_is_not_part_of_the_sections() -> None:
+    raw = op_msg.build(3, 0, bson.encode(INSERT), flags=op_msg.CHECKSUM_PRESENT)
+    assert parsed(raw).body == bson.encode(INSERT)
+    assert op_msg.with_checksum(op_msg_bytes(body(INSERT))) == op_msg.build(
+        7, 0, bson.encode(INSERT), flags=op_msg.CHECKSUM_PRESENT
+    )
+
+
+def test_bad_checksum_closes() -> None:
+    raw = bytearray(op_msg.build(3, 0, bson.encode(INSERT), flags=op_msg.CHECKSUM_PRESENT))
+    raw[30] ^= 1
+    with pytest.raises(ProtocolError):
+        parsed(bytes(raw))
+
+
+@pytest.mark.parametrize(
+    ("sections", "code"),
+    [
+        ([], 40587),
+        ([sequence("documents", {"a": 1})], 40587),
+        ([body(INSERT), body(INSERT)], 40430),
+        ([body(INSERT), sequence("documents"), sequence("documents")], 40431),
+        ([body(INSERT), b"\x02" + bson.encode({})], 13),
+        ([b"\x03"], 40432),
+        ([body(INSERT), sequence("documents", {"a": 1}, size=400)], 15),
+        ([body(INSERT), sequence("documents", {"a": 1}, size=3)], 15),
+        ([body(INSERT), sequence("documents", {"a": 1}, size=-1)], 15),
+        ([body(INSERT), b"\x01\x08\0\0\0abcd"], 15),
+        ([body(INSERT), b"\x01\0\0"], 15),
+        ([body(INSERT), sequence("documents", {"a": 1}, size=20)], 22),
+        ([body(INSERT)[:-1] + b"\x01"], 22),
+        ([body(INSERT)[:-1]], 22),
+    ],
+)
+def test_faults_that_get_a_reply(sections: list[bytes], code: int) -> None:
+    with pytest.raises(CommandError) as caught:
+        parsed(op_msg_bytes(*sections))
+    assert caught.value.code == code
+
+
+def test_checksum_flag_without_room_for_one() -> None:
+    with pytest.raises(CommandError) as caught:
+        parsed(op_msg_bytes(flags=op_msg.CHECKSUM_PRESENT))
+    assert caught.value.code == 51252

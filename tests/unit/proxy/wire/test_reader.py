@@ -1,0 +1,93 @@
+"""Every message is fed whole, byte by byte, and with a trailing tail."""
+
+from __future__ import annotations
+
+import struct
+
+import bson
+import pytest
+
+from proxy.wire import op_msg, op_query
+from proxy.wire.errors import ProtocolError
+from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
+from proxy.wire.reader import MessageReader
+
+PING = op_msg.build(11, 0, bson.encode({"ping": 1, "$db": "admin"}))
+QUERY = op_query.build_query(12, "admin.$cmd", bson.encode({"isMaster": 1}))
+MESSAGES = [PING, QUERY, op_msg.build(13, 0, bson.encode({"x": "y" * 5000}))]
+
+
+def drain(reader: MessageReader) -> list[bytes]:
+    found = []
+    while (message := reader.next()) is not None:
+        found.append(message.raw)
+    return found
+
+
+@pytest.mark.parametrize("raw", MESSAGES)
+def test_whole_message_is_read(raw: bytes) -> None:
+    reader = MessageReader()
+    reader.feed(raw)
+    message = reader.next()
+    assert message is not None
+    assert (message.raw, message.request_id) == (raw, struct.unpack_from("<i", raw, 4)[0])
+    assert reader.next() is None
+    assert reader.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("raw", MESSAGES)
+def test_message_byte_by_byte_is_the_same(raw: bytes) -> None:
+    reader = MessageReader()
+    found = []
+    for byte in raw:
+        reader.feed(bytes([byte]))
+        found += drain(reader)
+    assert found == [raw]
+
+
+@pytest.mark.parametrize("raw", MESSAGES)
+def test_tail_of_the_next_message_is_kept(raw: bytes) -> None:
+    reader = MessageReader()
+    reader.feed(raw + PING[:9])
+    assert drain(reader) == [raw]
+    assert reader.buffered_bytes == 9
+    reader.feed(PING[9:])
+    assert drain(reader) == [PING]
+
+
+def test_second_whole_message_before_the_first_is_taken() -> None:
+    reader = MessageReader()
+    reader.feed(PING)
+    reader.feed(QUERY)
+    assert drain(reader) == [PING, QUERY]
+
+
+@pytest.mark.parametrize("length", [0, 15, -1, MAX_MESSAGE_SIZE_BYTES + 1])
+def test_impossible_length_is_refused_before_its_body(length: int) -> None:
+    """As 6.0.5, which closes the connection on the header alone."""
+    reader = MessageReader()
+    reader.feed(struct.pack("<i", length))
+    with pytest.raises(ProtocolError):
+        reader.next()
+
+
+def test_lower_limit_applies_to_a_message_in_one_piece() -> None:
+    reader = MessageReader(max_size_bytes=len(PING) - 1)
+    reader.feed(PING)
+    with pytest.raises(ProtocolError):
+        reader.next()
+
+
+def test_unknown_opcode_is_refused_before_its_body() -> None:
+    reader = MessageReader()
+    reader.feed(struct.pack("<iiii", 1000, 1, 0, 9999))
+    with pytest.raises(ProtocolError):
+        reader.next()
+
+
+def test_http_is_told_so() -> None:
+    reader = MessageReader()
+    reader.feed(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    with pytest.raises(ProtocolError) as caught:
+        reader.next()
+    assert caught.value.farewell.startswith(b"HTTP/1.0 200 OK")
