@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.catalog import BucketCatalog
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import BucketStore, Clock, WriteConcern
 from catalog.reopening import Reopening
 from catalog.round import PreparedWrite, Round, RoundLimits
-from catalog.settlement import Settlement
+from catalog.settlement import Commit, Settlement
 from catalog.write_batch import BatchState, WriteBatch
 
 
@@ -33,6 +33,13 @@ class CommitterOptions:
     rounds_in_flight: int = 2
     server_selection_timeout_seconds: float = 30.0
     limits: RoundLimits = RoundLimits()
+
+
+PURSUIT_SLICE_SECONDS = 5.0
+PURSUIT_PAUSES_SECONDS = (0.1, 2.0)
+"""The first and the longest pause between attempts to find out what became of doubtful writes."""
+EXPIRY_SECONDS = 0.5
+"""How precisely those who wait for a verdict are told that their time is over."""
 
 
 class CommitterMetrics:
@@ -80,11 +87,13 @@ class Committer:
         self._store = store
         self._clock = clock
         self._options = options
-        self._report = report
+        self.report = report
         self._lanes: set[_Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._settlement = Settlement(catalog, store, clock, options.server_selection_timeout_seconds)
-        self._reopening = Reopening(catalog, store, clock, options.server_selection_timeout_seconds)
+        self._pursuit: asyncio.Task[None] | None = None
+        patience_seconds = options.server_selection_timeout_seconds
+        self._settlement = Settlement(catalog, store, clock, patience_seconds, self.kick)
+        self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
 
     # --- what is ready -------------------------------------------------------------------------------------
 
@@ -105,17 +114,30 @@ class Committer:
         for batch in self._catalog.take_unclaimed():
             if batch.claim():
                 self.submit(batch)
+        for batch in self._catalog.take_ready():
+            if batch.state is BatchState.CLAIMED:
+                self.submit(batch)
         for buckets in self._catalog.take_openings():
             self._spawn(self._reopening.open(buckets))
         for lookup in self._catalog.take_lookups():
             self._spawn(self._reopening.look_up(lookup))
+        if self._settlement.doubts and self._pursuit is None:
+            self._pursuit = asyncio.get_running_loop().create_task(self._pursue())
+            self._pursuit.add_done_callback(self._pursued)
+
+    def deadline_seconds(self) -> float:
+        """Until when a writer who comes now may have to wait for the truth."""
+        return self._clock.monotonic_seconds() + self._options.server_selection_timeout_seconds
 
     async def drain(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is under way; what is in doubt then stays so."""
         while self._tasks or any(lane.ready for lane in self._lanes):
             await asyncio.sleep(0)
             if self._tasks:
                 await asyncio.wait(set(self._tasks), return_when=asyncio.FIRST_COMPLETED)
+        if self._pursuit is not None:
+            self._pursuit.cancel()
+            await asyncio.wait({self._pursuit})
 
     @property
     def batches_ready(self) -> int:
@@ -137,7 +159,11 @@ class Committer:
         ready, lane.ready = lane.ready, []
         round_, left = Round.of(self._catalog, ready, self._options.limits)
         lane.ready.extend(left)
+        for failure in round_.failures:
+            self.metrics.failures += 1
+            self.report(failure)
         if not round_.writes:
+            self._next(lane)
             return
         self.metrics.rounds += 1
         lane.in_flight += 1
@@ -159,40 +185,29 @@ class Committer:
     def _next(self, lane: _Lane) -> None:
         self.kick()
         if lane.ready:
-            if not lane.scheduled:
+            if not lane.scheduled and lane.in_flight < self._options.rounds_in_flight:
                 self._schedule(lane)
         elif not lane.in_flight and not lane.scheduled:
             self._lanes.discard(lane)
-            lane.lanes.pop(lane.write_concern.raw, None)
+            if lane.lanes.get(lane.write_concern.raw) is lane:
+                del lane.lanes[lane.write_concern.raw]
 
     async def _commit(self, lane: _Lane, writes: Sequence[PreparedWrite]) -> None:
         deadline = min(write.batch.staged_at_seconds for write in writes)
         deadline += self._options.server_selection_timeout_seconds
-        send = self._store.update if writes[0].batch.base else self._store.insert
-        statements = [write.statement for write in writes]
         self.metrics.commands += 1
-        self.metrics.statements += len(statements)
+        self.metrics.statements += len(writes)
+        commit = Commit(lane.collection, lane.write_concern, writes, deadline)
         try:
-            outcome = await send(lane.collection, statements, lane.write_concern, deadline)
-            for batch in await self._settlement.settle(lane.collection, writes, lane.write_concern, outcome, deadline):
-                self._ready_again(batch)
-        except BaseException as error:
-            self._fail(writes, error)
+            await self._settlement.commit(commit)
+        except asyncio.CancelledError:
+            self._settlement.give_up(commit, CommandError(91, "the proxy is shutting down"))
             raise
-
-    def _ready_again(self, batch: WriteBatch) -> None:
-        if batch.state is BatchState.CLAIMED:
-            self.submit(batch)
-
-    def _fail(self, writes: Sequence[PreparedWrite], error: BaseException) -> None:
-        """A bug, or the end of the process: no writer may wait for ever."""
-        self.metrics.failures += 1
-        told = BackendUnavailable("the proxy is shutting down; the outcome of this write is unknown", code=91)
-        if not isinstance(error, asyncio.CancelledError):
-            told = CommandError(1, f"internal error while committing a write batch: {error!r}")  # type: ignore[assignment]
-        for write in writes:
-            if write.batch.state is BatchState.PREPARED:
-                self._catalog.abort(write.batch, told)
+        except Exception as error:  # noqa: BLE001 - reported; the waiters must not depend on our bugs
+            # A bug: no writer may wait for ever, and what was sent may have been written.
+            self.metrics.failures += 1
+            self.report(error)
+            self._settlement.give_up(commit, CommandError(1, f"internal error while committing: {error!r}"))
 
     # --- tasks ---------------------------------------------------------------------------------------------
 
@@ -204,5 +219,29 @@ class Committer:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._report(error)
+            self.report(error)
         self.kick()
+
+    async def _pursue(self) -> None:
+        """Find out what became of doubtful writes, for those who may send them again (W127)."""
+        pause_seconds, longest_seconds = PURSUIT_PAUSES_SECONDS
+        while self._settlement.doubts:
+            attempt = asyncio.get_running_loop().create_task(self._settlement.pursue(PURSUIT_SLICE_SECONDS))
+            try:
+                while not attempt.done():
+                    await asyncio.wait({attempt}, timeout=EXPIRY_SECONDS)
+                    self._settlement.expire()
+            finally:
+                attempt.cancel()
+            if not attempt.cancelled() and (error := attempt.exception()) is not None:
+                self.report(error)
+            await asyncio.sleep(pause_seconds)
+            self._settlement.expire()
+            pause_seconds = min(pause_seconds * 2, longest_seconds)
+
+    def _pursued(self, task: asyncio.Task[None]) -> None:
+        self._pursuit = None
+        if not task.cancelled():
+            if (error := task.exception()) is not None:
+                self.report(error)
+            self.kick()

@@ -17,22 +17,36 @@ from catalog.write_batch import CombineKey, WriteBatch, Writer
 
 
 class Parked:
-    """A measurement that waits until it is known which stored bucket could take it."""
+    """A measurement on its way into a bucket: it waits for a look at the backend, or has to be placed again."""
 
-    __slots__ = ("index", "key", "measurement", "moves", "writer")
+    __slots__ = ("index", "key", "looked", "measurement", "moves", "retried", "staged_at_seconds", "writer")
 
-    def __init__(self, measurement: Measurement, writer: Writer, index: int, key: CombineKey, moves: int) -> None:
+    def __init__(
+        self,
+        measurement: Measurement,
+        writer: Writer,
+        index: int,
+        key: CombineKey,
+        staged_at_seconds: float,
+        moves: int = 0,
+    ) -> None:
         self.measurement = measurement
         self.writer = writer
         self.index = index
         self.key = key
+        self.staged_at_seconds = staged_at_seconds
         self.moves = moves
+        """How often it had to leave a bucket that changed underneath."""
+        self.looked = False
+        """Whether no further look is to be taken for it."""
+        self.retried = False
+        """Whether an earlier process may have written it, so that it is sought among the rows that are found."""
 
 
 class Series:
     """One bucket key."""
 
-    __slots__ = ("archived", "collection", "current", "meta", "parked")
+    __slots__ = ("archived", "collection", "current", "meta", "parked", "recalled")
 
     def __init__(self, collection: CollectionBuckets, meta: bytes) -> None:
         self.collection = collection
@@ -41,11 +55,13 @@ class Series:
         self.archived: list[Bucket] = []
         self.parked: deque[Parked] | None = None
         """Not ``None`` while stored buckets are looked for: everything staged meanwhile waits behind."""
+        self.recalled: frozenset[bytes] | None = None
+        """The ``_id`` of rows that an earlier process wrote, for a while after the start (``catalog.recall``)."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing would be lost by forgetting it."""
-        return self.current is None and not self.archived and self.parked is None
+        return self.current is None and not self.archived and self.parked is None and self.recalled is None
 
     def take_archived(self, time_ms: int) -> Bucket | None:
         """The archived bucket with the greatest start that covers ``time_ms``, no longer archived (W50)."""
@@ -70,8 +86,11 @@ class CollectionBuckets:
     __slots__ = (
         "collection",
         "counters",
+        "era",
         "lanes",
         "meta_field",
+        "opening",
+        "replaced",
         "rounding_seconds",
         "series",
         "span_ms",
@@ -89,6 +108,12 @@ class CollectionBuckets:
         self.rounding_seconds = options.rounding_seconds
         self.series: dict[bytes, Series] = {}
         self.stored_until_ms: int | None = None
+        self.opening = False
+        """Whether ``stored_until_ms`` is being found out."""
+        self.era = 0
+        """Grows with every direct write: what was read from the backend before it is not believed any more."""
+        self.replaced = False
+        """Whether the collection was dropped or became another one."""
         self.lanes: dict[bytes, Any] = {}
         """The committer's queues for this collection, by write concern."""
 
@@ -109,6 +134,11 @@ class Bucket:
         """Claimed batches whose turn comes when ``prepared`` has ended."""
         self.memory_bytes = 0
         self.counted_large = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether measurements may be staged into it."""
+        return self.memory_bytes > 0
 
     @property
     def is_idle(self) -> bool:

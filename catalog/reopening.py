@@ -13,8 +13,6 @@ from catalog.kernel import BucketState
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import BucketStore, Clock
 
-NOTHING_STORED_MS = -(1 << 63)
-
 WANTED_AT_ONCE = 1_000
 """Series looked for with one query."""
 
@@ -32,7 +30,7 @@ class Reopening:
 
     async def open(self, buckets: CollectionBuckets) -> None:
         """Find out up to which start the backend holds buckets of this collection."""
-        stored_until_ms = NOTHING_STORED_MS
+        stored_until_ms: int | None = None
         try:
             stored_until_ms = await self._store.stored_until_ms(buckets.collection, self._deadline_seconds())
         except CommandError:
@@ -43,8 +41,8 @@ class Reopening:
     async def look_up(self, lookup: Lookup) -> None:
         """Find buckets for the series of ``lookup``."""
         for start in range(0, len(lookup.wanted), WANTED_AT_ONCE):
-            part = Lookup(lookup.buckets, lookup.wanted[start : start + WANTED_AT_ONCE])
-            found: dict[bytes, BucketState] = {}
+            part = Lookup(lookup.buckets, lookup.wanted[start : start + WANTED_AT_ONCE], lookup.era)
+            found: dict[bytes, BucketState] | None = None
             try:
                 found = await self._found(part)
             except CommandError:
@@ -57,6 +55,8 @@ class Reopening:
         for counters in (buckets.counters, self._catalog.totals):
             counters.numBucketsQueried += len(lookup.wanted)
         times = {series.meta: time_ms for series, time_ms in lookup.wanted}
+        by_meta = {series.meta: series for series, _ in lookup.wanted}
+        recall = self._catalog.recall if self._catalog.recall.is_active(self._clock.monotonic_seconds()) else None
         documents = await self._store.find_reopenable(
             buckets.collection, tuple(times.items()), self._deadline_seconds()
         )
@@ -75,6 +75,8 @@ class Reopening:
             time_ms = times.get(state.meta)
             if time_ms is None or not state.start_ms <= time_ms < state.start_ms + buckets.span_ms:
                 continue
+            if recall is not None:
+                recall.remember(by_meta[state.meta], document)
             best = found.get(state.meta)
             if best is None or state.start_ms > best.start_ms:
                 found[state.meta] = state

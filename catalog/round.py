@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from catalog.catalog import BucketCatalog
+from catalog.errors import CommandError
 from catalog.write_batch import BatchState, WriteBatch
 
 
@@ -31,6 +32,8 @@ class Round:
 
     inserts: list[PreparedWrite] = field(default_factory=list)
     updates: list[PreparedWrite] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    """Bugs of ours that cost a bucket and its waiters, who were told (``InvariantViolated``)."""
 
     @property
     def writes(self) -> list[PreparedWrite]:
@@ -52,7 +55,12 @@ class Round:
                 continue
             if statements >= limits.statements or size_bytes >= limits.size_bytes:
                 return round_, list(ready[position:])
-            statement = catalog.prepare(batch)
+            try:
+                statement = catalog.prepare(batch)
+            except Exception as error:  # noqa: BLE001 - reported; one bucket's bug must not stop the others
+                round_.failures.append(error)
+                catalog.abort(batch, CommandError(1, f"internal error in a write batch: {error!r}"))
+                continue
             if statement is None:
                 continue
             statements += 1

@@ -2,16 +2,18 @@
 
 The reply of a bulk ``update`` tells only totals, and a lost connection tells nothing. Neither is guessed: the
 statements are repeatable, because ids, row numbers and guards are ours, so a doubtful one is sent again and the
-stored bucket is looked at.
+stored bucket is looked at. What cannot be found out in time is told to the writers as such; where one of them
+may send the statement again it is pursued until there is a verdict, so that the retry does not write twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from catalog.catalog import BucketCatalog
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.kernel import applied_rows
+from catalog.kernel import applied_rows, row_ids
 from catalog.namespaces import VirtualCollection
 from catalog.ports import (
     Acknowledgement,
@@ -29,117 +31,163 @@ from catalog.write_batch import BatchState, WriteBatch
 DUPLICATE_KEY = 11000
 UUID_MISMATCH = 361
 NAMESPACE_NOT_FOUND = 26
+BEFORE_EXECUTION = frozenset({13, 18, 72, NAMESPACE_NOT_FOUND, UUID_MISMATCH})
+"""Errors of a whole command that are found before its first statement runs; after others it is looked."""
 
 FETCHED_AT_ONCE = 64
 """Stored buckets looked at with one command; one may be over 125 KB (W42)."""
 
+DOUBTS_LIMIT_BYTES = 64 * 1024 * 1024
+"""Statements whose verdict is pursued; beyond that the oldest are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A write whose outcome is pursued."""
+
+    write: PreparedWrite
+    collection: VirtualCollection
+    write_concern: WriteConcern
+    error: CommandError
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What was sent together: new buckets, or grown ones, of one collection with one write concern."""
+
+    collection: VirtualCollection
+    write_concern: WriteConcern
+    writes: Sequence[PreparedWrite]
+    deadline_seconds: float
+
+    def of(self, writes: Sequence[PreparedWrite]) -> Commit:
+        """The same with only these of its writes."""
+        return Commit(self.collection, self.write_concern, writes, self.deadline_seconds)
+
 
 class Settlement:
-    """Turns outcomes into ``finish``, ``abort`` and ``replace``."""
+    """Turns outcomes into ``finish``, ``abort``, ``replace`` and ``doubt``."""
 
     def __init__(
-        self, catalog: BucketCatalog, store: BucketStore, clock: Clock, patience_seconds: float
+        self,
+        catalog: BucketCatalog,
+        store: BucketStore,
+        clock: Clock,
+        patience_seconds: float,
+        wake: Callable[[], None],
     ) -> None:
-        """``patience_seconds``: how long an unknown outcome is looked for before its writers are told so."""
+        """``patience_seconds``: how long an unknown outcome is looked for before its writers are told so.
+
+        ``wake`` picks up what became ready in the catalog before something has to be waited for.
+        """
+        self.doubts: dict[WriteBatch, Doubt] = {}
         self._catalog = catalog
         self._store = store
         self._clock = clock
         self._patience_seconds = patience_seconds
+        self._wake = wake
 
-    async def settle(
-        self,
-        collection: VirtualCollection,
-        writes: Sequence[PreparedWrite],
-        write_concern: WriteConcern,
-        outcome: BulkOutcome,
-        deadline_seconds: float,
-    ) -> list[WriteBatch]:
-        """Carry out what ``outcome`` means; returns batches whose turn has come."""
+    async def commit(self, commit: Commit) -> None:
+        """Send and carry out what the outcome means, for every batch of it."""
+        outcome = await self._send(commit)
         resent = False
         if isinstance(outcome, Unknown):
             # A slow backend may have used up the time already; looking begins only now.
-            deadline_seconds = max(deadline_seconds, self._clock.monotonic_seconds() + self._patience_seconds)
+            now = self._clock.monotonic_seconds()
+            commit = Commit(
+                commit.collection,
+                commit.write_concern,
+                commit.writes,
+                max(commit.deadline_seconds, now + self._patience_seconds),
+            )
         while isinstance(outcome, Unknown):
-            if self._clock.monotonic_seconds() >= deadline_seconds:
-                return self._give_up(writes, outcome.error)
+            if self._clock.monotonic_seconds() >= commit.deadline_seconds:
+                self.give_up(commit, outcome.error)
+                return
             resent = True
-            send = self._store.update if writes[0].batch.base else self._store.insert
-            statements = [write.statement for write in writes]
-            outcome = await send(collection, statements, write_concern, deadline_seconds)
-        if isinstance(outcome, Rejected):
-            if outcome.error.code in (UUID_MISMATCH, NAMESPACE_NOT_FOUND):
-                return await self._other_incarnation(collection, writes)
-            if resent:
-                return self._give_up(writes, outcome.error)
-            return self._abort(writes, outcome.error)
-        return await self._applied(collection, writes, outcome, deadline_seconds)
+            outcome = await self._send(commit)
+        await self._settle(commit, outcome, resent=resent)
 
-    async def _applied(
-        self,
-        collection: VirtualCollection,
-        writes: Sequence[PreparedWrite],
-        outcome: Applied,
-        deadline_seconds: float,
-    ) -> list[WriteBatch]:
-        doubtful: list[PreparedWrite] = []
-        ready: list[WriteBatch] = []
+    async def _send(self, commit: Commit) -> BulkOutcome:
+        send = self._store.update if commit.writes[0].batch.base else self._store.insert
+        statements = [write.statement for write in commit.writes]
+        return await send(commit.collection, statements, commit.write_concern, commit.deadline_seconds)
+
+    async def _settle(self, commit: Commit, outcome: Applied | Rejected, *, resent: bool) -> None:
+        if isinstance(outcome, Applied):
+            await self._applied(commit, outcome, resent=resent)
+        elif outcome.error.code in (UUID_MISMATCH, NAMESPACE_NOT_FOUND):
+            await self._other_incarnation(commit)
+        elif isinstance(outcome.error, BackendUnavailable):
+            # Nothing was sent this time.
+            if resent:
+                self.give_up(commit, outcome.error)
+            else:
+                self._abort(commit.writes, outcome.error)
+        elif resent or outcome.error.code not in BEFORE_EXECUTION:
+            # The command may have been interrupted halfway.
+            await self._look(commit, commit.writes, Acknowledgement(), outcome.error)
+        else:
+            self._abort(commit.writes, outcome.error)
+
+    async def _applied(self, commit: Commit, outcome: Applied, *, resent: bool) -> None:
+        writes, acknowledgement = commit.writes, outcome.acknowledgement
         if outcome.matched >= len(writes):
-            finish, acknowledgement = self._catalog.finish, outcome.acknowledgement
             for write in writes:
-                ready += finish(write.batch, acknowledgement)
-            return ready
+                self._catalog.finish(write.batch, acknowledgement)
+            return
         told = len(outcome.errors) + outcome.matched == len(writes)
+        doubtful: list[PreparedWrite] = []
         for position, write in enumerate(writes):
             error = outcome.errors.get(position)
             if error is not None and error.code != DUPLICATE_KEY:
                 self._catalog.abort(write.batch, error)
             elif error is None and told:
-                ready += self._catalog.finish(write.batch, outcome.acknowledgement)
+                self._catalog.finish(write.batch, acknowledgement)
             else:
                 doubtful.append(write)
-        ready += await self._look(collection, doubtful, outcome.acknowledgement, deadline_seconds)
-        return ready
+        if doubtful and writes[0].batch.base and not outcome.matched and not resent:
+            # None of the guards held; equal rows in the bucket would be another writer's.
+            self._replace(doubtful)
+        elif doubtful:
+            await self._look(commit, doubtful, acknowledgement, None)
 
     async def _look(
         self,
-        collection: VirtualCollection,
+        commit: Commit,
         writes: Sequence[PreparedWrite],
         acknowledgement: Acknowledgement,
-        deadline_seconds: float,
-    ) -> list[WriteBatch]:
-        """The stored bucket tells whether these rows are there; if not, they are placed anew (W126, W127)."""
-        ready: list[WriteBatch] = []
+        refusal: CommandError | None,
+    ) -> None:
+        """The stored buckets tell what is there (W126, W127).
+
+        What is not there is placed anew, or fails with ``refusal``.
+        """
+        self._wake()
         for start in range(0, len(writes), FETCHED_AT_ONCE):
             part = writes[start : start + FETCHED_AT_ONCE]
             ids = [write.batch.bucket.state.bucket_id for write in part]
+            deadline_seconds = max(commit.deadline_seconds, self._clock.monotonic_seconds() + self._patience_seconds)
             try:
-                stored = await self._store.fetch(collection, ids, deadline_seconds + self._patience_seconds)
+                stored = await self._store.fetch(commit.collection, ids, deadline_seconds)
             except CommandError as error:
-                ready += self._give_up(part, error)
+                self.give_up(commit.of(part), error)
                 continue
             for write in part:
-                ready += self._judge(write, stored.get(write.batch.bucket.state.bucket_id), acknowledgement)
-        return ready
+                batch = write.batch
+                written = is_written(stored.get(batch.bucket.state.bucket_id), batch)
+                if written is None:
+                    self.give_up(commit.of([write]), CommandError(1, "the bucket was rewritten meanwhile"))
+                elif written:
+                    self._catalog.finish(batch, acknowledgement)
+                elif refusal is not None:
+                    self._catalog.abort(batch, refusal)
+                else:
+                    self._replace([write])
 
-    def _judge(
-        self, write: PreparedWrite, document: bytes | None, acknowledgement: Acknowledgement
-    ) -> list[WriteBatch]:
-        batch = write.batch
-        time_field = batch.bucket.series.collection.time_field
-        try:
-            applied = document is not None and applied_rows(document, time_field, batch.base, batch.measurements)
-        except ValueError:
-            error = CommandError(112, "the time-series bucket was changed by somebody else while it was written")
-            return self._give_up((write,), error)
-        if applied:
-            return self._catalog.finish(batch, acknowledgement)
-        self._catalog.replace(batch)
-        return []
-
-    async def _other_incarnation(
-        self, collection: VirtualCollection, writes: Sequence[PreparedWrite]
-    ) -> list[WriteBatch]:
+    async def _other_incarnation(self, commit: Commit) -> None:
         """The collection was dropped, and perhaps created again, behind our back (W72)."""
+        collection = commit.collection
         error = CommandError(
             NAMESPACE_NOT_FOUND,
             f"time-series insert failed: {collection.namespace} :: caused by :: "
@@ -153,23 +201,82 @@ class Settlement:
         fields = (collection.options.time_field, collection.options.meta_field)
         if now is None or (now.options.time_field, now.options.meta_field) != fields or now.uuid == collection.uuid:
             self._catalog.drop(collection.namespace)
-            return self._abort(writes, error)
+            self._abort(commit.writes, error)
+            return
         self._catalog.collection(now)
-        for write in writes:
-            if write.batch.state is BatchState.PREPARED:
-                self._catalog.replace(write.batch)
-        return []
+        self._replace(commit.writes)
 
-    def _abort(self, writes: Sequence[PreparedWrite], error: CommandError) -> list[WriteBatch]:
+    def _replace(self, writes: Sequence[PreparedWrite]) -> None:
+        for write in writes:
+            self._catalog.replace(write.batch)
+
+    def _abort(self, writes: Sequence[PreparedWrite], error: CommandError) -> None:
         for write in writes:
             self._catalog.abort(write.batch, error)
-        return []
 
-    def _give_up(self, writes: Sequence[PreparedWrite], error: CommandError) -> list[WriteBatch]:
+    # --- in doubt ------------------------------------------------------------------------------------------
+
+    def give_up(self, commit: Commit, error: CommandError) -> None:
         """Undecided in time: the writers are told so, the bucket is not believed any more (W127)."""
         told = BackendUnavailable(
             f"the backend went away before it answered, so the outcome of this write is unknown: {error.message}",
             code=error.code,
-            labels=error.labels,
         )
-        return self._abort(writes, told)
+        for write in commit.writes:
+            batch = write.batch
+            if batch.state is not BatchState.PREPARED or batch in self.doubts:
+                continue
+            if self._catalog.doubt(batch, told):
+                self.doubts[batch] = Doubt(write, commit.collection, commit.write_concern, told)
+        size_bytes = sum(len(doubt.write.statement) for doubt in self.doubts.values())
+        while size_bytes > DOUBTS_LIMIT_BYTES:
+            batch, doubt = next(iter(self.doubts.items()))
+            del self.doubts[batch]
+            size_bytes -= len(doubt.write.statement)
+            self._catalog.lose(batch, doubt.error)
+
+    async def pursue(self, slice_seconds: float) -> None:
+        """Try once, for up to ``slice_seconds`` each, to find out what became of the doubtful writes."""
+        groups: dict[tuple[VirtualCollection, WriteConcern, bool], list[PreparedWrite]] = {}
+        for batch, doubt in self.doubts.items():
+            groups.setdefault((doubt.collection, doubt.write_concern, batch.base > 0), []).append(doubt.write)
+        try:
+            for (collection, write_concern, _), writes in groups.items():
+                deadline_seconds = self._clock.monotonic_seconds() + slice_seconds
+                commit = Commit(collection, write_concern, writes, deadline_seconds)
+                outcome = await self._send(commit)
+                if not isinstance(outcome, Unknown):
+                    await self._settle(commit, outcome, resent=True)
+        finally:
+            for batch in [batch for batch in self.doubts if batch.state is not BatchState.PREPARED]:
+                del self.doubts[batch]
+            self._wake()
+
+    def expire(self) -> None:
+        """Tell those who have waited long enough for a verdict."""
+        now_seconds = self._clock.monotonic_seconds()
+        for batch, doubt in list(self.doubts.items()):
+            for writer in batch.doubtful or ():
+                writer.expire(now_seconds, doubt.error)
+
+
+def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
+    """Whether the stored bucket holds the rows of a batch; ``None`` when it cannot tell (W127).
+
+    Rows are where the batch put them, unless a direct write moved the rows of the bucket; then their ``_id``
+    tell, since a bucket that was rewritten holds fewer or other rows than this process knows of.
+    """
+    if document is None:
+        return False
+    bucket = batch.bucket
+    buckets = bucket.series.collection
+    try:
+        if applied_rows(document, buckets.time_field, batch.base, batch.measurements):
+            return True
+        stored_ids = row_ids(document)
+    except ValueError:
+        return None
+    if len(stored_ids) == batch.base:
+        return False
+    ids = [measurement.columns.get(b"_id") for measurement in batch.measurements]
+    return None not in ids and any(each in stored_ids for each in ids)

@@ -2,67 +2,134 @@
 
 A driver that lost an answer sends the statement again with the same session, transaction number and statement
 id. What was written is answered from this record; what is still under way is waited for; what failed is known
-not to be written and runs again. An outcome that could not be found out stays *in doubt* until it is (W127).
+not to be written and runs again. An outcome that could not be found out in time stays *in doubt*: it is pursued,
+and a statement that is sent again waits for the verdict (W127). One whose verdict will never come is *lost*, and
+refused rather than written a second time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
-from enum import IntEnum
 
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement
-from catalog.write_batch import Writer
+from catalog.write_batch import DoubtfulWriter, Writer
 
 TRANSACTION_TOO_OLD = 225
 
 
-class StatementState(IntEnum):
-    """What is known of a statement."""
+class NumberSet:
+    """Integers that come in runs, as statement ids do."""
 
-    PENDING = 0
-    WRITTEN = 1
-    FAILED = 2
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """Just after each run."""
+
+    def __contains__(self, number: int) -> bool:
+        run = bisect_right(self._starts, number) - 1
+        return run >= 0 and number < self._ends[run]
+
+    def add(self, number: int) -> None:
+        """Runs that touch become one."""
+        starts, ends = self._starts, self._ends
+        run = bisect_right(starts, number)
+        if run and number < ends[run - 1]:
+            return
+        after_previous = run > 0 and ends[run - 1] == number
+        before_next = run < len(starts) and starts[run] == number + 1
+        if after_previous and before_next:
+            ends[run - 1] = ends.pop(run)
+            del starts[run]
+        elif after_previous:
+            ends[run - 1] = number + 1
+        elif before_next:
+            starts[run] = number
+        else:
+            starts.insert(run, number)
+            ends.insert(run, number + 1)
+
+    @property
+    def runs(self) -> int:
+        """How many runs it holds, which is what it costs."""
+        return len(self._starts)
 
 
 class Statement:
     """One measurement of a retryable insert: a ``Writer`` that passes the outcome to all who asked for it."""
 
-    __slots__ = ("_transaction", "_waiters", "number", "state")
+    __slots__ = ("_transaction", "_waiters", "number")
 
     def __init__(self, transaction: Transaction, number: int) -> None:
+        """It is under way in ``transaction`` from now on."""
         self._transaction = transaction
-        self._waiters: list[tuple[Writer, int]] = []
+        self._waiters: list[tuple[Writer, int, float]] = []
         self.number = number
-        self.state = StatementState.PENDING
+        transaction.under_way[number] = self
 
-    def wait(self, writer: Writer, index: int) -> None:
-        """``writer`` is told when the outcome is known, under his own index."""
-        self._waiters.append((writer, index))
+    def wait(self, writer: Writer, index: int, deadline_seconds: float) -> None:
+        """``writer`` is told the outcome under his own index; if it is in doubt, at the deadline at the latest."""
+        self._waiters.append((writer, index, deadline_seconds))
 
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
     ) -> None:
         """See ``Writer``."""
+        transaction = self._transaction
+        if transaction.under_way.get(self.number) is self:
+            del transaction.under_way[self.number]
         if error is None:
-            self.state = StatementState.WRITTEN
-        else:
-            self.state = StatementState.FAILED
-            self._transaction.statements.pop(self.number, None)
+            transaction.written.add(self.number)
+            if acknowledgement is not None and acknowledgement.write_concern_error is not None:
+                transaction.unconfirmed = acknowledgement
         waiters, self._waiters = self._waiters, []
-        for writer, index in waiters:
+        for writer, index, _ in waiters:
             writer.settle((index,), error, acknowledgement)
+
+    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
+        """See ``Writer``: those who asked late go on waiting."""
+        self.expire(now_seconds, error)
+        return self
+
+    @property
+    def is_wanted(self) -> bool:
+        """See ``DoubtfulWriter``."""
+        return bool(self._waiters)
+
+    def expire(self, now_seconds: float, error: CommandError) -> None:
+        """See ``DoubtfulWriter``."""
+        over = [waiter for waiter in self._waiters if waiter[2] <= now_seconds]
+        if over:
+            self._waiters = [waiter for waiter in self._waiters if waiter[2] > now_seconds]
+            for writer, index, _ in over:
+                writer.settle((index,), error, None)
+
+    def lose(self, error: CommandError) -> None:
+        """See ``DoubtfulWriter``."""
+        self._transaction.lost.add(self.number)
+        self.settle((), error, None)
 
 
 class Transaction:
-    """The statements of one (session, transaction number)."""
+    """The statements of one (session, transaction number).
 
-    __slots__ = ("number", "statements")
+    ``follows_another`` tells whether the session was known before. ``unconfirmed`` is the last acknowledgement
+    that says that a write concern was not met: a retry must not hear better than that.
+    """
 
-    def __init__(self, number: int) -> None:
+    __slots__ = ("follows_another", "lost", "number", "unconfirmed", "under_way", "written")
+
+    def __init__(self, number: int, *, follows_another: bool) -> None:
         self.number = number
-        self.statements: dict[int, Statement] = {}
+        self.follows_another = follows_another
+        self.written = NumberSet()
+        self.lost = NumberSet()
+        self.under_way: dict[int, Statement] = {}
+        self.unconfirmed: Acknowledgement | None = None
 
 
 class StatementLog:
@@ -85,7 +152,7 @@ class StatementLog:
                     f"Cannot start transaction {number} on session because a newer transaction "
                     f"{known.number} has already started on the session.",
                 )
-        transaction = self._sessions[session] = Transaction(number)
+        transaction = self._sessions[session] = Transaction(number, follows_another=known is not None)
         if len(self._sessions) > self._sessions_limit:
             self._sessions.popitem(last=False)
         return transaction

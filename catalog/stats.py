@@ -30,10 +30,13 @@ class Counters:
     numBucketsQueried: int = 0
     numBucketQueriesFailed: int = 0
 
+    def count(self, name: str) -> None:
+        """One more of ``name``."""
+        setattr(self, name, getattr(self, name) + 1)
+
     def closed(self, reason: RolloverReason) -> None:
         """Count a closed bucket under its reason."""
-        name = CLOSED_COUNTERS[reason]
-        setattr(self, name, getattr(self, name) + 1)
+        self.count(CLOSED_COUNTERS[reason])
 
 
 CLOSED_COUNTERS: Mapping[RolloverReason, str] = {

@@ -74,22 +74,86 @@ class Writer(Protocol):
         """These measurements are stored (``error`` is ``None``) or failed. Must not raise."""
         ...
 
+    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
+        """It could not be found out in time whether these measurements are stored.
+
+        A writer that needs the verdict returns who gets it, with one ``settle``; any other has settled now.
+        """
+        ...
+
+
+class DoubtfulWriter(Protocol):
+    """Somebody who waits for the verdict on a write whose outcome was in doubt."""
+
+    def settle(
+        self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
+    ) -> None:
+        """See ``Writer``: the verdict."""
+        ...
+
+    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
+        """See ``Writer``."""
+        ...
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it to be written; otherwise a write that did not happen stays undone."""
+        ...
+
+    def expire(self, now_seconds: float, error: CommandError) -> None:
+        """Tell those whose time is over."""
+        ...
+
+    def lose(self, error: CommandError) -> None:
+        """There will be no verdict."""
+        ...
+
+
+class _Told:
+    """Stands in a share for a writer who has his answer already."""
+
+    __slots__ = ()
+
+    def settle(
+        self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
+    ) -> None:
+        """Nobody listens."""
+
+    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
+        """Nobody listens."""
+
+
+TOLD: Writer = _Told()
+
 
 class WriteBatch:
     """Measurements for one bucket that are committed together, and who waits for them."""
 
-    __slots__ = ("base", "bucket", "key", "measurements", "moves", "shares", "staged_at_seconds", "state")
+    __slots__ = (
+        "base",
+        "bucket",
+        "doubtful",
+        "key",
+        "measurements",
+        "moves",
+        "shares",
+        "staged_at_seconds",
+        "state",
+    )
 
-    def __init__(self, bucket: Bucket, key: CombineKey, staged_at_seconds: float, moves: int = 0) -> None:
-        """``moves`` counts how often the measurements had to leave a bucket that changed underneath."""
+    def __init__(self, bucket: Bucket, key: CombineKey, staged_at_seconds: float) -> None:
         self.bucket = bucket
         self.key = key
         self.staged_at_seconds = staged_at_seconds
-        self.moves = moves
+        """When the first of its measurements came from a client."""
+        self.moves = 0
+        """How often a measurement of it had to leave a bucket that changed underneath."""
         self.state = BatchState.OPEN
         self.base = -1
         self.measurements: list[Measurement] = []
         self.shares: list[tuple[Writer, list[int]]] = []
+        self.doubtful: list[DoubtfulWriter] | None = None
+        """Not ``None`` once the outcome was not found out in time: those who wait for the verdict."""
 
     def add(self, measurement: Measurement, writer: Writer, index: int) -> None:
         """Stage one measurement for ``writer``, who knows it as ``index``."""
@@ -119,3 +183,28 @@ class WriteBatch:
         shares, self.shares = self.shares, []
         for writer, indexes in shares:
             writer.settle(indexes, error, acknowledgement)
+
+    def doubt(self, error: CommandError, now_seconds: float) -> bool:
+        """The outcome was not found out in time; whether a writer waits for the verdict."""
+        doubtful: list[DoubtfulWriter] = []
+        shares: list[tuple[Writer, list[int]]] = []
+        for writer, indexes in self.shares:
+            waits = writer.doubt(indexes, error, now_seconds)
+            shares.append((TOLD if waits is None else waits, indexes))
+            if waits is not None:
+                doubtful.append(waits)
+        self.shares = shares
+        self.doubtful = doubtful
+        return bool(doubtful)
+
+    def unwanted(self, error: CommandError) -> None:
+        """The verdict is that it was not written: it stays so, except for those who still wait for it."""
+        shares: list[tuple[Writer, list[int]]] = []
+        wanted = {id(writer) for writer in self.doubtful or () if writer.is_wanted}
+        for writer, indexes in self.shares:
+            if id(writer) in wanted:
+                shares.append((writer, indexes))
+            else:
+                writer.settle(indexes, error, None)
+                shares.append((TOLD, indexes))
+        self.shares = shares

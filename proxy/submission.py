@@ -74,6 +74,10 @@ class Submission:
         if self._staged and self._outstanding == 0:
             self._finish()
 
+    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> None:
+        """See ``Writer``: this client is told that the outcome is unknown."""
+        self.settle(indexes, error, None)
+
     def _finish(self) -> None:
         if not self._insert.expects_reply:
             self._reply(None)

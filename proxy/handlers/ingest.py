@@ -18,7 +18,7 @@ from catalog.errors import CommandError
 from catalog.kernel import parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
-from catalog.statements import Statement, StatementLog, StatementState, Transaction
+from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey
 from proxy.command import Command
 from proxy.insert_command import InsertCommand, parse_insert, takes_inserts
@@ -58,6 +58,7 @@ class InsertHandler:
         self._max_pending_bytes = max_pending_bytes
         self._retryable_writes = retryable_writes
         self._held: deque[_Held] = deque()
+        self._releasing = False
         self.pending_bytes = 0
 
     def submit(
@@ -73,11 +74,21 @@ class InsertHandler:
         insert = parse_insert(command, retryable_writes=self._retryable_writes)
         if insert is None:
             return False
-        if self._held or self.pending_bytes > self._max_pending_bytes:
-            self._held.append(_Held(insert, collection, session.identity, reply))
-        else:
-            self._stage(insert, collection, session.identity, reply)
+        self.take(insert, collection, session.identity, reply)
         return True
+
+    def take(
+        self,
+        insert: InsertCommand,
+        collection: VirtualCollection,
+        identity: str,
+        reply: Callable[[bytes | None], None],
+    ) -> None:
+        """Stage an insert now or, while too much is pending, in its turn; ``reply`` is called once."""
+        if self._held or self.pending_bytes > self._max_pending_bytes:
+            self._held.append(_Held(insert, collection, identity, reply))
+        else:
+            self._stage(insert, collection, identity, reply)
 
     def _stage(
         self,
@@ -105,13 +116,23 @@ class InsertHandler:
                 self._stage_statements(insert, buckets, key, submission)
         except CommandError as error:
             submission.fail(error)
+        except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
+            self._committer.report(error)
+            submission.fail(CommandError(1, f"internal error while staging measurements: {error!r}"))
         self._committer.kick()
         submission.staged()
 
     def _release(self) -> None:
-        while self._held and self.pending_bytes <= self._max_pending_bytes:
-            held = self._held.popleft()
-            self._stage(held.insert, held.collection, held.identity, held.reply)
+        if self._releasing:
+            # Each may be settled while it is staged; without this they would nest as deep as there are many.
+            return
+        self._releasing = True
+        try:
+            while self._held and self.pending_bytes <= self._max_pending_bytes:
+                held = self._held.popleft()
+                self._stage(held.insert, held.collection, held.identity, held.reply)
+        finally:
+            self._releasing = False
 
     def _stage_documents(
         self, insert: InsertCommand, buckets: CollectionBuckets, key: CombineKey, submission: Submission
@@ -145,14 +166,6 @@ class InsertHandler:
         assert insert.statement_ids is not None
         transaction = self._statements.transaction(insert.session, insert.txn_number)
         for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
-            known = transaction.statements.get(number)
-            if known is not None:
-                submission.expect()
-                if known.state is StatementState.WRITTEN:
-                    submission.settle((index,), None, None)
-                else:
-                    known.wait(submission, index)
-                continue
             try:
                 self._stage_statement(transaction, number, document, buckets, key, submission, index)
             except CommandError as error:
@@ -170,11 +183,22 @@ class InsertHandler:
         submission: Submission,
         index: int,
     ) -> None:
+        known = transaction.under_way.get(number)
+        if known is not None:
+            submission.expect()
+            known.wait(submission, index, self._committer.deadline_seconds())
+            return
+        if number in transaction.written:
+            submission.expect()
+            submission.settle((index,), None, transaction.unconfirmed)
+            return
+        if number in transaction.lost:
+            raise CommandError(1, "the outcome of this statement could not be found out, so it is not repeated")
         measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
         statement = Statement(transaction, number)
-        batch = self._catalog.place(buckets, measurement, statement, 0, key)
-        transaction.statements[number] = statement
         submission.expect()
-        statement.wait(submission, index)
+        statement.wait(submission, index, self._committer.deadline_seconds())
+        place = self._catalog.place if transaction.follows_another else self._catalog.place_retried
+        batch = place(buckets, measurement, statement, 0, key)
         if batch is not None and batch.claim():
             self._committer.submit(batch)

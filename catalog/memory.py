@@ -1,0 +1,83 @@
+"""What the buckets in memory weigh, and which of them may be let go (W48, W82)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from catalog.open_bucket import Bucket
+
+
+class BucketMemory:
+    """All buckets that something still depends on.
+
+    A bucket is *known* while measurements may be staged into it. One that is not known any more stays *under
+    way* until its last batch has ended; until then no stored copy of it may be reopened, or two batches of this
+    process could claim the same rows.
+    """
+
+    __slots__ = ("_by_id", "_idle", "count", "size_bytes")
+
+    def __init__(self) -> None:
+        self._by_id: dict[bytes, Bucket] = {}
+        self._idle: OrderedDict[Bucket, None] = OrderedDict()
+        self.count = 0
+        """Known buckets."""
+        self.size_bytes = 0
+        """Estimate for the known buckets."""
+
+    def adopt(self, bucket: Bucket) -> None:
+        """The bucket is known from now on."""
+        self._by_id[bucket.state.bucket_id] = bucket
+        self.count += 1
+        bucket.memory_bytes = bucket.state.memory_bytes()
+        self.size_bytes += bucket.memory_bytes
+
+    def release(self, bucket: Bucket) -> None:
+        """The bucket is known no longer; its batches go on by themselves."""
+        self._idle.pop(bucket, None)
+        if bucket.memory_bytes:
+            self.count -= 1
+            self.size_bytes -= bucket.memory_bytes
+            bucket.memory_bytes = 0
+        self.forget_ended(bucket)
+
+    def forget_ended(self, bucket: Bucket) -> None:
+        """Nothing remains of a bucket that is not known and has no batch left."""
+        if not bucket.is_known and bucket.is_idle and self._by_id.get(bucket.state.bucket_id) is bucket:
+            del self._by_id[bucket.state.bucket_id]
+
+    def rest(self, bucket: Bucket) -> None:
+        """A known bucket without batches is weighed and may be let go when memory is short."""
+        self._idle[bucket] = None
+        weight = bucket.state.memory_bytes()
+        self.size_bytes += weight - bucket.memory_bytes
+        bucket.memory_bytes = weight
+
+    def wake(self, bucket: Bucket) -> None:
+        """The bucket has a batch again."""
+        self._idle.pop(bucket, None)
+
+    def longest_idle(self) -> Bucket | None:
+        """The known bucket that was not used for longest."""
+        return next(iter(self._idle), None)
+
+    def holds(self, bucket_id: bytes) -> bool:
+        """Whether this bucket is known or under way."""
+        return bucket_id in self._by_id
+
+    def get(self, bucket_id: bytes) -> Bucket | None:
+        """The bucket, known or under way."""
+        return self._by_id.get(bucket_id)
+
+    def __iter__(self) -> Iterator[Bucket]:
+        return iter(self._by_id.values())
+
+    def gauges(self) -> dict[str, int]:
+        """``numBuckets`` … ``memoryUsage`` of W82."""
+        return {
+            "numBuckets": self.count,
+            "numOpenBuckets": self.count,
+            "numIdleBuckets": len(self._idle),
+            "memoryUsage": self.size_bytes,
+        }
