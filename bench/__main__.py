@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,26 +32,37 @@ def _port(uri: str) -> int:
     return urlsplit(uri).port or 27017
 
 
+@dataclass(frozen=True)
+class Servers:
+    """Which servers to use, or how to start them."""
+
+    backend: str | None
+    proxy: str | None
+    without_proxy: bool
+    proxy_flags: Sequence[str]
+    binary: str | None
+    cache_gb: float
+
+
 @contextmanager
-def _site(
-    backend: str | None, proxy: str | None, *, without_proxy: bool, binary: str | None, flags: Sequence[str], cache_gb: float
-) -> Iterator[Site]:
+def _site(servers: Servers) -> Iterator[Site]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tsproxy-bench-")))
+        backend = servers.backend
         if backend is None:
-            mongod = Mongod(directory / "mongod", binary, cache_gb)
+            mongod = Mongod(directory / "mongod", servers.binary, servers.cache_gb)
             stack.callback(mongod.stop)
             mongod.start()
             backend = mongod.uri
         port = _port(backend)
         with pymongo.MongoClient(backend, directConnection=True) as client:  # type: ignore[var-annotated]
             site = Site(port, [int(client.admin.command("serverStatus")["pid"])])
-        if proxy is not None:
-            site.proxy_port = _port(proxy)
+        if servers.proxy is not None:
+            site.proxy_port = _port(servers.proxy)
             pid = listener_pid(site.proxy_port)
             site.proxy_pids = [pid] if pid is not None else []
-        elif not without_proxy:
-            own = Proxy(directory / "tsproxy", f"mongodb://127.0.0.1:{port}", flags)
+        elif not servers.without_proxy:
+            own = Proxy(directory / "tsproxy", f"mongodb://127.0.0.1:{port}", servers.proxy_flags)
             stack.callback(own.stop)
             own.start()
             site.proxy_port, site.proxy_pids = own.port, own.pids
@@ -101,13 +113,13 @@ def main(  # the options of a command line are many by nature
         names = [name.strip() for name in workloads.split(",")]
         if unknown := set(names) - set(WORKLOADS):
             raise click.BadParameter(f"{', '.join(sorted(unknown))}: there are {', '.join(WORKLOADS)}")
-        settings = Settings(seconds, warmup, repeat, measurements, scale, cases=cases, ordered=not unordered, smoke=smoke)
+        settings = Settings(
+            seconds, warmup, repeat, measurements, scale, cases=cases, ordered=not unordered, smoke=smoke
+        )
         if smoke:
             settings = Settings(0.2, 0.1, 1, 10_000, 0.0005, 4 * 1024 * 1024, cases, not unordered, smoke=True)
-        results = Results({**_as_settings(settings), "machine": describe_machine()})
-        with _site(
-            backend, proxy, without_proxy=without_proxy, binary=binary, flags=proxy_flag, cache_gb=cache_gb
-        ) as site:
+        results = Results({**asdict(settings), "machine": describe_machine()})
+        with _site(Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb)) as site:
             try:
                 _measure(site, names, settings, results)
             finally:
@@ -117,10 +129,6 @@ def main(  # the options of a command line are many by nature
     for path in write_plots(results.summaries(), plots):
         console.print(f"wrote {path}")
     console.print(f"wrote {out}" if show is None else "")
-
-
-def _as_settings(settings: Settings) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in Settings.__slots__}
 
 
 if __name__ == "__main__":

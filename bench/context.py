@@ -11,7 +11,17 @@ from bench.results import Sample
 from bench.targets import Site, Target
 
 UNCOUNTED = frozenset(
-    {"buildInfo", "collStats", "count", "create", "createIndexes", "dropDatabase", "endSessions", "fsync", "getParameter"}
+    {
+        "buildInfo",
+        "collStats",
+        "count",
+        "create",
+        "createIndexes",
+        "dropDatabase",
+        "endSessions",
+        "fsync",
+        "getParameter",
+    }
     | {"hello", "isMaster", "listCollections", "ping", "serverStatus"}
 )
 """Commands of the bench itself and of monitoring; what carries measurements is not among them."""
@@ -19,7 +29,7 @@ UNCOUNTED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How long and how often. ``measurements`` is the size of the loaded set of Q; ``scale`` that of S (1 = published)."""
+    """How long and how often. ``measurements``: size of the loaded set of Q; ``scale``: that of S (1 = published)."""
 
     seconds: float = 2.0
     warmup_seconds: float = 0.5
@@ -39,7 +49,7 @@ class Context:
 
     site: Site
     settings: Settings
-    say: Callable[[str], None] = field(default=lambda text: None)
+    say: Callable[[str], None] = field(default=lambda _: None)
 
     def rounds(self, cases: int, targets: int) -> int:
         """How many samples so many cases give."""
@@ -106,7 +116,7 @@ class Window:
         return {"commands_per_1000": commands * scale, "statements_per_1000": statements * scale}
 
 
-def load_metrics(site: Site, result: LoadResult) -> dict[str, float]:
+def load_metrics(site: Site, target: Target, result: LoadResult) -> dict[str, float]:
     """The figures that every load gives; CPU in microseconds for each measurement (or operation)."""
     each = 1e6 / max(1, result.measurements)
     metrics = {
@@ -116,7 +126,7 @@ def load_metrics(site: Site, result: LoadResult) -> dict[str, float]:
         "mongod_cpu_us": result.cpu_seconds(site.mongod_pids) * each,
         "generator_load": result.generator_cpu_seconds / result.seconds,
     }
-    if site.proxy_pids:
+    if target.through_proxy and site.proxy_pids:
         metrics["proxy_cpu_us"] = result.cpu_seconds(site.proxy_pids) * each
         metrics["proxy_resident_bytes"] = result.resident_bytes(site.proxy_pids)
     return metrics

@@ -6,11 +6,12 @@ the bytes. So nobody has to count offsets, and a document that changes needs no 
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import bson
 from bson import Int64, ObjectId
@@ -22,16 +23,16 @@ SESSION_MARK = b"\x5esession-mark!!\x5e"
 CURSOR_MARK = Int64(0x5E5E_1234_5678_5E5E)
 
 ID = ObjectId(b"\x5eid-mark!!!\x5e")
-TIME = datetime.datetime(2345, 6, 7, 8, 9, 10, 123000, tzinfo=datetime.UTC)
+TIME = dt.datetime(2345, 6, 7, 8, 9, 10, 123000, tzinfo=dt.UTC)
 INT32 = 0x5E5D5C5B
 
 
 class Digits(str):
-    """A string that becomes the series' number with as many decimal digits as this has characters."""
+    """A string that ends with the series' number, in ``width`` decimal digits (four or more)."""
 
     __slots__ = ()
 
-    def __new__(cls, prefix: str = "", width: int = 7) -> Digits:
+    def __new__(cls, prefix: str = "", width: int = 7) -> Self:
         """``prefix`` stays as it is."""
         return super().__new__(cls, prefix + "\x1e" * width)
 
@@ -95,11 +96,8 @@ def encode_marked(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
     number_mark = struct.pack("<i", INT32)
     if number_mark in raw:
         patches.append(f"int32:{_find(raw, number_mark, 'the number')}")
-    start = 0
-    while (start := raw.find(b"\x1e", start)) >= 0:
-        width = len(raw[start:]) - len(raw[start:].lstrip(b"\x1e"))
-        patches.append(f"digits:{start}:{width}")
-        start += width
+    # Four or more: a single one may be a length.
+    patches.extend(f"digits:{run.start()}:{len(run[0])}" for run in re.finditer(rb"\x1e{4,}", raw))
     patches.extend(f"{kind}:{_find(raw, struct.pack('<d', mark), 'a value')}" for mark, kind in values)
     return raw, tuple(patches)
 

@@ -1,7 +1,10 @@
 """Plots as SVG."""
+
 from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
+
 from bench.results import Summary
 
 

@@ -74,7 +74,7 @@ def listener_pid(port: int) -> int | None:
                 inodes.add(f"socket:[{fields[9]}]")
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         try:
-            if os.readlink(descriptor) in inodes:
+            if str(descriptor.readlink()) in inodes:
                 return int(descriptor.parts[2])
         except OSError:
             continue

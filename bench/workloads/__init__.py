@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from bench.context import Workload
+from bench.workloads.cost import Cost
+from bench.workloads.mixed import ReadsDuringWrites
+from bench.workloads.queries import Queries
+from bench.workloads.relay import Relay
+from bench.workloads.storage import Storage
 from bench.workloads.writes import Writes, batch_cases, single_cases
 
 WORKLOADS: dict[str, Workload] = {
@@ -10,5 +15,10 @@ WORKLOADS: dict[str, Workload] = {
     for workload in (
         Writes("W1", single_cases()),
         Writes("W2", batch_cases()),
+        ReadsDuringWrites(),
+        Queries(),
+        Storage(),
+        Relay(),
+        Cost(),
     )
 }

@@ -49,9 +49,7 @@ def single_cases() -> list[WriteCase]:
 def batch_cases() -> list[WriteCase]:
     """W2. One series that several connections share advances in small steps, or every batch would come late."""
     in_order = [
-        WriteCase(
-            IOT, connections, series, documents, "partitioned", step_ms=1 if series < connections else 1000
-        )
+        WriteCase(IOT, connections, series, documents, "partitioned", step_ms=1 if series < connections else 1000)
         for documents in (100, 1000)
         for connections in (1, 8)
         for series in (1, 100, 10_000)
@@ -85,7 +83,7 @@ def measure(context: Context, case: WriteCase, target: Target) -> Mapping[str, f
             )
         )
         stored = result.operations_total * case.documents
-        metrics = load_metrics(site, result) | window.per_thousand(stored)
+        metrics = load_metrics(site, target, result) | window.per_thousand(stored)
         if target.time_series:
             metrics["rows_per_bucket"] = stored / max(1, site.bucket_count(collection))
     return metrics
