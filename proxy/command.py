@@ -170,6 +170,8 @@ def _database(body: bytes, fields: dict[bytes, Element]) -> str:
         database = raw.decode()
     except UnicodeDecodeError:
         raise CommandError(73, "Invalid database name: not UTF-8") from None
+    if "." in database:
+        raise CommandError(73, f"'.' is an invalid character in the database name: {database}")
     if not 0 < len(raw) < 64 or not _BAD_DATABASE_BYTES.isdisjoint(database):
         raise CommandError(73, f"Invalid database name: '{database}'")
     return database

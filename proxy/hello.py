@@ -102,7 +102,7 @@ def describe(
 ) -> dict[str, Any]:
     """The reply to hello, in the server's field order.
 
-    ``backend`` is its own hello; ``compressors`` is ``None`` when the client did not ask; ``carried`` are
+    ``backend`` is its own hello; ``compressors`` is ``None`` when none were agreed on; ``carried`` are
     ``saslSupportedMechs`` and ``speculativeAuthenticate`` as the backend answered them to this client.
     """
     is_cluster = "setName" in backend or backend.get("msg") == "isdbgrid"

@@ -27,7 +27,7 @@ class Session:
     ``identity`` names the users that this connection authenticated as (``user@db``, sorted, comma-separated;
     empty without authentication). ``cursors`` are the open cursors of translated reads: cursor id → the
     client's namespace and the backend's. ``hello`` is the body of the client's first hello (with its ``client``
-    metadata), ``b""`` before it; ``compressors`` are the compressor ids agreed on.
+    metadata), ``b""`` before it; ``compressors`` are the names agreed on.
     """
 
     connection_id: int
@@ -36,7 +36,7 @@ class Session:
     identity: str = ""
     hello: bytes = b""
     has_client_metadata: bool = False
-    compressors: tuple[int, ...] = ()
+    compressors: tuple[str, ...] = ()
     cursors: dict[int, tuple[Namespace, Namespace]] = field(default_factory=dict)
     users: set[str] = field(default_factory=set)
 

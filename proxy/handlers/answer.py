@@ -12,7 +12,7 @@ from bson import ObjectId
 
 from catalog.bson.codec import CODEC
 from catalog.errors import BackendUnavailable, CommandError
-from proxy.command import Command
+from proxy.command import SESSION_FIELDS, Command
 from proxy.exchange import Exchange, encode, labelled
 from proxy.handlers.relay import learn_identity
 from proxy.hello import LOCAL_FIELDS, TopologyVersion, await_time_ms, describe, negotiate
@@ -23,7 +23,6 @@ from proxy.upstream import reply_document
 from proxy.wire import op_msg
 from proxy.wire.framing import DOCUMENT
 from proxy.wire.message import HEADER
-from proxy.wire.op_compressed import COMPRESSOR_IDS
 
 _OWN_FIELDS: Final = (b"compression", b"topologyVersion", b"maxAwaitTimeMS", b"loadBalanced")
 """What the client settles with the proxy alone."""
@@ -66,7 +65,7 @@ class HelloHandler:
     def _remember(self, session: Session, command: Command) -> None:
         session.has_client_metadata = session.has_client_metadata or b"client" in command.fields
         if not session.upstream.hello:
-            greeting = command.without(*_OWN_FIELDS, *_LOGIN_FIELDS, b"lsid", b"$clusterTime")
+            greeting = command.without(*_OWN_FIELDS, *_LOGIN_FIELDS, *SESSION_FIELDS)
             session.upstream.hello = _with_database(greeting, command)
 
     async def _carry(self, exchange: Exchange, command: Command) -> None:
@@ -94,10 +93,8 @@ class HelloHandler:
         command, session = exchange.command, exchange.session
         assert command is not None
         asked = command.get("compression")
-        agreed = None
         if asked is not None:
-            agreed = negotiate(asked, self._compressors)
-            session.compressors = tuple(COMPRESSOR_IDS[name] for name in agreed)
+            session.compressors = negotiate(asked, self._compressors)
         return encode(
             describe(
                 self._backend.hello,
@@ -105,7 +102,7 @@ class HelloHandler:
                 version=self._version,
                 connection_id=session.connection_id,
                 local_time=datetime.now(UTC),
-                compressors=agreed or None,
+                compressors=session.compressors or None,
                 carried=carried,
             )
         )

@@ -92,9 +92,10 @@ def unwrap(message: Message, max_size_bytes: int, allowed: Sequence[int] = (1, 2
         written = _EXPAND[compressor](raw[_BODY_AT:], target)
     except (cramjam.DecompressionError, zlib.error, OSError, ValueError) as error:
         raise ProtocolError(f"cannot decompress: {error}") from None
-    # 6.0.5 takes what came out when that is less than announced.
-    del target[written:]
-    head = HEADER.pack(HEADER_SIZE_BYTES + written, message.request_id, message.response_to, opcode)
+    if written != size:
+        # 6.0.5 goes on with what its buffer holds behind; nobody can mean that.
+        raise ProtocolError(f"{written} bytes decompressed where {size} were announced")
+    head = HEADER.pack(HEADER_SIZE_BYTES + size, message.request_id, message.response_to, opcode)
     return Message(head + target, message.request_id, message.response_to, opcode, compressor)
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import bson
 import pytest
@@ -11,7 +11,7 @@ from proxy.wire.framing import document_end, top_level
 
 EVERY_TYPE = {
     "double": 1.5, "string": "text", "document": {"a": 1}, "array": [1, "b"], "binary": Binary(b"xyz", 5),
-    "id": ObjectId(), "bool": True, "date": datetime(2026, 1, 2), "null": None, "regex": Regex("a.*b", "i"),
+    "id": ObjectId(), "bool": True, "date": datetime(2026, 1, 2, tzinfo=UTC), "null": None, "regex": Regex("a.*b", "i"),
     "ref": DBRef("c", 1), "code": Code("f()"), "scoped": Code("f()", {"a": 1}), "int": 1, "timestamp": Timestamp(1, 2),
     "long": Int64(3), "decimal": Decimal128("1.5"), "min": MinKey(), "max": MaxKey(), "": "no name",
 }  # fmt: skip
@@ -38,7 +38,7 @@ def test_old_types_are_known() -> None:
 
 def test_first_of_two_equal_names_counts() -> None:
     raw = bson.encode({"a": 1, "b": 2}).replace(b"b\0", b"a\0")
-    kind, start, end = top_level(raw)[b"a"]
+    _, start, end = top_level(raw)[b"a"]
     assert int.from_bytes(raw[start:end], "little") == 1
 
 

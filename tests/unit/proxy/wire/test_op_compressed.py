@@ -55,10 +55,11 @@ def test_more_than_announced_closes(compressor: int) -> None:
         unwrapped(compressed(RAW, compressor, size=len(RAW) - 16 - 1))
 
 
-@pytest.mark.parametrize("compressor", [2, 3])
-def test_less_than_announced_is_what_came_out(compressor: int) -> None:
-    """6.0.5 answers such a message."""
-    assert unwrapped(compressed(RAW, compressor, size=len(RAW) + 100)).raw[16:] == RAW[16:]
+@pytest.mark.parametrize("compressor", ALL)
+def test_less_than_announced_closes(compressor: int) -> None:
+    """6.0.5 goes on with what happens to stand in its buffer."""
+    with pytest.raises(ProtocolError):
+        unwrapped(compressed(RAW, compressor, size=len(RAW) + 100))
 
 
 @pytest.mark.parametrize("size", [-1, MAX_MESSAGE_SIZE_BYTES])
@@ -85,14 +86,8 @@ def test_message_without_its_head_closes() -> None:
 
 @pytest.mark.parametrize("compressor", ALL)
 def test_bomb_never_gets_more_memory_than_it_announced(compressor: int) -> None:
-    zeros = bytes(64 << 20)
-    squeezed = {
-        1: lambda: bytes(cramjam.snappy.compress_raw(zeros)),
-        2: lambda: zlib.compress(zeros),
-        3: lambda: bytes(cramjam.zstd.compress(zeros)),
-    }[compressor]()
-    bomb = compressed(RAW, compressor, size=1000, squeezed=squeezed)
-    del zeros
+    squeeze = {1: cramjam.snappy.compress_raw, 2: zlib.compress, 3: cramjam.zstd.compress}[compressor]
+    bomb = compressed(RAW, compressor, size=1000, squeezed=bytes(squeeze(bytes(64 << 20))))
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError):
