@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import Command
+from rewrite.commands.refused import REFUSED
 from rewrite.plan import ClearBuckets, Effect, ForgetNamespace
 
 Lookup: TypeAlias = Callable[[Namespace], VirtualCollection | Enum | None]
@@ -211,7 +212,9 @@ def _database_wide(command: Command, row: Row, translated: Collection[str]) -> R
 
 
 def _on_system_collection(command: Command, row: Row, namespace: Namespace, translated: Collection[str]) -> Route:
-    """Direct writes to buckets clear what the catalog holds of them (U6)."""
+    """Direct writes to buckets clear what the catalog holds of them (U6); some would end the server (H1)."""
+    if namespace.is_buckets and command.name in REFUSED and command.name in translated:
+        return Translate(None)
     if namespace.is_buckets and (row.redefines or row.writes):
         if row.redefines and command.name in translated:
             return Translate(None)
