@@ -204,3 +204,16 @@ def _unpack(selection: Selection, meta_field: str | None) -> list[Stage]:
 def documents(selection: Selection, buckets: Sequence[ObjectId]) -> Document:
     """The stored documents of these buckets."""
     return selection.aggregate([{"$match": {"_id": {"$in": list(buckets)}}}])
+
+
+def metas(selection: Selection, query: Mapping[str, Any], after: ObjectId | None, count: int) -> Document:
+    """``_id`` and ``meta`` of the next ``count`` buckets that match a query on buckets, by id."""
+    conditions = [query] if after is None else [query, {"_id": {"$gt": after}}]
+    stages: list[Stage] = [{"$match": {"$and": conditions}}, {"$sort": {"_id": 1}}, {"$limit": count}]
+    return selection.aggregate([*stages, {"$project": {"_id": 1, "meta": 1}}], hinted=after is None and bool(query))
+
+
+def row_counts(selection: Selection, buckets: Sequence[ObjectId]) -> Document:
+    """How many rows each of these buckets has, compressed ones too: ``_id``, ``rows``."""
+    rows = all_rows(selection, buckets)["pipeline"]
+    return selection.aggregate([*rows, {"$group": {"_id": f"${TAG}.id", "rows": {"$sum": 1}}}])

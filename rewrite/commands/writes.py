@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from rewrite.commands.delete import rewrite_delete
 from rewrite.commands.find_and_modify import rewrite_find_and_modify
-from rewrite.commands.schema import cleared_by_direct_write
+from rewrite.commands.update import rewrite_update
 from rewrite.plan import Rewriter
 
 WRITES: Mapping[str, Rewriter] = {
     "delete": rewrite_delete,
     "findAndModify": rewrite_find_and_modify,
     "findandmodify": rewrite_find_and_modify,
-    "update": cleared_by_direct_write,
+    "update": rewrite_update,
 }

@@ -1,0 +1,192 @@
+"""``update`` of the meta field (U1-U4): the backend's own wherever it understands it, else on the buckets here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bson import ObjectId
+
+from catalog.bson.raw import fields_of
+from catalog.errors import CommandError
+from catalog.namespaces import TimeseriesOptions, VirtualCollection
+from rewrite import bucket_reads
+from rewrite.bucket_reads import Selection
+from rewrite.bucket_writes import Removal, Talk
+from rewrite.commands.delete import NO_BUCKET, is_native_query, selection_of, write_reply
+from rewrite.commands.schema import cleared_by_direct_write
+from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
+from rewrite.profile import Profile
+from rewrite.removal import read
+from rewrite.stages.meta_fields import rename_update
+from rewrite.stages.meta_paths import rename_predicate
+
+FIELDS = frozenset(
+    {"update", "updates", "ordered", "writeConcern", "let", "comment", "maxTimeMS", "bypassDocumentValidation"}
+)
+STATEMENT_FIELDS = frozenset({"q", "u", "multi", "upsert", "collation", "hint", "arrayFilters"})
+
+INVALID_OPTIONS = 72
+PAGE = 500
+"""Buckets that are updated together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One entry of ``updates``, well formed."""
+
+    index: int
+    selection: Selection
+    entry: Mapping[str, Any]
+
+
+def rewrite_update(request: Request) -> Plan:
+    """The client's command as it is, or a dialogue when the backend would take a query for what it is not (U2, V1)."""
+    if request.namespace.is_buckets:
+        return cleared_by_direct_write(request)
+    target = request.target
+    if target is None:
+        return PassThrough()
+    statements = None if request.in_transaction else _statements(request, target)
+    if statements is None or all(_updates_natively(request.profile, each, target.options) for each in statements):
+        return PassThrough((ClearBuckets(target.namespace),))
+    return Dialogue(partial(_update, request, statements))
+
+
+def _updates_natively(profile: Profile, statement: Statement, options: TimeseriesOptions) -> bool:
+    """Whether the backend updates, or refuses, rightly by itself.
+
+    Before 5.0.5 it updates nothing (V1). Later it errs only where a query is on the meta field alone, but an
+    object in one of its operands looks like a query of its own.
+    """
+    if profile.version < (5, 0, 5):
+        return False
+    if is_native_query(statement.selection.query, options):
+        return True
+    return rename_predicate(statement.selection.query, statement.selection.scope) is None
+
+
+def _statements(request: Request, target: VirtualCollection) -> list[Statement] | None:
+    """The statements of a well-formed command; ``None`` when the backend has something to say of its form."""
+    updates = request.body.get("updates")
+    if not FIELDS.issuperset(request.body) or not isinstance(updates, list) or not updates:
+        return None
+    if not all(isinstance(request.body.get(name, {}), Mapping) for name in ("let", "writeConcern")):
+        return None
+    if not all(_is_well_formed(entry) for entry in updates):
+        return None
+    return [
+        Statement(index, selection_of(request, target, entry["q"], entry), entry) for index, entry in enumerate(updates)
+    ]
+
+
+def _is_well_formed(entry: Any) -> bool:
+    return (
+        isinstance(entry, Mapping)
+        and STATEMENT_FIELDS.issuperset(entry)
+        and isinstance(entry.get("q"), Mapping)
+        and isinstance(entry.get("u"), Mapping | list)
+        and all(isinstance(entry.get(name, False), bool) for name in ("multi", "upsert"))
+        and isinstance(entry.get("collation", {}), Mapping)
+        and isinstance(entry.get("hint", ""), str | Mapping)
+        and isinstance(entry.get("arrayFilters", []), list)
+    )
+
+
+def renamed_parts(statement: Mapping[str, Any], selection: Selection) -> tuple[Document, Document]:
+    """Query and update over ``meta``. Raises ``CommandError`` 72 as U1 says, in its order."""
+    options = selection.target.options
+    meta = options.meta_field
+    if meta is None:
+        raise _refused("Cannot perform an update on a time-series collection that does not have a metaField")
+    if not statement.get("multi"):
+        raise _refused("Cannot perform a non-multi update on a time-series collection")
+    if statement.get("upsert"):
+        raise _refused("Cannot perform an upsert on a time-series collection")
+    query = {} if not selection.query else rename_predicate(selection.query, selection.scope)
+    for operator in ("$expr", "$where"):
+        if operator in selection.query:
+            raise _refused(f"Cannot use {operator} when performing an update or delete on a time-series collection")
+    if query is None:
+        raise _refused(
+            "Cannot perform an update or delete on a time-series collection when querying on a field that is not "
+            f"the metaField '{meta}'"
+        )
+    change = statement["u"]
+    if isinstance(change, list):
+        raise _refused("Cannot perform an update on a time-series collection using a pipeline update")
+    if not next(iter(change), "").startswith("$"):
+        raise _refused("Cannot perform an update on a time-series collection using a replacement document")
+    renamed = rename_update(change, options)
+    if renamed is None:
+        raise _refused(
+            "Cannot perform an update on a time-series collection which updates a field that is not the "
+            f"metaField '{meta}'"
+        )
+    return query, renamed
+
+
+def _refused(message: str) -> CommandError:
+    return CommandError(INVALID_OPTIONS, message)
+
+
+def _update(request: Request, statements: Sequence[Statement]) -> Conversation:
+    writes = Removal(request.body.get("writeConcern"))
+    plain = Selection(statements[0].selection.target, request.profile, {}, common=statements[0].selection.common)
+    # Finds out what is wrong with the command as a whole, before anything is changed.
+    yield from writes.delete(plain, [NO_BUCKET])
+    counts = {"n": 0, "nModified": 0}
+    errors: list[Document] = []
+    for statement in statements:
+        try:
+            query, change = renamed_parts(statement.entry, statement.selection)
+            if request.has_txn_number:
+                raise _refused("Cannot use (or request) retryable writes with multi=true")
+            yield from _update_buckets(writes, statement, query, change, counts)
+        except CommandError as error:
+            errors.append(error.write_error(statement.index))
+            if request.body.get("ordered", True):
+                break
+    return write_reply(counts, errors, writes.acknowledged)
+
+
+def _update_buckets(
+    writes: Removal, statement: Statement, query: Document, change: Document, counts: dict[str, int]
+) -> Talk[None]:
+    """Update every bucket that matches; adds the measurements in matched and in changed ones to ``counts``."""
+    selection = statement.selection
+    after: ObjectId | None = None
+    while True:
+        page = yield from read(selection, bucket_reads.metas(selection, query, after, PAGE), raw=True)
+        before = {ObjectId(fields_of(bytes(each.raw))[b"_id"][1:]): bytes(each.raw) for each in page}
+        if not before:
+            return
+        ids = list(before)
+        after = ids[-1]
+        counted = yield from read(selection, bucket_reads.row_counts(selection, ids))
+        rows = {each["_id"]: each["rows"] for each in counted}
+        cleared = ClearBuckets(selection.target.namespace, tuple(bucket.binary for bucket in ids))
+        yield cleared
+        yield from _update_page(writes, statement, query, change, ids)
+        yield cleared
+        now = yield from read(selection, bucket_reads.metas(selection, {"_id": {"$in": ids}}, None, PAGE), raw=True)
+        unchanged = {bytes(each.raw) for each in now}
+        counts["n"] += sum(rows.values())
+        counts["nModified"] += sum(rows.get(each, 0) for each, meta in before.items() if meta not in unchanged)
+
+
+def _update_page(
+    writes: Removal, statement: Statement, query: Document, change: Document, ids: Sequence[ObjectId]
+) -> Talk[None]:
+    selection = statement.selection
+    update: Document = {"q": {"$and": [{"_id": {"$in": list(ids)}}, query]}, "u": change, "multi": True}
+    if selection.collation:
+        update["collation"] = selection.collation
+    if statement.entry.get("arrayFilters"):
+        update["arrayFilters"] = statement.entry["arrayFilters"]
+    body: Document = {"update": selection.target.buckets.collection, "updates": [update]}
+    if selection.let:
+        body["let"] = selection.let
+    yield from writes.write(selection, body)
