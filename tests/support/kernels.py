@@ -6,19 +6,22 @@ import importlib
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from bson import DatetimeMS, decode, encode
+
 from catalog import bucket, documents, measurement, rollover
+from catalog.bson.codec import CODEC
 
 
-def _form(states: Any, reading: Any, parsing: Any) -> Any:
+def _form(states: Any, parsing: Any) -> Any:
     return SimpleNamespace(
         BucketState=states.BucketState,
         Limits=rollover.Limits,
         RolloverReason=rollover.RolloverReason,
-        applied_rows=reading.applied_rows,
+        applied_rows=documents.applied_rows,
         bucket_id=rollover.bucket_id,
         parse_measurement=parsing.parse_measurement,
         rounded_start_ms=rollover.rounded_start_ms,
-        row_ids=reading.row_ids,
+        row_ids=documents.row_ids,
     )
 
 
@@ -29,8 +32,40 @@ def _compiled() -> ModuleType | None:
         return None
 
 
-INTERPRETED = _form(bucket, documents, measurement)
+INTERPRETED = _form(bucket, measurement)
 _module = _compiled()
-COMPILED = _form(_module, _module, _module) if _module is not None else None
+COMPILED = _form(_module, _module) if _module is not None else None
 KERNELS: dict[str, Any] = {"interpreted": INTERPRETED} | ({"compiled": COMPILED} if COMPILED is not None else {})
 """Name → kernel; the compiled form is there when it was built, as ``make install`` does where it can."""
+
+
+def measure(kernel: Any, document: dict[str, Any], time_field: bytes = b"t", meta_field: bytes | None = b"m") -> Any:
+    """A parsed measurement; ``t`` may be given in milliseconds."""
+    name = time_field.decode()
+    time = document.get(name)
+    content = {**document, name: DatetimeMS(time)} if type(time) is int else document
+    return kernel.parse_measurement(encode(content), time_field, meta_field)
+
+
+def bucket_for(
+    kernel: Any, measurement: Any, *, time_field: bytes = b"t", span_ms: int = 3_600_000, **limits: int
+) -> Any:
+    """An empty bucket that starts with this measurement; limits are those of 6.0.5 unless given."""
+    start_ms = kernel.rounded_start_ms(measurement.time_ms, 60)
+    return kernel.BucketState(
+        kernel.bucket_id(start_ms, b"\1\2\3\4\5\6\7\x08"),
+        time_field,
+        b"m",
+        measurement.meta,
+        start_ms,
+        span_ms,
+        kernel.Limits(**{"min_count": 0, **limits}),
+    )
+
+
+def written(state: Any, *measurements: Any) -> dict[str, Any]:
+    """Stages, prepares and commits one batch; the decoded document or statement."""
+    assert [state.try_stage(measurement) for measurement in measurements] == [0] * len(measurements)
+    encoded = state.prepare(measurements)
+    state.committed(len(measurements))
+    return decode(encoded, CODEC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from typing import Any
 
 from bson import (
@@ -20,7 +20,7 @@ from bson import (
 )
 from hypothesis import strategies as st
 
-START_MS = int(datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC).timestamp() * 1000)
+START_MS = int(dt.datetime(2024, 5, 1, tzinfo=dt.UTC).timestamp() * 1000)
 NAMES = ("a", "b", "temp", "_id", "é", "0", "7", "control", "a$b", "long name " * 3)
 ODD_NAMES = ("a.b", "", "$x", "$", "$[]", ".", "$[a]")
 

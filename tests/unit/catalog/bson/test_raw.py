@@ -1,0 +1,100 @@
+"""Walking raw BSON: what a server accepts is walked, everything else is refused before it is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+
+from catalog.bson import raw
+
+VALUES: dict[str, Any] = {
+    "double": 1.5,
+    "string": "é\0x",
+    "object": {"a": {"b": 1}},
+    "array": [1, [2]],
+    "binary": Binary(b"abc", 5),
+    "oid": ObjectId(),
+    "bool": True,
+    "null": None,
+    "regex": Regex("a", "i"),
+    "code": Code("f"),
+    "scope": Code("f", {"x": 1}),
+    "int": 7,
+    "timestamp": Timestamp(1, 2),
+    "long": Int64(7),
+    "decimal": Decimal128("1.0"),
+    "min": MinKey(),
+    "max": MaxKey(),
+}
+DB_POINTER = b"\x0cp\0\x02\0\0\0a\0" + bytes(12)
+SYMBOL = b"\x0es\0\x02\0\0\0a\0"
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_every_type_is_walked_and_put_together_again(kind: str) -> None:
+    document = bson.encode({"before": 1, "value": VALUES[kind], "after": "x"})
+    elements = list(raw.iter_elements(document))
+    assert [name for name, _ in elements] == [b"before", b"value", b"after"]
+    assert raw.document(raw.element(name, value) for name, value in elements) == document
+
+
+@pytest.mark.parametrize("element", [DB_POINTER, SYMBOL])
+def test_types_without_a_python_value_are_walked(element: bytes) -> None:
+    document = raw.document((element,))
+    assert [raw.element(name, value) for name, value in raw.iter_elements(document)] == [element]
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_every_cut_is_refused(kind: str) -> None:
+    document = bson.encode({"value": VALUES[kind]})
+    for end in range(len(document)):
+        cut = len(document[:end]).to_bytes(4, "little") + document[4:end]
+        with pytest.raises(raw.MalformedBSON):
+            list(raw.iter_elements(cut[:end]))
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        b"\x02a\0\0\0\0\0\0",
+        b"\x02a\0\xff\xff\xff\xff\0",
+        b"\x02a\0\x02\0\0\0ab",
+        b"\x03a\0\x04\0\0\0\0",
+        b"\x05a\0\xff\xff\xff\xff\0",
+        b"\x08a\0\x02",
+        b"\x14a\0",
+        b"\x0ba\0no end",
+    ],
+)
+def test_bad_lengths_and_types_are_refused(element: bytes) -> None:
+    with pytest.raises(raw.MalformedBSON):
+        list(raw.iter_elements(raw.document((element,))))
+
+
+def test_of_a_repeated_name_the_first_counts() -> None:
+    """W36."""
+    document = raw.document((b"\x10a\0\1\0\0\0", b"\x10a\0\2\0\0\0"))
+    assert raw.fields_of(document) == {b"a": b"\x10\1\0\0\0"}
+
+
+def test_depth_counts_documents_arrays_and_scopes() -> None:
+    value = raw.fields_of(bson.encode({"v": {"a": [{"b": Code("f", {"c": {}})}]}}))[b"v"]
+    assert raw.nested_depth(value, value[0], 1, len(value)) == 5
+
+
+def test_depth_finds_damage_at_any_level() -> None:
+    value = bytearray(raw.fields_of(bson.encode({"v": {"a": {"b": "text"}}}))[b"v"])
+    value[value.index(b"text") - 4] = 99
+    with pytest.raises(raw.MalformedBSON):
+        raw.nested_depth(bytes(value), value[0], 1, len(value))
+
+
+def test_bottomless_nesting_is_refused() -> None:
+    value = b"\x03" + raw.EMPTY_DOCUMENT
+    for _ in range(300):
+        value = b"\x03" + raw.document((raw.element(b"a", value),))
+    with pytest.raises(raw.MalformedBSON):
+        raw.nested_depth(value, value[0], 1, len(value))
