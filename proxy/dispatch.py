@@ -78,14 +78,16 @@ class Dispatcher:
         handlers: Handlers,
         namespaces: Namespaces,
         translated: Collection[str],
+        knows_cursor: Callable[[Command], bool],
         tasks: TaskSet,
         numbers: Numbers,
     ) -> None:
-        """``translated`` are the commands that have a rewriter."""
+        """``translated`` are the commands that have a rewriter; ``knows_cursor``: see ``router.route``."""
         self._handlers = handlers
         self._namespaces = namespaces
         self._lookup: router.Lookup = namespaces.lookup
         self._translated = frozenset(translated)
+        self._knows_cursor = knows_cursor
         self._tasks = tasks
         self._numbers = numbers
         self._meters: dict[tuple[str, str], Meter] = {}
@@ -130,7 +132,7 @@ class Dispatcher:
 
     def _route(self, exchange: Exchange, command: Command) -> None:
         session = exchange.session
-        route = router.route(command, self._lookup, self._translated, session.knows_cursor)
+        route = router.route(command, self._lookup, self._translated, self._knows_cursor)
         match route:
             case router.Relay():
                 self._measure(exchange, command, "relay")

@@ -72,6 +72,11 @@ def no_effects(effect: Effect) -> None:
     """For a proxy that only relays; see ``Effects``."""
 
 
+def no_cursors(command: Command) -> bool:
+    """For a proxy that only relays."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What hangs behind the network side; the defaults make a proxy that only relays."""
@@ -84,6 +89,7 @@ class Parts:
     ingest: Ingest = field(default_factory=NoIngest)
     translate: Translate = no_translate
     translated: Collection[str] = ()
+    knows_cursor: Callable[[Command], bool] = no_cursors
     effects: Effects = no_effects
 
 
@@ -97,7 +103,9 @@ class Server:
         self._dialer = Dialer(parts.backend.primary_address, parts.tls_to_backend, settings.connect_timeout_ms / 1000)
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
         handlers = Handlers(RelayHandler(self._tasks, parts.effects), self.hello, parts.ingest, parts.translate)
-        self._dispatcher = Dispatcher(handlers, parts.namespaces, parts.translated, self._tasks, parts.numbers)
+        self._dispatcher = Dispatcher(
+            handlers, parts.namespaces, parts.translated, parts.knows_cursor, self._tasks, parts.numbers
+        )
         self._clients: set[ClientConnection] = set()
         self._per_address: Counter[str] = Counter()
         self._connection_ids = count(1)

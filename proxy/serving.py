@@ -53,6 +53,7 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         ingest=assembly.ingest,
         translate=assembly.translate,
         translated=assembly.translate.commands,
+        knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,
     )
 

@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from catalog.namespaces import Namespace
-
 if TYPE_CHECKING:
-    from proxy.command import Command
     from proxy.upstream import Upstream
 
 _request_ids = count(1)
@@ -25,8 +22,7 @@ class Session:
     """The state of one client connection.
 
     ``identity`` names the users that this connection authenticated as (``user@db``, sorted, comma-separated;
-    empty without authentication). ``cursors`` are the open cursors of translated reads: cursor id → the
-    client's namespace and the backend's. ``hello`` is the body of the client's first hello (with its ``client``
+    empty without authentication). ``hello`` is the body of the client's first hello (with its ``client``
     metadata), ``b""`` before it; ``compressors`` are the names agreed on.
     """
 
@@ -37,7 +33,6 @@ class Session:
     hello: bytes = b""
     has_client_metadata: bool = False
     compressors: tuple[str, ...] = ()
-    cursors: dict[int, tuple[Namespace, Namespace]] = field(default_factory=dict)
     users: set[str] = field(default_factory=set)
 
     def authenticated(self, user: str, database: str) -> None:
@@ -49,12 +44,3 @@ class Session:
         """The user of ``database`` is logged out."""
         self.users = {known for known in self.users if not known.endswith(f"@{database}")}
         self.identity = ",".join(sorted(self.users))
-
-    def knows_cursor(self, command: Command) -> bool:
-        """Whether a ``getMore`` or ``killCursors`` is about a cursor of a translated read."""
-        if not self.cursors:
-            return False
-        if command.name == "getMore":
-            return command.get("getMore") in self.cursors
-        wanted = command.get("cursors")
-        return isinstance(wanted, list) and any(cursor in self.cursors for cursor in wanted)

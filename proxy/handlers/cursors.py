@@ -37,6 +37,21 @@ class ClientCommand(Protocol):
         """The document sequences by identifier."""
 
 
+class CursorCommand(Protocol):
+    """What tells whether a ``getMore`` needs a new name."""
+
+    @property
+    def name(self) -> str:
+        """The command's name."""
+
+    @property
+    def namespace(self) -> Namespace:
+        """Its database counts."""
+
+    def get(self, name: str) -> Any:
+        """One argument, decoded; ``None`` when there is none."""
+
+
 class ClientUpstream(Protocol):
     """The client's own connection to the backend."""
 

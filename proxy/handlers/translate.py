@@ -15,7 +15,14 @@ from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.client_fields import ClientFields, in_one_document, take_apart
 from proxy.cursor_names import CursorNames, rename_cursor
-from proxy.handlers.cursors import ClientCommand, ClientSession, continue_cursor, is_ok
+from proxy.handlers.cursors import (
+    ClientCommand,
+    ClientSession,
+    CursorCommand,
+    continue_cursor,
+    is_ok,
+    knows_cursor,
+)
 from rewrite.plan import (
     Answer,
     CatalogStats,
@@ -85,6 +92,15 @@ class TranslateHandler:
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
         self.commands = frozenset((*surroundings.rewriters, "getMore"))
+
+    def takes_cursor(self, command: CursorCommand) -> bool:
+        """Whether a ``getMore`` must come here: for a cursor on buckets, or one that may be (another process's)."""
+        if command.name != "getMore":
+            return False
+        if knows_cursor(self._around.cursors, command.get("getMore")):
+            return True
+        named = Namespace(command.namespace.database, str(command.get("collection")))
+        return self._around.resolve(named) is not None
 
     async def __call__(
         self, session: ClientSession, command: ClientCommand, collection: VirtualCollection | None
