@@ -128,7 +128,12 @@ def main(  # the options of a command line are many by nature
     print_tables(console, results.summaries())
     for path in write_plots(results.summaries(), plots):
         console.print(f"wrote {path}")
-    console.print(f"wrote {out}" if show is None else "")
+    if show is None:
+        console.print(f"wrote {out}")
+    for failed in results.failed:
+        console.print(f"FAILED {failed.workload} {failed.case} · {failed.target}: {failed.error}", markup=False)
+    if results.failed:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

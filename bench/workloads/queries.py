@@ -6,12 +6,13 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bench import generator
-from bench.context import Context, interleaved
+from bench.context import Context, attempt, interleaved
 from bench.documents import BASE_MS, CPU, CPU_METRICS
-from bench.generator import Load
+from bench.generator import Load, LoadFailed
 from bench.messages import command_template, get_more_template, insert_template
 from bench.results import Sample
 from bench.targets import Collection, Target, fresh_collection
@@ -117,9 +118,7 @@ def all_queries(measurements: int) -> list[Query]:
         _groupby_orderby_limit(times),
         Query("group by meta", _aggregate({"$group": by_meta})),
         Query("range of one series", {"find": "", "filter": {HOST: host(42), "time": times.window(10, 1)}}),
-        Query(
-            "sorted range", {"find": "", "filter": {HOST: host(42), "time": times.window(10, 2)}, "sort": {"time": 1}}
-        ),
+        Query("sorted range", {"find": "", "filter": one_series, "sort": {"time": 1}}),
         Query("measurement predicate", {"find": "", "filter": {"usage_idle": {"$gte": 98.0}}, "limit": 1000}),
         Query("count all", {"count": ""}),
         Query("count of a series", {"count": "", "query": {HOST: host(7)}}),
@@ -159,14 +158,23 @@ class Queries:
             collections = {}
             for target in targets:
                 collections[target.name] = stack.enter_context(fresh_collection(target, CPU))
-                yield self._fill(context, collections[target.name])
+                fill = partial(self._fill, context, collections[target.name])
+                yield attempt(self.name, "loading", target.name, 0, fill)
+
+            returned: dict[str, float] = {}
 
             def measure(context: Context, query: Query, target: Target) -> Mapping[str, float]:
-                return self._measure(context, query, collections[target.name])
+                metrics = self._measure(context, query, collections[target.name])
+                if metrics["documents"] != returned.setdefault(query.name, metrics["documents"]):
+                    told = (
+                        f"{metrics['documents']:g} documents where the first target returned {returned[query.name]:g}"
+                    )
+                    raise LoadFailed(told)
+                return metrics
 
             yield from interleaved(self.name, context, self._chosen(context), targets, measure)
 
-    def _fill(self, context: Context, collection: Collection) -> Sample:
+    def _fill(self, context: Context, collection: Collection) -> Mapping[str, float]:
         context.say(f"Q loading {collection.target.name}")
         with collection.target.client() as client:
             client[collection.database][collection.name].create_index({HOST: 1, "time": 1})
@@ -175,8 +183,7 @@ class Queries:
         operations = context.settings.measurements // batch
         options = {"series": HOSTS, "step_ms": STEP_MS, "operations": operations, "expect_n": batch}
         result = generator.run(Load(collection.target.port, template, **options))  # type: ignore[arg-type]
-        metrics = {"load_per_s": result.rate, "storage_mb": stored_bytes(context, [collection.database]) / 1e6}
-        return Sample(self.name, "loading", collection.target.name, 0, metrics)
+        return {"load_per_s": result.rate, "storage_mb": stored_bytes(context, [collection.database]) / 1e6}
 
     def _measure(self, context: Context, query: Query, collection: Collection) -> Mapping[str, float]:
         port = collection.target.port

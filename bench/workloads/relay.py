@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench import generator
 from bench.context import Context, interleaved, load_metrics
@@ -63,33 +63,24 @@ def _loaded(site: Site, drained_bytes: int) -> Iterator[None]:
 
 def _load(case: RelayCase, target: Target, context: Context, run: int) -> Load:
     settings = context.settings
-    timing = {"seconds": settings.seconds, "warmup_seconds": settings.warmup_seconds}
-    if case.command == "find_one":
-        command = {"find": "small", "filter": {"_id": INT32}, "limit": 1, "singleBatch": True}
-        template = command_template(DATABASE, command)
-        more = None
-        sharing, series = "random", FOUND
-    elif case.command == "insert_one":
-        template = insert_template(DATABASE, "inserted", ORDINARY, 1)
-        more, sharing, series = None, "shared", 1
-    else:
-        template = command_template(DATABASE, {"find": "large", "filter": {}})
-        more = get_more_template(DATABASE, "large")
-        sharing, series = "shared", 1
-        timing = {"warmup_seconds": 0.0}
-    return Load(
+    common = Load(
         target.port,
-        template,
+        command_template(DATABASE, {"find": "large", "filter": {}}),
         connections=case.connections,
-        operations=2 * case.connections if case.command == "drain" else 0,
-        get_more=more,
-        series=series,
-        sharing=sharing,
-        run=run,
-        expect_n=1 if case.command == "insert_one" else -1,
+        seconds=settings.seconds,
+        warmup_seconds=settings.warmup_seconds,
         account=context.site.pids(),
-        **timing,
     )
+    match case.command:
+        case "find_one":
+            command = {"find": "small", "filter": {"_id": INT32}, "limit": 1, "singleBatch": True}
+            return replace(common, template=command_template(DATABASE, command), series=FOUND, sharing="random")
+        case "insert_one":
+            template = insert_template(DATABASE, "inserted", ORDINARY, 1)
+            return replace(common, template=template, run=run, expect_n=1)
+        case _:
+            more = get_more_template(DATABASE, "large")
+            return replace(common, get_more=more, warmup_seconds=0.0, operations=2 * case.connections)
 
 
 def measure(context: Context, case: RelayCase, target: Target) -> Mapping[str, float]:

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import bson.raw_bson
 
 from bench import generator
-from bench.context import Context
+from bench.context import Context, attempt
 from bench.generator import Load
 from bench.messages import command_template, get_more_template
 from bench.monitoring import PERIOD_SECONDS, Dimensions, Monitoring, Row
@@ -173,13 +174,14 @@ class Storage:
                 database = f"bench_storage_{secrets.token_hex(4)}"
                 stack.callback(context.site.direct.drop_database, database)
                 context.say(f"S loading {layout.name}")
-                yield Sample(self.name, case, layout.name, 0, self._fill(context, layout, target, database, monitoring))
+                fill = partial(self._fill, context, layout, target, database, monitoring)
+                yield attempt(self.name, case, layout.name, 0, fill)
                 databases[layout.name] = database
             for repeat in range(context.settings.repeat):
                 for layout, target in self._layouts(context):
                     context.say(f"S queries {layout.name}")
-                    metrics = self._query(layout, target, databases[layout.name])
-                    yield Sample(self.name, f"{case}, queries", layout.name, repeat, metrics)
+                    query = partial(self._query, layout, target, databases[layout.name])
+                    yield attempt(self.name, f"{case}, queries", layout.name, repeat, query)
 
     def _fill(
         self, context: Context, layout: Layout, target: Target, database: str, monitoring: Monitoring
