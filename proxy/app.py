@@ -8,6 +8,8 @@ a second one during the drain ends it at once.
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +20,7 @@ import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from catalog.errors import BackendUnavailable
 from proxy import logs
 from proxy.config import Address, ConfigurationError, Settings, redact_uri
 from proxy.embedded import EmbeddedMongod, EmbeddedOptions, find_mongod
@@ -72,6 +75,14 @@ class _App:
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
+        except OSError as error:
+            if not self._trouble:
+                raise
+            raise cannot_listen("listen", self._settings.listen, error) from None
+        except BackendUnavailable as error:
+            if self._settings.backend is None:
+                raise
+            raise unreachable(self._settings.backend, error) from None
         log.info("stopped")
 
     def _on_ready(self, address: Address) -> None:
@@ -130,6 +141,14 @@ def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationE
     """What to say when an address of the settings cannot be had."""
     reason = error.strerror or str(error)
     return ConfigurationError([f"{name} = '{address}' is not usable: expected an address to listen on ({reason})"])
+
+
+def unreachable(uri: str, error: BackendUnavailable) -> BackendUnavailable:
+    """The error at the start as a person wants it: which backend, which host, what reason."""
+    # The driver's text goes on with its time limits and the whole topology.
+    reasons = re.sub(r" \(configured timeouts: [^)]*\)|, Timeout: .*", "", error.message, flags=re.DOTALL)
+    reasons = re.sub(r"\[Errno (\d+)\] [^,]*?failed \([^)]*\)", lambda found: os.strerror(int(found[1])), reasons)
+    return BackendUnavailable(f"the backend {redact_uri(uri)} cannot be used: {reasons}", code=error.code)
 
 
 def welcome(settings: Settings, address: Address) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from proxy.exchange import Client, Exchange
+from proxy.metrics import ConnectionNumbers
 from proxy.session import Session
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
@@ -32,6 +33,11 @@ class Starts(Protocol):
 class Host(Protocol):
     """Who lets connections in and hears of their end."""
 
+    @property
+    def traffic(self) -> ConnectionNumbers:
+        """Where bytes are counted."""
+        ...
+
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
         """The session of a new client; ``None`` turns it away."""
         ...
@@ -50,6 +56,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader) -> None:
         self._host = host
+        self._traffic = host.traffic
         self._dispatcher = dispatcher
         self._reader = reader
         self._transport: asyncio.Transport | None = None
@@ -76,6 +83,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
+        self._traffic.bytes_received += len(data)
         self._reader.feed(data)
         if self._busy or self._writing_paused:
             if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
@@ -120,6 +128,7 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Queue bytes for the client; dropped when it is gone."""
         if self._transport is not None and data:
+            self._traffic.bytes_sent += len(data)
             self._transport.write(data)
 
     def finish(self) -> None:

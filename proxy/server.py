@@ -114,6 +114,11 @@ class Server:
 
     # --- Host -----------------------------------------------------------------------------------------------
 
+    @property
+    def traffic(self) -> ConnectionNumbers:
+        """See ``proxy.connection.Host``."""
+        return self._parts.connections
+
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
         """See ``proxy.connection.Host``."""
         settings, numbers = self._settings, self._parts.connections

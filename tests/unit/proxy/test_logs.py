@@ -28,7 +28,7 @@ def restored() -> Iterator[None]:
 def test_passwords_are_masked_wherever_they_stand(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("info", form)  # type: ignore[arg-type]
     log = structlog.get_logger("test")
-    log.info("event " + URI, uri=URI, error=ValueError(URI))
+    log.info("event mongodb://user:secret@host/", uri=URI, error=ValueError(URI))
     logging.getLogger("other").warning("from %s", URI)
     try:
         raise ValueError(URI)

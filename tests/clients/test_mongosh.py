@@ -1,0 +1,49 @@
+"""What a person types into mongosh works through the proxy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.node import CLIENTS, mongosh_json
+from tests.support.proxy import ProxyProcess
+
+pytestmark = [pytest.mark.drivers, pytest.mark.timeout(700)]
+
+WEATHER = (CLIENTS / "weather.js").read_text()
+
+EXPECTED: dict[str, Any] = {
+    "found": {"celsius": 16, "sensor": {"id": 5578, "kind": "temperature"}},
+    "perDay": [
+        {
+            "_id": {"day": {"$date": "2024-05-18T00:00:00Z"}, "sensor": 5578},
+            "mean": 12.833333333333334,
+            "coldest": 11,
+            "readings": 6,
+        }
+    ],
+    "count": 7,
+    "cold": [11, 11],
+    "kinds": ["temperature", "wind"],
+    "type": "timeseries",
+    "options": {
+        "timeField": "timestamp",
+        "metaField": "sensor",
+        "granularity": "hours",
+        "bucketMaxSpanSeconds": 2592000,
+    },
+    "names": ["weather"],
+    "dropped": True,
+    "left": [],
+}
+
+
+def test_weather_example(proxy: ProxyProcess, db_name: str) -> None:
+    assert mongosh_json(f"{proxy.uri}{db_name}", WEATHER) == EXPECTED
+
+
+def test_weather_example_says_the_same_on_mongod_itself(mongod: Any, db_name: str) -> None:
+    """What is expected above is what a real server does."""
+    uri = mongod.uri.replace("/?", f"/{db_name}?")
+    assert mongosh_json(uri, WEATHER) == EXPECTED

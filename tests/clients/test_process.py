@@ -1,0 +1,164 @@
+"""``tsproxy`` as a program: how it starts, what it says, how it ends and with which code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pymongo
+import pytest
+
+from proxy.embedded import is_alive
+from tests.support.mongod import MongodProcess
+from tests.support.ports import accepts, free_port
+from tests.support.proxy import ProxyProcess
+
+EMBEDDED = {"TSPROXY_EMBEDDED_CACHE_SIZE_GB": "0.25"}
+
+
+def tsproxy(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "proxy.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def embedded_proxy(directory: Path, **environment: str) -> ProxyProcess:
+    flags = ["--embedded-data-directory", str(directory / "data")]
+    return ProxyProcess(directory, None, flags=flags, environment={**EMBEDDED, **environment})
+
+
+def mongod_pid(proxy: ProxyProcess) -> str:
+    """The embedded mongod's process id, from mongod itself."""
+    with proxy.client() as client:
+        return str(client.admin.command("serverStatus")["pid"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_clean_stop_ends_with_0_and_leaves_clean_files(tmp_path: Path, number: signal.Signals) -> None:
+    proxy = embedded_proxy(tmp_path).start()
+    pid = mongod_pid(proxy)
+    with proxy.client() as client:
+        client.db.c.insert_one({"_id": 1})
+    proxy.signal(number)
+    assert proxy.wait() == 0
+    assert not is_alive(pid)
+    assert (tmp_path / "data" / "mongod.lock").read_bytes() == b""
+    proxy.start()
+    with proxy.client() as client:
+        assert client.db.c.find_one() == {"_id": 1}
+    proxy.stop()
+
+
+def test_killed_proxy_leaves_no_mongod_behind(tmp_path: Path) -> None:
+    proxy = embedded_proxy(tmp_path).start()
+    pid = mongod_pid(proxy)
+    proxy.kill()
+    proxy.start()  # waits for the old mongod's end before it starts its own
+    assert not is_alive(pid)
+    proxy.stop()
+
+
+def test_second_proxy_on_the_same_data_is_told_so(tmp_path: Path) -> None:
+    proxy = embedded_proxy(tmp_path).start()
+    second = tsproxy("serve", "--listen", f"127.0.0.1:{free_port()}", "--status-listen", "", *proxy.flags, **EMBEDDED)
+    assert second.returncode == 1
+    assert "is in use by another tsproxy" in second.stderr
+    assert proxy.status("/readyz")[0] == 200
+    proxy.stop()
+
+
+def test_mongod_that_dies_is_told_by_readyz_and_started_again(tmp_path: Path) -> None:
+    proxy = embedded_proxy(tmp_path).start()
+    proxy.wait_until(lambda: proxy.status("/readyz")[0] == 200)
+    os.kill(int(mongod_pid(proxy)), signal.SIGKILL)
+    proxy.wait_until(lambda: proxy.status("/readyz")[0] == 503)
+    assert proxy.status("/livez")[0] == 200
+    proxy.wait_until(lambda: proxy.status("/readyz")[0] == 200)
+    with proxy.client() as client:
+        client.db.c.insert_one({"_id": 1})
+    proxy.stop()
+
+
+def test_it_says_where_to_connect(tmp_path: Path) -> None:
+    proxy = embedded_proxy(tmp_path).start()
+    proxy.wait_until(lambda: "Ctrl-C" in proxy.log)
+    assert f'mongosh "mongodb://127.0.0.1:{proxy.port}/' in proxy.log
+    proxy.stop()
+
+
+def test_with_a_backend_no_mongod_is_started(mongod: MongodProcess, tmp_path: Path) -> None:
+    proxy = ProxyProcess(tmp_path, mongod.uri, environment={"PATH": "/nonexistent"}).start()
+    with proxy.client() as client:
+        assert client.admin.command("serverStatus")["pid"] == mongod.pid
+    proxy.stop()
+    assert proxy.returncode == 0
+    assert mongod.running
+
+
+def test_unreachable_backend_ends_with_1_and_names_host_and_reason() -> None:
+    port = free_port()
+    uri = f"mongodb://user:secret@127.0.0.1:{port}/"
+    done = tsproxy("serve", "--backend", uri, "--status-listen", "", "--server-selection-timeout-ms", "300")
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "Connection refused" in done.stderr
+    assert "secret" not in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_address_in_use_is_bad_configuration(mongod: MongodProcess) -> None:
+    for flag, other in (("--listen", "--status-listen"), ("--status-listen", "--listen")):
+        addresses = [flag, mongod.address, other, f"127.0.0.1:{free_port()}"]
+        done = tsproxy("serve", "--backend", mongod.uri, *addresses)
+        assert done.returncode == 2
+        assert f"{flag[2:].replace('-', '_')} = '{mongod.address}'" in done.stderr
+        assert "in use" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--workers", "0"], ["--no-such-flag"], ["--config", "/no/such/file"]])
+def test_bad_configuration_ends_with_2(arguments: list[str]) -> None:
+    done = tsproxy("serve", *arguments)
+    assert done.returncode == 2
+    assert arguments[-1] in done.stderr
+
+
+def test_stop_during_the_start_is_clean(tmp_path: Path) -> None:
+    proxy = embedded_proxy(tmp_path).start(wait=False)
+    proxy.wait_until(lambda: accepts(proxy.status_port))
+    proxy.signal(signal.SIGTERM)
+    assert proxy.wait() == 0
+    proxy.start()
+    with pymongo.MongoClient[dict[str, object]](proxy.uri) as client:
+        assert client.admin.command("ping")["ok"] == 1
+    proxy.stop()
+
+
+def test_health_command_follows_readyz(mongod: MongodProcess, tmp_path: Path) -> None:
+    proxy = ProxyProcess(tmp_path, mongod.uri).start()
+    status = f"127.0.0.1:{proxy.status_port}"
+    proxy.wait_until(lambda: proxy.status("/readyz")[0] == 200)
+    assert tsproxy("health", "--status-listen", status).returncode == 0
+    proxy.stop()
+    done = tsproxy("health", TSPROXY_STATUS_LISTEN=status)
+    assert done.returncode == 1
+    assert "refused" in done.stderr
+
+
+def test_metrics_tell_of_requests_and_connections(proxy: ProxyProcess, db_name: str) -> None:
+    with proxy.client() as client:
+        client[db_name].create_collection("c", timeseries={"timeField": "t"})
+        client[db_name].command("ping")
+        metrics = proxy.metrics()
+    assert metrics["tsproxy_connections_open"] >= 1
+    assert metrics["tsproxy_backend_up"] == 1
+    assert metrics['tsproxy_requests_total{command="create",outcome="ok",way="translate"}'] >= 1
+    assert metrics["tsproxy_received_bytes_total"] > 0
+    assert metrics["tsproxy_sent_bytes_total"] > 0
