@@ -9,7 +9,7 @@ LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-fi
 LISTEN ?= 127.0.0.1:27018
 DATA ?= data/mongod
 
-.PHONY: help install run test lint format types imports check lock clean
+.PHONY: help install run test lint format types imports check lock bench bench-smoke profile clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -50,6 +50,15 @@ lock: install  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKED) --upgrade --output-file requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --group build $(LOCKED) --upgrade --constraint requirements.lock \
 		--output-file requirements-run.lock
+
+bench: install  ## measure the proxy against the database alone (about 20 minutes); figures in bench/out
+	$(BIN)/python -m bench
+
+bench-smoke: install  ## every kind of measurement once, briefly
+	$(BIN)/python -m bench --smoke
+
+profile: install  ## flame graph of the proxy under single-document inserts; bench/out/profile.svg
+	$(BIN)/python -m bench.profile --native
 
 clean:  ## remove .venv and what tools left behind
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info

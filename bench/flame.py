@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 from zlib import crc32
 
+from bench.plots import NAMESPACE
+
 WIDTH = 1600
 ROW = 16
 NARROWEST = 0.4
@@ -34,14 +36,15 @@ class Frame:
         """The drawing, with this frame as the lowest row."""
         height = self.depth() * ROW + 4
         parts = [
-            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}'>",
+            f"<svg xmlns='{NAMESPACE}' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}'>",
             f"<rect width='{WIDTH}' height='{height}' fill='#fdfdf5'/>",
             "<g font-family='monospace' font-size='11'>",
         ]
-        self._draw(parts, 0.0, height - ROW - 2, WIDTH / max(1, self.samples), self.samples)
+        self.draw(parts, 0.0, height - ROW - 2, WIDTH / max(1, self.samples), self.samples)
         return "\n".join([*parts, "</g></svg>", ""])
 
-    def _draw(self, parts: list[str], x: float, y: float, scale: float, total: int) -> None:
+    def draw(self, parts: list[str], x: float, y: float, scale: float, total: int) -> None:
+        """Add this frame at ``x``, ``y`` and what it calls above it; ``scale`` is the width of a sample."""
         width = self.samples * scale
         if width < NARROWEST:
             return
@@ -53,5 +56,5 @@ class Frame:
             f"<text x='{x + 2:.1f}' y='{y + 12:g}'>{shown}</text></g>"
         )
         for call in sorted(self.calls.values(), key=lambda call: call.name):
-            call._draw(parts, x, y - ROW, scale, total)
+            call.draw(parts, x, y - ROW, scale, total)
             x += call.samples * scale

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -28,7 +29,7 @@ WARMUP_SECONDS = 2.0
 def _record(pid: int, seconds: float, raw: Path, *, native: bool) -> subprocess.Popen[bytes]:
     spy = str(Path(sys.executable).with_name("py-spy"))
     command = [spy, "record", "--pid", str(pid), "--duration", str(int(seconds)), "--rate", str(RATE_HZ)]
-    command += ["--format", "raw", "--output", str(raw), "--subprocesses", "--nonblocking"]
+    command += ["--format", "raw", "--output", str(raw), "--subprocesses"]
     return subprocess.Popen([*command, *(["--native"] if native else [])], stdout=subprocess.DEVNULL)
 
 
@@ -70,7 +71,8 @@ def _under_load(
                 account=[pid],
             )
         )
-        spy = _record(pid, seconds + WARMUP_SECONDS, raw, native=native)
+        time.sleep(WARMUP_SECONDS)  # past the opening of connections and buckets
+        spy = _record(pid, seconds, raw, native=native)
         result = load.result()
         spy.wait()
     return result
