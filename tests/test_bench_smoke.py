@@ -1,0 +1,55 @@
+"""The bench works: every kind of measurement once, briefly, without a look at the figures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bson import ObjectId
+
+from bench import generator
+from bench.documents import BASE_MS, IOT
+from bench.generator import Load
+from bench.messages import insert_template
+from bench.workloads import WORKLOADS
+from tests.support.mongod import MongodProcess
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.timeout(300)
+def test_every_workload_runs_against_every_target(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "bench", "--smoke", "--out", str(out), "--plots", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    samples = json.loads(out.read_text())["samples"]
+    assert {sample["workload"] for sample in samples} == set(WORKLOADS)
+    assert "proxy" in {sample["target"] for sample in samples}
+    assert (tmp_path / "w1-rate.svg").exists()
+
+
+PYTHON = (sys.executable, "-m", "bench.loadgen_python")
+
+
+@pytest.mark.parametrize("prefix", [None, PYTHON], ids=["compiled", "python"])
+def test_a_generator_stores_what_its_arguments_say(
+    mongod: MongodProcess, db_name: str, prefix: tuple[str, ...] | None
+) -> None:
+    """The same whichever form of the generator and however many connections."""
+    template = insert_template(db_name, "iot", IOT, 5)
+    load = Load(mongod.port, template, connections=2, operations=8, series=4, sharing="partitioned", expect_n=5)
+    result = generator.Running(load, prefix).result()
+    assert (result.operations, result.measurements) == (8, 40)
+    stored = list(mongod.shared_client[db_name]["iot"].find(sort=[("device", 1), ("time", 1)]))
+    assert len({document["_id"] for document in stored}) == 40
+    assert stored[0]["_id"] == ObjectId("000000010000000000000000")
+    assert {document["device"] for document in stored} == {f"dev-000000{number}" for number in range(4)}
+    first = [document for document in stored if document["device"] == "dev-0000000"]
+    times = [document["time"].timestamp() for document in first]
+    assert [later - times[0] for later in times] == [float(step) for step in range(len(first))]
+    assert 0 <= stored[0]["temperature"] <= 10
+    assert BASE_MS == 1_704_067_200_000
