@@ -1,0 +1,66 @@
+"""The same commands on a native collection and through the proxy, and replies that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bson import Binary, ObjectId
+from bson.codec_options import CodecOptions
+from pymongo import MongoClient
+
+from catalog.bson.codec import CODEC
+
+Reply = dict[str, Any]
+
+IGNORED = frozenset({"$clusterTime", "operationTime", "opTime", "electionId", "lastCommittedOpTime"})
+"""What differs between any two replies."""
+
+
+class Twins:
+    """One database on a server, and its twin behind the proxy on the same server."""
+
+    def __init__(self, native: MongoClient[Any], proxied: MongoClient[Any], name: str) -> None:
+        codec: CodecOptions[dict[str, Any]] = CODEC
+        self.native = native.get_database(f"{name}_n", codec_options=codec)
+        self.virtual = proxied.get_database(f"{name}_v", codec_options=codec)
+        self.stored = native.get_database(f"{name}_v", codec_options=codec)
+
+    def both(self, command: Mapping[str, Any]) -> tuple[Reply, Reply]:
+        """The two replies to one command, errors too, with their own names in place of the databases'."""
+        native, virtual = run(self.native, command), run(self.virtual, command)
+        return masked(native, self.native.name), masked(virtual, self.virtual.name)
+
+    def same(self, command: Mapping[str, Any]) -> Reply:
+        """The reply, which must be equal to the field, and in the same order of fields at the top."""
+        native, virtual = self.both(command)
+        assert virtual == native, command
+        assert list(virtual) == list(native), command
+        return virtual
+
+    def drop(self) -> None:
+        """Leave nothing behind."""
+        self.native.client.drop_database(self.native.name)
+        self.virtual.client.drop_database(self.virtual.name)
+
+
+def run(database: Any, command: Mapping[str, Any]) -> Reply:
+    """The reply to a command, errors too."""
+    return dict(database.command(dict(command), check=False, codec_options=CODEC))
+
+
+def masked(value: Any, database: str) -> Any:
+    """A reply without what differs between any two databases."""
+    match value:
+        case Mapping():
+            return {name: masked(inner, database) for name, inner in value.items() if name not in IGNORED}
+        case list():
+            return [masked(inner, database) for inner in value]
+        case str():
+            return value.replace(database, "<db>")
+        case ObjectId():
+            return "<id>"
+        case Binary() if value.subtype == 4:
+            return "<uuid>"
+        case _:
+            return value
