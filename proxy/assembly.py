@@ -14,6 +14,7 @@ from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.statements import StatementLog
 from catalog.stats import counters_document
+from proxy.authorisation import Authorisation
 from proxy.backend import Backend
 from proxy.cursor_names import CursorNames
 from proxy.handlers.ingest import InsertHandler
@@ -34,19 +35,15 @@ class LoopClock:
 
 
 class ProcessIds:
-    """Five random bytes of this process and a counter that starts at random (W11)."""
+    """Five bytes that count from a random start, so that processes hardly ever meet, and three zeros (W11)."""
 
     def __init__(self) -> None:
-        self._process = os.urandom(5)
-        self._counter = int.from_bytes(os.urandom(3), "big")
+        self._counter = int.from_bytes(os.urandom(5), "big")
 
     def suffix(self) -> bytes:
         """See ``catalog.ports.IdSource``."""
-        self._counter += 1
-        if self._counter >= 1 << 24:
-            self._counter = 0
-            self._process = os.urandom(5)
-        return self._process + self._counter.to_bytes(3, "big")
+        self._counter = (self._counter + 1) % (1 << 40)
+        return self._counter.to_bytes(5, "big") + bytes(3)
 
 
 class CatalogEffects:
@@ -99,6 +96,7 @@ class Assembly:
     translate: TranslateHandler
     effects: CatalogEffects
     cursors: CursorNames
+    authorisation: Authorisation
 
     async def close(self) -> None:
         """Let commits end, then leave the backend."""
@@ -148,6 +146,7 @@ async def assemble(
     )
     effects = CatalogEffects(catalog, committer, backend.registry)
     cursors = CursorNames()
+    authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     translate = TranslateHandler(
         Surroundings(
             rewriters=REWRITERS,
@@ -157,9 +156,10 @@ async def assemble(
             service=backend,
             take_effect=effects,
             cursors=cursors,
+            gate=authorisation,
         )
     )
-    return Assembly(backend, catalog, committer, ingest, translate, effects, cursors)
+    return Assembly(backend, catalog, committer, ingest, translate, effects, cursors, authorisation)
 
 
 def catalog_options(settings: Settings) -> CatalogOptions:

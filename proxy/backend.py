@@ -13,11 +13,12 @@ from pymongo.errors import PyMongoError
 from catalog.bson.codec import CODEC, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
+from proxy.authorisation import AccessControl
 from proxy.bucket_store import MongoBucketStore
 from proxy.driver_errors import command_error
 from proxy.namespace_registry import NamespaceRegistry
 from proxy.service import ServicePool
-from proxy.service_auth import authenticator
+from proxy.service_auth import authenticator, probing
 from rewrite.profile import Profile
 
 
@@ -32,6 +33,7 @@ class Backend:
         pool: ServicePool,
         registry: NamespaceRegistry,
         patience_seconds: float,
+        access: AccessControl,
     ) -> None:
         self.client = client
         self.profile = profile
@@ -39,6 +41,7 @@ class Backend:
         self.pool = pool
         self.registry = registry
         self.tls = pool.tls
+        self.access = access
         self._patience_seconds = patience_seconds
 
     @classmethod
@@ -68,9 +71,10 @@ class Backend:
         profile = profile_of(hello, build)
         # The driver has parsed the URI's TLS options already.
         tls = cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)  # noqa: SLF001
+        access = AccessControl(has_account=authenticator(uri) is not None)
         pool = ServicePool(
             lambda timeout_seconds: find_primary(client, timeout_seconds),
-            authenticator(uri),
+            probing(access.heard, authenticator(uri)),
             tls,
             connect_timeout_seconds,
         )
@@ -79,8 +83,14 @@ class Backend:
             return await cls._list_collections(client, database, wanted)
 
         loop = asyncio.get_running_loop()
+        try:
+            await pool.request(encode({"ping": 1, "$db": "admin"}), loop.time() + server_selection_timeout_seconds)
+        except CommandError:
+            pool.close()
+            await client.close()
+            raise
         registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
-        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds)
+        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access)
 
     @staticmethod
     async def _list_collections(

@@ -15,12 +15,14 @@ from uuid import uuid4
 import structlog
 
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import VirtualCollection
 from proxy import router
+from proxy.authorisation import insert_actions
 from proxy.command import Command, parse_command, parse_legacy_command
 from proxy.exchange import Client, Exchange, encode, labelled
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
-from proxy.ports import Ingest, Namespaces, Translate
+from proxy.ports import Gate, Ingest, Namespaces, Translate
 from proxy.session import Session
 from proxy.tasks import TaskSet
 from proxy.wire import op_compressed, op_msg, op_query
@@ -62,12 +64,13 @@ class Numbers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """One for each kind of route."""
+    """One for each kind of route; ``gate`` stands before ``ingest``."""
 
     relay: RelayHandler
     answer: HelloHandler
     ingest: Ingest
     translate: Translate
+    gate: Gate
 
 
 class Dispatcher:
@@ -139,8 +142,12 @@ class Dispatcher:
                 self._handlers.relay.start(exchange, route)
             case router.Ingest(collection=collection):
                 self._measure(exchange, command, "ingest")
-                if not self._handlers.ingest.submit(session, command, collection, exchange.reply):
-                    self._handlers.relay.start(exchange, router.RELAY)
+                actions = insert_actions(command)
+                allowed = self._handlers.gate.known(session, actions, collection.namespace)
+                if allowed is None:
+                    self._tasks.spawn(self._ask_and_ingest(exchange, command, collection, actions))
+                else:
+                    self._ingest(exchange, command, collection, allowed)
             case router.Translate(collection=collection):
                 self._measure(exchange, command, "translate")
                 self._tasks.spawn(self._translate(exchange, command, collection))
@@ -151,6 +158,25 @@ class Dispatcher:
                 self._tasks.spawn(self._resolve(exchange, command, namespace))
             case _:
                 assert_never(route)
+
+    def _ingest(self, exchange: Exchange, command: Command, collection: VirtualCollection, allowed: bool) -> None:
+        """Who may not is relayed, for the backend to refuse in its own words."""
+        if not allowed or not self._handlers.ingest.submit(exchange.session, command, collection, exchange.reply):
+            self._handlers.relay.start(exchange, router.RELAY)
+
+    async def _ask_and_ingest(
+        self, exchange: Exchange, command: Command, collection: VirtualCollection, actions: tuple[str, ...]
+    ) -> None:
+        try:
+            allowed = await self._handlers.gate.allows(exchange.session, actions, collection.namespace)
+        except BackendUnavailable as error:
+            exchange.failed(error, partly_sent=False)
+        except CommandError as error:
+            exchange.refuse(error)
+        except Exception as error:  # noqa: BLE001  (the last catch)
+            self._unexpected(exchange, error)
+        else:
+            self._guarded(exchange, lambda exchange: self._ingest(exchange, command, collection, allowed))
 
     async def _resolve(self, exchange: Exchange, command: Command, namespace: Any) -> None:
         try:

@@ -50,6 +50,18 @@ class Namespaces(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """What clients may do, for what the proxy's own account would do for them."""
+
+    def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
+        """From memory whether all these actions are allowed; ``None`` when the backend must be asked."""
+        ...
+
+    async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """As ``known``, asking the backend where needed; raises ``BackendUnavailable``."""
+        ...
+
+
 class BackendView(Protocol):
     """What the network side knows of the backend."""
 

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import Command
+from proxy.login import refuse_certificate_login
 from rewrite.commands.refused import REFUSED
 from rewrite.plan import ClearBuckets, Effect, ForgetNamespace
 
@@ -203,6 +204,7 @@ def _database_wide(command: Command, row: Row, translated: Collection[str]) -> R
     if row.way is Way.ANSWER:
         return _ANSWER
     if row.changes_identity:
+        refuse_certificate_login(command)
         return Relay(changes_identity=True)
     if row.way is Way.TRANSLATE and command.name in translated:
         return Translate(None)

@@ -26,7 +26,7 @@ from proxy.dispatch import Dispatcher, Handlers, Numbers
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
 from proxy.metrics import ConnectionNumbers
-from proxy.ports import BackendView, Effects, Ingest, Namespaces, Translate
+from proxy.ports import BackendView, Effects, Gate, Ingest, Namespaces, Translate
 from proxy.session import Session
 from proxy.settings_table import Settings
 from proxy.tasks import TaskSet
@@ -72,6 +72,18 @@ def no_effects(effect: Effect) -> None:
     """For a proxy that only relays; see ``Effects``."""
 
 
+class OpenGate:
+    """For a backend without access control."""
+
+    def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """See ``Gate``."""
+        return True
+
+    async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """See ``Gate``."""
+        return True
+
+
 def no_cursors(command: Command) -> bool:
     """For a proxy that only relays."""
     return False
@@ -91,6 +103,7 @@ class Parts:
     translated: Collection[str] = ()
     knows_cursor: Callable[[Command], bool] = no_cursors
     effects: Effects = no_effects
+    gate: Gate = field(default_factory=OpenGate)
 
 
 class Server:
@@ -102,7 +115,9 @@ class Server:
         self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
         self._dialer = Dialer(parts.backend.primary_address, parts.tls_to_backend, settings.connect_timeout_ms / 1000)
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
-        handlers = Handlers(RelayHandler(self._tasks, parts.effects), self.hello, parts.ingest, parts.translate)
+        handlers = Handlers(
+            RelayHandler(self._tasks, parts.effects), self.hello, parts.ingest, parts.translate, parts.gate
+        )
         self._dispatcher = Dispatcher(
             handlers, parts.namespaces, parts.translated, parts.knows_cursor, self._tasks, parts.numbers
         )

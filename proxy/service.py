@@ -196,5 +196,9 @@ class ServicePool:
                     server_hostname=host if self.tls else None,
                 )
             if self._authenticate is not None:
-                await self._authenticate(connection)
+                try:
+                    await self._authenticate(connection)
+                except BaseException:
+                    connection.close()
+                    raise
         return connection

@@ -7,7 +7,7 @@ ours, so they run the SCRAM conversation (RFC 5802, 7677) by way of the library 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bson.binary import Binary
@@ -16,6 +16,7 @@ from scramp import ScramClient, ScramException
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
+from proxy.authorisation import PROBE
 from proxy.service import Authenticate, ServiceConnection
 
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-1")
@@ -38,6 +39,17 @@ def authenticator(uri: str) -> Authenticate | None:
     if mechanism not in (None, "DEFAULT", *SCRAM_MECHANISMS):
         raise ValueError(f"authMechanism={mechanism} is not supported for the proxy's own account")
     return _Scram(str(username), str(password or ""), str(source), None if mechanism == "DEFAULT" else mechanism)
+
+
+def probing(heard: Callable[[Mapping[str, Any]], None], authenticate: Authenticate | None) -> Authenticate:
+    """Before a new connection authenticates, ask what an unauthenticated one may do; ``heard`` gets the answer."""
+
+    async def probe_and_authenticate(connection: ServiceConnection) -> None:
+        heard(decode(await connection.request(encode(PROBE))))
+        if authenticate is not None:
+            await authenticate(connection)
+
+    return probe_and_authenticate
 
 
 class _X509:

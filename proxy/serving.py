@@ -55,6 +55,7 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         translated=assembly.translate.commands,
         knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,
+        gate=assembly.authorisation,
     )
 
 

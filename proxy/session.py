@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from proxy.authorisation import KnownRights
     from proxy.upstream import Upstream
 
 _request_ids = count(1)
@@ -23,7 +24,8 @@ class Session:
 
     ``identity`` names the users that this connection authenticated as (``user@db``, sorted, comma-separated;
     empty without authentication). ``hello`` is the body of the client's first hello (with its ``client``
-    metadata), ``b""`` before it; ``compressors`` are the names agreed on.
+    metadata), ``b""`` before it; ``compressors`` are the names agreed on. ``rights`` are what the backend said that
+    this connection may do.
     """
 
     connection_id: int
@@ -34,6 +36,7 @@ class Session:
     has_client_metadata: bool = False
     compressors: tuple[str, ...] = ()
     users: set[str] = field(default_factory=set)
+    rights: KnownRights | None = None
 
     def authenticated(self, user: str, database: str) -> None:
         """``user`` of ``database`` is logged in now; one user for each database, as a server has it."""

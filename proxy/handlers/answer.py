@@ -16,6 +16,7 @@ from proxy.command import SESSION_FIELDS, Command
 from proxy.exchange import Exchange, encode, labelled
 from proxy.handlers.relay import learn_identity
 from proxy.hello import LOCAL_FIELDS, TopologyVersion, await_time_ms, describe, negotiate
+from proxy.login import speculates_with_certificate
 from proxy.ports import BackendView
 from proxy.session import Session
 from proxy.tasks import TaskSet
@@ -73,7 +74,10 @@ class HelloHandler:
         upstream = exchange.session.upstream
         try:
             await upstream.connect()
-            body = command.without(*_OWN_FIELDS, b"client")
+            left_out: tuple[bytes, ...] = (*_OWN_FIELDS, b"client")
+            if speculates_with_certificate(command):
+                left_out += (b"speculativeAuthenticate",)
+            body = command.without(*left_out)
             answer = await upstream.exchange(op_msg.build(1, 0, _with_database(body, command)))
             said = bson.decode(reply_document(answer), codec_options=CODEC)
             if not said.get("ok"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import bson
 from bson.raw_bson import RawBSONDocument
 
-from catalog.errors import CommandError
+from catalog.bson.codec import CODEC
 from catalog.namespaces import Namespace
 from proxy.client_fields import ClientFields, in_one_document
 from proxy.cursor_names import CursorNames, rename_cursor
@@ -80,17 +81,15 @@ async def continue_cursor(
     resolve: Resolve,
     fields: ClientFields,
 ) -> bytes:
-    """The raw reply to a ``getMore``.
-
-    Raises ``CommandError`` 13 when the cursor belongs to another collection (C23).
-    """
+    """The raw reply to a ``getMore``; error 13 when the cursor belongs to another collection (C23) or user."""
     cursor_id = fields.body.get("getMore")
     database = command.namespace.database
     named = Namespace(database, str(fields.body.get("collection")))
     backend = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
     if backend is not None and isinstance(cursor_id, int):
         if named != backend.logical:
-            raise _not_its_collection(named, backend.logical)
+            # Whose cursor it is comes first, and only the backend knows.
+            return _named_logically(await session.upstream.run(database, fields.body, fields.extra()), backend)
         return await _continue(session, cursors, cursor_id, backend, fields)
     reply = await session.upstream.run(database, in_one_document(command.body, command.sequences))
     if _code(reply) != UNAUTHORIZED or not isinstance(cursor_id, int) or fields.in_transaction:
@@ -129,8 +128,9 @@ def _code(reply: bytes) -> int | None:
     return code if isinstance(code, int) else None
 
 
-def _not_its_collection(named: Namespace, actual: Namespace) -> CommandError:
-    return CommandError(
-        UNAUTHORIZED,
-        f"Requested getMore on namespace '{named}', but cursor belongs to a different namespace {actual}",
-    )
+def _named_logically(reply: bytes, backend: Namespace) -> bytes:
+    """The backend's refusal with the name that the client knows."""
+    said = bson.decode(reply, codec_options=CODEC)
+    if "errmsg" in said:
+        said["errmsg"] = str(said["errmsg"]).replace(str(backend), str(backend.logical))
+    return bson.encode(said, codec_options=CODEC)

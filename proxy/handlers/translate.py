@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
 import bson
@@ -55,13 +55,32 @@ class Service(Protocol):
         ...
 
 
-Authorise = Callable[[ClientSession, tuple[str, ...], Namespace], Awaitable[None]]
-"""Whether this client may do all these actions on that collection; raises ``CommandError`` 13."""
+class Gate(Protocol):
+    """What clients may do (``proxy.authorisation``); a session here is whatever the gate knows as one."""
+
+    async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """Whether all these actions on that collection are allowed; raises ``BackendUnavailable``."""
+        ...
+
+    async def reads_buckets(self, session: Any, namespace: Namespace) -> bool:
+        """Whether this client may read the buckets of that collection itself; raises ``BackendUnavailable``."""
+        ...
 
 
-async def authorise_anything(session: ClientSession, actions: tuple[str, ...], namespace: Namespace) -> None:
+class NoAccessControl:
     """For backends without access control."""
 
+    async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """See ``Gate``."""
+        return True
+
+    async def reads_buckets(self, session: Any, namespace: Namespace) -> bool:
+        """See ``Gate``."""
+        return True
+
+
+READS = frozenset({"aggregate", "count", "distinct", "explain", "find"})
+"""What becomes a read of buckets where the client may read these."""
 
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "delete": ("remove",),
@@ -82,8 +101,7 @@ class Surroundings:
     service: Service
     take_effect: Callable[[Effect], None]
     cursors: CursorNames
-    reads_buckets: Callable[[ClientSession], bool] = lambda _: True
-    authorise: Authorise = authorise_anything
+    gate: Gate = field(default_factory=NoAccessControl)
 
 
 class TranslateHandler:
@@ -112,6 +130,9 @@ class TranslateHandler:
         fields = take_apart(command.body, command.sequences)
         if command.name == "getMore":
             return await continue_cursor(session, self._around.cursors, command, self._around.resolve, fields)
+        reads_buckets = True
+        if collection is not None and command.name in READS:
+            reads_buckets = await self._around.gate.reads_buckets(session, collection.namespace)
         request = Request(
             name=command.name,
             namespace=command.namespace,
@@ -121,7 +142,7 @@ class TranslateHandler:
             resolve=self._around.resolve,
             in_transaction=fields.in_transaction,
             has_txn_number=fields.has_txn_number,
-            reads_buckets=self._around.reads_buckets(session),
+            reads_buckets=reads_buckets,
             catalog_stats=self._around.catalog_stats,
             statement_ids=fields.statement_ids,
         )
@@ -142,9 +163,10 @@ class TranslateHandler:
             case Cursor():
                 return self._renamed(plan, await steps.run(plan.step))
             case Dialogue():
-                actions = ACTIONS.get(command.name.lower())
-                if actions:
-                    await self._around.authorise(session, actions, command.namespace)
+                actions = ACTIONS.get(command.name.lower(), ())
+                if not await self._around.gate.allows(session, actions, command.namespace):
+                    # The backend refuses it in its own words.
+                    return await self._pass(PassThrough(), session, command)
                 return await self._converse(plan.run(), steps)
         assert_never(plan)
 

@@ -1,0 +1,230 @@
+"""May this client do that on this collection? The backend's word, remembered for a bounded time.
+
+What the proxy's own account does for a client (writing buckets, reading them for a removal) is done only for
+clients whose own connection to the backend may do the same on the collection. The backend is asked over that very
+connection, with ``connectionStatus``; its answer counts for ``roles_refresh_seconds``. A client that may not is not
+refused here: its command goes to the backend as it came, which refuses it in its own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, Protocol
+
+from catalog.bson.codec import decode
+from catalog.bson.raw import BOOL, fields_of
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Namespace
+
+MAX_REMEMBERED_ANSWERS: Final = 256
+"""How many different answers of the backend, and how many decisions about each, are kept decoded."""
+
+UNAUTHORIZED: Final = 13
+
+PRIVILEGES: Final[Mapping[str, Any]] = {"connectionStatus": 1, "showPrivileges": True}
+"""Needs no privilege itself; tells a connection what it may do."""
+
+PROBE: Final[Mapping[str, Any]] = {"getParameter": 1, "authenticationMechanisms": 1, "$db": "admin"}
+"""Changes nothing, tells nothing secret, and is refused to the unauthenticated where access control is on."""
+
+
+class ResourceKind(Enum):
+    """What a privilege is about; a cluster resource is about no collection."""
+
+    ANYTHING = auto()
+    COLLECTION = auto()
+    BUCKETS = auto()
+
+
+Resource = tuple[ResourceKind, str, str]
+"""Kind, database and collection; an empty name stands for every one."""
+
+_ANYTHING: Final[Resource] = (ResourceKind.ANYTHING, "", "")
+
+
+def _resource(document: Mapping[str, Any]) -> Resource | None:
+    if document.get("anyResource") is True:
+        return _ANYTHING
+    database = document.get("db", "")
+    if isinstance(document.get("system_buckets"), str) and isinstance(database, str):
+        return ResourceKind.BUCKETS, database, document["system_buckets"]
+    if isinstance(document.get("collection"), str) and isinstance(document.get("db"), str):
+        return ResourceKind.COLLECTION, document["db"], document["collection"]
+    return None
+
+
+def resources_of(namespace: Namespace) -> tuple[Resource, ...]:
+    """The resources that cover a collection; an empty name does not cover collections of the system."""
+    database, collection = namespace.database, namespace.collection
+    exact = (ResourceKind.COLLECTION, database, collection)
+    if namespace.is_buckets:
+        logical = namespace.logical.collection
+        names = ((database, logical), (database, ""), ("", logical), ("", ""))
+        return _ANYTHING, exact, *((ResourceKind.BUCKETS, *each) for each in names)
+    if collection.startswith("system."):
+        return _ANYTHING, exact
+    wider = ((database, ""), ("", collection), ("", ""))
+    return _ANYTHING, exact, *((ResourceKind.COLLECTION, *each) for each in wider)
+
+
+class Rights:
+    """What one answer of the backend allows."""
+
+    __slots__ = ("_actions", "_decided")
+
+    def __init__(self, privileges: Sequence[Mapping[str, Any]]) -> None:
+        """``privileges`` as ``connectionStatus`` lists them; what is not understood allows nothing."""
+        self._actions: dict[Resource, frozenset[str]] = {}
+        self._decided: dict[tuple[tuple[str, ...], Namespace], bool] = {}
+        for privilege in privileges:
+            resource = _resource(privilege.get("resource", {}))
+            if resource is not None:
+                actions = frozenset(privilege.get("actions", ()))
+                self._actions[resource] = self._actions.get(resource, frozenset()) | actions
+
+    def allow(self, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """Whether all these actions on this collection are allowed."""
+        key = (actions, namespace)
+        decision = self._decided.get(key)
+        if decision is None:
+            covering = [self._actions.get(resource, frozenset()) for resource in resources_of(namespace)]
+            decision = all(any(action in allowed for allowed in covering) for action in actions)
+            if len(self._decided) >= MAX_REMEMBERED_ANSWERS:
+                self._decided.clear()
+            self._decided[key] = decision
+        return decision
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRights:
+    """The rights of one client connection: for whom they were told, and until when they count."""
+
+    identity: str
+    rights: Rights
+    until_seconds: float
+
+
+class _Upstream(Protocol):
+    async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
+        """One command over the client's own connection."""
+        ...
+
+
+class AuthorisedSession(Protocol):
+    """What is needed of a client's session."""
+
+    rights: KnownRights | None
+
+    @property
+    def identity(self) -> str:
+        """The users that it authenticated as."""
+
+    @property
+    def upstream(self) -> _Upstream:
+        """The client's own connection to the backend."""
+
+
+class AccessControl:
+    """Whether the backend has access control on; on until it showed otherwise.
+
+    Without credentials in the backend's connection string the proxy can do no more than any unauthenticated client,
+    so there is nothing to guard.
+    """
+
+    def __init__(self, *, has_account: bool) -> None:
+        self.has_account = has_account
+        self._refuses = True
+
+    @property
+    def enforced(self) -> bool:
+        """Whether clients have to be asked for."""
+        return self.has_account and self._refuses
+
+    def heard(self, reply: Mapping[str, Any]) -> None:
+        """What an unauthenticated connection was told when it sent ``PROBE``; anything but a yes means "on".
+
+        Raises ``CommandError`` when access control is on and the proxy has no account.
+        """
+        self._refuses = reply.get("ok") != 1
+        if not self.has_account and reply.get("code") == UNAUTHORIZED:
+            raise CommandError(
+                UNAUTHORIZED,
+                "the backend has access control on: the proxy needs an account of its own, "
+                "named in the backend's connection string",
+            )
+
+
+class Authorisation:
+    """Decides for clients, from memory where it can."""
+
+    def __init__(self, access: AccessControl, now_seconds: Callable[[], float], refresh_seconds: float) -> None:
+        self._access = access
+        self._now_seconds = now_seconds
+        self._refresh_seconds = refresh_seconds
+        # Many clients have the same roles: equal answers are decoded once.
+        self._decoded: dict[bytes, Rights] = {}
+
+    def known(self, session: AuthorisedSession, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
+        """From memory; ``None`` when the backend must be asked."""
+        if not self._access.enforced:
+            return True
+        known = session.rights
+        if known is None or known.identity != session.identity or self._now_seconds() >= known.until_seconds:
+            return None
+        return known.rights.allow(actions, namespace)
+
+    async def allows(self, session: AuthorisedSession, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """As ``known``, asking the backend where needed; raises ``BackendUnavailable``."""
+        decision = self.known(session, actions, namespace)
+        if decision is None:
+            decision = (await self._ask(session)).allow(actions, namespace)
+        return decision
+
+    async def reads_buckets(self, session: AuthorisedSession, namespace: Namespace) -> bool:
+        """Whether a read of this collection may be turned into one of its buckets for this client.
+
+        The roles ``read`` and ``readWrite`` say nothing of buckets, so most clients read through the view.
+        """
+        read = ("find",)
+        return await self.allows(session, read, namespace) and await self.allows(session, read, namespace.buckets)
+
+    async def _ask(self, session: AuthorisedSession) -> Rights:
+        identity = session.identity
+        asked_seconds = self._now_seconds()
+        reply = await session.upstream.run("admin", PRIVILEGES)
+        authentication = fields_of(reply).get(b"authInfo")
+        if authentication is None:
+            answer = decode(reply)
+            raise BackendUnavailable(str(answer.get("errmsg", "no answer")), code=int(str(answer.get("code", 6))))
+        told = fields_of(authentication, 1).get(b"authenticatedUserPrivileges", b"")
+        rights = self._decoded.get(told)
+        if rights is None:
+            if len(self._decoded) >= MAX_REMEMBERED_ANSWERS:
+                self._decoded.clear()
+            rights = self._decoded[told] = Rights(decode(reply)["authInfo"].get("authenticatedUserPrivileges", ()))
+        session.rights = KnownRights(identity, rights, asked_seconds + self._refresh_seconds)
+        return rights
+
+
+class _Command(Protocol):
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def fields(self) -> Mapping[bytes, tuple[int, int, int]]: ...
+
+
+_INSERT: Final = ("insert",)
+_INSERT_UNCHECKED: Final = ("insert", "bypassDocumentValidation")
+_BYPASS: Final = b"bypassDocumentValidation"
+
+
+def insert_actions(command: _Command) -> tuple[str, ...]:
+    """What an insert needs; skipping the validator is an action of its own."""
+    element = command.fields.get(_BYPASS)
+    if element is None:
+        return _INSERT
+    kind, start, end = element
+    return _INSERT if kind == BOOL and command.body[start:end] == b"\0" else _INSERT_UNCHECKED
