@@ -20,13 +20,13 @@ from proxy.wire.op_compressed import COMPRESSOR_IDS
 MAX_WIRE_VERSION: Final = 21
 """The newest wire version whose commands this proxy knows how to route (7.0)."""
 
-LOCAL_FIELDS: Final = frozenset(
-    (
-        b"hello", b"isMaster", b"ismaster", b"helloOk", b"client", b"compression", b"topologyVersion",
-        b"maxAwaitTimeMS", b"loadBalanced", b"lsid", b"$clusterTime", b"$readPreference", b"$db", b"comment",
-    )
-)  # fmt: skip
-"""A hello with only these is answered without the backend; others carry authentication or rules of its own."""
+CARRIED_FIELDS: Final = frozenset(
+    (b"saslSupportedMechs", b"speculativeAuthenticate", b"apiVersion", b"apiStrict", b"apiDeprecationErrors")
+)
+"""A hello with any of these is also put to the backend: logins and API rules are its own business.
+
+Fields that nobody knows (drivers announce what they can) are ignored, as by servers.
+"""
 
 
 @dataclass(frozen=True, slots=True)

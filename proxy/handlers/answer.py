@@ -15,7 +15,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from proxy.command import SESSION_FIELDS, Command
 from proxy.exchange import Exchange, encode, labelled
 from proxy.handlers.relay import learn_identity
-from proxy.hello import LOCAL_FIELDS, TopologyVersion, await_time_ms, describe, negotiate
+from proxy.hello import CARRIED_FIELDS, TopologyVersion, await_time_ms, describe, negotiate
 from proxy.login import speculates_with_certificate
 from proxy.ports import BackendView
 from proxy.session import Session
@@ -56,7 +56,7 @@ class HelloHandler:
             raise CommandError(186, "The client metadata document may only be sent in the first hello")
         wait_ms = await_time_ms(command, self._version)
         self._remember(exchange.session, command)
-        if not command.fields.keys() <= LOCAL_FIELDS or (client is not None and client[0] != DOCUMENT):
+        if not CARRIED_FIELDS.isdisjoint(command.fields) or (client is not None and client[0] != DOCUMENT):
             self._tasks.spawn(self._carry(exchange, command))
         elif wait_ms is None:
             exchange.reply(self.document(exchange, {}))

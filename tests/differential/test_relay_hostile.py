@@ -1,5 +1,6 @@
-"""The same broken, odd and well-formed bytes to mongod and to the proxy in front of it: the same answers, the same
-connections closed, and nobody else disturbed.
+"""Broken, odd and well-formed bytes to mongod and to the proxy in front of it.
+
+The same answers, the same connections closed, and nobody else disturbed.
 """
 
 from __future__ import annotations
