@@ -123,6 +123,7 @@ async def assemble(
         refresh_seconds=settings.namespace_refresh_seconds,
         spawn=spawn,
     )
+    backend.pool.answered = metrics.commit_answered
     clock = LoopClock()
     catalog = BucketCatalog(catalog_options(settings), clock, ProcessIds())
     committer = Committer(

@@ -34,6 +34,9 @@ MAX_COMMAND_NAMES = 200
 """Clients choose command names; past this many different ones all others count as ``other``."""
 
 
+_COMMIT_KINDS = {"documents": "insert", "updates": "update"}
+
+
 class Histogram:
     """Counts of observations by upper bound. ``bounds`` ascend; whatever is above the last counts as more."""
 
@@ -126,6 +129,13 @@ class Metrics(Collector):
         latency = self._latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
         meter = self._meters[command, way] = RequestMeter(latency)
         return meter
+
+    def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:
+        """Count one commit command by the name of its document sequence; others are of no interest here."""
+        histogram = self.commit_seconds.get(_COMMIT_KINDS.get(identifier, ""))
+        if histogram is not None:
+            histogram.observe(seconds)
+            self.commit_statements.observe(statements)
 
     def read_catalog(self, readings: CatalogReadings) -> None:
         """From now on show these numbers of the catalog."""

@@ -31,6 +31,8 @@ class LostAfterSending(BackendUnavailable):
 
 
 Authenticate = Callable[["ServiceConnection"], Awaitable[None]]
+Answered = Callable[[str, int, float], None]
+"""Hears of each answer: name and length of the document sequence, and the seconds that the backend took."""
 
 
 class ServiceConnection(asyncio.Protocol):
@@ -129,6 +131,7 @@ class ServicePool:
         self._places = asyncio.Semaphore(size)
         self._primary: tuple[str, int] | None = None
         self._closed = False
+        self.answered: Answered = lambda identifier, length, seconds: None
 
     def forget_primary(self) -> None:
         """The primary may be another one now: ask anew, and leave the old one's connections."""
@@ -147,11 +150,13 @@ class ServicePool:
         """One command on any connection; raises ``NotSent`` after the deadline, ``LostAfterSending`` at once."""
         async with self._places:
             connection = await self._connected(deadline_seconds)
+            sent_at = asyncio.get_running_loop().time()
             try:
                 reply = await connection.request(body, identifier, documents)
             except BackendUnavailable:
                 self.forget_primary()
                 raise
+            self.answered(identifier, len(documents), asyncio.get_running_loop().time() - sent_at)
             if self._closed:
                 connection.close()
             else:

@@ -113,3 +113,14 @@ def test_every_family_can_be_scraped_before_anything_happened(registry: Collecto
     assert samples(registry)[("tsproxy_backend_up",)] == 0
     metrics.backend_up = True
     assert samples(registry)[("tsproxy_backend_up",)] == 1
+
+
+def test_commit_commands_are_timed_by_kind(registry: CollectorRegistry, metrics: Metrics) -> None:
+    gauges = {"numOpenBuckets": 0, "numIdleBuckets": 0, "memoryUsage": 0}
+    metrics.read_catalog(CatalogReadings(Counters, lambda: gauges, CommitterNumbers()))
+    metrics.commit_answered("documents", 3, 0.01)
+    metrics.commit_answered("updates", 100, 0.02)
+    metrics.commit_answered("", 0, 9.0)
+    shown = samples(registry)
+    assert shown["tsproxy_commit_seconds_count", "insert"] == shown["tsproxy_commit_seconds_count", "update"] == 1
+    assert shown[("tsproxy_commit_statements_sum",)] == 103
