@@ -33,12 +33,30 @@ def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, profi
     if not key or key.startswith("$") or "\0" in key:
         return None
     stages: list[Stage] = [{"$match": query}] if query else []
-    stages += [
+    stages += values_by_path(key) if profile.version >= (6, 0, 0) else values_by_unwinding(key)
+    return on_buckets(body, stages, target, profile)
+
+
+def values_by_path(key: str) -> list[Stage]:
+    """The distinct values where the server can take a path apart itself (6.0)."""
+    return [
         values_stage(key),
         {"$unwind": {"path": f"${VALUE}", "preserveNullAndEmptyArrays": True}},
         {"$group": {"_id": None, "distinct": {"$addToSet": f"${VALUE}"}}},
     ]
-    return on_buckets(body, stages, target, profile)
+
+
+def values_by_unwinding(key: str) -> list[Stage]:
+    """The distinct values for 5.0: each array on the path unwound, and only objects descended into."""
+    parts = key.split(".")
+    prefixes = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    stages: list[Stage] = [
+        {"$unwind": {"path": f"${prefix}", "preserveNullAndEmptyArrays": True}} for prefix in prefixes
+    ]
+    objects = [{"$eq": [{"$type": f"${prefix}"}, "object"]} for prefix in prefixes[:-1]]
+    if objects:
+        stages.append({"$match": {"$expr": {"$and": objects}}})
+    return [*stages, {"$group": {"_id": None, "distinct": {"$addToSet": f"${key}"}}}]
 
 
 def distinct_reply(reply: Document) -> Document:

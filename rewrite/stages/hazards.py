@@ -1,13 +1,19 @@
-"""Where the backend's own optimiser must be kept out, because it loses rows or invents groups (section 10)."""
+"""Where the backend's own optimiser is kept out.
+
+It must be where it loses rows or invents groups (section 10). It is also where our bounds are narrower: what
+the server copies before the unpacking of a collection that it does not know to be free of mixed types is
+guarded against them, and costs twice as much per bucket.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
-from rewrite.stages.meta_paths import rename_constant_or_meta
+from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import Interval, millis
 
@@ -23,9 +29,28 @@ def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
         or not scope.plain_names
         or not scope.compares_like_buckets
         or any(_is_hazard(stage, scope) for stage in draft.tail)
+        or _bounds_alone_do(draft, scope)
     )
     extended = scope.extended_range or any(_has_wrapping_date(stage, scope) for stage in draft.tail)
     return replace(draft, inhibits=inhibits, extended_range=extended)
+
+
+_BEST_LEFT = frozenset({"$geoNear", "$sample", "$sort"})
+"""Stages for which the server has a way of its own over buckets (5.3)."""
+
+
+def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
+    """Whether pushing the leading predicate is all that can be gained."""
+    leading = list(takewhile(lambda stage: only(stage)[0] == "$match", draft.tail))
+    rest = draft.tail[len(leading) :]
+    if _has_geo(leading) or (rest and only(rest[0])[0] in _BEST_LEFT):
+        return False
+    return any(is_measurement_path(key, scope) for stage in leading for key in keys_inside(stage["$match"]))
+
+
+def _has_geo(stages: Sequence[Stage]) -> bool:
+    """The server bounds shapes itself, which nothing here does."""
+    return any(key in ("$geoWithin", "$geoIntersects") for stage in stages for key in keys_inside(stage))
 
 
 def _is_hazard(stage: Stage, scope: Scope) -> bool:

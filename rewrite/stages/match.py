@@ -12,7 +12,7 @@ from rewrite.stages.time_bounds import Interval
 
 
 def push_leading_match(draft: Draft, scope: Scope) -> Draft:
-    """Meta predicates move, bounds are copied; where the optimiser works it adds the bounds itself."""
+    """Meta predicates move, bounds on time and measurements are copied."""
     if not scope.plain_names:
         return draft
     pushed = []
@@ -23,7 +23,7 @@ def push_leading_match(draft: Draft, scope: Scope) -> Draft:
         name, predicate = only(rest[0])
         if name != "$match" or not isinstance(predicate, Mapping):
             break
-        part = split(predicate, scope, bounds=draft.inhibits)
+        part = split(predicate, scope)
         interval = interval.intersect(part.interval)
         if part.bucket:
             pushed.append(part.bucket)

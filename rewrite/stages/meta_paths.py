@@ -33,6 +33,11 @@ def rename_path(path: str, scope: Scope) -> str | None:
     return f"meta{dot}{rest}" if first == scope.meta_field else None
 
 
+def is_measurement_path(key: str, scope: Scope) -> bool:
+    """Whether a key of a predicate names a measurement field other than time."""
+    return not key.startswith("$") and key.split(".", maxsplit=1)[0] not in (scope.time_field, scope.meta_field)
+
+
 def rename_predicate(predicate: Mapping[str, Any], scope: Scope) -> dict[str, Any] | None:
     """A whole ``$match`` predicate on ``meta``, or ``None`` when any part of it is about something else."""
     renamed: dict[str, Any] = {}

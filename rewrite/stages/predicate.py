@@ -33,14 +33,14 @@ class Split:
     interval: Interval
 
 
-def split(predicate: Mapping[str, Any], scope: Scope, *, bounds: bool) -> Split:
-    """Split a ``$match``. Without ``bounds`` only exact meta predicates go before unpacking."""
+def split(predicate: Mapping[str, Any], scope: Scope) -> Split:
+    """Split a ``$match``; meta predicates that are exact leave the residue."""
     bucket: list[dict[str, Any]] = []
     residual: dict[str, Any] = {}
     interval = Interval()
     for key, operand in predicate.items():
         if key == "$and" and isinstance(operand, list) and operand and all(isinstance(a, Mapping) for a in operand):
-            parts = [split(arm, scope, bounds=bounds) for arm in operand]
+            parts = [split(arm, scope) for arm in operand]
             bucket += [part.bucket for part in parts if part.bucket]
             left = [part.residual for part in parts if part.residual]
             if left:
@@ -55,7 +55,7 @@ def split(predicate: Mapping[str, Any], scope: Scope, *, bounds: bool) -> Split:
         residual[key] = operand
         if key == scope.time_field:
             interval = interval.intersect(Interval.of(operand))
-        necessary = _necessary(key, operand, scope) if bounds else None
+        necessary = _necessary(key, operand, scope)
         if necessary is not None:
             bucket.append(necessary)
     return Split(conjunction(bucket), residual or None, interval)
@@ -93,7 +93,7 @@ def _necessary_any(arms: Any, scope: Scope) -> dict[str, Any] | None:
         return None
     pushed = []
     for arm in arms:
-        part = split(arm, scope, bounds=True).bucket if isinstance(arm, Mapping) else None
+        part = split(arm, scope).bucket if isinstance(arm, Mapping) else None
         if part is None:
             return None
         pushed.append(part)

@@ -91,7 +91,7 @@ def datasets(draw: st.DrawFn) -> Dataset:
         {"t": times.map(DatetimeMS)},
         optional={"m": st.sampled_from(metas), "a": VALUES, "b": VALUES, "n": NUMBERS},
     )
-    documents = draw(st.lists(document, min_size=1, max_size=40))
+    documents = draw(st.lists(document, min_size=draw(st.sampled_from([1, 12, 30])), max_size=60))
     if draw(st.booleans()):
         documents = [{key: value for key, value in d.items() if key != "a"} | {"a": n} for n, d in enumerate(documents)]
     rows = tuple({"_id": n, **document} for n, document in enumerate(documents))
@@ -149,7 +149,7 @@ def filters(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
     if kind == 7:
         return {"$expr": draw(_comparisons())}
     predicate: dict[str, Any] = {}
-    for _ in range(draw(st.integers(0, 2))):
+    for _ in range(draw(st.integers(1, 2))):
         path = draw(st.sampled_from(("t", "t", *META_PATHS, *MEASUREMENT_PATHS)))
         predicate[path] = draw(_operands(path))
     return predicate
