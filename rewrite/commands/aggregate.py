@@ -7,6 +7,7 @@ from typing import Any
 
 from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import reads_buckets
+from rewrite.commands.statistics import is_collection_statistics, rewrite_collection_statistics
 from rewrite.plan import Cursor, PassThrough, Plan, Request, Single, Step
 from rewrite.profile import Profile
 from rewrite.stages.draft import only
@@ -28,6 +29,8 @@ def rewrite_aggregate(request: Request) -> Plan:
     """An aggregate on the buckets; pipelines that begin with a stage about the collection go to the view."""
     if request.target is None or not reads_buckets(request):
         return PassThrough()
+    if is_collection_statistics(request.body.get("pipeline")):
+        return rewrite_collection_statistics(request, request.target)
     body = translate_aggregate(request.body, request.target, request.profile)
     if body is None:
         return PassThrough()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from catalog.namespaces import VirtualCollection
 from rewrite.plan import Document, PassThrough, Plan, Request, Rewriter, Single, Step
 
 MEASUREMENTS = "numMeasurementsCommitted"
@@ -70,6 +71,27 @@ def merge_collection_statistics(document: Document, counters: Mapping[str, int])
     if not isinstance(storage, Mapping):
         return document
     return {**document, "storageStats": merge_storage_statistics(dict(storage), counters)}
+
+
+def is_collection_statistics(pipeline: Any) -> bool:
+    """Whether a pipeline begins with ``$collStats`` and asks for what the catalog counts."""
+    first = pipeline[0] if isinstance(pipeline, list) and pipeline else None
+    stage = first.get("$collStats") if isinstance(first, Mapping) else None
+    return isinstance(stage, Mapping) and "storageStats" in stage
+
+
+def rewrite_collection_statistics(request: Request, target: VirtualCollection) -> Plan:
+    """``$collStats`` with our counters; one collection never fills more than a cursor's first batch."""
+    counters = request.catalog_stats(target.namespace)
+
+    def reshape(reply: Document) -> Document:
+        cursor = reply.get("cursor")
+        if not isinstance(cursor, Mapping):
+            return reply
+        batch = [merge_collection_statistics(document, counters) for document in cursor.get("firstBatch", ())]
+        return {**reply, "cursor": {**cursor, "firstBatch": batch}}
+
+    return Single(Step(request.namespace.database, request.body), reshape)
 
 
 def merge_server_status(reply: Document, counters: Mapping[str, int], asked: Mapping[str, Any]) -> Document:

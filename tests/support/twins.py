@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ Reply = dict[str, Any]
 
 IGNORED = frozenset({"$clusterTime", "operationTime", "opTime", "electionId", "lastCommittedOpTime"})
 """What differs between any two replies."""
+
+
+OBJECT_ID = re.compile(r"ObjectId\('[0-9a-f]{24}'\)")
 
 
 class Twins:
@@ -57,7 +61,7 @@ def masked(value: Any, database: str) -> Any:
         case list():
             return [masked(inner, database) for inner in value]
         case str():
-            return value.replace(database, "<db>")
+            return OBJECT_ID.sub("<id>", value.replace(database, "<db>"))
         case ObjectId():
             return "<id>"
         case Binary() if value.subtype == 4:
