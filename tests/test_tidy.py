@@ -44,7 +44,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "proxy/submission.py",
     ),
     "tests/differential/test_relay.py": (
-        "proxy/connection.py",
         "proxy/dispatch.py",
         "proxy/driver_errors.py",
         "proxy/handlers/relay.py",
