@@ -17,9 +17,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench.context import Context, Settings
 from bench.generator import OUT
+from bench.goals import judge, print_goals
 from bench.machine import describe_machine
 from bench.plots import write_plots
-from bench.processes import Mongod, Proxy, listener_pid
+from bench.processes import Mongod, Proxy, descendants, listener_pid
 from bench.results import Results
 from bench.table import print_tables
 from bench.targets import Site
@@ -60,7 +61,7 @@ def _site(servers: Servers) -> Iterator[Site]:
         if servers.proxy is not None:
             site.proxy_port = _port(servers.proxy)
             pid = listener_pid(site.proxy_port)
-            site.proxy_pids = [pid] if pid is not None else []
+            site.proxy_pids = descendants(pid) if pid is not None else []
         elif not servers.without_proxy:
             own = Proxy(directory / "tsproxy", f"mongodb://127.0.0.1:{port}", servers.proxy_flags)
             stack.callback(own.stop)
@@ -69,7 +70,7 @@ def _site(servers: Servers) -> Iterator[Site]:
         yield site
 
 
-def _measure(site: Site, names: Sequence[str], settings: Settings, results: Results) -> None:
+def _measure(site: Site, names: Sequence[str], settings: Settings, results: Results, out: Path) -> None:
     columns = (TextColumn("{task.description:<46}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
         context = Context(site, settings)
@@ -78,7 +79,12 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
             context = Context(site, settings, lambda text, task=task: progress.update(task, description=text))  # type: ignore[misc]
             for sample in WORKLOADS[name].run(context):
                 results.samples.append(sample)
+                out.write_text(
+                    json.dumps(results.to_json(), indent=1)
+                )  # a run cut short counts too
                 progress.advance(task)
+                if not console.is_terminal:
+                    print(sample.workload, sample.case, sample.target, sample.error or "", flush=True)
             progress.update(task, description=name)
 
 
@@ -119,13 +125,11 @@ def main(  # the options of a command line are many by nature
         if smoke:
             settings = Settings(0.2, 0.1, 1, 10_000, 0.0005, 4 * 1024 * 1024, cases, not unordered, smoke=True)
         results = Results({**asdict(settings), "machine": describe_machine()})
+        out.parent.mkdir(parents=True, exist_ok=True)
         with _site(Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb)) as site:
-            try:
-                _measure(site, names, settings, results)
-            finally:
-                out.parent.mkdir(parents=True, exist_ok=True)
-                out.write_text(json.dumps(results.to_json(), indent=1))
+            _measure(site, names, settings, results, out)
     print_tables(console, results.summaries())
+    print_goals(console, judge(results.summaries()))
     for path in write_plots(results.summaries(), plots):
         console.print(f"wrote {path}")
     if show is None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from bench.flame import Frame
+from bench.goals import GOALS, judge
 from bench.plots import write_plots
 from bench.profile import shares
 from bench.results import Results, Sample, ratios
+from bench.workloads import WORKLOADS
 
 
 def _samples() -> Results:
@@ -66,3 +68,21 @@ def test_lines_of_a_function_are_put_together() -> None:
     own, total = shares(Counter({("main (a.py:1)", "f (b.py:5)"): 2, ("main (a.py:1)", "f (b.py:9)"): 1}))
     assert own == {"f (b.py)": 3}
     assert total == {"main (a.py)": 3, "f (b.py)": 3}
+
+
+def test_a_goal_is_judged_by_the_ratio_of_medians() -> None:
+    results = Results(
+        {},
+        [
+            Sample("W1", "iot 128c own", "native", 0, {"rate": 100.0, "mongod_cpu_us": 100.0}),
+            Sample("W1", "iot 128c own", "proxy", 0, {"rate": 300.0, "mongod_cpu_us": 30.0}),
+        ],
+    )
+    verdicts = {verdict.goal.metric: verdict for verdict in judge(results.summaries())}
+    assert verdicts["rate"].reached
+    assert verdicts["mongod_cpu_us"].ratio == 0.3
+    assert not verdicts["mongod_cpu_us"].reached
+
+
+def test_every_goal_is_of_a_workload() -> None:
+    assert {goal.workload for goal in GOALS} <= set(WORKLOADS)
