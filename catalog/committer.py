@@ -129,6 +129,10 @@ class Committer:
         """Until when a writer who comes now may have to wait for the truth."""
         return self._clock.monotonic_seconds() + self._options.server_selection_timeout_seconds
 
+    def is_over(self, deadline_seconds: float) -> bool:
+        """Whether this time has come."""
+        return self._clock.monotonic_seconds() >= deadline_seconds
+
     async def drain(self) -> None:
         """Wait until nothing is under way; what is in doubt then stays so."""
         while self._tasks or any(lane.ready for lane in self._lanes):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from catalog.bson import raw
 from catalog.catalog import BucketCatalog
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import applied_rows, row_ids
@@ -263,20 +264,27 @@ class Settlement:
 def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     """Whether the stored bucket holds the rows of a batch; ``None`` when it cannot tell (W127).
 
-    Rows are where the batch put them, unless a direct write moved the rows of the bucket; then their ``_id``
-    tell, since a bucket that was rewritten holds fewer or other rows than this process knows of.
+    Rows are where the batch put them. A direct write that takes rows away may have moved them; it closes the
+    bucket, and then equal rows are sought in all of it.
     """
     if document is None:
         return False
-    bucket = batch.bucket
-    buckets = bucket.series.collection
+    time_field = batch.bucket.series.collection.time_field
     try:
-        if applied_rows(document, buckets.time_field, batch.base, batch.measurements):
+        if applied_rows(document, time_field, batch.base, batch.measurements):
             return True
+        if not _is_closed(document):
+            return False
         stored_ids = row_ids(document)
+        return any(
+            identity == measurement.columns.get(b"_id") and applied_rows(document, time_field, row, [measurement])
+            for measurement in batch.measurements
+            for row, identity in enumerate(stored_ids)
+        )
     except ValueError:
         return None
-    if len(stored_ids) == batch.base:
-        return False
-    ids = [measurement.columns.get(b"_id") for measurement in batch.measurements]
-    return None not in ids and any(each in stored_ids for each in ids)
+
+
+def _is_closed(document: bytes) -> bool:
+    control = raw.fields_of(raw.fields_of(document)[b"control"], 1)
+    return control.get(b"closed", b"\x08\0") != b"\x08\0"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from catalog.catalog import BucketCatalog
 from catalog.committer import Committer
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
@@ -34,6 +34,7 @@ class _Held:
     collection: VirtualCollection
     identity: str
     reply: Callable[[bytes | None], None]
+    deadline_seconds: float
 
 
 class InsertHandler:
@@ -86,7 +87,7 @@ class InsertHandler:
     ) -> None:
         """Stage an insert now or, while too much is pending, in its turn; ``reply`` is called once."""
         if self._held or self.pending_bytes > self._max_pending_bytes:
-            self._held.append(_Held(insert, collection, identity, reply))
+            self._held.append(_Held(insert, collection, identity, reply, self._committer.deadline_seconds()))
         else:
             self._stage(insert, collection, identity, reply)
 
@@ -130,9 +131,19 @@ class InsertHandler:
         try:
             while self._held and self.pending_bytes <= self._max_pending_bytes:
                 held = self._held.popleft()
-                self._stage(held.insert, held.collection, held.identity, held.reply)
+                if self._committer.is_over(held.deadline_seconds):
+                    self._turn_away(held)
+                else:
+                    self._stage(held.insert, held.collection, held.identity, held.reply)
         finally:
             self._releasing = False
+
+    @staticmethod
+    def _turn_away(held: _Held) -> None:
+        """It has waited as long as a client waits for a server; nothing of it was written."""
+        submission = Submission(held.insert, held.reply)
+        submission.fail(BackendUnavailable("the backend is too slow for what is pending already", code=262))
+        submission.staged()
 
     def _stage_documents(
         self, insert: InsertCommand, buckets: CollectionBuckets, key: CombineKey, submission: Submission
@@ -164,7 +175,7 @@ class InsertHandler:
         """A retryable write: what was written already is not written again (W102)."""
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
-        transaction = self._statements.transaction(insert.session, insert.txn_number)
+        transaction = self._statements.transaction(insert.session + key.identity.encode(), insert.txn_number)
         for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
             try:
                 self._stage_statement(transaction, number, document, buckets, key, submission, index)
