@@ -1,0 +1,299 @@
+"""A backend of documents in memory with a network in front that loses, delays and repeats."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson import ObjectId
+
+from catalog.bson import raw
+from catalog.bson.codec import decode, encode
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from tests.simulation.auditor import Auditor
+from tests.simulation.expressions import MISSING, at, matches, milliseconds, updated
+
+MAX_COUNT = 20
+
+
+@dataclass
+class Faults:
+    """How probable each fault is, by command."""
+
+    refused: float = 0.02
+    lost_before: float = 0.03
+    lost_after: float = 0.03
+    late: float = 0.02
+    rejected: float = 0.01
+    interrupted: float = 0.01
+    statement_error: float = 0.005
+    stall: float = 0.003
+    failed_read: float = 0.03
+
+    @classmethod
+    def none(cls) -> Faults:
+        return cls(0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass
+class Stored:
+    """One incarnation of the bucket collection."""
+
+    collection: VirtualCollection
+    documents: dict[bytes, dict[str, Any]] = field(default_factory=dict)
+
+
+class Server:
+    """Executes commands one at a time, as a single-document-atomic server does."""
+
+    def __init__(self, chance: random.Random, auditor: Auditor) -> None:
+        self.chance = chance
+        self.auditor = auditor
+        self.faults = Faults()
+        self.stalled_until = 0.0
+        self.current: Stored | None = None
+        self.commands = 0
+        self.deleted: set[bytes] = set()
+        """Buckets that somebody deleted; see ``Port._send``."""
+        self._incarnations = 0
+        self._sent: set[asyncio.Task[None]] = set()
+
+    def create(self) -> VirtualCollection:
+        """The collection comes into being, under a new identity."""
+        self._incarnations += 1
+        options = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
+        uuid = self._incarnations.to_bytes(16, "big")
+        collection = VirtualCollection(Namespace("db", "c"), options, uuid)
+        self.current = Stored(collection)
+        return collection
+
+    def drop(self) -> None:
+        """The collection is gone with all that it held."""
+        if self.current is not None:
+            for document in self.current.documents.values():
+                self.auditor.removed(document)
+        self.current = None
+
+    def hand_over(self, work: Callable[[], None], delay_seconds: float) -> None:
+        """The command is on the server now; it runs whatever becomes of the connection."""
+
+        async def run() -> None:
+            await asyncio.sleep(delay_seconds)
+            loop = asyncio.get_running_loop()
+            while loop.time() < self.stalled_until:
+                await asyncio.sleep(self.stalled_until - loop.time())
+            work()
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._sent.add(task)
+        task.add_done_callback(self._sent.discard)
+
+    async def settle(self) -> None:
+        """Wait until every command that was handed over has run."""
+        while self._sent:
+            await asyncio.wait(set(self._sent))
+
+    # --- execution -----------------------------------------------------------------------------------------
+
+    def insert(
+        self, collection: VirtualCollection, documents: Sequence[bytes], interrupt: bool
+    ) -> Applied | CommandError:
+        if (stored := self._resolved(collection)) is None:
+            return CommandError(361, "Collection UUID does not match that specified")
+        errors: dict[int, CommandError] = {}
+        for index, encoded in enumerate(documents):
+            if interrupt and index * 2 >= len(documents):
+                return CommandError(11601, "operation was interrupted")
+            document = decode(encoded)
+            identity = document["_id"].binary
+            if identity in stored.documents:
+                errors[index] = CommandError(11000, "E11000 duplicate key error")
+            elif self.chance.random() < self.faults.statement_error:
+                errors[index] = CommandError(121, "Document failed validation")
+            else:
+                stored.documents[identity] = document
+                self.auditor.stored(document, 0)
+        return Applied(len(documents) - len(errors), errors, Acknowledgement())
+
+    def update(
+        self, collection: VirtualCollection, statements: Sequence[bytes], interrupt: bool
+    ) -> Applied | CommandError:
+        if (stored := self._resolved(collection)) is None:
+            return CommandError(361, "Collection UUID does not match that specified")
+        errors: dict[int, CommandError] = {}
+        matched = 0
+        for index, encoded in enumerate(statements):
+            if interrupt and index * 2 >= len(statements):
+                return CommandError(11601, "operation was interrupted")
+            statement = decode(encoded)
+            identity = statement["q"]["_id"].binary
+            document = stored.documents.get(identity)
+            if self.chance.random() < self.faults.statement_error:
+                errors[index] = CommandError(121, "Document failed validation")
+            elif document is not None and matches(document, statement["q"]):
+                before = len(document["data"]["t"])
+                stored.documents[identity] = updated(document, statement["u"])
+                self.auditor.stored(stored.documents[identity], before)
+                matched += 1
+        return Applied(matched, errors, Acknowledgement())
+
+    def _resolved(self, collection: VirtualCollection) -> Stored | None:
+        current = self.current
+        return current if current is not None and current.collection.uuid == collection.uuid else None
+
+
+class Port:
+    """``BucketStore`` of one proxy process towards the server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._under_way: set[bytes] = set()
+        self.killed = False
+
+    async def insert(
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        ids = [raw.fields_of(document)[b"_id"][1:] for document in documents]
+        return await self._write(self._server.insert, collection, documents, ids, deadline_seconds)
+
+    async def update(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        ids = [raw.fields_of(raw.fields_of(each)[b"q"], 1)[b"_id"][1:] for each in statements]
+        return await self._write(self._server.update, collection, statements, ids, deadline_seconds)
+
+    async def _write(
+        self,
+        execute: Callable[[VirtualCollection, Sequence[bytes], bool], Applied | CommandError],
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        ids: Sequence[bytes],
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """One commit of a bucket at a time, and one statement of a bucket in a command (W64)."""
+        assert self._under_way.isdisjoint(ids), "two commits of one bucket at the same time"
+        assert len(set(ids)) == len(ids), "one bucket twice in a command"
+        self._under_way.update(ids)
+        try:
+            return await self._send(execute, collection, statements, deadline_seconds)
+        finally:
+            self._under_way.difference_update(ids)
+
+    async def _send(
+        self,
+        execute: Callable[[VirtualCollection, Sequence[bytes], bool], Applied | CommandError],
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        server, chance, faults = self._server, self._server.chance, self._server.faults
+        loop = asyncio.get_running_loop()
+        server.commands += 1
+        await asyncio.sleep(chance.random() * 0.01)
+        lot = chance.random()
+        if (lot := lot - faults.refused) < 0:
+            await asyncio.sleep(max(min(deadline_seconds, loop.time() + chance.choice((0, 1, 60))) - loop.time(), 0))
+            return Rejected(BackendUnavailable("connection refused"))
+        if (lot := lot - faults.rejected) < 0:
+            return Rejected(CommandError(13, "not authorized"))
+        if (lot := lot - faults.lost_before) < 0:
+            await asyncio.sleep(0.1)
+            return Unknown(BackendUnavailable("connection reset"))
+        answer: asyncio.Future[Applied | CommandError] = loop.create_future()
+        interrupt = chance.random() < faults.interrupted
+
+        def work() -> None:
+            outcome = execute(collection, statements, interrupt)
+            if not answer.done():
+                answer.set_result(outcome)
+
+        if (lot := lot - faults.stall) < 0:
+            server.stalled_until = loop.time() + chance.choice((1, 20, 90))
+        if (lot := lot - faults.late) < 0:
+            # An insert that lies on the server while its repetition is executed, and its bucket filled and deleted,
+            # would bring the bucket back to life; no guard can stop that, so it does not happen here.
+            left_behind = work if execute == server.update else self._unless_deleted(work, statements)
+            server.hand_over(left_behind, chance.choice((0.05, 1, 10, 50)))
+            await asyncio.sleep(0.1)
+            return Unknown(BackendUnavailable("connection reset"))
+        server.hand_over(work, chance.random() * 0.01)
+        try:
+            async with asyncio.timeout_at(max(deadline_seconds, loop.time() + 1)):
+                outcome = await answer
+        except TimeoutError:
+            return Unknown(BackendUnavailable("no answer in time"))
+        await asyncio.sleep(chance.random() * 0.01)
+        if (lot := lot - faults.lost_after) < 0:
+            await asyncio.sleep(0.1)
+            return Unknown(BackendUnavailable("connection reset"))
+        return Rejected(outcome) if isinstance(outcome, CommandError) else outcome
+
+    def _unless_deleted(self, work: Callable[[], None], documents: Sequence[bytes]) -> Callable[[], None]:
+        def left_behind() -> None:
+            if not any(raw.fields_of(each)[b"_id"][1:] in self._server.deleted for each in documents):
+                work()
+
+        return left_behind
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    async def _read(self, collection: VirtualCollection, deadline_seconds: float) -> list[dict[str, Any]]:
+        server = self._server
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(server.chance.random() * 0.01)
+        if loop.time() < server.stalled_until:
+            await asyncio.sleep(max(min(server.stalled_until, deadline_seconds) - loop.time(), 0))
+        if loop.time() < server.stalled_until or server.chance.random() < server.faults.failed_read:
+            raise BackendUnavailable("connection reset")
+        # Reads go by name; they do not know the incarnation.
+        return [] if server.current is None else list(server.current.documents.values())
+
+    async def fetch(
+        self, collection: VirtualCollection, bucket_ids: Sequence[bytes], deadline_seconds: float
+    ) -> Mapping[bytes, bytes]:
+        wanted = set(bucket_ids)
+        documents = await self._read(collection, deadline_seconds)
+        return {each["_id"].binary: encode(each) for each in documents if each["_id"].binary in wanted}
+
+    async def stored_until_ms(self, collection: VirtualCollection, deadline_seconds: float) -> int:
+        documents = await self._read(collection, deadline_seconds)
+        return max((milliseconds(each["control"]["min"]["t"]) for each in documents), default=-(1 << 63))
+
+    async def find_reopenable(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> Sequence[bytes]:
+        documents = await self._read(collection, deadline_seconds)
+        await asyncio.sleep(self._server.chance.random() * 0.01)
+        times = {decode(raw.document((raw.element(b"m", meta),)))["m"] if meta else None: t for meta, t in wanted}
+        return [
+            encode(each)
+            for each in documents
+            if each.get("meta") in times
+            and milliseconds(each["control"]["min"]["t"]) <= times[each.get("meta")]
+            and times[each.get("meta")] < milliseconds(each["control"]["min"]["t"]) + 3_600_000
+            and not each["control"].get("closed")
+            and at(each, f"data.t.{MAX_COUNT - 1}") is MISSING
+        ]
+
+    async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
+        await self._read(collection, asyncio.get_running_loop().time() + 30)
+        current = self._server.current
+        return None if current is None else current.collection
+
+
+def new_bucket_like(document: Mapping[str, Any], identity: bytes) -> dict[str, Any]:
+    """A bucket of somebody else under an id that a proxy may choose next."""
+    return {**document, "_id": ObjectId(identity)}

@@ -1,0 +1,467 @@
+"""Writers, proxies, somebody who meddles, and a server: one run of everything under one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
+
+from catalog.bson.codec import decode, encode
+from catalog.catalog import BucketCatalog, CatalogOptions
+from catalog.committer import Committer, CommitterOptions
+from catalog.kernel import Limits, bucket_id
+from catalog.namespaces import VirtualCollection
+from catalog.round import RoundLimits
+from catalog.statements import StatementLog
+from proxy.handlers.ingest import InsertHandler
+from proxy.insert_command import InsertCommand
+from tests.simulation.auditor import Auditor, rows_of
+from tests.simulation.expressions import milliseconds
+from tests.simulation.loop import SeededLoop
+from tests.simulation.server import MAX_COUNT, Faults, Port, Server, new_bucket_like
+
+PATIENCE_SECONDS = 30.0
+LONGEST_WAIT_SECONDS = 4 * PATIENCE_SECONDS + 5
+"""Waiting for others, seeking the backend, sending again, looking: each is over after the patience."""
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+CONCERNS = (b"", encode({"w": 1}), encode({"w": "majority"}))
+TIME_ERROR = 2
+
+
+@dataclass
+class Plan:
+    """What kind of run it is; drawn from the seed unless a test fixes it."""
+
+    writers: int = 12
+    inserts_each: int = 25
+    series: int = 6
+    faults: Faults = field(default_factory=Faults)
+    meddling: bool = True
+    restarts: bool = True
+    retries_after_restart: bool = False
+    max_count: int = MAX_COUNT
+    memory_threshold_bytes: int = 100_000_000
+    linger_seconds: float = 0.0
+    max_pending_bytes: int = 1_000_000
+    round_statements: int = 2_000
+    reopening: bool = True
+
+    @classmethod
+    def drawn(cls, chance: random.Random) -> Plan:
+        return cls(
+            writers=chance.choice((2, 12, 40)),
+            series=chance.choice((1, 6, 30)),
+            faults=chance.choice(
+                (Faults(), Faults(), Faults.none(), Faults(lost_after=0.2, late=0.1, lost_before=0.2))
+            ),
+            meddling=chance.random() < 0.7,
+            restarts=chance.random() < 0.5,
+            memory_threshold_bytes=chance.choice((20_000, 100_000_000)),
+            linger_seconds=chance.choice((0.0, 0.0, 0.02)),
+            max_pending_bytes=chance.choice((2_000, 1_000_000)),
+            round_statements=chance.choice((2, 2_000)),
+            reopening=chance.random() < 0.8,
+        )
+
+
+class Clock:
+    """Virtual time of the loop."""
+
+    def monotonic_seconds(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class Ids:
+    """Counts; a process's first five bytes are its own."""
+
+    def __init__(self, process: int) -> None:
+        self._process = process.to_bytes(5, "big")
+        self.next = 0
+
+    def suffix(self) -> bytes:
+        self.next += 1
+        return self.peek(0)
+
+    def peek(self, ahead: int) -> bytes:
+        """The id that comes after ``ahead`` others."""
+        return self._process + (self.next + ahead).to_bytes(3, "big")
+
+
+class Process:
+    """One life of a proxy."""
+
+    def __init__(self, number: int, server: Server, plan: Plan, report: Callable[[BaseException], None]) -> None:
+        self.ids = Ids(number)
+        self.catalog = BucketCatalog(
+            CatalogOptions(
+                limits=Limits(max_count=plan.max_count),
+                memory_threshold_bytes=plan.memory_threshold_bytes,
+                reopening=plan.reopening,
+                archived_per_series=3,
+            ),
+            Clock(),
+            self.ids,
+        )
+        self.committer = Committer(
+            self.catalog,
+            Port(server),
+            Clock(),
+            CommitterOptions(
+                linger_seconds=plan.linger_seconds,
+                server_selection_timeout_seconds=PATIENCE_SECONDS,
+                limits=RoundLimits(statements=plan.round_statements),
+            ),
+            report,
+        )
+        self.handler = InsertHandler(
+            self.catalog,
+            self.committer,
+            StatementLog(),
+            max_pending_bytes=plan.max_pending_bytes,
+            retryable_writes=True,
+        )
+        self.alive = True
+        self._waiting: set[asyncio.Future[bytes | None]] = set()
+
+    async def insert(self, command: InsertCommand, collection: VirtualCollection) -> bytes | None:
+        """Answers once, within bounds; a killed process drops the connection."""
+        if not self.alive:
+            raise ConnectionResetError
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(answer)
+
+        def reply(document: bytes | None) -> None:
+            if self.alive:
+                assert not answer.done() or answer.cancelled(), "answered twice"
+                if not answer.done():
+                    answer.set_result(document)
+
+        self.handler.take(command, collection, "", reply)
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+                return await asyncio.shield(answer)
+        finally:
+            self._waiting.discard(answer)
+
+    async def kill(self) -> None:
+        """Nothing of it happens any more; what the server has, the server has."""
+        self.alive = False
+        for answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(ConnectionResetError())
+        committer = self.committer
+        tasks = [*committer._tasks, *([committer._pursuit] if committer._pursuit else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def check_rest(self) -> None:
+        """Nothing is left behind once everything was answered."""
+        committer, catalog = self.committer, self.catalog
+        assert committer.batches_ready == 0
+        assert not committer._lanes, "lanes of nobody"
+        assert not committer._tasks
+        assert not committer._settlement.doubts
+        assert self.handler.pending_bytes == 0
+        assert not self.handler._held
+        assert not catalog._work.unclaimed
+        assert not catalog._work.ready
+        for buckets in catalog._collections.values():
+            assert not buckets.lanes
+            for series in buckets.series.values():
+                assert series.parked is None
+        for bucket in catalog._memory:
+            assert bucket.is_idle
+            assert not bucket.waiting
+        gauges = catalog.gauges()
+        assert gauges["numBuckets"] == gauges["numIdleBuckets"] == len(list(catalog._memory))
+        for namespace in list(catalog._collections):
+            catalog.recall.until_seconds = 0
+            catalog.recall.is_active(1)
+            catalog.clear(namespace)
+            assert not catalog._collections[namespace].series
+        assert not any(catalog.gauges().values()), catalog.gauges()
+
+
+class World:
+    """One run."""
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        self.chance = random.Random(seed)
+        self.plan = plan or Plan.drawn(self.chance)
+        self.loop = SeededLoop(self.chance)
+        self.auditor = Auditor(self.plan.max_count, HOUR_MS)
+        self.server = Server(self.chance, self.auditor)
+        self.server.faults = self.plan.faults
+        self.failures: list[BaseException] = []
+        self._numbers = 0
+        self._processes = 0
+
+    def run(self) -> int:
+        """Runs to the end; returns the number of steps."""
+        self.loop.set_exception_handler(self._unhandled)
+        try:
+            self.loop.run_until_complete(self._main())
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+        return self.loop.steps
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception") or AssertionError(context["message"])
+        if not isinstance(error, ConnectionResetError):
+            self.failures.append(error)
+
+    async def _main(self) -> None:
+        self.collection = self.server.create()
+        self.process = self._start()
+        writers = [asyncio.create_task(self._writer(number)) for number in range(self.plan.writers)]
+        others = []
+        if self.plan.meddling:
+            others.append(asyncio.create_task(self._meddle()))
+        if self.plan.restarts:
+            others.append(asyncio.create_task(self._restart()))
+        await asyncio.gather(*writers)
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self.server.faults = Faults.none()
+        while self.process.committer._pursuit is not None:
+            await asyncio.sleep(1)
+        await self.process.committer.drain()
+        await self.server.settle()
+        for document in self.server.current.documents.values() if self.server.current else ():
+            self.auditor.check_bucket(document)
+        self.auditor.check_end()
+        self.process.check_rest()
+        assert self.failures == []
+
+    def _start(self) -> Process:
+        self._processes += 1
+        return Process(self._processes, self.server, self.plan, self.failures.append)
+
+    # --- writers -------------------------------------------------------------------------------------------
+
+    def _measurement(self) -> dict[str, Any]:
+        chance = self.chance
+        self._numbers += 1
+        offset_ms = chance.randrange(HOUR_MS // 4) + int(self.loop.time() * 1000)
+        if chance.random() < 0.2:
+            offset_ms -= HOUR_MS * chance.randrange(6)
+        measurement: dict[str, Any] = {"_id": ObjectId(self._numbers.to_bytes(12, "big"))}
+        measurement["t"] = DatetimeMS(START_MS + offset_ms)
+        series = chance.randrange(self.plan.series)
+        if series:
+            measurement["m"] = f"s{series}" if series % 2 else series
+        if chance.random() < 0.8:
+            measurement["v"] = chance.randrange(100)
+        if chance.random() < 0.1:
+            measurement["x.y"] = chance.randrange(100)
+        return measurement
+
+    async def _writer(self, number: int) -> None:
+        chance = self.chance
+        transaction = 0
+        for _ in range(self.plan.inserts_each):
+            await asyncio.sleep(chance.choice((0, 0, 0.01, 1.0)))
+            documents = [self._measurement() for _ in range(chance.choice((1, 1, 1, 4, 30)))]
+            for document in documents:
+                self.auditor.sends(document)
+            if chance.random() < 0.05:
+                del documents[chance.randrange(len(documents))]["t"]
+            retryable = chance.random() < 0.6
+            transaction += 1
+            raws = [encode(document) for document in documents]
+            command = InsertCommand(
+                documents=raws,
+                ordered=chance.random() < 0.5,
+                write_concern=chance.choice(CONCERNS),
+                session=b"session %d" % number if retryable else b"",
+                txn_number=transaction if retryable else None,
+                statement_ids=range(len(documents)) if retryable else None,
+                expects_reply=chance.random() < 0.95,
+                size_bytes=sum(map(len, raws)),
+            )
+            await self._insert(command, documents)
+
+    async def _insert(self, command: InsertCommand, documents: list[dict[str, Any]]) -> None:
+        chance = self.chance
+        retryable = command.txn_number is not None
+        first = self.process
+        for attempt in range(3):
+            process = self.process
+            if process is not first and not self.plan.retries_after_restart:
+                break
+            task = asyncio.create_task(process.insert(command, self.collection))
+            may_retry = retryable and attempt < 2
+            if may_retry and chance.random() < 0.2:
+                # The client gives the connection up and sends the statement again.
+                await asyncio.wait({task}, timeout=chance.choice((0.0, 0.02, 1.0, 40.0)))
+                task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+                continue
+            if not may_retry and chance.random() < 0.03:
+                task.add_done_callback(self._gone)
+                break
+            try:
+                reply = await task
+            except ConnectionResetError:
+                if may_retry and self.plan.retries_after_restart:
+                    while self.process is process:
+                        await asyncio.sleep(0.1)
+                    continue
+                break
+            if reply is None:
+                break
+            document = decode(reply)
+            if may_retry and "RetryableWriteError" in document.get("errorLabels", ()):
+                await asyncio.sleep(chance.choice((0, 1, 10)))
+                continue
+            self._heard(command, documents, document)
+            return
+        for document in documents:
+            self.auditor.answered(document["_id"], stored=False)
+
+    def _gone(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if not isinstance(error, ConnectionResetError):
+                self.failures.append(error)
+
+    def _heard(self, command: InsertCommand, documents: list[dict[str, Any]], reply: dict[str, Any]) -> None:
+        if not reply["ok"]:
+            for document in documents:
+                self.auditor.answered(document["_id"], stored=False)
+            return
+        errors = {entry["index"]: entry["code"] for entry in reply.get("writeErrors", ())}
+        for index, document in enumerate(documents):
+            assert (errors.get(index) == TIME_ERROR) == ("t" not in document and index in errors)
+            stopped = command.ordered and errors and index > min(errors)
+            self.auditor.answered(document["_id"], stored=index not in errors and not stopped)
+        if not command.ordered:
+            assert reply["n"] == len(documents) - len(errors)
+
+    # --- what others do ------------------------------------------------------------------------------------
+
+    async def _restart(self) -> None:
+        while True:
+            await asyncio.sleep(self.chance.choice((1, 5, 30)))
+            process = self.process
+            await process.kill()
+            # A command of the dead process that the server has not executed yet is beyond what can be known.
+            await self.server.settle()
+            self.process = self._start()
+
+    async def _meddle(self) -> None:
+        actions = (self._close, self._delete, self._delete_row, self._append, self._change_meta, self._foresee)
+        while True:
+            await asyncio.sleep(self.chance.choice((0.01, 0.1, 1.0)))
+            if self.chance.random() < 0.02:
+                await self._drop()
+                continue
+            if self.server.current is None or not self.server.current.documents:
+                continue
+            identity = self.chance.choice(list(self.server.current.documents))
+            self.chance.choice(actions)(identity)
+            if self.chance.random() < 0.5:
+                # It came through this proxy, which therefore knows.
+                self.process.catalog.clear(self.collection.namespace, [identity])
+                self.process.committer.kick()
+
+    def _document(self, identity: bytes) -> dict[str, Any]:
+        assert self.server.current is not None
+        return self.server.current.documents[identity]
+
+    def _close(self, identity: bytes) -> None:
+        self._document(identity)["control"]["closed"] = True
+
+    def _delete(self, identity: bytes) -> None:
+        assert self.server.current is not None
+        self.auditor.removed(self.server.current.documents.pop(identity))
+        self.server.deleted.add(identity)
+
+    def _delete_row(self, identity: bytes) -> None:
+        """Direct writes that take rows away close the bucket, so that no append fits into the gap."""
+        document = self._document(identity)
+        rows = rows_of(document)
+        if len(rows) < 2:
+            return
+        document["control"]["closed"] = True
+        gone = self.chance.randrange(len(rows))
+        self.auditor.removed(document, gone)
+        del rows[gone]
+        data: dict[str, dict[str, Any]] = {name: {} for name in document["data"]}
+        for row, measurement in enumerate(rows):
+            for name, value in measurement.items():
+                data[name][str(row)] = value
+        document["data"] = {name: column for name, column in data.items() if column}
+        for end in ("min", "max"):
+            document["control"][end] = {n: v for n, v in document["control"][end].items() if n in document["data"]}
+
+    def _append(self, identity: bytes) -> None:
+        """Another proxy found the bucket and goes on with it."""
+        document = self._document(identity)
+        count = len(document["data"]["t"])
+        if count >= self.plan.max_count or document["control"].get("closed"):
+            return
+        measurement = {**self._measurement(), "t": document["control"]["max"]["t"]}
+        measurement.pop("m", None)
+        if "meta" in document:
+            measurement["m"] = document["meta"]
+        self.auditor.sends(measurement)
+        for name, value in measurement.items():
+            if name == "m":
+                continue
+            document["data"].setdefault(name, {})[str(count)] = value
+            for end, choose in (("min", min), ("max", max)):
+                ends = document["control"][end]
+                ends[name] = choose(ends[name], value) if name in ends else value
+        self.auditor.stored(document, count)
+        self.auditor.answered(measurement["_id"], stored=True)
+
+    def _change_meta(self, identity: bytes) -> None:
+        document = self._document(identity)
+        if "meta" not in document:
+            return
+        document["meta"] = "renamed"
+
+    def _foresee(self, identity: bytes) -> None:
+        """Another proxy uses an id that this one is about to choose."""
+        assert self.server.current is not None
+        document = self._document(identity)
+        start_ms = milliseconds(document["control"]["min"]["t"])
+        chosen = bucket_id(start_ms, self.process.ids.peek(1))
+        if chosen in self.server.current.documents:
+            return
+        measurement = {**self._measurement(), "t": document["control"]["min"]["t"], "v": 1}
+        measurement.pop("m", None)
+        measurement.pop("x.y", None)
+        self.auditor.sends(measurement)
+        bucket = new_bucket_like(
+            {
+                "_id": None,
+                "control": {"version": 1, "min": dict(measurement), "max": dict(measurement), "closed": True},
+                "data": {name: {"0": value} for name, value in measurement.items()},
+            },
+            chosen,
+        )
+        self.server.current.documents[chosen] = bucket
+        self.auditor.stored(bucket, 0)
+        self.auditor.answered(measurement["_id"], stored=True)
+
+    async def _drop(self) -> None:
+        knows = self.chance.random() < 0.5
+        self.server.drop()
+        namespace = self.collection.namespace
+        if knows:
+            self.process.catalog.drop(namespace)
+            self.process.committer.kick()
+        await asyncio.sleep(self.chance.choice((0.0, 0.0, 0.5)))
+        created = self.server.create()
+        if not knows:
+            await asyncio.sleep(self.chance.choice((0.0, 1.0)))
+        self.collection = created
