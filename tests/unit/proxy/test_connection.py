@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import bson
+
+from proxy.connection import READ_AHEAD_BYTES, ClientConnection
+from proxy.exchange import Client, Exchange
+from proxy.metrics import ConnectionNumbers
+from proxy.session import Session
+from proxy.wire import op_msg
+from proxy.wire.errors import ProtocolError
+from proxy.wire.message import Message
+from proxy.wire.reader import MessageReader
+from tests.support.network import FakeTransport
+from tests.unit.proxy.test_exchange import session
+
+PING = op_msg.build(1, 0, bson.encode({"ping": 1, "$db": "admin"}))
+
+
+class Host:
+    """Lets everyone in, and starts commands that end when the test says so."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
+        self.traffic = ConnectionNumbers()
+        self.events: list[str] = []
+        self.started: list[Message] = []
+        self.at_once: Callable[[Client], None] | None = None
+        self.error: ProtocolError | None = None
+
+    def accept(self, connection: ClientConnection, peer: str) -> Session | None:
+        self.events.append(peer)
+        return None if self.full else session()
+
+    def left(self, connection: ClientConnection) -> None:
+        self.events.append("left")
+
+    def broken(self, session: Session, reason: str) -> None:
+        self.events.append(reason)
+
+    def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
+        self.started.append(message)
+        if self.error is not None:
+            raise self.error
+        if self.at_once is not None:
+            self.at_once(client)
+        return Exchange(session, client, message, expects_reply=True)
+
+
+def connected(host: Host) -> tuple[ClientConnection, FakeTransport]:
+    connection = ClientConnection(host, host, MessageReader())
+    transport = FakeTransport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def test_one_command_at_a_time_in_order() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(PING * 3 + PING[:5])
+    assert len(host.started) == 1
+    connection.finish()
+    assert len(host.started) == 2
+    connection.finish()
+    connection.finish()
+    assert len(host.started) == 3
+    connection.data_received(PING[5:])
+    assert len(host.started) == 4
+
+
+def test_commands_that_end_at_once_do_not_nest() -> None:
+    """Ten thousand pipelined commands need no ten thousand stack frames."""
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    connection, _ = connected(host)
+    connection.data_received(PING * 10_000)
+    assert len(host.started) == 10_000
+
+
+def test_reading_stops_when_too_much_waits_behind_a_command() -> None:
+    host = Host()
+    connection, transport = connected(host)
+    connection.data_received(PING)
+    connection.data_received(PING)
+    assert transport.reading
+    connection.data_received(bytes(PING) * (READ_AHEAD_BYTES // len(PING) + 1))
+    assert not transport.reading
+    host.at_once = lambda client: client.finish()
+    connection.finish()
+    assert transport.reading
+
+
+def test_client_that_does_not_read_gets_no_next_command() -> None:
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    connection, _ = connected(host)
+    connection.pause_writing()
+    connection.data_received(PING)
+    assert host.started == []
+    connection.resume_writing()
+    assert len(host.started) == 1
+
+
+def test_broken_protocol_closes_after_a_farewell() -> None:
+    host = Host()
+    host.error = ProtocolError("no good", b"bye")
+    connection, transport = connected(host)
+    connection.data_received(PING)
+    assert (host.events[-1], transport.written, transport.closed) == ("no good", [b"bye"], True)
+    connection.data_received(PING)
+    assert len(host.started) == 1
+
+
+def test_client_that_is_not_let_in_is_cut_off() -> None:
+    host = Host(full=True)
+    connection, transport = connected(host)
+    assert transport.aborted
+    connection.connection_lost(None)
+    assert host.events == ["203.0.113.9"]
+
+
+def test_end_of_the_client_abandons_its_command() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(PING)
+    connection.connection_lost(None)
+    assert host.events == ["203.0.113.9", "left"]
+    connection.write(b"nobody reads this")
+    connection.finish()
+
+
+def test_drain_waits_for_the_command_under_way() -> None:
+    host = Host()
+    idle, idle_transport = connected(host)
+    busy, busy_transport = connected(host)
+    busy.data_received(PING * 2)
+    idle.drain()
+    busy.drain()
+    assert (idle_transport.closed, busy_transport.closed) == (True, False)
+    busy.finish()
+    assert busy_transport.closed
+    assert len(host.started) == 1
