@@ -21,12 +21,13 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets, Series
-from catalog.placing import CatalogOptions, Placing
+from catalog.parts import Parts, bucket_of, closed
+from catalog.placing import CatalogOptions, Growth, Placing
 from catalog.ports import Acknowledgement
 from catalog.stats import Counters
 from catalog.write_batch import BatchEvent, WriteBatch
 
-__all__ = ["BucketCatalog", "CatalogOptions", "Lookup"]
+__all__ = ["BucketCatalog", "CatalogOptions", "Growth", "Lookup"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class BucketCatalog(Placing):
             reopened: Bucket | None = None
             if state is not None and series.current is None and not self._memory.holds(state.bucket_id):
                 self._count_both(lookup.buckets, "numBucketsReopened")
-                reopened = self._adopt(series, state)
+                reopened = self._adopt(series, state, own=False)
             self._resume(series, looked_for=1 if found is not None else len(series.parked or ()))
             if reopened is not None and reopened.is_known and reopened.is_idle:
                 self._memory.rest(reopened)
@@ -107,8 +108,11 @@ class BucketCatalog(Placing):
 
     # --- the life of a batch -------------------------------------------------------------------------------
 
-    def prepare(self, batch: WriteBatch) -> bytes | None:
-        """Number the rows and build the statement (W64); ``None`` while another batch of the bucket is prepared."""
+    def prepare(self, batch: WriteBatch, crowd: int = 1) -> bytes | None:
+        """Number the rows and build the statement (W64); ``None`` while another batch of the bucket is prepared.
+
+        ``crowd``: how many batches are about to leave together.
+        """
         bucket = batch.bucket
         if bucket.prepared is not None:
             bucket.waiting.append(batch)
@@ -119,7 +123,35 @@ class BucketCatalog(Placing):
         bucket.prepared = batch
         state = bucket.state
         batch.base = state.committed_rows
-        return state.prepare(batch.measurements)
+        batch.stored_id = state.bucket_id
+        statement = state.prepare(batch.measurements)
+        if batch.base and self._grows_in_parts(bucket, crowd):
+            return self._part(bucket, batch)
+        return statement
+
+    def _grows_in_parts(self, bucket: Bucket, crowd: int) -> bool:
+        growth = self.options.growth
+        if not growth.in_parts or not bucket.own or self.unjoined > growth.unjoined_limit:
+            return False
+        return bucket.parts is not None or crowd >= growth.crowd or bucket.state.committed_rows >= growth.rows_in_place
+
+    def _part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
+        """The rows of a batch as a document of their own (``catalog.parts``)."""
+        parts = bucket.parts
+        if parts is None:
+            parts = bucket.parts = Parts(bucket.state.bucket_id, self._clock.monotonic_seconds())
+        buckets = bucket.series.collection
+        batch.base = 0
+        batch.stored_id = parts.next_id()
+        document = bucket_of(
+            batch.stored_id,
+            buckets.time_field,
+            buckets.meta_field,
+            bucket.series.meta,
+            bucket.state.start_ms,
+            batch.measurements,
+        )
+        return closed(document) if self.options.growth.sealed else document
 
     def finish(self, batch: WriteBatch, acknowledgement: Acknowledgement) -> None:
         """The backend has it (W65): the writers are told, and batches that waited for their turn are ready."""
@@ -136,6 +168,11 @@ class BucketCatalog(Placing):
                 counters.numBucketInserts += 1
         bucket.prepared = None
         bucket.state.committed(count)
+        if bucket.parts is not None and batch.stored_id != bucket.state.bucket_id:
+            self.committed_at_seconds = self._clock.monotonic_seconds()
+            bucket.parts.committed(batch.stored_id, self.committed_at_seconds)
+            self.unjoined += 1
+            self.parted[bucket] = None
         if bucket.state.kept_open_for_large and not bucket.counted_large:
             bucket.counted_large = True
             self._count_both(buckets, "numBucketsKeptOpenDueToLargeMeasurements")

@@ -12,6 +12,7 @@ from typing import Any
 
 from catalog.kernel import BucketState, Measurement
 from catalog.namespaces import VirtualCollection
+from catalog.parts import Parts
 from catalog.stats import Counters
 from catalog.write_batch import CombineKey, WriteBatch, Writer
 
@@ -121,9 +122,19 @@ class CollectionBuckets:
 class Bucket:
     """One bucket in memory, with its batches."""
 
-    __slots__ = ("batches", "counted_large", "memory_bytes", "prepared", "series", "state", "waiting")
+    __slots__ = (
+        "batches",
+        "counted_large",
+        "memory_bytes",
+        "own",
+        "parts",
+        "prepared",
+        "series",
+        "state",
+        "waiting",
+    )
 
-    def __init__(self, series: Series, state: BucketState) -> None:
+    def __init__(self, series: Series, state: BucketState, *, own: bool) -> None:
         self.series = series
         self.state = state
         self.batches: dict[CombineKey, WriteBatch] = {}
@@ -134,6 +145,10 @@ class Bucket:
         """Claimed batches whose turn comes when ``prepared`` has ended."""
         self.memory_bytes = 0
         self.counted_large = False
+        self.own = own
+        """Whether this process made it, so that the ids next to its own are free for parts."""
+        self.parts: Parts | None = None
+        """Where it is stored, once it is in more than one document (``catalog.parts``)."""
 
     @property
     def is_known(self) -> bool:

@@ -27,6 +27,24 @@ TIME_REASONS = frozenset({RolloverReason.TIME_FORWARD, RolloverReason.TIME_BACKW
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """How buckets grow: by updates in place, or in parts that are joined later (``catalog.parts``).
+
+    ``in_parts``: whether the backend can join parts in one atomic step; without it all growth is in place.
+    ``sealed``: parts are closed for everybody, because that step does not notice who else writes to them.
+    Rows leave as a part when ``crowd`` buckets or more grow in the same round, or when the bucket has
+    ``rows_in_place`` rows already. With more than ``unjoined_limit`` parts that could not be joined, no new ones
+    are made.
+    """
+
+    in_parts: bool = False
+    sealed: bool = False
+    crowd: int = 8
+    rows_in_place: int = 64
+    unjoined_limit: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogOptions:
     """Limits of the catalog under their native meanings (W41-W48)."""
 
@@ -36,6 +54,7 @@ class CatalogOptions:
     archived_per_series: int = 64
     recall_seconds: float = 120.0
     """How long after the start statements are sought among the rows of an earlier process."""
+    growth: Growth = Growth()
 
 
 @dataclass(slots=True)
@@ -60,6 +79,12 @@ class Placing:
         self._collections: dict[Namespace, CollectionBuckets] = {}
         self._memory = BucketMemory()
         self._work = Work()
+        self.committed_at_seconds = 0.0
+        """When the latest batch was acknowledged."""
+        self.unjoined = 0
+        """Parts that are stored and not joined yet."""
+        self.parted: dict[Bucket, None] = {}
+        """Buckets that are stored in parts, in the order in which they came to be."""
 
     # --- placing -------------------------------------------------------------------------------------------
 
@@ -134,9 +159,7 @@ class Placing:
     def _parked(self, measurement: Measurement, writer: Writer, index: int, key: CombineKey) -> Parked:
         return Parked(measurement, writer, index, key, self._clock.monotonic_seconds())
 
-    def _other_bucket(
-        self, series: Series, measurement: Measurement, refusal: int, *, may_look: bool
-    ) -> Bucket | None:
+    def _other_bucket(self, series: Series, measurement: Measurement, refusal: int, *, may_look: bool) -> Bucket | None:
         """Roll over: an archived bucket, or a new one, that took the measurement; ``None``: look first.
 
         ``refusal`` is the ``RolloverReason`` of the current bucket, 0 when there is none.
@@ -187,10 +210,10 @@ class Placing:
         )
         if refusal := state.try_stage(measurement):
             raise InvariantViolated(f"a new bucket refuses its first measurement: {RolloverReason(refusal).name}")
-        return self._adopt(series, state)
+        return self._adopt(series, state, own=True)
 
-    def _adopt(self, series: Series, state: BucketState) -> Bucket:
-        bucket = series.current = Bucket(series, state)
+    def _adopt(self, series: Series, state: BucketState, *, own: bool) -> Bucket:
+        bucket = series.current = Bucket(series, state, own=own)
         self._memory.adopt(bucket)
         self._let_go_over_threshold(series.collection)
         return bucket

@@ -5,7 +5,7 @@ Adapters live in ``proxy``; the simulation tests bring scripted ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -101,6 +101,22 @@ class BucketStore(Protocol):
         """Bucket documents that may take a measurement of (meta element, time in ms) (W50); raises ``CommandError``."""
         ...
 
+    async def join(
+        self,
+        collection: VirtualCollection,
+        first_id: bytes,
+        last_id: bytes,
+        merge: Callable[[Sequence[bytes]], bytes],
+        deadline_seconds: float,
+    ) -> int | None:
+        """Replace the documents with ids ``first_id`` … ``last_id`` by ``merge`` of them, atomically.
+
+        ``merge`` gets the stored documents in the order of their ids; its result has the id ``last_id``. Returns
+        how many there were, ``None`` when nothing was changed. Raises ``CommandError`` or ``ValueError`` (from
+        ``merge``), with nothing changed or, after a lost connection, all of it.
+        """
+        ...
+
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         """What the name stands for now, asked anew; raises ``CommandError``."""
         ...
@@ -115,7 +131,7 @@ class Clock(Protocol):
 
 
 class IdSource(Protocol):
-    """Unique bucket ids."""
+    """Unique bucket ids. The last three bytes are zero: the ids behind are for parts (``catalog.parts``)."""
 
     def suffix(self) -> bytes:
         """Eight bytes, never the same twice in a process, improbable to be another process's (W11)."""

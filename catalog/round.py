@@ -50,13 +50,14 @@ class Round:
         """
         round_ = cls()
         size_bytes = statements = 0
+        crowd = len(ready)
         for position, batch in enumerate(ready):
             if batch.state is not BatchState.CLAIMED:
                 continue
             if statements >= limits.statements or size_bytes >= limits.size_bytes:
                 return round_, list(ready[position:])
             try:
-                statement = catalog.prepare(batch)
+                statement = catalog.prepare(batch, crowd)
             except Exception as error:  # noqa: BLE001 - reported; one bucket's bug must not stop the others
                 round_.failures.append(error)
                 catalog.abort(batch, CommandError(1, f"internal error in a write batch: {error!r}"))

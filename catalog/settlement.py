@@ -167,7 +167,7 @@ class Settlement:
         self._wake()
         for start in range(0, len(writes), FETCHED_AT_ONCE):
             part = writes[start : start + FETCHED_AT_ONCE]
-            ids = [write.batch.bucket.state.bucket_id for write in part]
+            ids = [write.batch.stored_id for write in part]
             deadline_seconds = max(commit.deadline_seconds, self._clock.monotonic_seconds() + self._patience_seconds)
             try:
                 stored = await self._store.fetch(commit.collection, ids, deadline_seconds)
@@ -176,7 +176,7 @@ class Settlement:
                 continue
             for write in part:
                 batch = write.batch
-                written = is_written(stored.get(batch.bucket.state.bucket_id), batch)
+                written = is_written(stored.get(batch.stored_id), batch)
                 if written is None:
                     self.give_up(commit.of([write]), CommandError(1, "the bucket was rewritten meanwhile"))
                 elif written:

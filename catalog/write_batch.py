@@ -139,6 +139,7 @@ class WriteBatch:
         "shares",
         "staged_at_seconds",
         "state",
+        "stored_id",
     )
 
     def __init__(self, bucket: Bucket, key: CombineKey, staged_at_seconds: float) -> None:
@@ -150,6 +151,9 @@ class WriteBatch:
         """How often a measurement of it had to leave a bucket that changed underneath."""
         self.state = BatchState.OPEN
         self.base = -1
+        """The number of its first row in the document that holds it; 0 in a new document."""
+        self.stored_id = b""
+        """The id of the document that holds it, once prepared: the bucket's, or a part's."""
         self.measurements: list[Measurement] = []
         self.shares: list[tuple[Writer, list[int]]] = []
         self.doubtful: list[DoubtfulWriter] | None = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from catalog.catalog import BucketCatalog, CatalogOptions
+from catalog.catalog import BucketCatalog, CatalogOptions, Growth
 from catalog.committer import Committer, CommitterOptions
+from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.statements import StatementLog
@@ -21,9 +23,15 @@ from proxy.handlers.ingest import InsertHandler
 from proxy.handlers.translate import Surroundings, TranslateHandler
 from proxy.metrics import CatalogReadings, Metrics
 from proxy.namespace_registry import Lookup, NamespaceRegistry
+from proxy.part_store import joins_atomically
+from proxy.readers import ReaderRegister
 from proxy.settings_table import Settings
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
+from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
+
+JOIN_AT_THE_END_SECONDS = 5.0
+"""What joining may add to the time that stopping takes; parts that are left are joined by nobody, but are read."""
 
 
 class LoopClock:
@@ -97,10 +105,15 @@ class Assembly:
     effects: CatalogEffects
     cursors: CursorNames
     authorisation: Authorisation
+    readers: ReaderRegister | None
+    joining: Joining
 
     async def close(self) -> None:
-        """Let commits end, then leave the backend."""
+        """Let commits end and parts be joined as far as time allows, then leave the backend."""
         await self.committer.drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(JOIN_AT_THE_END_SECONDS):
+                await self.joining.join_due(everything=True)
         await self.backend.close()
 
 
@@ -125,10 +138,12 @@ async def assemble(
     )
     backend.pool.answered = metrics.commit_answered
     clock = LoopClock()
-    catalog = BucketCatalog(catalog_options(settings), clock, ProcessIds())
+    growth = growth_of(settings, backend.profile)
+    catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
+    store = backend.bucket_store(settings.timeseries_bucket_max_count)
     committer = Committer(
         catalog,
-        backend.bucket_store(settings.timeseries_bucket_max_count),
+        store,
         clock,
         CommitterOptions(
             linger_seconds=settings.commit_linger_ms / 1000,
@@ -160,10 +175,29 @@ async def assemble(
             gate=authorisation,
         )
     )
-    return Assembly(backend, catalog, committer, ingest, translate, effects, cursors, authorisation)
+    readers = ReaderRegister(cursors.is_open_on)
+    joining = Joining(catalog, store, clock, readers, JoiningOptions(), report)
+    return Assembly(
+        backend=backend,
+        catalog=catalog,
+        committer=committer,
+        ingest=ingest,
+        translate=translate,
+        effects=effects,
+        cursors=cursors,
+        authorisation=authorisation,
+        readers=readers if growth.in_parts else None,
+        joining=joining,
+    )
 
 
-def catalog_options(settings: Settings) -> CatalogOptions:
+def growth_of(settings: Settings, profile: Profile) -> Growth:
+    """How buckets grow: as asked, where the backend can do it."""
+    able, sealed = joins_atomically(profile)
+    return Growth(in_parts=able and settings.bucket_growth == "in_parts", sealed=sealed)
+
+
+def catalog_options(settings: Settings, growth: Growth) -> CatalogOptions:
     """The catalog's limits under mongod's parameter names (W41-W48)."""
     return CatalogOptions(
         limits=Limits(
@@ -173,6 +207,7 @@ def catalog_options(settings: Settings) -> CatalogOptions:
         ),
         memory_threshold_bytes=settings.timeseries_idle_bucket_expiry_memory_usage_threshold,
         reopening=settings.reopening,
+        growth=growth,
     )
 
 

@@ -10,13 +10,14 @@ from typing import Any, cast
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from catalog.bson.codec import CODEC, encode
+from catalog.bson.codec import CODEC, decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.authorisation import AccessControl
+from proxy.authorisation import AccessControl, account_message, is_unauthorized
 from proxy.bucket_store import MongoBucketStore
 from proxy.driver_errors import command_error
 from proxy.namespace_registry import NamespaceRegistry
+from proxy.part_store import PartStore
 from proxy.service import ServicePool
 from proxy.service_auth import authenticator, probing
 from rewrite.profile import Profile
@@ -109,7 +110,12 @@ class Backend:
             return await self.registry.resolve_anew(collection.namespace)
 
         return MongoBucketStore(
-            self.pool, self.client, resolve, sends_uuid=self.profile.has_collection_uuid, max_count=max_count
+            self.pool,
+            self.client,
+            resolve,
+            sends_uuid=self.profile.has_collection_uuid,
+            max_count=max_count,
+            parts=PartStore(self.pool, transactions=self.profile.is_replica_set),
         )
 
     async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +128,11 @@ class Backend:
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """One command over a service connection; the raw reply, error replies too. Raises ``BackendUnavailable``."""
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
-        return await self.pool.request(encode({**body, "$db": database}), deadline_seconds)
+        reply = await self.pool.request(encode({**body, "$db": database}), deadline_seconds)
+        if is_unauthorized(reply):
+            said = decode(reply)
+            raise CommandError(int(said["code"]), account_message(said))
+        return reply
 
     async def primary_address(self) -> tuple[str, int]:
         """Where writes go now."""

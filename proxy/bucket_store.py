@@ -17,7 +17,9 @@ from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from proxy.authorisation import account_message
 from proxy.driver_errors import command_error
+from proxy.part_store import PartStore
 from proxy.service import LostAfterSending, NotSent, ServicePool
 
 UNDECIDED_CODES = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -41,8 +43,10 @@ class MongoBucketStore:
         *,
         sends_uuid: bool,
         max_count: int,
+        parts: PartStore,
     ) -> None:
         """``sends_uuid``: commands may name the incarnation they are meant for (6.0)."""
+        self.join = parts.join
         self._pool = pool
         self._client = client
         self._resolve = resolve
@@ -162,7 +166,7 @@ def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
     if not reply.get("ok"):
         error = CommandError(
             int(reply.get("code", 1)),
-            str(reply.get("errmsg", "")),
+            account_message(reply),
             labels=tuple(reply.get("errorLabels", ())),
             fails_command=True,
         )

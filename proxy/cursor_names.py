@@ -7,8 +7,14 @@ any of their connections.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from catalog.bson.raw import OBJECT, STRING, document, element, iter_elements, string_value, unpack_int64
 from catalog.namespaces import Namespace
+
+SERVER_CURSOR_TIMEOUT_SECONDS = 600.0
+"""After so long without use a server ends a cursor."""
 
 MAX_REMEMBERED = 65_536
 """Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
@@ -17,9 +23,13 @@ MAX_REMEMBERED = 65_536
 class CursorNames:
     """Cursor id → namespace at the backend."""
 
-    def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
+    def __init__(
+        self, max_remembered: int = MAX_REMEMBERED, now_seconds: Callable[[], float] = time.monotonic
+    ) -> None:
         self._backend: dict[int, Namespace] = {}
+        self._used_at_seconds: dict[int, float] = {}
         self._max_remembered = max_remembered
+        self._now_seconds = now_seconds
 
     def __len__(self) -> int:
         return len(self._backend)
@@ -34,12 +44,24 @@ class CursorNames:
             return
         self._backend.pop(cursor_id, None)
         self._backend[cursor_id] = backend
+        self._used_at_seconds[cursor_id] = self._now_seconds()
         if len(self._backend) > self._max_remembered:
-            del self._backend[next(iter(self._backend))]
+            self.ended(next(iter(self._backend)))
 
     def ended(self, cursor_id: int) -> None:
         """The cursor is exhausted or killed."""
         self._backend.pop(cursor_id, None)
+        self._used_at_seconds.pop(cursor_id, None)
+
+    def is_open_on(self, namespace: Namespace) -> bool:
+        """Whether a reader may come back to a cursor on this collection."""
+        if not self._backend:
+            return False
+        since_seconds = self._now_seconds() - SERVER_CURSOR_TIMEOUT_SECONDS
+        return any(
+            backend.logical == namespace and self._used_at_seconds[cursor_id] > since_seconds
+            for cursor_id, backend in self._backend.items()
+        )
 
 
 def rename_cursor(reply: bytes, namespace: Namespace) -> tuple[bytes, int, Namespace | None]:

@@ -6,8 +6,9 @@ by a reply, by nothing when none is wanted, or by closing.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, assert_never
 from uuid import uuid4
@@ -62,6 +63,22 @@ class Numbers(Protocol):
         ...
 
 
+class Readers(Protocol):
+    """Who reads which database at the moment (``proxy.readers``)."""
+
+    def barrier(self, database: str) -> asyncio.Future[None] | None:
+        """What a new reader has to wait for; ``None``: nothing."""
+        ...
+
+    def enter(self, database: str) -> None:
+        """A reader begins."""
+        ...
+
+    def leave(self, database: str) -> None:
+        """A reader has ended."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Handlers:
     """One for each kind of route; ``gate`` stands before ``ingest``."""
@@ -84,8 +101,12 @@ class Dispatcher:
         knows_cursor: Callable[[Command], bool],
         tasks: TaskSet,
         numbers: Numbers,
+        readers: Readers | None = None,
     ) -> None:
-        """``translated`` are the commands that have a rewriter; ``knows_cursor``: see ``router.route``."""
+        """``translated`` are the commands that have a rewriter; ``knows_cursor``: see ``router.route``.
+
+        ``readers`` hears of everything that may read buckets; ``None`` where nobody wants to know.
+        """
         self._handlers = handlers
         self._namespaces = namespaces
         self._lookup: router.Lookup = namespaces.lookup
@@ -94,6 +115,7 @@ class Dispatcher:
         self._tasks = tasks
         self._numbers = numbers
         self._meters: dict[tuple[str, str], Meter] = {}
+        self._readers = readers
 
     def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
         """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
@@ -136,6 +158,12 @@ class Dispatcher:
     def _route(self, exchange: Exchange, command: Command) -> None:
         session = exchange.session
         route = router.route(command, self._lookup, self._translated, self._knows_cursor)
+        if self._readers is not None and isinstance(route, router.Relay | router.Translate):
+            barrier = self._readers.barrier(command.namespace.database)
+            if barrier is not None:
+                self._tasks.spawn(self._wait(exchange, command, barrier))
+                return
+            self._enter(exchange, command.namespace.database)
         match route:
             case router.Relay():
                 self._measure(exchange, command, "relay")
@@ -158,6 +186,16 @@ class Dispatcher:
                 self._tasks.spawn(self._resolve(exchange, command, namespace))
             case _:
                 assert_never(route)
+
+    def _enter(self, exchange: Exchange, database: str) -> None:
+        readers = self._readers
+        assert readers is not None
+        readers.enter(database)
+        exchange.on_leave = lambda: readers.leave(database)
+
+    async def _wait(self, exchange: Exchange, command: Command, barrier: Awaitable[None]) -> None:
+        await barrier
+        self._guarded(exchange, lambda exchange: self._route(exchange, command))
 
     def _ingest(self, exchange: Exchange, command: Command, collection: VirtualCollection, allowed: bool) -> None:
         """Who may not is relayed, for the backend to refuse in its own words."""

@@ -39,7 +39,17 @@ def encode(document: Mapping[str, Any]) -> bytes:
 class Exchange:
     """The way back of one command. Also the sink of a relayed reply."""
 
-    __slots__ = ("_chunks", "client", "command", "expects_reply", "message", "on_abandon", "on_finish", "session")
+    __slots__ = (
+        "_chunks",
+        "client",
+        "command",
+        "expects_reply",
+        "message",
+        "on_abandon",
+        "on_finish",
+        "on_leave",
+        "session",
+    )
 
     def __init__(
         self,
@@ -57,6 +67,8 @@ class Exchange:
         self.expects_reply = expects_reply
         self.on_finish = on_finish
         self.on_abandon: Callable[[], None] | None = None
+        self.on_leave: Callable[[], None] | None = None
+        """Called once when it is over in whatever way, also when the client is gone."""
         self.command: Command | None = None
         # A client that compresses gets compressed replies, so relayed ones are collected for it.
         self._chunks: list[bytes] | None = [] if message.compressor else None
@@ -99,6 +111,7 @@ class Exchange:
         callback, self.on_abandon = self.on_abandon, None
         if callback is not None:
             callback()
+        self._leave()
 
     # --- Sink: a reply that streams -----------------------------------------------------------------------------
 
@@ -129,10 +142,16 @@ class Exchange:
         on_finish, self.on_finish = self.on_finish, None
         if on_finish is not None:
             on_finish(failed)
+        self._leave()
         if closing:
             self.client.close()
         else:
             self.client.finish()
+
+    def _leave(self) -> None:
+        callback, self.on_leave = self.on_leave, None
+        if callback is not None:
+            callback()
 
 
 def _messages(data: bytes) -> list[bytes]:

@@ -22,7 +22,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import Command
 from proxy.connection import ClientConnection
-from proxy.dispatch import Dispatcher, Handlers, Numbers
+from proxy.dispatch import Dispatcher, Handlers, Numbers, Readers
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
 from proxy.metrics import ConnectionNumbers
@@ -103,6 +103,7 @@ class Parts:
     translated: Collection[str] = ()
     knows_cursor: Callable[[Command], bool] = no_cursors
     effects: Effects = no_effects
+    readers: Readers | None = None
     gate: Gate = field(default_factory=OpenGate)
 
 
@@ -119,7 +120,13 @@ class Server:
             RelayHandler(self._tasks, parts.effects), self.hello, parts.ingest, parts.translate, parts.gate
         )
         self._dispatcher = Dispatcher(
-            handlers, parts.namespaces, parts.translated, parts.knows_cursor, self._tasks, parts.numbers
+            handlers,
+            parts.namespaces,
+            parts.translated,
+            parts.knows_cursor,
+            self._tasks,
+            parts.numbers,
+            parts.readers,
         )
         self._clients: set[ClientConnection] = set()
         self._per_address: Counter[str] = Counter()

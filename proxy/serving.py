@@ -35,6 +35,8 @@ async def serve(
     try:
         address = Address(*await server.start())
         tasks.spawn(_watch_backend(assembly, metrics))
+        if assembly.readers is not None:
+            tasks.spawn(assembly.joining.run())
         on_ready(address)
         await stop.wait()
     finally:
@@ -56,6 +58,7 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,
         gate=assembly.authorisation,
+        readers=assembly.readers,
     )
 
 

@@ -13,6 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from catalog.bson.codec import CODEC
 from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace, VirtualCollection
+from proxy.authorisation import is_unauthorized
 from proxy.client_fields import ClientFields, in_one_document, take_apart
 from proxy.cursor_names import CursorNames, rename_cursor
 from proxy.handlers.cursors import (
@@ -45,6 +46,9 @@ RAW_CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
 )
 """Replies whose documents are kept byte for byte."""
+
+
+OPENS_CURSORS = frozenset({"aggregate", "find"})
 
 
 class Service(Protocol):
@@ -158,10 +162,12 @@ class TranslateHandler:
                 return await self._pass(plan, session, command)
             case Answer():
                 return bson.encode(plan.reply, codec_options=CODEC)
-            case Single():
-                return self._reshaped(plan, await steps.run(plan.step))
-            case Cursor():
-                return self._renamed(plan, await steps.run(plan.step))
+            case Single() | Cursor():
+                reply = await steps.run(plan.step)
+                if plan.step.via is Via.CLIENT and is_unauthorized(reply):
+                    # What the client itself asked for is refused in its own words, or allowed after all.
+                    return await self._pass(PassThrough(plan.effects), session, command)
+                return self._reshaped(plan, reply) if isinstance(plan, Single) else self._renamed(plan, reply)
             case Dialogue():
                 actions = ACTIONS.get(command.name.lower(), ())
                 if not await self._around.gate.allows(session, actions, command.namespace):
@@ -180,6 +186,9 @@ class TranslateHandler:
             raise
         if is_ok(reply):
             self._take_effects(plan.effects)
+            if command.name in OPENS_CURSORS:
+                _, cursor_id, backend = rename_cursor(reply, command.namespace)
+                self._around.cursors.opened(cursor_id, backend or command.namespace)
         return reply
 
     def _reshaped(self, plan: Single, reply: bytes) -> bytes:
