@@ -18,7 +18,7 @@ from rewrite.plan import Document
 from rewrite.profile import Profile
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
-from rewrite.stages.time_bounds import millis
+from rewrite.stages.time_bounds import Interval, millis
 
 TAG = "tsproxy bucket"
 """The field in which unpacked rows carry their bucket's id and meta value; no path of a user's has a blank in
@@ -51,7 +51,10 @@ class Selection:
     @property
     def split(self) -> Split:
         """The query as a necessary condition for buckets and what is left to ask of rows."""
-        return split(self.query, self.scope, bounds=self.scope.plain_names)
+        if not self.scope.plain_names:
+            # Nothing can be said of buckets; every one has to be looked into.
+            return Split(None, dict(self.query) or None, Interval())
+        return split(self.query, self.scope)
 
     @property
     def sees_whole_rows(self) -> bool:
