@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Any, Final, Protocol
 
 from catalog.bson.codec import decode
-from catalog.bson.raw import BOOL, fields_of
+from catalog.bson.raw import BOOL, INT32, fields_of, unpack_int32
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 
@@ -154,6 +154,20 @@ class AccessControl:
                 "the backend has access control on: the proxy needs an account of its own, "
                 "named in the backend's connection string",
             )
+
+
+def is_unauthorized(reply: bytes) -> bool:
+    """Whether a raw command reply refuses for want of a privilege."""
+    code = fields_of(reply).get(b"code")
+    return code is not None and code[0] == INT32 and unpack_int32(code, 1)[0] == UNAUTHORIZED
+
+
+def account_message(reply: Mapping[str, Any]) -> str:
+    """What a client is told of an error of a command that the proxy's account ran: whose privilege is missing."""
+    message = str(reply.get("errmsg", ""))
+    if reply.get("code") == UNAUTHORIZED:
+        return f"the account of tsproxy at the backend lacks a privilege: {message}"
+    return message
 
 
 class Authorisation:
