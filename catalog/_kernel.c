@@ -33,7 +33,7 @@ enum { SCHEMA_CHANGE = 1, COUNT = 2, SIZE = 3, TIME_FORWARD = 4, TIME_BACKWARD =
 #define MAX_DOCUMENT_BYTES (16 * 1024 * 1024)
 #define DOCUMENT_MAX_BYTES (MAX_DOCUMENT_BYTES - 512 * 1024)
 #define PATHS_MAX_BYTES (4 * 1024 * 1024)
-#define PIPELINE_MIN_ROWS 4
+#define PIPELINE_MIN_ROWS 8
 #define PIPELINE_SHARE 16
 #define MAX_FIELD_LEVELS 177
 #define MAX_META_LEVELS 179
@@ -1695,8 +1695,7 @@ static PyObject *encode_batch(BucketState *self, Batch *batch)
         put_bucket(&w, self, batch);
         return writer_bytes(&w);
     }
-    i64 share = batch->base / PIPELINE_SHARE;
-    int many_rows = batch->count >= (share > PIPELINE_MIN_ROWS ? share : PIPELINE_MIN_ROWS);
+    int many_rows = batch->count >= PIPELINE_MIN_ROWS + batch->base / PIPELINE_SHARE;
     size_t paths = (size_t)batch->count * names;
     int pipeline = many_rows || paths > PATHS_MAX_BYTES || !safe;
     writer_init(&w, 512 + meta + batch->bytes + 8 * batch->fields + (pipeline ? 4 * names : paths) + 2 * names);

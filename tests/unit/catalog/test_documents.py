@@ -164,7 +164,7 @@ def test_odd_names_and_many_rows_go_as_a_pipeline(kernel: Any) -> None:
     written(state, first)
     assert isinstance(written(state, measure(kernel, {"t": 0, "a": 1}))["u"], dict)
     assert isinstance(written(state, measure(kernel, {"t": 0, "a.b": 1}))["u"], list)
-    assert isinstance(written(state, *[first] * 4)["u"], list)
+    assert isinstance(written(state, *[first] * 8)["u"], list)
 
 
 def test_statements_stay_small_whatever_the_names(kernel: Any) -> None:
