@@ -72,7 +72,8 @@ class Auditor:
         start_ms = milliseconds(control["min"]["t"])
         for name, column in data.items():
             rows = [int(key) for key in column]
-            assert rows == sorted(rows) and set(rows) <= set(range(count)), f"rows of {name}"
+            assert rows == sorted(rows), f"rows of {name}"
+            assert set(rows) <= set(range(count)), f"rows of {name}"
             values = list(column.values())
             assert control["max"][name] >= max(values), f"control.max.{name}"
             assert control["min"][name] <= min(values), f"control.min.{name}"

@@ -85,7 +85,7 @@ class Server:
         async def run() -> None:
             await asyncio.sleep(delay_seconds)
             loop = asyncio.get_running_loop()
-            while loop.time() < self.stalled_until:
+            while loop.time() < self.stalled_until:  # noqa: ASYNC110 - it may be put off while it is waited for
                 await asyncio.sleep(self.stalled_until - loop.time())
             work()
 

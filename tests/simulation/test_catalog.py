@@ -21,9 +21,8 @@ def simulate(seed: int, plan: Plan | None, test: str) -> int:
     try:
         return World(seed, plan).run()
     except BaseException as error:
-        error.add_note(
-            f"replay: TSPROXY_SIMULATION_SEED={seed} .venv/bin/python -m pytest tests/simulation/test_catalog.py -k {test}"
-        )
+        command = f".venv/bin/python -m pytest tests/simulation/test_catalog.py -k {test}"
+        error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
         raise
 
 

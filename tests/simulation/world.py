@@ -30,6 +30,7 @@ LONGEST_WAIT_SECONDS = 4 * PATIENCE_SECONDS + 5
 """Waiting for others, seeking the backend, sending again, looking: each is over after the patience."""
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
+LOSSY = Faults(lost_after=0.2, late=0.1, lost_before=0.2)
 CONCERNS = (b"", encode({"w": 1}), encode({"w": "majority"}))
 TIME_ERROR = 2
 
@@ -57,9 +58,7 @@ class Plan:
         return cls(
             writers=chance.choice((2, 12, 40)),
             series=chance.choice((1, 6, 30)),
-            faults=chance.choice(
-                (Faults(), Faults(), Faults.none(), Faults(lost_after=0.2, late=0.1, lost_before=0.2))
-            ),
+            faults=chance.choice((Faults(), Faults(), Faults.none(), LOSSY)),
             meddling=chance.random() < 0.7,
             restarts=chance.random() < 0.5,
             memory_threshold_bytes=chance.choice((20_000, 100_000_000)),
@@ -232,7 +231,7 @@ class World:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         self.server.faults = Faults.none()
-        while self.process.committer._pursuit is not None:
+        while self.process.committer._pursuit is not None:  # noqa: ASYNC110 - nothing tells its end
             await asyncio.sleep(1)
         await self.process.committer.drain()
         await self.server.settle()
@@ -267,8 +266,7 @@ class World:
 
     async def _writer(self, number: int) -> None:
         chance = self.chance
-        transaction = 0
-        for _ in range(self.plan.inserts_each):
+        for transaction in range(1, self.plan.inserts_each + 1):
             await asyncio.sleep(chance.choice((0, 0, 0.01, 1.0)))
             documents = [self._measurement() for _ in range(chance.choice((1, 1, 1, 4, 30)))]
             for document in documents:
@@ -276,7 +274,6 @@ class World:
             if chance.random() < 0.05:
                 del documents[chance.randrange(len(documents))]["t"]
             retryable = chance.random() < 0.6
-            transaction += 1
             raws = [encode(document) for document in documents]
             command = InsertCommand(
                 documents=raws,
@@ -312,7 +309,7 @@ class World:
                 reply = await task
             except ConnectionResetError:
                 if may_retry and self.plan.retries_after_restart:
-                    while self.process is process:
+                    while self.process is process:  # noqa: ASYNC110 - as a driver looks for a server
                         await asyncio.sleep(0.1)
                     continue
                 break
@@ -328,9 +325,9 @@ class World:
             self.auditor.answered(document["_id"], stored=False)
 
     def _gone(self, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            if not isinstance(error, ConnectionResetError):
-                self.failures.append(error)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ConnectionResetError):
+            self.failures.append(error)
 
     def _heard(self, command: InsertCommand, documents: list[dict[str, Any]], reply: dict[str, Any]) -> None:
         if not reply["ok"]:

@@ -1,0 +1,201 @@
+"""What tests of the catalog need: a clock, ids, writers that remember, measurements, a store of scripted answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bson.datetime_ms import DatetimeMS
+
+from catalog.bson.codec import encode
+from catalog.catalog import BucketCatalog, CatalogOptions
+from catalog.errors import CommandError
+from catalog.kernel import Limits, Measurement, parse_measurement
+from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from catalog.open_bucket import CollectionBuckets
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, WriteConcern
+from catalog.write_batch import CombineKey, DoubtfulWriter, WriteBatch
+
+KEY = CombineKey(b"", "")
+ACKNOWLEDGED = Acknowledgement()
+START_MS = 1_700_000_040_000
+HOUR_MS = 3_600_000
+
+
+class ManualClock:
+    """Time that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic_seconds(self) -> float:
+        return self.now
+
+
+class CountingIds:
+    """Room for parts behind every id."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def suffix(self) -> bytes:
+        self._count += 1
+        return self._count.to_bytes(5, "big") + bytes(3)
+
+
+class RememberingWriter:
+    """Keeps what it is told, index by index."""
+
+    def __init__(self) -> None:
+        self.told: dict[int, CommandError | None] = {}
+        self.acknowledgements: list[Acknowledgement | None] = []
+
+    def settle(
+        self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
+    ) -> None:
+        for index in indexes:
+            assert index not in self.told, "told twice"
+            self.told[index] = error
+        self.acknowledgements.append(acknowledgement)
+
+    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
+        self.settle(indexes, error, None)
+        return None
+
+    @property
+    def codes(self) -> dict[int, int | None]:
+        return {index: None if error is None else error.code for index, error in self.told.items()}
+
+
+def virtual(
+    name: str = "c",
+    *,
+    uuid: int = 1,
+    granularity: Granularity = Granularity.SECONDS,
+    meta_field: str | None = "m",
+    time_field: str = "t",
+) -> VirtualCollection:
+    options = TimeseriesOptions(
+        time_field, meta_field, granularity, granularity.max_span_seconds, granularity.rounding_seconds
+    )
+    return VirtualCollection(Namespace("db", name), options, uuid.to_bytes(16, "big"))
+
+
+def measurement(offset_ms: int = 0, meta: Any = "a", **fields: Any) -> Measurement:
+    """Of ``START_MS`` plus ``offset_ms``."""
+    document = {"t": DatetimeMS(START_MS + offset_ms), "m": meta, **fields}
+    return parse_measurement(encode(document), b"t", b"m")
+
+
+class CatalogBench:
+    """A catalog with a collection and what it hangs on."""
+
+    def __init__(self, *, reopening: bool = False, stored_until_ms: int | None = None, **options: Any) -> None:
+        self.clock = ManualClock()
+        self.catalog = BucketCatalog(
+            CatalogOptions(limits=options.pop("limits", Limits()), reopening=reopening, **options),
+            self.clock,
+            CountingIds(),
+        )
+        self.virtual = virtual()
+        self.buckets: CollectionBuckets = self.catalog.collection(self.virtual)
+        if stored_until_ms is not None:
+            self.buckets.stored_until_ms = stored_until_ms
+
+    def stage(self, *measurements: Measurement, writer: RememberingWriter | None = None) -> list[WriteBatch]:
+        """Each measurement under its position; returns the batches, without repetition."""
+        batches: dict[WriteBatch, None] = {}
+        for index, each in enumerate(measurements):
+            batch = self.catalog.place(self.buckets, each, writer or RememberingWriter(), index, KEY)
+            if batch is not None:
+                batches[batch] = None
+        return list(batches)
+
+    def commit(self, *measurements: Measurement) -> WriteBatch:
+        """Stage into one batch and let the backend acknowledge it."""
+        (batch,) = self.stage(*measurements)
+        batch.claim()
+        assert self.catalog.prepare(batch) is not None
+        self.catalog.finish(batch, ACKNOWLEDGED)
+        return batch
+
+    @property
+    def open_buckets(self) -> int:
+        return self.catalog.gauges()["numBuckets"]
+
+
+Answer = BulkOutcome | Callable[[Sequence[bytes]], BulkOutcome]
+
+
+class ScriptedStore:
+    """Answers from a script, then with success; remembers what it was sent."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = deque(answers)
+        self.sent: list[tuple[str, list[bytes], WriteConcern]] = []
+        self.documents: dict[bytes, bytes] = {}
+        self.unreadable: CommandError | None = None
+        self.known: VirtualCollection | None = None
+        self.until_ms = -(1 << 63)
+        self.asked: list[tuple[tuple[bytes, int], ...]] = []
+
+    async def insert(
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        return self._answer("insert", documents, write_concern)
+
+    async def update(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        return self._answer("update", statements, write_concern)
+
+    def _answer(self, name: str, statements: Sequence[bytes], write_concern: WriteConcern) -> BulkOutcome:
+        self.sent.append((name, list(statements), write_concern))
+        if not self.answers:
+            return Applied(len(statements), {}, ACKNOWLEDGED)
+        answer = self.answers.popleft()
+        return answer(statements) if callable(answer) else answer
+
+    async def fetch(
+        self, collection: VirtualCollection, bucket_ids: Sequence[bytes], deadline_seconds: float
+    ) -> Mapping[bytes, bytes]:
+        if self.unreadable is not None:
+            raise self.unreadable
+        return {each: self.documents[each] for each in bucket_ids if each in self.documents}
+
+    async def stored_until_ms(self, collection: VirtualCollection, deadline_seconds: float) -> int:
+        if self.unreadable is not None:
+            raise self.unreadable
+        return self.until_ms
+
+    async def find_reopenable(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> Sequence[bytes]:
+        self.asked.append(tuple(wanted))
+        if self.unreadable is not None:
+            raise self.unreadable
+        return list(self.documents.values())
+
+    async def join(
+        self,
+        collection: VirtualCollection,
+        first_id: bytes,
+        last_id: bytes,
+        merge: Callable[[Sequence[bytes]], bytes],
+        deadline_seconds: float,
+    ) -> int | None:
+        return None
+
+    async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
+        if self.unreadable is not None:
+            raise self.unreadable
+        return self.known

@@ -1,0 +1,137 @@
+"""The record of retryable statements (W102, W127)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.errors import CommandError
+from catalog.ports import Acknowledgement
+from catalog.statements import NumberSet, Statement, StatementLog
+from tests.support.catalog_parts import ACKNOWLEDGED, RememberingWriter
+
+LOST = CommandError(6, "the outcome is unknown")
+
+
+@given(st.lists(st.integers(0, 30)))
+def test_number_set_holds_what_was_added(numbers: list[int]) -> None:
+    kept = NumberSet()
+    for number in numbers:
+        kept.add(number)
+    assert [number for number in range(-1, 32) if number in kept] == sorted(set(numbers))
+    assert kept.runs == sum(1 for number in set(numbers) if number - 1 not in set(numbers))
+
+
+def test_a_bulk_insert_costs_one_run_whatever_the_order_of_its_commits() -> None:
+    kept = NumberSet()
+    for number in [*range(0, 1000, 2), *range(1, 1000, 2)]:
+        kept.add(number)
+    assert kept.runs == 1
+
+
+def test_all_who_ask_hear_the_outcome_under_their_own_index() -> None:
+    """W102"""
+    transaction = StatementLog().transaction(b"s", 1)
+    statement = Statement(transaction, 4)
+    first, again = RememberingWriter(), RememberingWriter()
+    statement.wait(first, 4, 30)
+    statement.wait(again, 9, 60)
+    assert transaction.under_way == {4: statement}
+    statement.settle((0,), None, ACKNOWLEDGED)
+    assert first.codes == {4: None}
+    assert again.codes == {9: None}
+    assert 4 in transaction.written
+    assert transaction.under_way == {}
+
+
+def test_what_failed_may_be_sent_again() -> None:
+    """W102"""
+    transaction = StatementLog().transaction(b"s", 1)
+    statement = Statement(transaction, 0)
+    statement.settle((0,), CommandError(121, "refused"), None)
+    assert 0 not in transaction.written
+    assert 0 not in transaction.lost
+    assert transaction.under_way == {}
+
+
+def test_doubt_is_told_at_each_ones_own_deadline_and_the_verdict_to_those_who_still_wait() -> None:
+    """W127"""
+    transaction = StatementLog().transaction(b"s", 1)
+    statement = Statement(transaction, 0)
+    early, late = RememberingWriter(), RememberingWriter()
+    statement.wait(early, 0, 30)
+    statement.wait(late, 0, 60)
+    assert statement.doubt((0,), LOST, 30) is statement
+    assert early.codes == {0: 6}
+    assert late.codes == {}
+    assert statement.is_wanted
+    statement.expire(59, LOST)
+    assert late.codes == {}
+    statement.settle((0,), None, ACKNOWLEDGED)
+    assert late.codes == {0: None}
+    assert 0 in transaction.written
+
+
+def test_statement_without_waiters_is_wanted_by_nobody() -> None:
+    statement = Statement(StatementLog().transaction(b"s", 1), 0)
+    statement.wait(RememberingWriter(), 0, 30)
+    statement.expire(30, LOST)
+    assert not statement.is_wanted
+
+
+def test_lost_statement_is_not_written_again() -> None:
+    """W127: refused rather than doubled."""
+    transaction = StatementLog().transaction(b"s", 1)
+    statement = Statement(transaction, 3)
+    writer = RememberingWriter()
+    statement.wait(writer, 0, 30)
+    statement.lose(LOST)
+    assert writer.codes == {0: 6}
+    assert 3 in transaction.lost
+    assert 3 not in transaction.written
+
+
+def test_retry_does_not_hear_better_than_the_first_answer() -> None:
+    """W104: an unmet write concern stays unmet in the record."""
+    transaction = StatementLog().transaction(b"s", 1)
+    unmet = Acknowledgement({"code": 64})
+    Statement(transaction, 0).settle((0,), None, ACKNOWLEDGED)
+    assert transaction.unconfirmed is None
+    Statement(transaction, 1).settle((0,), None, unmet)
+    assert transaction.unconfirmed is unmet
+
+
+def test_newer_transaction_replaces_and_older_is_too_old() -> None:
+    """W102"""
+    log = StatementLog()
+    first = log.transaction(b"s", 5)
+    assert not first.follows_another
+    assert log.transaction(b"s", 5) is first
+    second = log.transaction(b"s", 6)
+    assert second is not first
+    assert second.follows_another
+    with pytest.raises(CommandError) as refused:
+        log.transaction(b"s", 5)
+    assert refused.value.code == 225
+
+
+def test_statement_of_a_replaced_transaction_still_answers() -> None:
+    log = StatementLog()
+    statement = Statement(log.transaction(b"s", 1), 0)
+    writer = RememberingWriter()
+    statement.wait(writer, 0, 30)
+    log.transaction(b"s", 2)
+    statement.settle((0,), None, ACKNOWLEDGED)
+    assert writer.codes == {0: None}
+
+
+def test_sessions_are_bounded_and_the_longest_silent_goes() -> None:
+    log = StatementLog(sessions_limit=2)
+    first = log.transaction(b"1", 1)
+    log.transaction(b"2", 1)
+    assert log.transaction(b"1", 1) is first
+    log.transaction(b"3", 1)
+    assert len(log) == 2
+    assert log.transaction(b"1", 1) is first
+    assert not log.transaction(b"2", 1).follows_another
