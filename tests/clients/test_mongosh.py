@@ -47,3 +47,20 @@ def test_weather_example_says_the_same_on_mongod_itself(mongod: Any, db_name: st
     """What is expected above is what a real server does."""
     uri = mongod.uri.replace("/?", f"/{db_name}?")
     assert mongosh_json(uri, WEATHER) == EXPECTED
+
+
+def test_what_the_readme_says_to_paste(proxy: ProxyProcess, db_name: str) -> None:
+    readme = (CLIENTS.parent.parent / "README.md").read_text()
+    pasted = readme.split("```js\n")[1].split("```")[0]
+    shown = """
+    show({
+      means: db.observations.aggregate([
+        { $group: { _id: "$station", mean: { $avg: "$celsius" } } }, { $sort: { _id: 1 } }
+      ]).toArray(),
+      buckets: db.getCollection("system.buckets.observations").find().toArray().map((bucket) => bucket.meta).sort(),
+    })
+    """
+    assert mongosh_json(f"{proxy.uri}{db_name}", pasted + shown) == {
+        "means": [{"_id": "north", "mean": 11.75}, {"_id": "south", "mean": 14.2}],
+        "buckets": ["north", "south"],
+    }
