@@ -33,6 +33,10 @@ class Starts(Protocol):
 class Host(Protocol):
     """Who lets connections in and hears of their end."""
 
+    def now_seconds(self) -> float:
+        """Monotonic time."""
+        ...
+
     @property
     def traffic(self) -> ConnectionNumbers:
         """Where bytes are counted."""
@@ -56,7 +60,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader) -> None:
         self._host = host
-        self._traffic = host.traffic
+        self.active_at_seconds = 0.0
         self._dispatcher = dispatcher
         self._reader = reader
         self._transport: asyncio.Transport | None = None
@@ -75,6 +79,7 @@ class ClientConnection(asyncio.Protocol):
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self.active_at_seconds = self._host.now_seconds()
         peer = transport.get_extra_info("peername")
         self.session = self._host.accept(self, str(peer[0]) if peer else "")
         if self.session is None:
@@ -83,7 +88,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        self._traffic.bytes_received += len(data)
+        self._host.traffic.bytes_received += len(data)
         self._reader.feed(data)
         if self._busy or self._writing_paused:
             if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
@@ -128,13 +133,14 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Queue bytes for the client; dropped when it is gone."""
         if self._transport is not None and data:
-            self._traffic.bytes_sent += len(data)
+            self._host.traffic.bytes_sent += len(data)
             self._transport.write(data)
 
     def finish(self) -> None:
         """The command under way is over."""
         self._busy = False
         self._current = None
+        self.active_at_seconds = self._host.now_seconds()
         if not self._pumping and not self._writing_paused:
             self._pump()
 
@@ -144,6 +150,15 @@ class ClientConnection(asyncio.Protocol):
         self._current = None
         if self._transport is not None:
             self._transport.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command is under way."""
+        return self._busy
+
+    def limit_messages(self, max_size_bytes: int) -> None:
+        """From now on no longer message is read."""
+        self._reader.max_size_bytes = max_size_bytes
 
     def abort(self) -> None:
         """Close at once."""
@@ -172,6 +187,7 @@ class ClientConnection(asyncio.Protocol):
                 if message is None:
                     break
                 self._busy = True
+                self.active_at_seconds = self._host.now_seconds()
                 exchange = self._dispatcher.start(self.session, message, self)
                 # It may be over already.
                 self._current = exchange if self._busy else None

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
 import structlog
 
-from catalog.errors import CommandError
+from catalog.errors import CommandError, InvariantViolated
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import Command
 from proxy.connection import ClientConnection
@@ -27,16 +27,20 @@ from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
 from proxy.metrics import ConnectionNumbers
 from proxy.ports import BackendView, Effects, Gate, Ingest, Namespaces, Translate
+from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from proxy.settings_table import Settings
 from proxy.tasks import TaskSet
 from proxy.upstream import Dialer, Upstream
+from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.reader import MessageReader
 from rewrite.plan import Effect
 
 log = structlog.get_logger()
 
 BACKLOG: Final = 4096
+SWEEP_SECONDS: Final = 1.0
+"""How often idle clients are looked for."""
 
 
 class NoNamespaces:
@@ -62,6 +66,19 @@ class NoIngest:
         """See ``Ingest``."""
         return False
 
+    def repeated(self, raw: bytes) -> None:
+        """See ``Ingest``."""
+
+    def submit_repeated(
+        self,
+        session: Session,
+        repeated: RepeatedInsert,
+        documents: Sequence[bytes],
+        reply: Callable[[bytes | None], None],
+    ) -> None:
+        """See ``Ingest``."""
+        raise InvariantViolated("nothing is ever taken")
+
 
 async def no_translate(session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
     """For a proxy that only relays; see ``Translate``."""
@@ -82,6 +99,11 @@ class OpenGate:
     async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
         """See ``Gate``."""
         return True
+
+
+def no_login() -> bool:
+    """For a backend without access control."""
+    return False
 
 
 def no_cursors(command: Command) -> bool:
@@ -105,6 +127,7 @@ class Parts:
     effects: Effects = no_effects
     readers: Readers | None = None
     gate: Gate = field(default_factory=OpenGate)
+    requires_login: Callable[[], bool] = no_login
 
 
 class Server:
@@ -160,7 +183,14 @@ class Server:
                 connection.close()
 
         session = Session(next(self._connection_ids), peer, Upstream(self._dialer, upstream_lost))
+        if self._parts.requires_login():
+            connection.limit_messages(settings.pre_auth_max_message_bytes)
+            session.on_login = lambda: connection.limit_messages(MAX_MESSAGE_SIZE_BYTES)
         return session
+
+    def now_seconds(self) -> float:
+        """See ``proxy.connection.Host``."""
+        return asyncio.get_running_loop().time()
 
     def left(self, connection: ClientConnection) -> None:
         """See ``proxy.connection.Host``."""
@@ -190,14 +220,34 @@ class Server:
             backlog=BACKLOG,
             ssl=tls,
         )
+        self._tasks.spawn(self._sweep())
         host, port = self._listener.sockets[0].getsockname()[:2]
         return str(host), int(port)
+
+    async def _sweep(self) -> None:
+        """Close clients that send nothing; those that watch with a streaming hello have a command under way."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close clients whose last command ended too long ago: one sent in drops is none yet."""
+        settings, now_seconds = self._settings, self.now_seconds()
+        login_seconds = settings.max_unauthenticated_seconds if self._parts.requires_login() else 0.0
+        for client in list(self._clients):
+            if client.is_busy or client.session is None:
+                continue
+            idle_seconds = now_seconds - client.active_at_seconds
+            limits = (settings.idle_timeout_seconds, 0.0 if client.session.identity else login_seconds)
+            if any(0 < limit <= idle_seconds for limit in limits):
+                client.close()
 
     async def stop(self) -> None:
         """Stop in the order that the module describes."""
         if self._listener is not None:
             self._listener.close()
         self._all_left.clear()
+        self.hello.stop()
         for client in list(self._clients):
             client.drain()
         if self._clients:

@@ -20,9 +20,7 @@ HEALTH_CHECK_SECONDS = 2.0
 """How often the backend is asked whether it is there, for /readyz and the metrics."""
 
 
-async def serve(
-    settings: Settings, metrics: Metrics, stop: asyncio.Event, on_ready: Callable[[Address], None]
-) -> None:
+async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_ready: Callable[[Address], None]) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is told the address when clients may come.
 
     Raises ``BackendUnavailable`` or ``CommandError`` when the backend cannot be used, ``OSError`` when the address
@@ -58,6 +56,7 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,
         gate=assembly.authorisation,
+        requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.readers,
     )
 

@@ -7,6 +7,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from proxy.authorisation import KnownRights
     from proxy.upstream import Upstream
 
@@ -25,6 +27,7 @@ class Session:
     ``identity`` names the users that this connection authenticated as (``user@db``, sorted, comma-separated;
     empty without authentication). ``has_client_metadata`` tells that a hello brought them, which may happen once;
     ``compressors`` are the names agreed on. ``rights`` are what the backend said that this connection may do.
+    ``on_login`` is called when somebody has logged in.
     """
 
     connection_id: int
@@ -34,3 +37,4 @@ class Session:
     has_client_metadata: bool = False
     compressors: tuple[str, ...] = ()
     rights: KnownRights | None = None
+    on_login: Callable[[], None] | None = None

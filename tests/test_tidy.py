@@ -33,7 +33,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "tests/clients/test_python.py": (
         "proxy/bucket_store.py",
-        "proxy/handlers/answer.py",
         "proxy/handlers/cursors.py",
         "proxy/handlers/ingest.py",
         "proxy/handlers/translate.py",
@@ -43,13 +42,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "proxy/readers.py",
         "proxy/submission.py",
     ),
-    "tests/differential/test_relay.py": (
-        "proxy/dispatch.py",
-        "proxy/driver_errors.py",
-        "proxy/handlers/relay.py",
-        "proxy/ports.py",
-        "proxy/server.py",
-    ),
+    "tests/differential/test_relay.py": ("proxy/driver_errors.py",),
     "tests/differential/test_update.py": (
         "rewrite/bucket_writes.py",
         "rewrite/commands/delete.py",

@@ -47,6 +47,11 @@ class HelloHandler:
         for watch in list(self.waiting):
             watch.fire()
 
+    def stop(self) -> None:
+        """The proxy goes: let those who wait find out at once."""
+        for watch in list(self.waiting):
+            watch.stop()
+
     def start(self, exchange: Exchange) -> None:
         """Answer one hello; raises ``CommandError``."""
         command = exchange.command
@@ -140,6 +145,11 @@ class _Watch:
         self._handler.waiting.add(self)
         self._exchange.on_abandon = self._stop
         self._timer = asyncio.get_running_loop().call_later(first_ms / 1000, self.fire)
+
+    def stop(self) -> None:
+        """End the wait and the connection."""
+        self._stop()
+        self._exchange.close()
 
     def fire(self) -> None:
         """Answer now."""

@@ -89,3 +89,5 @@ async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
     status = bson.decode(await session.upstream.run("admin", {"connectionStatus": 1}), codec_options=CODEC)
     users = status.get("authInfo", {}).get("authenticatedUsers", []) if status.get("ok") else []
     session.identity = ",".join(sorted(f"{user['user']}@{user['db']}" for user in users))
+    if session.identity and session.on_login is not None:
+        session.on_login()

@@ -14,8 +14,8 @@ from bson import Binary, Code, Decimal128, Int64, MinKey, ObjectId, Regex, Times
 
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-from tests.support.wire import RawClient, command, document_of, op_msg_bytes, sequence
-from tests.support.wire import body as body_section
+from tests.support.raw_wire import RawClient, command, document_of, op_msg_bytes, sequence
+from tests.support.raw_wire import body as body_section
 
 Step = Mapping[str, Any]
 FIXED_ID = ObjectId("5f0000000000000000000000")

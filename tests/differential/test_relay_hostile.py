@@ -16,7 +16,7 @@ from bson import Int64, ObjectId
 from proxy.wire import op_msg
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-from tests.support.wire import (
+from tests.support.raw_wire import (
     RawClient,
     body,
     command,

@@ -19,7 +19,7 @@ from proxy.wire import op_compressed, op_msg
 from proxy.wire.message import Opcode
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-from tests.support.wire import RawClient, command, compressed, document_of
+from tests.support.raw_wire import RawClient, command, compressed, document_of
 
 MEGABYTE = 1024 * 1024
 IMPATIENT = ("--server-selection-timeout-ms", "1000")

@@ -10,7 +10,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from proxy.command import Command, parse_command, parse_legacy_command
 from proxy.wire.message import Message
-from tests.support.wire import body, command, op_msg_bytes, query, sequence
+from tests.support.raw_wire import body, command, op_msg_bytes, query, sequence
 
 SESSION = {"id": Binary(bytes(16), 4)}
 

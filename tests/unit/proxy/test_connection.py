@@ -29,6 +29,9 @@ class Host:
         self.at_once: Callable[[Client], None] | None = None
         self.error: ProtocolError | None = None
 
+    def now_seconds(self) -> float:
+        return 5.0
+
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
         self.events.append(peer)
         return None if self.full else session()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,7 +20,7 @@ from proxy.tasks import TaskSet
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
 from tests.support.network import FakeClient
-from tests.support.wire import body, command, document_of, framed, op_msg_bytes, query
+from tests.support.raw_wire import body, command, document_of, framed, op_msg_bytes, query
 from tests.unit.proxy.test_exchange import session
 
 VIRTUAL = VirtualCollection(Namespace("d", "ts"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
@@ -29,7 +29,7 @@ VIRTUAL = VirtualCollection(Namespace("d", "ts"), TimeseriesOptions("t", "m", Gr
 class Rooms:
     """Everything behind the dispatcher, answering what the test says."""
 
-    hello: dict[str, Any] = {
+    hello: ClassVar[dict[str, Any]] = {
         "maxBsonObjectSize": 1, "maxMessageSizeBytes": 2, "maxWriteBatchSize": 3, "maxWireVersion": 17
     }  # fmt: skip
 
@@ -89,7 +89,7 @@ class Rooms:
     async def ask(self, raw: bytes) -> dict[str, Any] | None:
         client = FakeClient()
         self.dispatcher.start(self.session, Message.from_bytes(raw), client)
-        while not client.finished and not client.closed:
+        while not client.finished and not client.closed:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return document_of(Message.from_bytes(client.written[0])) if client.written else None
 

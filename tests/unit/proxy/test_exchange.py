@@ -14,7 +14,7 @@ from proxy.upstream import Dialer, Upstream
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.message import Message, Opcode
 from tests.support.network import FakeClient
-from tests.support.wire import command, compressed, document_of, query
+from tests.support.raw_wire import command, compressed, document_of, query
 
 
 async def nowhere() -> tuple[str, int]:

@@ -9,7 +9,7 @@ from catalog.errors import CommandError
 from proxy.command import Command, parse_command
 from proxy.hello import MAX_WIRE_VERSION, TopologyVersion, await_time_ms, describe, negotiate
 from proxy.wire.message import Message
-from tests.support.wire import command
+from tests.support.raw_wire import command
 
 VERSION = TopologyVersion(ObjectId(), 3)
 STANDALONE = {

@@ -10,7 +10,7 @@ from proxy import router
 from proxy.command import Command, parse_command
 from proxy.wire.message import Message
 from rewrite.plan import ClearBuckets, ForgetNamespace
-from tests.support.wire import command
+from tests.support.raw_wire import command
 
 OPTIONS = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
 VIRTUAL = VirtualCollection(Namespace("d", "ts"), OPTIONS)

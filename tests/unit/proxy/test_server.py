@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import bson
@@ -16,7 +16,7 @@ from proxy.server import NoIngest, NoNamespaces, Parts, Server, no_effects, no_t
 from proxy.settings_table import Address, Settings
 from rewrite.plan import ForgetNamespace
 from tests.support.mongod import MongodProcess
-from tests.support.wire import command
+from tests.support.raw_wire import command
 from tests.unit.proxy.test_exchange import session
 
 PING = command({"ping": 1, "$db": "admin"})
@@ -32,11 +32,12 @@ class View:
 
 
 @asynccontextmanager
-async def relaying(mongod: MongodProcess, **options: Any) -> AsyncIterator[tuple[Server, int, Metrics]]:
+async def relaying(
+    mongod: MongodProcess, *, requires_login: bool = False, **options: Any
+) -> AsyncIterator[tuple[Server, int, Metrics]]:
     metrics = Metrics(CollectorRegistry())
-    server = Server(
-        Settings(listen=Address("127.0.0.1", 0), **options), Parts(View(mongod), metrics, metrics.connections)
-    )
+    parts = Parts(View(mongod), metrics, metrics.connections, requires_login=lambda: requires_login)
+    server = Server(Settings(listen=Address("127.0.0.1", 0), **options), parts)
     _, port = await server.start()
     try:
         yield server, port, metrics
@@ -106,12 +107,59 @@ async def test_grace_time_is_not_exceeded(mongod: MongodProcess) -> None:
         await ask(port)
         async with asyncio.timeout(4):
             await server.stop()
-        try:
+        with suppress(ConnectionResetError):
             assert await reader.read(1) == b""
-        except ConnectionResetError:
-            pass
         writer.close()
     mongod.shared_client.drop_database("grace")
+
+
+async def test_watching_clients_do_not_hold_up_the_stop(mongod: MongodProcess) -> None:
+    async with relaying(mongod) as (server, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        version = bson.decode((await ask(port, command({"hello": 1, "$db": "admin"})))[21:])["topologyVersion"]
+        hello = {"hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 60_000, "$db": "admin"}
+        writer.write(command(hello, flags=1 << 16))
+        await ask(port)
+        async with asyncio.timeout(5):
+            await server.stop()
+        assert await reader.read(1) == b""
+        writer.close()
+
+
+async def test_message_before_the_login_must_be_short(mongod: MongodProcess) -> None:
+    long = command({"ping": 1, "comment": "x" * 20_000, "$db": "admin"})
+    async with relaying(mongod, requires_login=True, pre_auth_max_message_bytes=16_384) as (_, port, _metrics):
+        assert await ask(port, long) == b""
+        assert await ask(port)
+    async with relaying(mongod, pre_auth_max_message_bytes=16_384) as (_, port, _metrics):
+        assert await ask(port, long)
+
+
+@pytest.mark.parametrize(
+    "options", [{"idle_timeout_seconds": 0.01}, {"requires_login": True, "max_unauthenticated_seconds": 0.01}]
+)
+async def test_client_that_sends_no_command_is_closed(mongod: MongodProcess, options: dict[str, Any]) -> None:
+    """Bytes that are no whole command do not count."""
+    async with relaying(mongod, **options) as (server, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(PING[:7])
+        async with asyncio.timeout(10):
+            while not reader.at_eof():
+                server.close_idle()
+                with suppress(TimeoutError):
+                    assert await asyncio.wait_for(reader.read(1), 0.02) == b""
+        writer.close()
+
+
+async def test_client_is_not_closed_where_no_login_is_asked_for(mongod: MongodProcess) -> None:
+    async with relaying(mongod, max_unauthenticated_seconds=0.000_001) as (server, port, metrics):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(PING)
+        assert await reader.read(1000)
+        server.close_idle()
+        writer.write(PING)
+        assert await reader.read(1000)
+        writer.close()
 
 
 async def test_defaults_make_nothing_virtual() -> None:
@@ -120,6 +168,6 @@ async def test_defaults_make_nothing_virtual() -> None:
     assert await NoNamespaces().resolve(namespace) is None
     assert NoIngest().submit(session(), None, None, lambda _: None) is False  # type: ignore[arg-type]
     no_effects(ForgetNamespace(namespace))
+    parsed: Any = type("C", (), {"name": "x"})
     with pytest.raises(CommandError):
-        parsed: Any = type("C", (), {"name": "x"})
         await no_translate(session(), parsed, None)

@@ -19,7 +19,7 @@ from proxy.wire import op_msg
 from proxy.wire.message import Message
 from tests.support.mongod import MongodProcess
 from tests.support.network import FakeClient
-from tests.support.wire import command, document_of
+from tests.support.raw_wire import command, document_of
 
 CLIENT = {"driver": {"name": "d", "version": "1"}, "os": {"type": "Linux"}, "application": {"name": "x"}}
 
@@ -47,7 +47,7 @@ class Greeted:
 
     async def reply(self, count: int = 1) -> dict[str, Any]:
         async with asyncio.timeout(10):
-            while len(self.client.written) < count:
+            while len(self.client.written) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         assert self.errors == []
         return document_of(Message.from_bytes(self.client.written[count - 1]))

@@ -19,7 +19,7 @@ from proxy.wire.message import Message
 from rewrite.plan import Effect, ForgetNamespace
 from tests.support.mongod import MongodProcess
 from tests.support.network import FakeClient
-from tests.support.wire import command, document_of
+from tests.support.raw_wire import command, document_of
 
 FORGET = ForgetNamespace(Namespace("d", "c"))
 
@@ -41,7 +41,7 @@ class Relayed:
         client = FakeClient()
         exchange = Exchange(self.session, client, Message.from_bytes(raw), expects_reply=expects_reply)
         self.handler.start(exchange, route)
-        while not client.finished and not client.closed:
+        while not client.finished and not client.closed:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert self.errors == []
         return [document_of(Message.from_bytes(written)) for written in client.written]

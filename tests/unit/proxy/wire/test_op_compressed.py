@@ -12,7 +12,7 @@ from proxy.wire import op_compressed, op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.message import Message, Opcode
-from tests.support.wire import compressed, framed
+from tests.support.raw_wire import compressed, framed
 
 RAW = op_msg.build(9, 0, bson.encode({"ping": 1, "padding": "x" * 900, "$db": "admin"}))
 ALL = (1, 2, 3)

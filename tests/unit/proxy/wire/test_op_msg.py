@@ -9,7 +9,7 @@ from catalog.errors import CommandError
 from proxy.wire import op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
-from tests.support.wire import body, op_msg_bytes, sequence
+from tests.support.raw_wire import body, op_msg_bytes, sequence
 
 INSERT = {"insert": "c", "$db": "d"}
 

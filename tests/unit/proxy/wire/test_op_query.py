@@ -7,7 +7,7 @@ from catalog.errors import CommandError
 from proxy.wire import op_msg, op_query
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
-from tests.support.wire import framed, query
+from tests.support.raw_wire import framed, query
 
 
 def parsed(raw: bytes) -> op_query.OpQuery:
