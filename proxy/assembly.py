@@ -35,11 +35,14 @@ JOIN_AT_THE_END_SECONDS = 5.0
 
 
 class LoopClock:
-    """The event loop's monotonic time."""
+    """The running event loop's monotonic time."""
+
+    def __init__(self) -> None:
+        self._time = asyncio.get_running_loop().time
 
     def monotonic_seconds(self) -> float:
         """See ``catalog.ports.Clock``."""
-        return asyncio.get_running_loop().time()
+        return self._time()
 
 
 class ProcessIds:

@@ -23,9 +23,7 @@ MAX_REMEMBERED = 65_536
 class CursorNames:
     """Cursor id → namespace at the backend."""
 
-    def __init__(
-        self, max_remembered: int = MAX_REMEMBERED, now_seconds: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, max_remembered: int = MAX_REMEMBERED, now_seconds: Callable[[], float] = time.monotonic) -> None:
         self._backend: dict[int, Namespace] = {}
         self._used_at_seconds: dict[int, float] = {}
         self._max_remembered = max_remembered
@@ -79,12 +77,14 @@ def rename_cursor(reply: bytes, namespace: Namespace) -> tuple[bytes, int, Names
                 if field == b"ns" and content[0] == STRING:
                     database, _, collection = content[5:-1].decode().partition(".")
                     before = Namespace(database, collection)
-                    content = string_value(str(namespace).encode())
-                elif field == b"id":
+                    inner.append(element(field, string_value(str(namespace).encode())))
+                    continue
+                if field == b"id":
                     cursor_id = int(unpack_int64(content, 1)[0])
                 inner.append(element(field, content))
-            value = bytes([OBJECT]) + document(inner)
-        elements.append(element(name, value))
+            elements.append(element(name, bytes([OBJECT]) + document(inner)))
+        else:
+            elements.append(element(name, value))
     if before is None:
         return reply, 0, None
     return document(elements), cursor_id, before

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, assert_never
 from uuid import uuid4
@@ -20,10 +20,11 @@ from catalog.namespaces import VirtualCollection
 from proxy import router
 from proxy.authorisation import insert_actions
 from proxy.command import Command, parse_command, parse_legacy_command
-from proxy.exchange import Client, Exchange, encode, labelled
+from proxy.exchange import Client, Exchange, Meter, encode, labelled
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
 from proxy.ports import Gate, Ingest, Namespaces, Translate
+from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from proxy.tasks import TaskSet
 from proxy.wire import op_compressed, op_msg, op_query
@@ -45,14 +46,6 @@ _MORE_DETAILS: Final = (
 )
 
 log = structlog.get_logger()
-
-
-class Meter(Protocol):
-    """Counts the requests of one command that go one way."""
-
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        """One more, answered after ``seconds``."""
-        ...
 
 
 class Numbers(Protocol):
@@ -116,6 +109,7 @@ class Dispatcher:
         self._numbers = numbers
         self._meters: dict[tuple[str, str], Meter] = {}
         self._readers = readers
+        self._insert_meter = numbers.requests("insert", "ingest")
 
     def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
         """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
@@ -125,9 +119,30 @@ class Dispatcher:
             message = op_compressed.unwrap(message, MAX_MESSAGE_SIZE_BYTES)
         expects_reply = True
         if message.opcode == Opcode.MSG:
+            repeated = self._handlers.ingest.repeated(message.raw)
+            if repeated is not None and self._may_repeat(session, repeated[0]):
+                return self._repeat(Exchange(session, client, message, expects_reply=True), *repeated)
             expects_reply = not op_msg.peek_flags(message) & op_msg.MORE_TO_COME
         exchange = Exchange(session, client, message, expects_reply=expects_reply)
         self._guarded(exchange, self._begin)
+        return exchange
+
+    def _may_repeat(self, session: Session, repeated: RepeatedInsert) -> bool:
+        """Whether what was found out about such an insert still holds."""
+        collection = repeated.collection
+        return self._lookup(collection.namespace) is collection and bool(
+            self._handlers.gate.known(session, repeated.actions, collection.namespace)
+        )
+
+    def _repeat(self, exchange: Exchange, repeated: RepeatedInsert, documents: Sequence[bytes]) -> Exchange:
+        exchange.meter = self._insert_meter
+        exchange.started_seconds = time.perf_counter()
+        try:
+            self._handlers.ingest.submit_repeated(exchange.session, repeated, documents, exchange.reply)
+        except CommandError as error:
+            exchange.refuse(error)
+        except Exception as error:  # noqa: BLE001  (the last catch)
+            self._unexpected(exchange, error)
         return exchange
 
     def _guarded(self, exchange: Exchange, work: Callable[[Exchange], None]) -> None:
@@ -246,13 +261,8 @@ class Dispatcher:
             meter = self._numbers.requests(command.name, way)
             if len(self._meters) < 1000:
                 self._meters[command.name, way] = meter
-        started_seconds = time.perf_counter()
-        done = meter.done
-
-        def finished(failed: bool) -> None:
-            done(time.perf_counter() - started_seconds, failed=failed)
-
-        exchange.on_finish = finished
+        exchange.meter = meter
+        exchange.started_seconds = time.perf_counter()
 
     def _unexpected(self, exchange: Exchange, error: Exception) -> None:
         """A bug of ours: the client gets a reference, the log the rest, and the connection goes on."""

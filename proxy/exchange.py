@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -31,6 +32,14 @@ class Client(Protocol):
         ...
 
 
+class Meter(Protocol):
+    """Counts the requests of one command that go one way."""
+
+    def done(self, seconds: float, *, failed: bool = False) -> None:
+        """One more, answered after ``seconds``."""
+        ...
+
+
 def encode(document: Mapping[str, Any]) -> bytes:
     """A reply document of ours."""
     return bson.encode(document, codec_options=CODEC)
@@ -45,10 +54,12 @@ class Exchange:
         "command",
         "expects_reply",
         "message",
+        "meter",
         "on_abandon",
         "on_finish",
         "on_leave",
         "session",
+        "started_seconds",
     )
 
     def __init__(
@@ -70,6 +81,8 @@ class Exchange:
         self.on_leave: Callable[[], None] | None = None
         """Called once when it is over in whatever way, also when the client is gone."""
         self.command: Command | None = None
+        self.meter: Meter | None = None
+        self.started_seconds = 0.0
         # A client that compresses gets compressed replies, so relayed ones are collected for it.
         self._chunks: list[bytes] | None = [] if message.compressor else None
 
@@ -142,7 +155,10 @@ class Exchange:
         on_finish, self.on_finish = self.on_finish, None
         if on_finish is not None:
             on_finish(failed)
-        self._leave()
+        if self.meter is not None:
+            self.meter.done(time.perf_counter() - self.started_seconds, failed=failed)
+        if self.on_leave is not None:
+            self._leave()
         if closing:
             self.client.close()
         else:

@@ -16,6 +16,12 @@ from proxy.wire.framing import ARRAY, DOCUMENT, top_level
 MAX_DOCUMENTS = 100_000
 """What one insert may hold (W94)."""
 
+
+def too_many_documents(count: int) -> str:
+    """What a server says of more than ``MAX_DOCUMENTS`` (W94)."""
+    return f"Write batch sizes must be between 1 and {MAX_DOCUMENTS}. Got {count} operations."
+
+
 _BOOL, _INT32, _INT64 = 0x08, 0x10, 0x12
 
 TAKEN_FIELDS = frozenset(
@@ -59,6 +65,20 @@ class InsertCommand:
     statement_ids: Sequence[int] | None
     expects_reply: bool
     size_bytes: int
+
+
+def with_documents(insert: InsertCommand, documents: Sequence[bytes]) -> InsertCommand:
+    """The same command with other documents."""
+    return InsertCommand(
+        documents,
+        insert.ordered,
+        insert.write_concern,
+        insert.session,
+        None,
+        None,
+        insert.expects_reply,
+        len(documents[0]) if len(documents) == 1 else sum(map(len, documents)),
+    )
 
 
 def takes_inserts(collection: VirtualCollection) -> bool:

@@ -18,7 +18,10 @@ from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, Vir
 STALE_FACTOR = 6
 
 LISTING_FILTER: Mapping[str, Any] = {
-    "$or": [{"type": "timeseries"}, {"name": {"$regex": "^system\\.buckets\\."}, "options.timeseries": {"$exists": True}}]
+    "$or": [
+        {"type": "timeseries"},
+        {"name": {"$regex": "^system\\.buckets\\."}, "options.timeseries": {"$exists": True}},
+    ]
 }
 
 
@@ -56,7 +59,7 @@ class NamespaceRegistry:
         self._listings: dict[str, _Listing] = {}
         self._fetching: dict[str, asyncio.Future[dict[str, VirtualCollection]]] = {}
 
-    def lookup(self, namespace: Namespace) -> VirtualCollection | None | Lookup:
+    def lookup(self, namespace: Namespace) -> VirtualCollection | Lookup | None:
         """The collection; ``None`` when it is not virtual; ``UNKNOWN`` when the backend must be asked."""
         listing = self._listings.get(namespace.database)
         if listing is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import Command
 from proxy.namespace_registry import Lookup
+from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from rewrite.plan import Effect
 
@@ -27,6 +28,20 @@ class Ingest(Protocol):
         False: this is not for the catalog (nothing was staged); the command is relayed and ``reply`` never called.
         May raise ``CommandError`` before anything was staged.
         """
+        ...
+
+    def repeated(self, raw: bytes) -> tuple[RepeatedInsert, Sequence[bytes]] | None:
+        """What a raw OP_MSG inserts, when its body was seen before and it is sound."""
+        ...
+
+    def submit_repeated(
+        self,
+        session: Session,
+        repeated: RepeatedInsert,
+        documents: Sequence[bytes],
+        reply: Callable[[bytes | None], None],
+    ) -> None:
+        """As ``submit`` for such an insert; its collection must be what it was then. Raises ``CommandError``."""
         ...
 
 

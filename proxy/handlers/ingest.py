@@ -9,7 +9,7 @@ holds the same collection, answers them itself.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from catalog.catalog import BucketCatalog
@@ -20,8 +20,17 @@ from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey
+from proxy.authorisation import insert_actions
 from proxy.command import Command
-from proxy.insert_command import InsertCommand, parse_insert, takes_inserts
+from proxy.insert_command import (
+    MAX_DOCUMENTS,
+    InsertCommand,
+    parse_insert,
+    takes_inserts,
+    too_many_documents,
+    with_documents,
+)
+from proxy.repeated_inserts import RepeatedInsert, RepeatedInserts
 from proxy.session import Session
 from proxy.submission import Submission
 
@@ -58,6 +67,7 @@ class InsertHandler:
         self._statements = statements
         self._max_pending_bytes = max_pending_bytes
         self._retryable_writes = retryable_writes
+        self._repeated = RepeatedInserts()
         self._held: deque[_Held] = deque()
         self._releasing = False
         self.pending_bytes = 0
@@ -75,8 +85,26 @@ class InsertHandler:
         insert = parse_insert(command, retryable_writes=self._retryable_writes)
         if insert is None:
             return False
+        self._repeated.remember(command, insert, collection, insert_actions(command))
         self.take(insert, collection, session.identity, reply)
         return True
+
+    def repeated(self, raw: bytes) -> tuple[RepeatedInsert, Sequence[bytes]] | None:
+        """See ``RepeatedInserts.find``."""
+        return self._repeated.find(raw)
+
+    def submit_repeated(
+        self,
+        session: Session,
+        repeated: RepeatedInsert,
+        documents: Sequence[bytes],
+        reply: Callable[[bytes | None], None],
+    ) -> None:
+        """As ``submit`` for a command that was seen before; its collection must be what it was then."""
+        if len(documents) > MAX_DOCUMENTS:
+            raise CommandError(16, too_many_documents(len(documents)))
+        insert = with_documents(repeated.insert, documents)
+        self.take(insert, repeated.collection, session.identity, reply)
 
     def take(
         self,
