@@ -9,7 +9,6 @@ from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import reads_buckets
 from rewrite.commands.statistics import is_collection_statistics, rewrite_collection_statistics
 from rewrite.plan import Cursor, PassThrough, Plan, Request, Single, Step
-from rewrite.profile import Profile
 from rewrite.stages.draft import only
 from rewrite.stages.hint import bucket_hint
 from rewrite.stages.pipeline import rewrite_pipeline
@@ -31,21 +30,21 @@ def rewrite_aggregate(request: Request) -> Plan:
         return PassThrough()
     if is_collection_statistics(request.body.get("pipeline")):
         return rewrite_collection_statistics(request, request.target)
-    body = translate_aggregate(request.body, request.target, request.profile)
+    body = translate_aggregate(request.body, request.target, request)
     if body is None:
         return PassThrough()
     step = Step(request.namespace.database, body)
     return Single(step) if body.get("explain") else Cursor(step, request.namespace)
 
 
-def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, profile: Profile) -> dict[str, Any] | None:
+def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The same aggregate on the buckets."""
     pipeline = body.get("pipeline")
     if not isinstance(pipeline, list) or not all(isinstance(stage, Mapping) and only(stage)[0] for stage in pipeline):
         return None
     if pipeline and (only(pipeline[0])[0] in LEFT_TO_THE_VIEW or only(pipeline[0])[0].startswith("$_internal")):
         return None
-    scope = Scope.of(target, profile, body.get("collation"))
+    scope = Scope.of(target, request.profile, body.get("collation"), in_transaction=request.in_transaction)
     command = dict(body)
     command["aggregate"] = target.buckets.collection
     command["pipeline"] = rewrite_pipeline(pipeline, scope)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import cursor_reply_fields, on_buckets, reads_buckets, whole_number
+from rewrite.commands.reading import asks_for_text, cursor_reply_fields, on_buckets, reads_buckets, whole_number
 from rewrite.plan import Document, PassThrough, Plan, Request, Single, Step
-from rewrite.profile import Profile
 from rewrite.stages.draft import Stage
 
 _UNDERSTOOD = {"count", "query", "limit", "skip", "hint", "collation", "readConcern", "maxTimeMS", "comment"}
@@ -18,21 +17,27 @@ def rewrite_count(request: Request) -> Plan:
     """An aggregate on the buckets whose one row becomes ``n``."""
     if request.target is None or not reads_buckets(request) or request.in_transaction:
         return PassThrough()
-    body = translate_count(request.body, request.target, request.profile)
+    body = translate_count(request.body, request.target, request)
     if body is None:
         return PassThrough()
     return Single(Step(request.namespace.database, body), reshape=count_reply)
 
 
-def translate_count(body: Mapping[str, Any], target: VirtualCollection, profile: Profile) -> dict[str, Any] | None:
+def translate_count(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The ``aggregate`` that answers this ``count``."""
     read_concern = body.get("readConcern")
     if not body.keys() <= _UNDERSTOOD or (isinstance(read_concern, Mapping) and "snapshot" in read_concern.values()):
         return None
     query = body.get("query") or {}
     skip, limit = whole_number(body.get("skip", 0)), whole_number(body.get("limit", 0))
-    if not isinstance(query, Mapping) or skip is None or limit is None:
-        return None
+    if (
+        not isinstance(query, Mapping)
+        or asks_for_text(query)
+        or skip is None
+        or limit is None
+        or ("limit" in body and not limit)
+    ):
+        return None  # a limit of 0, which a plain collection takes for none, is refused on views
     stages: list[Stage] = []
     if query:
         stages.append({"$match": query})
@@ -40,7 +45,7 @@ def translate_count(body: Mapping[str, Any], target: VirtualCollection, profile:
         stages.append({"$skip": skip})
     if limit:
         stages.append({"$limit": limit})
-    return on_buckets(body, [*stages, {"$count": "count"}], target, profile)
+    return on_buckets(body, [*stages, {"$count": "count"}], target, request)
 
 
 def count_reply(reply: Document) -> Document:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import cursor_reply_fields, on_buckets, reads_buckets
+from rewrite.commands.reading import asks_for_text, cursor_reply_fields, on_buckets, reads_buckets
 from rewrite.plan import Document, PassThrough, Plan, Request, Single, Step
-from rewrite.profile import Profile
 from rewrite.stages.distinct import VALUE, values_stage
 from rewrite.stages.draft import Stage
 
@@ -19,22 +18,22 @@ def rewrite_distinct(request: Request) -> Plan:
     """An aggregate on the buckets whose one row becomes ``values``."""
     if request.target is None or not reads_buckets(request):
         return PassThrough()
-    body = translate_distinct(request.body, request.target, request.profile)
+    body = translate_distinct(request.body, request.target, request)
     if body is None:
         return PassThrough()
     return Single(Step(request.namespace.database, body), reshape=distinct_reply)
 
 
-def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, profile: Profile) -> dict[str, Any] | None:
+def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The ``aggregate`` that answers this ``distinct``; values inside arrays count one by one."""
     key, query = body.get("key"), body.get("query") or {}
     if not body.keys() <= _UNDERSTOOD or not isinstance(key, str) or not isinstance(query, Mapping):
         return None
-    if not key or key.startswith("$") or "\0" in key:
+    if asks_for_text(query) or not key or key.startswith("$") or "\0" in key:
         return None
     stages: list[Stage] = [{"$match": query}] if query else []
-    stages += values_by_path(key) if profile.version >= (6, 0, 0) else values_by_unwinding(key)
-    return on_buckets(body, stages, target, profile)
+    stages += values_by_path(key) if request.profile.version >= (6, 0, 0) else values_by_unwinding(key)
+    return on_buckets(body, stages, target, request)
 
 
 def values_by_path(key: str) -> list[Stage]:

@@ -25,7 +25,7 @@ def rewrite_explain(request: Request) -> Plan:
     if request.target is None or not reads_buckets(request) or not isinstance(explained, Mapping) or not explained:
         return PassThrough()
     translate = TRANSLATORS.get(next(iter(explained)))
-    body = translate(explained, request.target, request.profile) if translate else None
+    body = translate(explained, request.target, request) if translate else None
     if body is None:
         return PassThrough()
     return Single(Step(request.namespace.database, {**request.body, "explain": body}))

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import COMMON_OPTIONS, on_buckets, reads_buckets, whole_number
+from rewrite.commands.reading import COMMON_OPTIONS, asks_for_text, on_buckets, reads_buckets, whole_number
 from rewrite.plan import Cursor, PassThrough, Plan, Request, Step
-from rewrite.profile import Profile
 from rewrite.stages.draft import Stage
 
 _UNDERSTOOD = {
@@ -23,13 +22,13 @@ def rewrite_find(request: Request) -> Plan:
     """An aggregate on the buckets, or the view where an option is refused there or not understood."""
     if request.target is None or not reads_buckets(request):
         return PassThrough()
-    body = translate_find(request.body, request.target, request.profile)
+    body = translate_find(request.body, request.target, request)
     if body is None:
         return PassThrough()
     return Cursor(Step(request.namespace.database, body), request.namespace)
 
 
-def translate_find(body: Mapping[str, Any], target: VirtualCollection, profile: Profile) -> dict[str, Any] | None:
+def translate_find(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The ``aggregate`` that answers this ``find``."""
     if not _is_understood(body):
         return None
@@ -50,7 +49,7 @@ def translate_find(body: Mapping[str, Any], target: VirtualCollection, profile: 
         stages.append({"$limit": whole_number(body["limit"])})
     if body.get("projection"):
         stages.append({"$project": body["projection"]})
-    return on_buckets(body, stages, target, profile, batch_size=body.get("batchSize"), hint=hint)
+    return on_buckets(body, stages, target, request, batch_size=body.get("batchSize"), hint=hint)
 
 
 def _is_understood(body: Mapping[str, Any]) -> bool:
@@ -65,7 +64,16 @@ def _is_understood(body: Mapping[str, Any]) -> bool:
             return False
     if any(not isinstance(body.get(name, {}), Mapping) for name in ("filter", "projection", "sort")):
         return False
+    if asks_for_text(body.get("filter", {})):
+        return False
     if any(whole_number(body.get(name, 0)) is None for name in ("skip", "limit", "batchSize")):
+        return False
+    if any(_is_for_find_only(path, value) for path, value in body.get("projection", {}).items()):
         return False
     single_batch = body.get("singleBatch", False)
     return single_batch is False or (single_batch is True and whole_number(body.get("limit", 0)) == 1)
+
+
+def _is_for_find_only(path: str, value: Any) -> bool:
+    """Projections that no aggregation has; the backend words their refusal (Q4)."""
+    return path.endswith(".$") or (isinstance(value, Mapping) and "$elemMatch" in value)

@@ -11,13 +11,12 @@ from typing import Any, TypeAlias
 
 from catalog.namespaces import VirtualCollection
 from rewrite.plan import Request
-from rewrite.profile import Profile
-from rewrite.stages.draft import Stage
+from rewrite.stages.draft import Stage, keys_inside
 from rewrite.stages.hint import bucket_hint
 from rewrite.stages.pipeline import rewrite_pipeline
 from rewrite.stages.scope import Scope
 
-Translator: TypeAlias = Callable[[Mapping[str, Any], VirtualCollection, Profile], dict[str, Any] | None]
+Translator: TypeAlias = Callable[[Mapping[str, Any], VirtualCollection, Request], dict[str, Any] | None]
 """A command's body → the body of an ``aggregate`` on the bucket collection."""
 
 COMMON_OPTIONS = ("maxTimeMS", "readConcern", "comment", "allowDiskUse", "let")
@@ -33,13 +32,13 @@ def on_buckets(
     body: Mapping[str, Any],
     pipeline: Sequence[Stage],
     target: VirtualCollection,
-    profile: Profile,
+    request: Request,
     *,
     batch_size: Any = None,
     hint: Any = None,
 ) -> dict[str, Any]:
     """An ``aggregate`` on the buckets that runs ``pipeline`` on the measurements, with ``body``'s options."""
-    scope = Scope.of(target, profile, body.get("collation"))
+    scope = Scope.of(target, request.profile, body.get("collation"), in_transaction=request.in_transaction)
     command: dict[str, Any] = {
         "aggregate": target.buckets.collection,
         "pipeline": rewrite_pipeline(pipeline, scope),
@@ -54,6 +53,11 @@ def on_buckets(
         if option in body:
             command[option] = body[option]
     return command
+
+
+def asks_for_text(query: Mapping[str, Any]) -> bool:
+    """Whether a query has ``$text``, which each command refuses in its own words on a view (Q5)."""
+    return "$text" in keys_inside(query)
 
 
 def whole_number(value: Any) -> int | None:

@@ -55,6 +55,8 @@ def group_from_headers(draft: Draft, scope: Scope) -> Draft:
     untold = {str(predicate): predicate for part in partials.values() for predicate in part.untold}
     if not untold:
         return replace(draft.with_head(over_buckets), tail=draft.tail[1:], unpacks=False)
+    if scope.in_transaction:
+        return draft
     unpacked = replace(draft, inhibits=True, include=_columns(group, scope), tail=({"$group": group},))
     unpacked = unpacked.with_head({"$match": {"$or": list(untold.values())}})
     joined = {"$group": {"_id": "$_id"} | {field: {p.joined_by: f"${field}"} for field, p in partials.items()}}

@@ -27,9 +27,12 @@ class Scope:
     profile: Profile
     compares_like_buckets: bool = True
     extended_range: bool = False
+    in_transaction: bool = False
 
     @classmethod
-    def of(cls, target: VirtualCollection, profile: Profile, collation: Any = None) -> Scope:
+    def of(
+        cls, target: VirtualCollection, profile: Profile, collation: Any = None, *, in_transaction: bool = False
+    ) -> Scope:
         """The scope of a command on ``target`` that carries this ``collation`` option (``None`` for none)."""
         return cls(
             buckets=target.buckets,
@@ -39,6 +42,7 @@ class Scope:
             profile=profile,
             compares_like_buckets=same_collation(collation, target.collation),
             extended_range=target.extended_range,
+            in_transaction=in_transaction,
         )
 
     @property

@@ -1,0 +1,172 @@
+"""``aggregate`` on native collections and through the proxy (Q1, Q5, C23, 5.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.read_twins import at, compare, fill, refusals
+from tests.support.twins import Twins, run
+
+BY_ID: dict[str, Any] = {"$sort": {"_id": 1}}
+
+PIPELINES: list[list[dict[str, Any]]] = [
+    [BY_ID],
+    [{"$match": {"m.a": 1}}, {"$count": "n"}],
+    [{"$count": "n"}],
+    [{"$match": {"v": {"$gt": 100}}}, {"$count": "n"}],
+    [{"$group": {"_id": "$m.a", "n": {"$sum": 1}, "high": {"$max": "$v"}, "low": {"$min": "$w"}}}, BY_ID],
+    [{"$group": {"_id": {"a": "$m.a"}, "n": {"$count": {}}, "until": {"$max": "$t"}}}, BY_ID],
+    [{"$group": {"_id": None, "n": {"$sum": 2}, "avg": {"$avg": "$v"}}}],
+    [{"$match": {"m.a": {"$ne": 1}}}, {"$group": {"_id": "$m", "n": {"$sum": 1}}}, BY_ID],
+    [{"$sort": {"m.a": 1, "t": -1}}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}}}, BY_ID],
+    [{"$sort": {"t": 1}}, {"$group": {"_id": "$m.a", "last": {"$last": "$$ROOT"}}}, BY_ID],
+    [{"$match": {"t": {"$lt": at(150)}}}, {"$sort": {"t": -1}}, {"$limit": 3}],
+    [
+        {"$match": {"t": {"$gte": at(10), "$lt": at(200)}, "m.a": 1}},
+        {"$group": {"_id": {"$dateTrunc": {"date": "$t", "unit": "hour"}}, "v": {"$avg": "$v"}}},
+        BY_ID,
+    ],
+    [{"$unwind": "$o.list"}, {"$match": {"o.list": {"$lt": 5}}}, {"$sort": {"_id": 1, "o.list": 1}}],
+    [{"$addFields": {"v": {"$mod": ["$v", 2]}}}, {"$match": {"v": 1}}, BY_ID],
+    [{"$project": {"v": 1, "t": 1}}, {"$match": {"v": {"$lte": 3}}}, BY_ID],
+    [{"$unset": ["m.tags", "o"]}, {"$match": {"m.a": 2}}, BY_ID],
+    [{"$replaceRoot": {"newRoot": {"_id": "$_id", "m": "$m.a"}}}, {"$match": {"m": 1}}, BY_ID],
+    [{"$facet": {"a": [{"$match": {"m.a": 1}}, {"$count": "n"}], "b": [{"$group": {"_id": None}}]}}],
+    [{"$sortByCount": "$m.a"}, {"$sort": {"count": 1, "_id": 1}}],
+    [{"$bucket": {"groupBy": "$v", "boundaries": [0, 10, 100]}}],
+    [
+        {"$setWindowFields": {"partitionBy": "$m.a", "sortBy": {"t": 1}, "output": {"n": {"$documentNumber": {}}}}},
+        BY_ID,
+    ],
+    [{"$sample": {"size": 1000}}, BY_ID],
+    [{"$unionWith": {"coll": "x", "pipeline": [{"$match": {"m.a": 1}}]}}, {"$sort": {"_id": 1, "v": 1}}, {"$limit": 9}],
+    [
+        {"$match": {"v": {"$lt": 6}}},
+        {"$lookup": {"from": "x", "localField": "v", "foreignField": "o.p", "as": "j"}},
+        {"$project": {"n": {"$size": "$j"}}},
+        BY_ID,
+    ],
+    [
+        {"$match": {"v": 1}},
+        {
+            "$graphLookup": {
+                "from": "x",
+                "startWith": "$v",
+                "connectFromField": "v",
+                "connectToField": "o.list",
+                "as": "g",
+                "maxDepth": 2,
+            }
+        },
+        {"$project": {"n": {"$size": "$g"}}},
+    ],
+    [{"$redact": {"$cond": [{"$eq": ["$v", 3]}, "$$KEEP", "$$PRUNE"]}}],
+    [{"$limit": 3}, {"$count": "n"}],
+    [{"$skip": 38}, {"$count": "n"}],
+    [{"$densify": {"field": "v", "range": {"step": 0.5, "bounds": [0, 2]}}}, {"$sort": {"v": 1}}, {"$limit": 4}],
+    [{"$collStats": {}}, {"$project": {"ns": 1}}],
+]
+
+REFUSED: list[tuple[list[Any], int]] = [
+    ([{"$collStats": {"count": {}}}], 166),
+    ([{"$planCacheStats": {}}], 40602),
+    ([{"$out": "x"}], 166),
+    ([{"$merge": {"into": "x"}}], 166),
+    ([{"$geoNear": {"near": [0, 0], "distanceField": "d"}}], 5892921),
+    ([{"$match": {"$where": "true"}}], 2),
+    ([{"$match": {"$text": {"$search": "a"}}}], 17313),
+    ([{"$match": {"m": {"$near": [0, 0]}}}], 5626500),
+    ([{"$bad": 1}], 40324),
+    ([{"$match": {"m.a": {"$bad": 1}}}], 2),
+    ([{"$group": {"_id": "$m.a", "n": {"$bad": 1}}}], 15952),
+    ([{"$count": ""}], 40157),
+    ([{"$limit": 0}], 15958),
+    ([{}], 40323),
+    ([5], 14),
+]
+
+
+def test_pipelines(twins: Twins) -> None:
+    """The same rows from every kind of stage."""
+    fill(twins)
+    compare(twins, [{"aggregate": "x", "pipeline": p, "cursor": {"batchSize": 1000}} for p in PIPELINES])
+
+
+def test_refusals(twins: Twins) -> None:
+    """C23, Q5."""
+    fill(twins, count=3)
+    for pipeline, code in REFUSED:
+        assert refusals(twins, [{"aggregate": "x", "pipeline": pipeline, "cursor": {}}]) == [code], pipeline
+    assert refusals(twins, [{"aggregate": "x", "pipeline": []}, {"aggregate": "x", "cursor": {}}]) == [9, 40414]
+
+
+def test_results_go_into_other_collections(twins: Twins) -> None:
+    """C23: ``$out`` and ``$merge`` read from a time-series collection."""
+    fill(twins)
+    for stage in ({"$out": "copy"}, {"$merge": {"into": "copy"}}):
+        compare(twins, [{"aggregate": "x", "pipeline": [{"$match": {"m.a": 1}}, stage], "cursor": {}}])
+        compare(twins, [{"find": "copy", "sort": {"_id": 1}}])
+
+
+def test_views_on_measurements(twins: Twins) -> None:
+    """C25."""
+    fill(twins)
+    twins.same({"create": "high", "viewOn": "x", "pipeline": [{"$match": {"v": {"$gte": 35}}}]})
+    compare(
+        twins,
+        [
+            {"find": "high", "sort": {"_id": 1}},
+            {"aggregate": "high", "pipeline": [{"$group": {"_id": "$m.a", "n": {"$sum": 1}}}, BY_ID], "cursor": {}},
+            {"count": "high"},
+        ],
+    )
+
+
+def test_joins_with_other_collections(twins: Twins) -> None:
+    """C25: from and to, and nested."""
+    fill(twins)
+    fill(twins, "y", 10)
+    twins.same({"insert": "plain", "documents": [{"_id": n, "a": n % 3} for n in range(6)]})
+    inner = [{"$match": {"$expr": {"$eq": ["$m.a", "$$a"]}}}, {"$count": "n"}]
+    nested = {"$lookup": {"from": "y", "let": {"a": "$m.a"}, "pipeline": inner, "as": "j"}}
+    pipelines: list[list[dict[str, Any]]] = [
+        [{"$lookup": {"from": "y", "let": {"a": "$a"}, "pipeline": inner, "as": "j"}}, BY_ID],
+        [{"$lookup": {"from": "x", "pipeline": [{"$match": {"v": 3}}, nested], "as": "j"}}, BY_ID],
+        [{"$unionWith": {"coll": "y", "pipeline": [{"$group": {"_id": "$m.a", "n": {"$sum": 1}}}]}}, BY_ID],
+    ]
+    compare(twins, [{"aggregate": "plain", "pipeline": p, "cursor": {}} for p in pipelines])
+    local = [
+        {"$match": {"v": {"$lt": 5}}},
+        {"$lookup": {"from": "plain", "localField": "v", "foreignField": "_id", "as": "j"}},
+    ]
+    compare(twins, [{"aggregate": "x", "pipeline": [*local, nested, BY_ID], "cursor": {}}])
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"_id": {"a": "$m.a"}, "high": {"$max": "$v"}},
+        {"_id": "$m.a", "tags": {"$max": "$m.tags"}},
+        {"_id": "$m.a", "more": {"$max": {"$add": ["$v", 1]}}},
+        {"_id": "$m.a", "high": {"$max": "$o"}, "low": {"$min": "$o"}},
+        {"_id": "$m.a", "high": {"$max": "$o.list"}},
+    ],
+)
+def test_groups_that_native_gets_wrong(twins: Twins, group: dict[str, Any]) -> None:
+    """H4: the right answer is that of a plain collection."""
+    fill(twins)
+    twins.virtual["plain"].insert_many(list(twins.virtual["x"].find()))
+    pipeline = [{"$group": group}, BY_ID]
+    ours, judge = (
+        run(twins.virtual, {"aggregate": name, "pipeline": pipeline, "cursor": {}}) for name in ("x", "plain")
+    )
+    assert ours["cursor"]["firstBatch"] == judge["cursor"]["firstBatch"]
+
+
+def test_times_far_from_now(twins: Twins) -> None:
+    """H2: no row is lost to a bound before 1970 or after 2106."""
+    fill(twins, count=10)
+    for operand in ({"$gte": at(-60 * 24 * 365 * 60)}, {"$lt": at(60 * 24 * 365 * 120)}, {"$gt": at(-30_000_000)}):
+        assert run(twins.virtual, {"count": "x", "query": {"t": operand}})["n"] == 10, operand
