@@ -43,6 +43,7 @@ class _Column:
         "min_path",
         "name",
         "row_path",
+        "safe",
         "shape",
         "summary",
     )
@@ -55,6 +56,7 @@ class _Column:
         self.summary: Summary | None = None
         self.least = b""
         self.greatest = b""
+        self.safe = is_path_safe(name)
         self.row_path = b"data." + name + b"."
         self.min_path = b"control.min." + name + b"\0"
         self.max_path = b"control.max." + name + b"\0"
@@ -238,7 +240,8 @@ class BucketState:
             for name, value in measurement.columns.items():
                 column = columns[name]
                 column.committed = True
-                changed = column.fold(value)
+                summary = column.summary
+                changed = column.fold(value) if summary is None else summary.fold(value)
                 if changed and (name or self.meta):
                     changes[name] = changes.get(name, 0) | changed
             self._bytes.unfolded -= measurement.payload_bytes
@@ -272,10 +275,10 @@ class BucketState:
     def _update_statement(self, base: int, measurements: Sequence[Measurement], changes: Mapping[bytes, int]) -> bytes:
         columns = self._columns
         query = self._guard.query(base)
-        names = {name for measurement in measurements for name in measurement.columns}
-        paths_bytes = len(measurements) * sum(len(name) + 12 for name in names)
+        touched = [columns[name] for name in set().union(*(measurement.columns for measurement in measurements))]
+        paths_bytes = len(measurements) * (sum([len(column.name) for column in touched]) + 12 * len(touched))
         many_rows = len(measurements) >= _PIPELINE_MIN_ROWS + base // _PIPELINE_SHARE
-        if many_rows or paths_bytes > _PATHS_MAX_BYTES or not all(map(is_path_safe, names)):
+        if many_rows or paths_bytes > _PATHS_MAX_BYTES or not all(column.safe for column in touched):
             least = [raw.element(name, columns[name].least) for name, ends in changes.items() if ends & MIN_CHANGED]
             greatest = [
                 raw.element(name, columns[name].greatest) for name, ends in changes.items() if ends & MAX_CHANGED
@@ -285,9 +288,9 @@ class BucketState:
         sets: list[bytes] = []
         for row, measurement in enumerate(measurements, base):
             key = b"%d\0" % row
-            sets.extend(
+            sets += [
                 value[:1] + columns[name].row_path + key + value[1:] for name, value in measurement.columns.items()
-            )
+            ]
         for name, ends in changes.items():
             column = columns[name]
             if ends & MIN_CHANGED:

@@ -74,10 +74,8 @@ def parse_measurement(document: bytes, time_field: bytes, meta_field: bytes | No
 
 def _check_nesting(columns: Mapping[bytes, bytes], meta: bytes) -> None:
     """Walks nested values to their ends."""
-    deepest = 0
-    for value in columns.values():
-        if value[0] in _DEEP_TYPES:
-            deepest = max(deepest, raw.nested_depth(value, value[0], 1, len(value)))
+    deep = [value for value in columns.values() if value[0] in _DEEP_TYPES]
+    deepest = max((raw.nested_depth(value, value[0], 1, len(value)) for value in deep), default=0) if deep else 0
     meta_levels = raw.nested_depth(meta, meta[0], 1, len(meta)) if meta else 0
     if deepest > MAX_FIELD_LEVELS or meta_levels > MAX_META_LEVELS:
         raise CommandError(_OVERFLOW, "cannot insert document because it exceeds 180 levels of nesting")
