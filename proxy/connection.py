@@ -201,7 +201,7 @@ class ClientConnection(asyncio.Protocol):
             self._resume_reading()
 
     def _pause_reading(self) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
             self._reading_paused = True
 

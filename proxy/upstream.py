@@ -107,12 +107,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Stop reading: the client does not keep up."""
-        if self._transport is not None and self.state is State.STREAMING:
+        if self._transport is not None and self.state is State.STREAMING and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def close(self) -> None:
@@ -266,6 +266,7 @@ class Upstream:
         self._on_lost = on_lost
         self.hello = b""
         self._connection: UpstreamConnection | None = None
+        self._closed = False
 
     @property
     def ready(self) -> UpstreamConnection | None:
@@ -281,6 +282,10 @@ class Upstream:
         connection = self.ready
         if connection is None:
             connection = await self._dialer.dial(self._on_lost)
+            if self._closed:
+                # The client left meanwhile; nobody would close this connection any more.
+                connection.close()
+                raise BackendUnavailable("the client has left")
             self._connection = connection
             greeting = hello or self.hello or bson.encode({"hello": 1, "$db": "admin"})
             reply = await connection.exchange(op_msg.build(next_request_id(), 0, greeting))
@@ -308,7 +313,8 @@ class Upstream:
         return reply_document(await self.exchange(op_msg.build(next_request_id(), 0, document)))
 
     def close(self) -> None:
-        """The client is gone, or its state is lost."""
+        """The client is gone: the connection ends, and no other is opened."""
+        self._closed = True
         if self._connection is not None:
             self._connection.close()
             self._connection = None

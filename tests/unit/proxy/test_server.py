@@ -152,7 +152,7 @@ async def test_client_that_sends_no_command_is_closed(mongod: MongodProcess, opt
 
 
 async def test_client_is_not_closed_where_no_login_is_asked_for(mongod: MongodProcess) -> None:
-    async with relaying(mongod, max_unauthenticated_seconds=0.000_001) as (server, port, metrics):
+    async with relaying(mongod, max_unauthenticated_seconds=0.000_001) as (server, port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(PING)
         assert await reader.read(1000)

@@ -122,6 +122,24 @@ async def test_commands_of_ours_run_over_the_client_s_connection(mongod: MongodP
     assert upstream.ready is None
 
 
+async def test_client_that_leaves_while_its_connection_opens_leaves_none_behind(mongod: MongodProcess) -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def address() -> tuple[str, int]:
+        asked.set()
+        await go.wait()
+        return "127.0.0.1", mongod.port
+
+    upstream = Upstream(Dialer(address, None, 10.0), lambda: None)
+    running = asyncio.ensure_future(upstream.run("admin", {"ping": 1}))
+    await asked.wait()
+    upstream.close()
+    go.set()
+    with pytest.raises(BackendUnavailable):
+        await running
+    assert upstream.ready is None
+
+
 async def test_backend_that_is_not_there_is_named() -> None:
     async def address() -> tuple[str, int]:
         return "127.0.0.1", 1
