@@ -131,10 +131,9 @@ async def assemble(
     ``spawn`` owns background tasks, ``report`` hears of errors that no client can be told of. Raises
     ``BackendUnavailable`` and ``CommandError`` when the backend cannot be used.
     """
-    selection_seconds = settings.server_selection_timeout_ms / 1000
     backend = await Backend.connect(
         settings.backend or "",
-        server_selection_timeout_seconds=selection_seconds,
+        server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
         connect_timeout_seconds=settings.connect_timeout_ms / 1000,
         refresh_seconds=settings.namespace_refresh_seconds,
         spawn=spawn,
@@ -144,17 +143,7 @@ async def assemble(
     growth = growth_of(settings, backend.profile)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
     store = backend.bucket_store(settings.timeseries_bucket_max_count)
-    committer = Committer(
-        catalog,
-        store,
-        clock,
-        CommitterOptions(
-            linger_seconds=settings.commit_linger_ms / 1000,
-            rounds_in_flight=settings.commit_rounds_in_flight,
-            server_selection_timeout_seconds=selection_seconds,
-        ),
-        report,
-    )
+    committer = Committer(catalog, store, clock, committer_options(settings), report)
     metrics.read_catalog(CatalogReadings(lambda: catalog.totals, catalog.gauges, committer.metrics))
     ingest = InsertHandler(
         catalog,
@@ -166,17 +155,15 @@ async def assemble(
     effects = CatalogEffects(catalog, committer, backend.registry)
     cursors = CursorNames()
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
-    translate = TranslateHandler(
-        Surroundings(
-            rewriters=REWRITERS,
-            profile=lambda: backend.profile,
-            resolve=lambda namespace: _known(backend.registry, namespace),
-            catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
-            service=backend,
-            take_effect=effects,
-            cursors=cursors,
-            gate=authorisation,
-        )
+    surroundings = Surroundings(
+        rewriters=REWRITERS,
+        profile=lambda: backend.profile,
+        resolve=lambda namespace: _known(backend.registry, namespace),
+        catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
+        service=backend,
+        take_effect=effects,
+        cursors=cursors,
+        gate=authorisation,
     )
     readers = ReaderRegister(cursors.is_open_on)
     joining = Joining(catalog, store, clock, readers, JoiningOptions(), report)
@@ -185,7 +172,7 @@ async def assemble(
         catalog=catalog,
         committer=committer,
         ingest=ingest,
-        translate=translate,
+        translate=TranslateHandler(surroundings),
         effects=effects,
         cursors=cursors,
         authorisation=authorisation,
@@ -198,6 +185,15 @@ def growth_of(settings: Settings, profile: Profile) -> Growth:
     """How buckets grow: as asked, where the backend can do it."""
     able, sealed = joins_atomically(profile)
     return Growth(in_parts=able and settings.bucket_growth == "in_parts", sealed=sealed)
+
+
+def committer_options(settings: Settings) -> CommitterOptions:
+    """How batches are committed."""
+    return CommitterOptions(
+        linger_seconds=settings.commit_linger_ms / 1000,
+        rounds_in_flight=settings.commit_rounds_in_flight,
+        server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
+    )
 
 
 def catalog_options(settings: Settings, growth: Growth) -> CatalogOptions:

@@ -72,6 +72,9 @@ class Rooms:
         reply(self.reply)
         return True
 
+    def repeated(self, raw: bytes) -> None:
+        """Every insert is a new one here."""
+
     async def translate(self, session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
         if isinstance(self.reply, Exception):
             raise self.reply

@@ -1,0 +1,96 @@
+"""Parts are valid buckets whose join is the bucket that would have been written in one piece."""
+
+from __future__ import annotations
+
+import pytest
+from bson import DatetimeMS, ObjectId
+
+from catalog.bson.codec import decode, encode
+from catalog.errors import InvariantViolated
+from catalog.kernel import Measurement, bucket_id, parse_measurement
+from catalog.parts import LAST_PART, PREFIX_BYTES, Parts, bucket_of, closed, join, rows_of
+
+START_MS = 1_700_000_040_000 - 1_700_000_040_000 % 60_000
+BUCKET_ID = bucket_id(START_MS, b"abcde\0\0\0")
+
+
+def measurement(second: int, **fields: object) -> Measurement:
+    document = {"_id": ObjectId(), "t": DatetimeMS(START_MS + second * 1000), "m": {"b": 1, "a": 2}, **fields}
+    return parse_measurement(encode(document), b"t", b"m")
+
+
+ROWS = [
+    measurement(0, v=1.5, s="x"),
+    measurement(2, v=0.5),
+    measurement(1, v=7.5, s="a", o={"x": [1, 2]}),
+    measurement(3, **{"odd.name": 1}),
+]
+
+
+def part(parts: Parts, *rows: Measurement) -> bytes:
+    return bucket_of(parts.next_id(), b"t", b"m", rows[0].meta, START_MS, rows)
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_join_equals_the_bucket_in_one_piece(seal: bool) -> None:
+    whole = bucket_of(BUCKET_ID, b"t", b"m", ROWS[0].meta, START_MS, ROWS)
+    parts = Parts(BUCKET_ID, 0.0)
+    stored = [part(parts, *ROWS[:1]), part(parts, *ROWS[1:3]), part(parts, *ROWS[3:])]
+    if seal:
+        stored = [closed(document) for document in stored]
+    assert decode(join(stored, BUCKET_ID, b"t", b"m", START_MS)) == decode(whole)
+
+
+def test_rows_come_back_as_they_were_sent() -> None:
+    whole = bucket_of(BUCKET_ID, b"t", b"m", ROWS[0].meta, START_MS, ROWS)
+    assert [row.columns for row in rows_of(whole, b"t", b"m")] == [row.columns for row in ROWS]
+    assert {row.meta for row in rows_of(whole, b"t", b"m")} == {ROWS[0].meta}
+
+
+def test_closed_only_adds_the_mark() -> None:
+    document = bucket_of(BUCKET_ID, b"t", b"m", ROWS[0].meta, START_MS, ROWS)
+    before, after = decode(document), decode(closed(document))
+    assert after["control"].pop("closed") is True
+    assert after == before
+
+
+def test_ids_of_parts_lie_behind_the_bucket_and_share_its_prefix() -> None:
+    parts = Parts(BUCKET_ID, 0.0)
+    ids = [parts.next_id() for _ in range(300)]
+    assert ids == sorted(ids)
+    assert ids[0] > BUCKET_ID
+    assert {each[:PREFIX_BYTES] for each in ids} == {BUCKET_ID[:PREFIX_BYTES]}
+
+
+def test_a_bucket_has_room_for_so_many_parts_and_no_more() -> None:
+    parts = Parts(BUCKET_ID[:PREFIX_BYTES] + LAST_PART.to_bytes(3, "big"), 0.0)
+    with pytest.raises(InvariantViolated):
+        parts.next_id()
+
+
+def test_counts_follow_commits_and_joins() -> None:
+    parts = Parts(BUCKET_ID, 0.0)
+    last = BUCKET_ID
+    for second in range(5):
+        last = parts.next_id()
+        parts.committed(last, float(second))
+    assert (parts.stored, parts.last_id, parts.touched_seconds) == (6, last, 4.0)
+    parts.joined(last, 6)
+    assert (parts.stored, parts.first_id) == (1, last)
+
+
+def test_parts_of_different_series_are_not_joined() -> None:
+    other = parse_measurement(encode({"t": DatetimeMS(START_MS), "m": 2}), b"t", b"m")
+    parts = Parts(BUCKET_ID, 0.0)
+    with pytest.raises(ValueError, match="different series"):
+        join([part(parts, ROWS[0]), part(parts, other)], BUCKET_ID, b"t", b"m", START_MS)
+
+
+def test_only_version_one_without_holes_has_rows() -> None:
+    document = decode(bucket_of(BUCKET_ID, b"t", b"m", ROWS[0].meta, START_MS, ROWS))
+    for control, data in (
+        ({**document["control"], "version": 2}, document["data"]),
+        (document["control"], {**document["data"], "t": {"0": DatetimeMS(START_MS), "2": DatetimeMS(START_MS)}}),
+    ):
+        with pytest.raises(ValueError, match=r"version 1|holes"):
+            rows_of(encode({**document, "control": control, "data": data}), b"t", b"m")
