@@ -1,0 +1,290 @@
+"""How batches end, and what clears buckets (W62-W72)."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.errors import CommandError
+from catalog.kernel import Limits
+from catalog.ports import Acknowledgement
+from catalog.write_batch import BatchState, WriteBatch
+from tests.support.catalog_parts import (
+    ACKNOWLEDGED,
+    HOUR_MS,
+    KEY,
+    START_MS,
+    CatalogBench,
+    RememberingWriter,
+    measurement,
+)
+from tests.unit.catalog.test_write_batch import Patient
+
+OTHER_KEY = KEY._replace(identity="other")
+REFUSED = CommandError(121, "Document failed validation")
+
+
+def prepared(bench: CatalogBench, *offsets_ms: int, writer: RememberingWriter | None = None) -> WriteBatch:
+    (batch,) = bench.stage(*(measurement(each) for each in offsets_ms), writer=writer)
+    batch.claim()
+    assert bench.catalog.prepare(batch) is not None
+    return batch
+
+
+def test_rows_are_numbered_when_a_batch_is_prepared() -> None:
+    """W64"""
+    bench = CatalogBench()
+    first = prepared(bench, 0, 1)
+    bench.catalog.finish(first, ACKNOWLEDGED)
+    second = prepared(bench, 2)
+    assert (first.base, second.base) == (0, 2)
+
+
+def test_one_prepared_batch_of_a_bucket_at_a_time() -> None:
+    """W64: the next one waits and is ready when it has ended."""
+    bench = CatalogBench()
+    first = prepared(bench, 0)
+    (second,) = bench.stage(measurement(1))
+    second.claim()
+    assert bench.catalog.prepare(second) is None
+    assert bench.buckets.counters.numWaits == 1
+    assert bench.catalog.take_ready() == []
+    bench.catalog.finish(first, ACKNOWLEDGED)
+    assert bench.catalog.take_ready() == [second]
+    assert bench.catalog.prepare(second) is not None
+
+
+def test_finish_counts_inserts_updates_and_measurements() -> None:
+    """W65, W80"""
+    bench = CatalogBench()
+    bench.commit(measurement(), measurement(1))
+    bench.commit(measurement(2))
+    for counters in (bench.buckets.counters, bench.catalog.totals, bench.catalog.counters(bench.virtual.namespace)):
+        assert (counters.numBucketInserts, counters.numBucketUpdates) == (1, 1)
+        assert (counters.numCommits, counters.numMeasurementsCommitted) == (2, 3)
+
+
+def test_every_writer_gets_the_acknowledgement() -> None:
+    """W70"""
+    bench = CatalogBench()
+    writer = RememberingWriter()
+    acknowledgement = Acknowledgement({"code": 64})
+    bench.catalog.finish(prepared(bench, 0, writer=writer), acknowledgement)
+    assert writer.acknowledgements == [acknowledgement]
+
+
+def test_failed_batch_takes_the_bucket_and_its_other_batches_with_it() -> None:
+    """W66"""
+    bench = CatalogBench()
+    mine, other = RememberingWriter(), RememberingWriter()
+    batch = prepared(bench, 0, writer=mine)
+    waiting = bench.catalog.place(bench.buckets, measurement(1), other, 0, OTHER_KEY)
+    assert waiting is not None
+    waiting.claim()
+    bench.catalog.prepare(waiting)
+    bench.catalog.abort(batch, REFUSED)
+    assert mine.codes == other.codes == {0: 121}
+    assert (batch.state, waiting.state) == (BatchState.ABORTED, BatchState.ABORTED)
+    assert bench.catalog.take_ready() == []
+    assert not any(bench.catalog.gauges().values())
+    bench.stage(measurement())
+    assert bench.buckets.counters.numBucketsOpenedDueToMetadata == 2
+
+
+def test_batch_whose_bucket_changed_underneath_is_placed_again_and_nobody_told() -> None:
+    """W67, W126"""
+    bench = CatalogBench()
+    writer, other = RememberingWriter(), RememberingWriter()
+    batch = prepared(bench, 0, 1, writer=writer)
+    bench.catalog.place(bench.buckets, measurement(2), other, 0, OTHER_KEY)
+    bench.catalog.replace(batch)
+    moved = bench.catalog.take_unclaimed()
+    assert {len(each.measurements) for each in moved} == {2, 1}
+    (bucket,) = {each.bucket for each in moved}
+    assert bucket is not batch.bucket
+    assert writer.codes == other.codes == {}
+    for each in set(moved):
+        each.claim()
+        bench.catalog.prepare(each)
+        bench.catalog.finish(each, ACKNOWLEDGED)
+    assert writer.codes == {0: None, 1: None}
+    assert other.codes == {0: None}
+
+
+def test_age_of_moved_measurements_is_kept() -> None:
+    """Their writers have waited since then."""
+    bench = CatalogBench()
+    batch = prepared(bench, 0)
+    bench.clock.now += 10
+    bench.catalog.replace(batch)
+    (moved,) = bench.catalog.take_unclaimed()
+    assert moved.staged_at_seconds == batch.staged_at_seconds == bench.clock.now - 10
+    assert moved.moves == 1
+
+
+def test_cleared_bucket_is_not_appended_to() -> None:
+    """W71, W72: what was not sent goes elsewhere, what was sent ends as it ends."""
+    bench = CatalogBench()
+    writer = RememberingWriter()
+    batch = prepared(bench, 0, writer=writer)
+    (pending,) = bench.stage(measurement(1))
+    bench.catalog.clear(bench.virtual.namespace, [batch.bucket.state.bucket_id])
+    assert pending.state is BatchState.ABORTED
+    (moved,) = bench.catalog.take_unclaimed()
+    assert moved.bucket is not batch.bucket
+    assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    bench.catalog.finish(batch, ACKNOWLEDGED)
+    assert writer.codes == {0: None}
+    assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+
+
+def test_clear_by_id_leaves_the_others() -> None:
+    bench = CatalogBench()
+    kept, gone = bench.commit(measurement()).bucket, bench.commit(measurement(meta="b")).bucket
+    bench.catalog.clear(bench.virtual.namespace, [gone.state.bucket_id, b"unknown"])
+    assert kept.is_known
+    assert not gone.is_known
+
+
+def test_clear_of_all_moves_each_measurement_once() -> None:
+    """W72: not into an archived bucket that is cleared too."""
+    bench = CatalogBench()
+    bench.stage(measurement(), measurement(HOUR_MS), measurement(1))
+    bench.catalog.clear(bench.virtual.namespace)
+    moved = set(bench.catalog.take_unclaimed())
+    assert {each.moves for each in moved} == {1}
+    assert sum(len(each.measurements) for each in moved) == 3
+
+
+def test_full_bucket_with_unsent_rows_is_cleared_too() -> None:
+    """W72"""
+    bench = CatalogBench(limits=Limits(max_count=1))
+    first = bench.stage(measurement())[0]
+    bench.stage(measurement(1))
+    bench.catalog.clear(bench.virtual.namespace, [first.bucket.state.bucket_id])
+    assert first.state is BatchState.ABORTED
+    assert len(bench.catalog.take_unclaimed()) == 1
+
+
+def test_clearing_an_unused_collection_is_nothing() -> None:
+    bench = CatalogBench()
+    bench.catalog.clear(bench.virtual.namespace.buckets)
+    bench.catalog.drop(bench.virtual.namespace.buckets)
+
+
+def test_drop_resets_the_counters_of_the_collection_and_not_the_sums() -> None:
+    """W72, W82"""
+    bench = CatalogBench()
+    bench.commit(measurement())
+    bench.catalog.drop_database("db")
+    assert bench.catalog.counters(bench.virtual.namespace).numCommits == 0
+    assert bench.catalog.totals.numCommits == 1
+    assert not any(bench.catalog.gauges().values())
+
+
+def test_bucket_of_a_dropped_collection_is_not_kept_when_its_commit_succeeds() -> None:
+    bench = CatalogBench()
+    bench.stage(measurement())
+    bench.catalog.drop(bench.virtual.namespace)
+    (moved,) = bench.catalog.take_unclaimed()
+    moved.claim()
+    bench.catalog.prepare(moved)
+    bench.catalog.finish(moved, ACKNOWLEDGED)
+    assert not any(bench.catalog.gauges().values())
+
+
+# --- in doubt ------------------------------------------------------------------------------------------------
+
+
+def test_doubt_without_anybody_who_waits_for_the_verdict_ends_the_batch() -> None:
+    """W127"""
+    bench = CatalogBench()
+    writer, other = RememberingWriter(), RememberingWriter()
+    batch = prepared(bench, 0, writer=writer)
+    bench.catalog.place(bench.buckets, measurement(1), other, 0, OTHER_KEY)
+    assert not bench.catalog.doubt(batch, CommandError(6, "lost"))
+    assert writer.codes == {0: 6}
+    assert batch.state is BatchState.ABORTED
+    # What was not sent is not in doubt: it goes elsewhere.
+    assert other.codes == {}
+    assert len(bench.catalog.take_unclaimed()) == 1
+    assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+
+
+@pytest.mark.parametrize("verdict", ["finish", "replace wanted", "replace unwanted", "abort", "lose"])
+def test_doubtful_batch_ends_with_the_verdict(verdict: str) -> None:
+    """W102, W127"""
+    bench = CatalogBench()
+    writer = Patient(wanted=verdict != "replace unwanted")
+    batch = prepared(bench, 0, writer=writer)
+    assert bench.catalog.doubt(batch, CommandError(6, "lost"))
+    assert batch.state is BatchState.PREPARED
+    assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    match verdict.split():
+        case ["finish"]:
+            bench.catalog.finish(batch, ACKNOWLEDGED)
+            assert writer.codes == {0: None}
+        case ["replace", "wanted"]:
+            bench.clock.now += 60
+            bench.catalog.replace(batch)
+            (moved,) = bench.catalog.take_unclaimed()
+            assert moved.staged_at_seconds == bench.clock.now
+            assert writer.codes == {}
+        case ["replace", "unwanted"]:
+            bench.catalog.replace(batch)
+            assert bench.catalog.take_unclaimed() == []
+            assert writer.codes == {0: 6}
+        case ["abort"]:
+            bench.catalog.abort(batch, REFUSED)
+            assert writer.codes == {0: 121}
+        case _:
+            bench.catalog.lose(batch, REFUSED)
+            assert batch.state is BatchState.ABORTED
+    assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+
+
+# --- what was found in the backend ---------------------------------------------------------------------------
+
+
+def test_bucket_that_is_under_way_is_not_reopened() -> None:
+    """W64: two batches of this process would claim the same rows."""
+    bench = CatalogBench(reopening=True, stored_until_ms=START_MS)
+    bench.stage(measurement())
+    (lookup,) = bench.catalog.take_lookups()
+    bench.catalog.looked_up(lookup, {})
+    (batch,) = bench.catalog.take_unclaimed()
+    batch.claim()
+    bench.catalog.prepare(batch)
+    state = batch.bucket.state
+    bench.catalog.clear(bench.virtual.namespace, [state.bucket_id])
+    bench.stage(measurement(1))
+    (again,) = bench.catalog.take_lookups()
+    bench.catalog.looked_up(again, {measurement().meta: state})
+    (other,) = bench.catalog.take_unclaimed()
+    assert other.bucket is not batch.bucket
+    assert other.bucket.state.bucket_id != state.bucket_id
+
+
+def test_what_was_read_before_a_direct_write_is_not_believed() -> None:
+    """W72"""
+    bench = CatalogBench(reopening=True, stored_until_ms=START_MS)
+    bench.stage(measurement())
+    (lookup,) = bench.catalog.take_lookups()
+    bench.catalog.clear(bench.virtual.namespace, [b"some bucket"])
+    stale = CatalogBench().commit(measurement()).bucket.state
+    bench.catalog.looked_up(lookup, {measurement().meta: stale})
+    (batch,) = bench.catalog.take_unclaimed()
+    assert batch.bucket.state is not stale
+    assert bench.buckets.counters.numBucketsReopened == 0
+
+
+def test_found_bucket_goes_on_and_is_counted() -> None:
+    """W50, W83"""
+    bench = CatalogBench(reopening=True, stored_until_ms=START_MS)
+    bench.stage(measurement())
+    (lookup,) = bench.catalog.take_lookups()
+    found = CatalogBench().commit(measurement()).bucket.state
+    bench.catalog.looked_up(lookup, {measurement().meta: found})
+    (batch,) = bench.catalog.take_unclaimed()
+    assert batch.bucket.state is found
+    assert bench.buckets.counters.numBucketsReopened == 1
+    assert bench.buckets.counters.numBucketsOpenedDueToMetadata == 0

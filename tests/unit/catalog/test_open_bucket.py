@@ -1,0 +1,62 @@
+"""Series, buckets and what is parked (W30, W50)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from catalog.open_bucket import CollectionBuckets, Series
+from catalog.stats import Counters
+from tests.support.catalog_parts import HOUR_MS, START_MS, CatalogBench, measurement, virtual
+
+
+def test_collection_state_follows_its_options() -> None:
+    """W31"""
+    buckets = CollectionBuckets(virtual(meta_field=None), Counters())
+    assert (buckets.time_field, buckets.meta_field) == (b"t", None)
+    assert (buckets.span_ms, buckets.rounding_seconds) == (HOUR_MS, 60)
+
+
+def test_series_is_empty_only_when_nothing_would_be_lost() -> None:
+    bench = CatalogBench()
+    series = Series(bench.buckets, b"")
+    assert series.is_empty
+    bucket = bench.commit(measurement()).bucket
+    series.current = bucket
+    assert not series.is_empty
+    series.current = None
+    series.archived.append(bucket)
+    assert not series.is_empty
+    series.archived.clear()
+    series.parked = deque()
+    assert not series.is_empty
+    series.parked = None
+    series.recalled = frozenset()
+    assert not series.is_empty
+
+
+def test_archived_bucket_is_taken_by_time() -> None:
+    """W50: start ≤ t < start + span."""
+    bench = CatalogBench()
+    bucket = bench.commit(measurement()).bucket
+    series = Series(bench.buckets, b"")
+    start_ms = bucket.state.start_ms
+    assert start_ms <= START_MS
+    for time_ms, found in ((start_ms - 1, None), (start_ms + HOUR_MS, None), (start_ms, bucket)):
+        series.archived = [bucket]
+        assert series.take_archived(time_ms) is found
+    assert series.archived == []
+
+
+def test_bucket_is_idle_without_batches_and_known_while_it_weighs() -> None:
+    bench = CatalogBench()
+    (batch,) = bench.stage(measurement())
+    bucket = batch.bucket
+    assert bucket.is_known
+    assert not bucket.is_idle
+    batch.claim()
+    bench.catalog.prepare(batch)
+    assert not bucket.is_idle
+    bench.catalog.finish(batch, None)  # type: ignore[arg-type]
+    assert bucket.is_idle
+    bench.catalog.clear(bench.virtual.namespace)
+    assert not bucket.is_known

@@ -1,0 +1,114 @@
+"""Looks at the backend for buckets that can go on (W50)."""
+
+from __future__ import annotations
+
+from bson import ObjectId
+
+from catalog.errors import CommandError
+from catalog.reopening import Reopening
+from tests.support.catalog_parts import (
+    HOUR_MS,
+    KEY,
+    START_MS,
+    CatalogBench,
+    RememberingWriter,
+    ScriptedStore,
+    measurement,
+)
+
+
+def bench_with(store: ScriptedStore, **options: object) -> tuple[CatalogBench, Reopening]:
+    bench = CatalogBench(reopening=True, **options)  # type: ignore[arg-type]
+    return bench, Reopening(bench.catalog, store, bench.clock, 10)
+
+
+def document_of(offset_ms: int, meta: object = "a", rows: int = 1, **fields: object) -> bytes:
+    other = CatalogBench()
+    other.catalog._ids._count = 100 + offset_ms % 97  # type: ignore[attr-defined]
+    (batch,) = other.stage(*(measurement(offset_ms + row, meta, **fields) for row in range(rows)))
+    batch.claim()
+    return batch.bucket.state.prepare(batch.measurements)
+
+
+async def test_opening_tells_until_when_buckets_are_stored() -> None:
+    store = ScriptedStore()
+    store.until_ms = START_MS
+    bench, reopening = bench_with(store)
+    bench.stage(measurement())
+    await reopening.open(bench.buckets)
+    assert bench.buckets.stored_until_ms == START_MS
+    (lookup,) = bench.catalog.take_lookups()
+    assert len(lookup.wanted) == 1
+
+
+async def test_opening_that_fails_costs_nothing_but_new_buckets() -> None:
+    store = ScriptedStore()
+    store.unreadable = CommandError(6, "away")
+    bench, reopening = bench_with(store)
+    bench.stage(measurement())
+    await reopening.open(bench.buckets)
+    assert bench.buckets.stored_until_ms is None
+    assert len(bench.catalog.take_unclaimed()) == 1
+    assert bench.buckets.counters.numBucketQueriesFailed == 1
+
+
+async def test_stored_bucket_goes_on() -> None:
+    store = ScriptedStore()
+    document = document_of(0, rows=3)
+    store.documents[b"x"] = document
+    bench, reopening = bench_with(store, stored_until_ms=START_MS)
+    bench.stage(measurement(9))
+    (lookup,) = bench.catalog.take_lookups()
+    await reopening.look_up(lookup)
+    (batch,) = bench.catalog.take_unclaimed()
+    batch.claim()
+    bench.catalog.prepare(batch)
+    assert batch.base == 3
+    assert bench.buckets.counters.numBucketsQueried == 1
+
+
+async def test_of_several_the_latest_start_is_taken() -> None:
+    """W50"""
+    store = ScriptedStore()
+    for offset_ms in (-HOUR_MS // 2, -HOUR_MS // 4, -HOUR_MS // 3):
+        store.documents[str(offset_ms).encode()] = document_of(offset_ms)
+    bench, reopening = bench_with(store, stored_until_ms=START_MS)
+    bench.stage(measurement())
+    await reopening.look_up(bench.catalog.take_lookups()[0])
+    (batch,) = bench.catalog.take_unclaimed()
+    assert batch.bucket.state.start_ms == measurement(-HOUR_MS // 4).time_ms // 60_000 * 60_000
+
+
+async def test_what_does_not_fit_or_is_no_bucket_is_left() -> None:
+    store = ScriptedStore()
+    store.documents[b"early"] = document_of(-2 * HOUR_MS)
+    store.documents[b"other meta"] = document_of(0, meta=1.0)
+    store.documents[b"no bucket"] = b"\x05\0\0\0\0"
+    bench, reopening = bench_with(store, stored_until_ms=START_MS)
+    bench.stage(measurement(meta="a"), measurement(meta=1))
+    await reopening.look_up(bench.catalog.take_lookups()[0])
+    assert {batch.bucket.state.committed_rows for batch in bench.catalog.take_unclaimed()} == {0}
+    assert bench.buckets.counters.numBucketsReopened == 0
+
+
+async def test_look_that_fails_costs_nothing_but_a_new_bucket() -> None:
+    store = ScriptedStore()
+    store.unreadable = CommandError(6, "away")
+    bench, reopening = bench_with(store, stored_until_ms=START_MS)
+    bench.stage(measurement(), measurement(-HOUR_MS))
+    await reopening.look_up(bench.catalog.take_lookups()[0])
+    assert len(bench.catalog.take_unclaimed()) == 2
+    assert bench.catalog.take_lookups() == []
+
+
+async def test_rows_that_are_found_are_remembered_for_retries() -> None:
+    """W102"""
+    store = ScriptedStore()
+    identity = ObjectId()
+    store.documents[b"x"] = document_of(0, _id=identity)
+    bench, reopening = bench_with(store, stored_until_ms=START_MS)
+    writer = RememberingWriter()
+    bench.catalog.place_retried(bench.buckets, measurement(_id=identity), writer, 0, KEY)
+    await reopening.look_up(bench.catalog.take_lookups()[0])
+    assert writer.codes == {0: None}
+    assert bench.catalog.take_unclaimed() == []
