@@ -107,11 +107,13 @@ async def test_directory_that_cannot_be_used_is_bad_configuration(tmp_path: Path
 
 
 async def test_mongod_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None:
-    broken = script(tmp_path / "broken", "import sys; open(sys.argv[8], 'w').write('no room left'); sys.exit(7)")
+    text = "import sys; log = sys.argv[sys.argv.index('--logpath') + 1]; open(log, 'w').write('no room'); sys.exit(7)"
+    broken = script(tmp_path / "broken", text)
     mongod = EmbeddedMongod(options(tmp_path / "data", broken))
     with pytest.raises(EmbeddedFailed) as caught:
         await mongod.start()
     assert "ended with exit code 7" in caught.value.message
+    assert caught.value.message.endswith("no room")
     lock = DirectoryLock(tmp_path / "data")
     await lock.acquire()  # nothing is held after the failure
     lock.release()
