@@ -255,7 +255,7 @@ async def test_retry_of_a_doubtful_statement_hears_the_verdict() -> None:
     statement.wait(again, 3, bench.committer.deadline_seconds() + 5)
     store.healed = True
     async with asyncio.timeout(5):
-        while not again.told:
+        while not again.told:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
     assert again.codes == {3: None}
     await bench.rest()

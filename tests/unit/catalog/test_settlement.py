@@ -284,7 +284,7 @@ async def test_doubtful_statement_is_pursued_and_its_retry_hears_the_verdict() -
 
 async def test_doubtful_statement_that_was_not_written_is_written_for_its_retry() -> None:
     """W102: the guard proves that the first copy never will be."""
-    bench, write, statement = await in_doubt()
+    bench, _, statement = await in_doubt()
     again = RememberingWriter()
     statement.wait(again, 5, bench.clock.now + PATIENCE_SECONDS)
     bench.store.answers.append(Rejected(CommandError(361, "dropped")))
