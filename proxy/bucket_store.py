@@ -91,6 +91,9 @@ class MongoBucketStore:
         except LostAfterSending as error:
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
             return Unknown(error)
+        except CommandError as error:
+            # The service account could not log in.
+            return Rejected(error)
         outcome = outcome_of(decode(reply))
         if isinstance(outcome, Unknown):
             self._pool.forget_primary()

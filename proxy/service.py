@@ -21,6 +21,9 @@ _LENGTH = struct.Struct("<i")
 _REPLY_BODY_AT = 21
 """Header (16), flags (4) and the kind byte stand before the reply document."""
 
+_SHORTEST_WAIT_SECONDS = 2.0
+"""For an answer, when the deadline is over already."""
+
 
 class NotSent(BackendUnavailable):
     """No byte of the request left the proxy."""
@@ -147,21 +150,46 @@ class ServicePool:
     async def request(
         self, body: bytes, deadline_seconds: float, identifier: str = "", documents: Sequence[bytes] = ()
     ) -> bytes:
-        """One command on any connection; raises ``NotSent`` after the deadline, ``LostAfterSending`` at once."""
-        async with self._places:
+        """One command on any connection.
+
+        Raises ``NotSent`` after the deadline, ``LostAfterSending`` when the connection ends or when there is no
+        answer until the deadline: a backend that is stopped, or cut off without a word, must not hold writers.
+        """
+        try:
+            async with asyncio.timeout_at(deadline_seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            raise NotSent("all connections to the backend are waiting for answers") from None
+        try:
             connection = await self._connected(deadline_seconds)
-            sent_at = asyncio.get_running_loop().time()
-            try:
+            return await self._asked(connection, body, deadline_seconds, identifier, documents)
+        finally:
+            self._places.release()
+
+    async def _asked(
+        self,
+        connection: ServiceConnection,
+        body: bytes,
+        deadline_seconds: float,
+        identifier: str,
+        documents: Sequence[bytes],
+    ) -> bytes:
+        sent_at = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(max(deadline_seconds, sent_at + _SHORTEST_WAIT_SECONDS)):
                 reply = await connection.request(body, identifier, documents)
-            except BackendUnavailable:
-                self.forget_primary()
-                raise
-            self.answered(identifier, len(documents), asyncio.get_running_loop().time() - sent_at)
-            if self._closed:
-                connection.close()
-            else:
-                self._idle.append(connection)
-            return reply
+        except TimeoutError:
+            self.forget_primary()
+            raise LostAfterSending(f"{connection.address}: no answer in time", code=89) from None
+        except BackendUnavailable:
+            self.forget_primary()
+            raise
+        self.answered(identifier, len(documents), asyncio.get_running_loop().time() - sent_at)
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return reply
 
     async def _connected(self, deadline_seconds: float) -> ServiceConnection:
         while self._idle:
