@@ -1,0 +1,173 @@
+"""Buckets that grow in parts: every reader sees every row once at all times, and the end is what native has.
+
+The parts are looked at directly on the backend, the rows through the proxy and on the native view.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+from pymongo.collection import Collection
+
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+WRITERS = 24
+ROWS = 90
+DEADLINE_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module", params=["mongod", "replica_set"])
+def backend(request: pytest.FixtureRequest) -> MongodProcess:
+    """A standalone joins by one operation, a replica set in a transaction."""
+    server: MongodProcess = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(scope="module")
+def parts_proxy(server_directory: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
+    server = ProxyProcess(
+        server_directory / f"proxy_parts_{backend.port}", backend.uri, flags=["--bucket-growth", "in_parts"]
+    )
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def document(writer: int, row: int) -> dict[str, Any]:
+    return {"t": START + timedelta(seconds=row), "m": {"device": writer}, "v": row, "s": f"{writer}-{row}"}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "the parts were not joined in time"
+        threading.Event().wait(0.1)
+
+
+def test_rows_are_seen_once_while_parts_come_and_go(
+    parts_proxy: ProxyProcess, backend: MongodProcess, db_name: str
+) -> None:
+    direct = backend.shared_client[db_name]
+    with parts_proxy.client(maxPoolSize=WRITERS + 4) as client:
+        database = client[db_name]
+        collection = database.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+        acknowledged = [0] * WRITERS
+        wrong: list[object] = []
+        ended = threading.Event()
+
+        def write(writer: int) -> None:
+            for row in range(ROWS):
+                collection.insert_one(document(writer, row))
+                acknowledged[writer] = row + 1
+
+        def read() -> None:
+            while not ended.is_set():
+                least = sum(acknowledged)
+                seen = [each["s"] for each in collection.find({}, {"s": 1}, batch_size=200)]
+                counted = collection.count_documents({})
+                if len(set(seen)) != len(seen) or not least <= len(seen) <= sum(acknowledged) + WRITERS:
+                    wrong.append((least, len(seen), len(set(seen))))
+                if counted < least:
+                    wrong.append((least, counted))
+
+        writers = [threading.Thread(target=write, args=(writer,)) for writer in range(WRITERS)]
+        reader = threading.Thread(target=read)
+        for thread in (*writers, reader):
+            thread.start()
+        for thread in writers:
+            thread.join()
+        ended.set()
+        reader.join()
+        assert not wrong
+        buckets = direct["system.buckets.x"]
+        until(lambda: buckets.count_documents({}) == WRITERS)
+        expected = sorted(f"{writer}-{row}" for writer in range(WRITERS) for row in range(ROWS))
+        for through in (collection, direct["x"]):
+            assert sorted(each["s"] for each in through.find()) == expected
+
+
+def write_side_by_side(collection: Collection[dict[str, Any]], writers: int, rows: int) -> None:
+    def write(writer: int) -> None:
+        for row in range(rows):
+            collection.insert_one(document(writer, row))
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def write_natively(collection: Collection[dict[str, Any]]) -> None:
+    for row in range(ROWS):
+        for writer in range(3):
+            collection.insert_one(document(writer, row))
+
+
+def test_joined_buckets_equal_native_ones(parts_proxy: ProxyProcess, backend: MongodProcess, db_name: str) -> None:
+    direct = backend.shared_client[db_name]
+    options = {"timeField": "t", "metaField": "m"}
+    native = direct.create_collection("native", timeseries=options)
+    write_natively(native)
+    with parts_proxy.client(maxPoolSize=8) as client:
+        virtual = client[db_name].create_collection("virtual", timeseries=options)
+        threads = [
+            threading.Thread(
+                target=lambda writer=writer: [virtual.insert_one(document(writer, row)) for row in range(ROWS)]
+            )
+            for writer in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        until(lambda: direct["system.buckets.virtual"].count_documents({}) == 3)
+
+    def comparable(name: str) -> list[dict[str, Any]]:
+        stored = []
+        for bucket in direct[f"system.buckets.{name}"].find(sort=[("meta.device", pymongo.ASCENDING)]):
+            del bucket["_id"]
+            bucket["control"].pop("closed", None)
+            for end in ("min", "max"):
+                del bucket["control"][end]["_id"]
+            del bucket["data"]["_id"]
+            stored.append(bucket)
+        return stored
+
+    assert comparable("virtual") == comparable("native")
+
+
+def test_meta_updates_and_deletes_reach_rows_in_parts(
+    parts_proxy: ProxyProcess, backend: MongodProcess, db_name: str
+) -> None:
+    with parts_proxy.client(maxPoolSize=32) as client:
+        collection = client[db_name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+        threads = [
+            threading.Thread(
+                target=lambda writer=writer: [collection.insert_one(document(writer, row)) for row in range(40)]
+            )
+            for writer in range(16)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert collection.update_many({"m.device": 3}, {"$set": {"m.site": "north"}}).modified_count == 40
+        assert collection.delete_many({"m.device": 4}).deleted_count == 40
+        assert collection.delete_many({"v": 7}).deleted_count == 15
+        assert collection.count_documents({}) == 16 * 40 - 40 - 15
+        collection.insert_one(document(3, 41))
+        buckets = backend.shared_client[db_name]["system.buckets.x"]
+        until(lambda: buckets.count_documents({}) <= 17)
+        assert collection.count_documents({}) == 16 * 40 - 40 - 15 + 1
+        assert collection.count_documents({"m.site": "north"}) == 39
