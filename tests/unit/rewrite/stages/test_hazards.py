@@ -1,0 +1,50 @@
+"""Where the backend's optimiser is kept out (section 10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bson.datetime_ms import DatetimeMS
+
+from rewrite.stages.hazards import keep_optimiser_out
+from tests.support.scopes import OLD_SCOPE, SCOPE, draft
+
+NOW = DatetimeMS(1_700_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("stages", "inhibits"),
+    [
+        ([{"$match": {"$expr": {"$lt": ["$v", 3]}}}], True),
+        ([{"$sort": {"t": 1}}, {"$match": {"$or": [{"$expr": {"$lt": ["$v", 3]}}]}}], True),
+        ([{"$group": {"_id": {"a": "$m.a"}, "v": {"$max": "$v"}}}], True),
+        ([{"$group": {"_id": "$m.a"}}], True),
+        ([{"$group": {"_id": "$m.a", "n": {"$sum": 1}}}], False),
+        ([{"$group": {"_id": "$v", "n": {"$max": "$v"}}}], False),
+        ([{"$sort": {"t": 1}}], False),
+        ([{"$match": {"t": {"$gt": NOW}}}, {"$sort": {"t": 1}}], False),
+        ([{"$match": {"v": 1}}], True),
+        ([{"$match": {"v": 1}}, {"$sort": {"t": 1}}], False),
+        ([{"$match": {"v": {"$geoWithin": {}}}}], False),
+        ([{"$match": {"m.a": 1}}], False),
+    ],
+)
+def test_hazards(stages: list[dict[str, Any]], inhibits: bool) -> None:
+    """H3, H4, and predicates for which our own bounds do."""
+    assert keep_optimiser_out(draft(*stages), SCOPE).inhibits is inhibits
+
+
+def test_scopes_in_which_it_is_always_kept_out() -> None:
+    """H2, H3: 5.0 has no flag for extended times; strings compare otherwise; odd names."""
+    scopes = (OLD_SCOPE, replace(SCOPE, compares_like_buckets=False), replace(SCOPE, time_field="$t"))
+    assert all(keep_optimiser_out(draft({"$limit": 1}), scope).inhibits for scope in scopes)
+
+
+@pytest.mark.parametrize(("time_ms", "extended"), [(1_700_000_000_000, False), (0, True), (2**33 * 1000, True)])
+def test_time_bounds_that_would_wrap(time_ms: int, extended: bool) -> None:
+    """H2, H5."""
+    match = {"$match": {"$or": [{"t": {"$gte": DatetimeMS(time_ms)}}, {"v": 1}]}}
+    assert keep_optimiser_out(draft(match), SCOPE).extended_range is extended
+    assert keep_optimiser_out(draft(match), replace(SCOPE, extended_range=True)).extended_range

@@ -1,0 +1,73 @@
+"""The latest measurement of each series (5.3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rewrite.stages.lastpoint import LATEST, pick_latest_buckets
+from tests.support.scopes import OLD_SCOPE, SCOPE, draft
+
+FIRST = {"v": {"$first": "$v"}}
+LAST = {"v": {"$last": "$v"}}
+
+
+@pytest.mark.parametrize(
+    ("sort", "group", "key"),
+    [
+        ({"m.a": 1, "t": -1}, {"_id": "$m.a", **FIRST}, "$meta.a"),
+        ({"m.a": -1, "t": 1}, {"_id": "$m.a", **LAST}, "$meta.a"),
+        ({"t": -1}, {"_id": "$m", **FIRST}, "$meta"),
+        ({"m.a": 1, "m.b": 1, "t": -1}, {"_id": {"x": "$m.b", "y": "$m.a"}, **FIRST}, {"x": "$meta.b", "y": "$meta.a"}),
+    ],
+)
+def test_one_bucket_of_each_group(sort: dict[str, Any], group: dict[str, Any], key: Any) -> None:
+    """Headers pick the bucket; of its rows only those of its latest time are sorted."""
+    after = pick_latest_buckets(draft({"$sort": sort}, {"$group": group}), SCOPE)
+    assert after.head[0]["$group"]["_id"] == key
+    assert after.inhibits
+    assert after.computed == (LATEST,)
+    assert after.include is not None
+    assert {"t", "v", "m", LATEST} == set(after.include)
+    same_time, without, *rest = after.tail
+    assert same_time == {"$match": {"$expr": {"$eq": ["$t", f"${LATEST}"]}}}
+    assert without == {"$project": {LATEST: 0}}
+    assert rest == [{"$sort": sort}, {"$group": group}]
+
+
+def test_whole_measurements() -> None:
+    """All columns are unpacked when all are asked for."""
+    group = {"$group": {"_id": "$m", "v": {"$first": "$$ROOT"}}}
+    assert pick_latest_buckets(draft({"$sort": {"t": -1}}, group), SCOPE).include is None
+
+
+@pytest.mark.parametrize(
+    ("sort", "group"),
+    [
+        ({"t": 1}, {"_id": "$m", **FIRST}),
+        ({"t": -1}, {"_id": "$m", **LAST}),
+        ({"t": -1}, {"_id": "$m"}),
+        ({"t": -1}, {"_id": "$v", **FIRST}),
+        ({"t": -1}, {"_id": None, **FIRST}),
+        ({"t": -1}, {"_id": "$m", **FIRST, "n": {"$sum": 1}}),
+        ({"m.a": 1, "t": -1}, {"_id": "$m.b", **FIRST}),
+        ({"v": 1, "t": -1}, {"_id": "$m", **FIRST}),
+        ({"t": -1, "m": 1}, {"_id": "$m", **FIRST}),
+        ({}, {"_id": "$m", **FIRST}),
+        (5, {"_id": "$m", **FIRST}),
+    ],
+)
+def test_what_needs_more_than_headers(sort: Any, group: dict[str, Any]) -> None:
+    """The earliest time is rounded in headers; other orders pick other rows."""
+    before = draft({"$sort": sort}, {"$group": group})
+    assert pick_latest_buckets(before, SCOPE) == before
+
+
+def test_scopes_that_do_without() -> None:
+    """W32: headers of times before 1970; 5.0 would scan for each bucket."""
+    before = draft({"$sort": {"t": -1}}, {"$group": {"_id": "$m", **FIRST}})
+    assert pick_latest_buckets(before, replace(SCOPE, extended_range=True)) == before
+    assert pick_latest_buckets(before, OLD_SCOPE) == before
+    assert pick_latest_buckets(draft({"$sort": {"t": -1}}), SCOPE).head == ()
