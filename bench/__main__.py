@@ -19,6 +19,7 @@ from bench.context import Context, Settings
 from bench.generator import OUT
 from bench.goals import judge, print_goals
 from bench.machine import describe_machine
+from bench.markdown import markdown
 from bench.plots import write_plots
 from bench.processes import Mongod, Proxy, descendants, listener_pid
 from bench.results import Results
@@ -79,9 +80,7 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
             context = Context(site, settings, lambda text, task=task: progress.update(task, description=text))  # type: ignore[misc]
             for sample in WORKLOADS[name].run(context):
                 results.samples.append(sample)
-                out.write_text(
-                    json.dumps(results.to_json(), indent=1)
-                )  # a run cut short counts too
+                out.write_text(json.dumps(results.to_json(), indent=1))  # a run cut short counts too
                 progress.advance(task)
                 if not console.is_terminal:
                     print(sample.workload, sample.case, sample.target, sample.error or "", flush=True)
@@ -107,10 +106,11 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 @click.option("--out", type=click.Path(path_type=Path), default=OUT / "latest.json", show_default=True)
 @click.option("--plots", type=click.Path(path_type=Path), default=OUT, show_default=True, help="Directory for SVGs.")
 @click.option("--show", type=click.Path(path_type=Path, exists=True), help="Measure nothing: show this result.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print ratios as Markdown instead of tables.")
 def main(  # the options of a command line are many by nature
     workloads: str, cases: str, seconds: float, warmup: float, repeat: int, backend: str | None, proxy: str | None,
     without_proxy: bool, proxy_flag: tuple[str, ...], binary: str | None, cache_gb: float, measurements: int,
-    scale: float, unordered: bool, smoke: bool, out: Path, plots: Path, show: Path | None,
+    scale: float, unordered: bool, smoke: bool, out: Path, plots: Path, show: Path | None, as_markdown: bool,
 ) -> None:  # fmt: skip
     """Measure the proxy against the database alone, on one mongod, in turns."""
     if show is not None:
@@ -128,8 +128,11 @@ def main(  # the options of a command line are many by nature
         out.parent.mkdir(parents=True, exist_ok=True)
         with _site(Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb)) as site:
             _measure(site, names, settings, results, out)
-    print_tables(console, results.summaries())
-    print_goals(console, judge(results.summaries()))
+    if as_markdown:
+        print(markdown(results.summaries()))
+    else:
+        print_tables(console, results.summaries())
+        print_goals(console, judge(results.summaries()))
     for path in write_plots(results.summaries(), plots):
         console.print(f"wrote {path}")
     if show is None:
