@@ -130,7 +130,7 @@ class BucketCatalog(Placing):
         return statement
 
     def _grows_in_parts(self, bucket: Bucket, crowd: int) -> bool:
-        growth = self.options.growth
+        growth = self.growth
         if not growth.in_parts or not bucket.own or self.unjoined > growth.unjoined_limit:
             return False
         return bucket.parts is not None or crowd >= growth.crowd or bucket.state.committed_rows >= growth.rows_in_place
@@ -151,7 +151,7 @@ class BucketCatalog(Placing):
             bucket.state.start_ms,
             batch.measurements,
         )
-        return closed(document) if self.options.growth.sealed else document
+        return closed(document) if self.growth.sealed else document
 
     def finish(self, batch: WriteBatch, acknowledgement: Acknowledgement) -> None:
         """The backend has it (W65): the writers are told, and batches that waited for their turn are ready."""

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakSet
 
-from catalog.catalog import BucketCatalog
+from catalog.catalog import BucketCatalog, Growth
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
-from catalog.open_bucket import Bucket
+from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import join
 from catalog.ports import BucketStore, Clock
+
+UNAUTHORIZED = 13
+SWEPT_SPANS = 2
+"""How far back, in bucket spans, parts that a killed process left are looked for."""
 
 
 class Readers(Protocol):
@@ -77,11 +82,16 @@ class Joining:
         self._readers = readers
         self._options = options
         self._report = report
+        self._swept: WeakSet[CollectionBuckets] = WeakSet()
 
     async def run(self) -> None:
         """For ever: join what is due."""
         while True:
             await asyncio.sleep(self._options.interval_seconds)
+            for buckets in self._catalog.collections():
+                if buckets.stored_until_ms is not None and buckets not in self._swept:
+                    self._swept.add(buckets)
+                    await self._sweep(buckets)
             await self.join_due()
 
     async def join_due(self, *, everything: bool = False) -> None:
@@ -129,14 +139,14 @@ class Joining:
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
 
         def merge(documents: Sequence[bytes]) -> bytes:
-            return join(documents, last_id, buckets.time_field, buckets.meta_field, bucket.state.start_ms)
+            return join(documents, last_id, buckets.time_field, buckets.meta_field)
 
         parts.joining = True
         joined: int | None = None
         try:
             joined = await self._store.join(buckets.collection, first_id, last_id, merge, deadline_seconds)
         except (CommandError, ValueError) as error:
-            self._report(error)
+            self._failed(error)
         finally:
             parts.joining = False
         if joined is None:
@@ -150,6 +160,40 @@ class Joining:
         self._catalog.unjoined -= joined - 1
         parts.joined(last_id, joined)
         self._done(bucket)
+
+    async def _sweep(self, buckets: CollectionBuckets) -> None:
+        """Join what a process that was killed left in parts; only lately started buckets can be."""
+        if buckets.stored_until_ms is None or buckets.stored_until_ms < 0:
+            return
+        since_ms = buckets.stored_until_ms - SWEPT_SPANS * buckets.span_ms
+        collection = buckets.collection
+        deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
+        try:
+            left = await self._store.find_parts(collection, since_ms, deadline_seconds)
+            for first_id, last_id in left:
+                deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
+                async with self._readers.kept_out(collection.namespace) as alone:
+                    if alone:
+                        await self._join_left(buckets, first_id, last_id, deadline_seconds)
+        except CommandError as error:
+            self._failed(error)
+
+    async def _join_left(
+        self, buckets: CollectionBuckets, first_id: bytes, last_id: bytes, deadline_seconds: float
+    ) -> None:
+        def merge(documents: Sequence[bytes]) -> bytes:
+            return join(documents, last_id, buckets.time_field, buckets.meta_field)
+
+        with suppress(ValueError):
+            # Other processes' buckets may have ids that look like parts; they are left alone.
+            joined = await self._store.join(buckets.collection, first_id, last_id, merge, deadline_seconds)
+            self.metrics.documents_joined += joined or 0
+
+    def _failed(self, error: Exception) -> None:
+        """Without the right to join no further parts are made."""
+        self._report(error)
+        if isinstance(error, CommandError) and error.code == UNAUTHORIZED:
+            self._catalog.growth = Growth()
 
     def _done(self, bucket: Bucket) -> None:
         """A bucket that is one document leaves the list until it is in parts again."""

@@ -85,6 +85,7 @@ class CollectionBuckets:
     """
 
     __slots__ = (
+        "__weakref__",
         "collection",
         "counters",
         "era",

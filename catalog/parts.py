@@ -13,7 +13,7 @@ they were committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from catalog.bson import raw
 from catalog.errors import InvariantViolated
@@ -124,9 +124,7 @@ def rows_of(document: bytes, time_field: bytes, meta_field: bytes | None) -> lis
     return [parse_measurement(raw.document((*head, *row)), time_field, meta_field) for row in rows]
 
 
-def join(
-    documents: Iterable[bytes], joined_id: bytes, time_field: bytes, meta_field: bytes | None, start_ms: int
-) -> bytes:
+def join(documents: Sequence[bytes], joined_id: bytes, time_field: bytes, meta_field: bytes | None) -> bytes:
     """One bucket of all rows of these stored parts, in their order.
 
     :raises ValueError: they are not parts of one bucket
@@ -135,6 +133,19 @@ def join(
     for document in documents:
         measurements += rows_of(document, time_field, meta_field)
     metas = {measurement.meta for measurement in measurements}
-    if len(metas) != 1:
-        raise ValueError("parts of different series")
-    return bucket_of(joined_id, time_field, meta_field, metas.pop(), start_ms, measurements)
+    starts = {start_of(document, time_field) for document in documents}
+    if len(metas) != 1 or len(starts) != 1:
+        raise ValueError("parts of different buckets")
+    return bucket_of(joined_id, time_field, meta_field, metas.pop(), starts.pop(), measurements)
+
+
+def start_of(document: bytes, time_field: bytes) -> int:
+    """The start of a stored bucket in ms: the least time of its summary, which is rounded (W20).
+
+    :raises ValueError: it has none
+    """
+    control = raw.fields_of(raw.fields_of(document)[b"control"], 1)
+    start = raw.fields_of(control.get(b"min", b"\x03\x05\0\0\0\0"), 1).get(time_field, b"")
+    if start[:1] != b"\x09":
+        raise ValueError("a bucket without a start")
+    return int(raw.unpack_int64(start, 1)[0])

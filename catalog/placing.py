@@ -79,6 +79,8 @@ class Placing:
         self._collections: dict[Namespace, CollectionBuckets] = {}
         self._memory = BucketMemory()
         self._work = Work()
+        self.growth = options.growth
+        """As in the options, until it turns out that the backend does not let parts be joined."""
         self.committed_at_seconds = 0.0
         """When the latest batch was acknowledged."""
         self.unjoined = 0
@@ -103,6 +105,10 @@ class Placing:
             known.replaced = True
             self._clear(known, None)
         return buckets
+
+    def collections(self) -> list[CollectionBuckets]:
+        """Those that were written to."""
+        return list(self._collections.values())
 
     def place(
         self,

@@ -117,6 +117,15 @@ class BucketStore(Protocol):
         """
         ...
 
+    async def find_parts(
+        self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """First and last ids of stored buckets that may be parts of one and start at ``since_ms`` or later.
+
+        Raises ``CommandError``.
+        """
+        ...
+
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         """What the name stands for now, asked anew; raises ``CommandError``."""
         ...

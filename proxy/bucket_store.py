@@ -16,9 +16,11 @@ from pymongo.errors import PyMongoError
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
+from catalog.parts import PREFIX_BYTES
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
 from proxy.authorisation import account_message
 from proxy.driver_errors import command_error
+from proxy.incarnation import IncarnationWatch
 from proxy.part_store import PartStore
 from proxy.service import LostAfterSending, NotSent, ServicePool
 
@@ -51,6 +53,7 @@ class MongoBucketStore:
         self._client = client
         self._resolve = resolve
         self._sends_uuid = sends_uuid
+        self._watch = None if sends_uuid else IncarnationWatch(pool)
         self._max_count = max_count
         self._bodies: dict[tuple[str, VirtualCollection, bytes], bytes] = {}
 
@@ -62,7 +65,10 @@ class MongoBucketStore:
         deadline_seconds: float,
     ) -> BulkOutcome:
         """See the port."""
-        return await self._send("insert", "documents", collection, documents, write_concern, deadline_seconds)
+        outcome = await self._send("insert", "documents", collection, documents, write_concern, deadline_seconds)
+        if self._watch is None:
+            return outcome
+        return await self._watch.judge(collection, documents, outcome, deadline_seconds)
 
     async def update(
         self,
@@ -107,7 +113,8 @@ class MongoBucketStore:
             document: dict[str, Any] = {
                 command: collection.buckets.collection,
                 "ordered": False,
-                "bypassDocumentValidation": True,
+                # The validator is the only thing that knows another incarnation where commands cannot name theirs.
+                "bypassDocumentValidation": self._sends_uuid,
                 "$db": collection.namespace.database,
             }
             if write_concern.raw:
@@ -143,6 +150,35 @@ class MongoBucketStore:
         """See the port."""
         query = reopening_query(collection, wanted, self._max_count)
         return [bytes(document.raw) for document in await self._find(collection, query, deadline_seconds)]
+
+    async def find_parts(
+        self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """See the port."""
+        since_seconds = since_ms // 1000
+        if not 0 <= since_seconds <= _MAX_SECONDS:
+            return ()
+        return await self._grouped(collection, ObjectId(since_seconds.to_bytes(4, "big") + bytes(8)), deadline_seconds)
+
+    async def _grouped(
+        self, collection: VirtualCollection, since: ObjectId, deadline_seconds: float
+    ) -> Sequence[tuple[bytes, bytes]]:
+        buckets = self._client[collection.buckets.database][collection.buckets.collection]
+        prefix = {"$substrBytes": [{"$toString": "$_id"}, 0, 2 * PREFIX_BYTES]}
+        pipeline: list[dict[str, Any]] = [
+            {"$match": {"_id": {"$gte": since}, "control.version": 1}},
+            {"$group": {"_id": [prefix, "$meta"], "first": {"$min": "$_id"}, "last": {"$max": "$_id"}}},
+            {"$match": {"$expr": {"$ne": ["$first", "$last"]}}},
+        ]
+        left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
+        try:
+            async with asyncio.timeout(left_seconds):
+                found = await (await buckets.aggregate(pipeline, allowDiskUse=True)).to_list()
+        except TimeoutError:
+            raise BackendUnavailable("the backend did not answer in time", code=89) from None
+        except PyMongoError as error:
+            raise command_error(error) from None
+        return [(each["first"].binary, each["last"].binary) for each in found]
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         """See the port."""

@@ -38,7 +38,7 @@ def test_join_equals_the_bucket_in_one_piece(seal: bool) -> None:
     stored = [part(parts, *ROWS[:1]), part(parts, *ROWS[1:3]), part(parts, *ROWS[3:])]
     if seal:
         stored = [closed(document) for document in stored]
-    assert decode(join(stored, BUCKET_ID, b"t", b"m", START_MS)) == decode(whole)
+    assert decode(join(stored, BUCKET_ID, b"t", b"m")) == decode(whole)
 
 
 def test_rows_come_back_as_they_were_sent() -> None:
@@ -82,8 +82,8 @@ def test_counts_follow_commits_and_joins() -> None:
 def test_parts_of_different_series_are_not_joined() -> None:
     other = parse_measurement(encode({"t": DatetimeMS(START_MS), "m": 2}), b"t", b"m")
     parts = Parts(BUCKET_ID, 0.0)
-    with pytest.raises(ValueError, match="different series"):
-        join([part(parts, ROWS[0]), part(parts, other)], BUCKET_ID, b"t", b"m", START_MS)
+    with pytest.raises(ValueError, match="different buckets"):
+        join([part(parts, ROWS[0]), part(parts, other)], BUCKET_ID, b"t", b"m")
 
 
 def test_only_version_one_without_holes_has_rows() -> None:
