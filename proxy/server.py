@@ -31,6 +31,7 @@ from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from proxy.settings_table import Settings
 from proxy.tasks import TaskSet
+from proxy.tls import HANDSHAKE_SECONDS
 from proxy.upstream import Dialer, Upstream
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.reader import MessageReader
@@ -219,6 +220,7 @@ class Server:
             listen.port,
             backlog=BACKLOG,
             ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if tls is not None else None,
         )
         self._tasks.spawn(self._sweep())
         host, port = self._listener.sockets[0].getsockname()[:2]

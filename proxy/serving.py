@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 
 import structlog
@@ -13,6 +14,7 @@ from proxy.config import Address, Settings
 from proxy.metrics import Metrics
 from proxy.server import Parts, Server
 from proxy.tasks import TaskSet
+from proxy.tls import ListenerTls, TlsOptions
 
 log = structlog.get_logger(__name__)
 
@@ -23,15 +25,20 @@ HEALTH_CHECK_SECONDS = 2.0
 async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_ready: Callable[[Address], None]) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is told the address when clients may come.
 
-    Raises ``BackendUnavailable`` or ``CommandError`` when the backend cannot be used, ``OSError`` when the address
-    cannot be had.
+    Raises ``ConfigurationError`` for certificate files that cannot be used, ``BackendUnavailable`` or ``CommandError``
+    when the backend cannot be used, ``OSError`` when the address cannot be had.
     """
+    options = TlsOptions.of(settings)
+    tls = ListenerTls(options) if options is not None else None
     tasks = TaskSet(lambda error: _report(metrics, error))
     assembly = await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error))
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics))
     try:
-        address = Address(*await server.start())
+        address = Address(*await server.start(tls.context if tls is not None else None))
+        if tls is not None:
+            tasks.spawn(tls.watch())
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)
         tasks.spawn(_watch_backend(assembly, metrics))
         if assembly.readers is not None:
             tasks.spawn(assembly.joining.run())

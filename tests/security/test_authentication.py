@@ -134,7 +134,7 @@ def test_one_login_at_a_time(guarded_proxy: ProxyProcess, database: str) -> None
     with WireClient(guarded_proxy.port) as wire:
         wire.login(database, "reader", PASSWORD)
         assert wire.command(insert)["code"] == 13
-        with pytest.raises(AssertionError, match="(5626701|5626702)"):
+        with pytest.raises(AssertionError, match=r"(5626701|5626702)"):
             wire.login(database, "writer", PASSWORD)
         assert wire.command(insert)["code"] == 13
         wire.command({"logout": 1, "$db": database})

@@ -1,0 +1,224 @@
+"""TLS on both sides, with certificates made here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+from pymongo.errors import ServerSelectionTimeoutError
+
+from tests.support.certificates import Certificates
+from tests.support.mongod import MongodProcess
+from tests.support.ports import LOOPBACK
+from tests.support.process import ProcessFailed
+from tests.support.proxy import ProxyProcess
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def files(certificates: Certificates, tmp_path: Path) -> Path:
+    """A folder whose files a test may replace."""
+    for path in (certificates.authority, certificates.server):
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+class TlsProxy(ProxyProcess):
+    """Its clients trust the authority in ``files``."""
+
+    def __init__(self, files: Path, backend: str, *flags: str) -> None:
+        super().__init__(files, backend, flags=["--tls-certificate-file", str(files / "server.pem"), *flags])
+
+    def connect(self, authority: Path, **options: Any) -> pymongo.MongoClient[dict[str, Any]]:
+        options = {"tls": True, "tlsCAFile": str(authority), "serverSelectionTimeoutMS": 2_000, **options}
+        return pymongo.MongoClient(f"mongodb://{self.address}/", **options)
+
+    def certificate(self) -> bytes:
+        """What the listener shows now."""
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        with (
+            socket.create_connection((LOOPBACK, self.port), timeout=5) as plain,
+            context.wrap_socket(plain) as encrypted,
+        ):
+            return encrypted.getpeercert(binary_form=True) or b""
+
+
+@pytest.fixture
+def proxy_of(files: Path, mongod: MongodProcess) -> Iterator[Any]:
+    started: list[TlsProxy] = []
+
+    def start(*flags: str) -> TlsProxy:
+        started.append(TlsProxy(files, mongod.uri, *flags))
+        return started[-1].start()
+
+    yield start
+    for proxy in started:
+        proxy.stop()
+
+
+def test_clients_that_trust_the_authority_get_through(proxy_of: Any, certificates: Certificates, db_name: str) -> None:
+    proxy = proxy_of()
+    with proxy.connect(certificates.authority) as client:
+        client[db_name].plain.insert_one({"x": "y" * 100_000})
+        assert client[db_name].plain.find_one({}, {"_id": 0}) == {"x": "y" * 100_000}
+        client.drop_database(db_name)
+    with (
+        pymongo.MongoClient(proxy.uri, serverSelectionTimeoutMS=500) as plain,
+        pytest.raises(ServerSelectionTimeoutError),
+    ):
+        plain.admin.command("ping")
+
+
+def ping(client: pymongo.MongoClient[Any]) -> str:
+    """``ok``, or why the handshake failed."""
+    with client:
+        try:
+            client.admin.command("ping")
+        except ServerSelectionTimeoutError as error:
+            return str(error)
+    return "ok"
+
+
+@pytest.mark.parametrize("mode", ["off", "optional", "required"])
+def test_client_certificates(mode: str, proxy_of: Any, certificates: Certificates, tmp_path: Path) -> None:
+    flags = ["--tls-client-certificates", mode]
+    if mode != "off":
+        flags += ["--tls-ca-file", str(certificates.authority)]
+    proxy = proxy_of(*flags)
+    stranger = Certificates.make(tmp_path / "stranger", "strangers")
+    authority = certificates.authority
+    assert ping(proxy.connect(authority, tlsCertificateKeyFile=str(certificates.client))) == "ok"
+    assert (ping(proxy.connect(authority)) == "ok") is (mode != "required")
+    foreign = ping(proxy.connect(authority, tlsCertificateKeyFile=str(stranger.client)))
+    assert (foreign == "ok") is (mode == "off")
+
+
+@pytest.mark.parametrize(("minimum", "offered", "agreed"), [("1.2", "TLSv1_2", True), ("1.3", "TLSv1_2", False)])
+def test_minimum_version(minimum: str, offered: str, agreed: bool, proxy_of: Any) -> None:
+    proxy = proxy_of("--tls-minimum-version", minimum)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion[offered]
+    with socket.create_connection((LOOPBACK, proxy.port), timeout=5) as plain:
+        if agreed:
+            context.wrap_socket(plain).close()
+        else:
+            with pytest.raises(ssl.SSLError):
+                context.wrap_socket(plain)
+
+
+def test_replaced_certificate_is_used_without_restart(
+    proxy_of: Any, certificates: Certificates, files: Path, tmp_path: Path
+) -> None:
+    """Also the authority of client certificates; open connections stay."""
+    flags = ("--tls-client-certificates", "optional", "--tls-ca-file", str(files / "ca.pem"))
+    proxy = proxy_of(*flags)
+    newer = Certificates.make(tmp_path / "newer", "newer authority")
+    with proxy.connect(certificates.authority, tlsCertificateKeyFile=str(certificates.client)) as before:
+        before.admin.command("ping")
+        shown = proxy.certificate()
+        (files / "server.pem").write_bytes(newer.server.read_bytes())
+        (files / "ca.pem").write_bytes(newer.authority.read_bytes())
+        proxy.signal(signal.SIGHUP)
+        proxy.wait_until(lambda: proxy.certificate() != shown)
+        before.admin.command("ping")
+    assert ping(proxy.connect(newer.authority, tlsCertificateKeyFile=str(newer.client))) == "ok"
+    assert ping(proxy.connect(newer.authority, tlsCertificateKeyFile=str(certificates.client))) != "ok"
+
+
+def test_changed_files_are_noticed_without_a_signal(proxy_of: Any, files: Path, tmp_path: Path) -> None:
+    proxy = proxy_of()
+    shown = proxy.certificate()
+    (files / "server.pem").write_bytes(Certificates.make(tmp_path / "newer").server.read_bytes())
+    proxy.wait_until(lambda: proxy.certificate() != shown, timeout_seconds=30)
+
+
+def test_bad_certificate_keeps_the_last_good_one(proxy_of: Any, files: Path) -> None:
+    proxy = proxy_of()
+    shown = proxy.certificate()
+    (files / "server.pem").write_text("-----BEGIN CERTIFICATE-----\nnonsense\n")
+    proxy.signal(signal.SIGHUP)
+    proxy.wait_until(lambda: "the last good ones stay" in proxy.log)
+    assert proxy.certificate() == shown
+    (files / "server.pem").unlink()
+    proxy.signal(signal.SIGHUP)
+    proxy.wait_until(lambda: proxy.log.count("the last good ones stay") == 2)
+    assert proxy.certificate() == shown
+
+
+def test_unusable_files_are_told_at_the_start(files: Path, mongod: MongodProcess) -> None:
+    (files / "server.pem").write_text("nonsense")
+    with pytest.raises(ProcessFailed, match="tls_"):
+        TlsProxy(files, mongod.uri).start()
+
+
+@pytest.fixture(scope="module")
+def encrypted_mongod(server_directory: Path, certificates: Certificates) -> Iterator[MongodProcess]:
+    """A mongod that lets nobody in without TLS and a certificate."""
+
+    class EncryptedMongod(MongodProcess):
+        @property
+        def uri(self) -> str:
+            files = f"tlsCAFile={certificates.authority}&tlsCertificateKeyFile={certificates.client}"
+            return f"mongodb://{self.address}/?directConnection=true&tls=true&{files}"
+
+        def _answers(self) -> bool:
+            try:
+                with self.client(serverSelectionTimeoutMS=200) as client:
+                    return bool(client.admin.command("ping"))
+            except ServerSelectionTimeoutError:
+                return False
+
+    arguments = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", str(certificates.server)]
+    arguments += ["--tlsCAFile", str(certificates.authority)]
+    server = EncryptedMongod(server_directory / "encrypted", arguments=arguments)
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+def test_backend_by_the_options_of_its_connection_string(
+    encrypted_mongod: MongodProcess, tmp_path: Path, db_name: str
+) -> None:
+    """The service client, commits and the clients' own connections all use them."""
+    proxy = ProxyProcess(tmp_path, encrypted_mongod.uri).start()
+    try:
+        with proxy.client() as client:
+            points = client[db_name].create_collection("ts", timeseries={"timeField": "t"})
+            points.insert_one({"t": dt.datetime(2024, 1, 1), "v": 1})  # noqa: DTZ001
+            assert points.count_documents({}) == 1
+            client[db_name].plain.insert_one({})
+            client.drop_database(db_name)
+    finally:
+        proxy.stop()
+
+
+def test_backend_certificate_is_checked(encrypted_mongod: MongodProcess, tmp_path: Path) -> None:
+    stranger = Certificates.make(tmp_path / "stranger", "strangers")
+    trusted = encrypted_mongod.uri
+    start, _, rest = trusted.partition("tlsCAFile=")
+    untrusted = f"{start}tlsCAFile={stranger.authority}&{rest.partition('&')[2]}"
+    flags = ["--server-selection-timeout-ms", "2000"]
+    with pytest.raises(ProcessFailed, match=r"(?i)certificate"):
+        ProxyProcess(tmp_path, untrusted, flags=flags).start()
+    invalid = ProxyProcess(tmp_path, f"{untrusted}&tlsAllowInvalidCertificates=true", flags=flags)
+    try:
+        invalid.start()
+    finally:
+        invalid.stop()
