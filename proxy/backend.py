@@ -16,7 +16,8 @@ from catalog.namespaces import Namespace, VirtualCollection
 from proxy.authorisation import AccessControl, account_message, is_unauthorized
 from proxy.bucket_store import MongoBucketStore
 from proxy.driver_errors import command_error
-from proxy.namespace_registry import NamespaceRegistry
+from proxy.far_times import far_times
+from proxy.namespace_registry import FAR_TIMES, NamespaceRegistry
 from proxy.part_store import PartStore
 from proxy.service import ServicePool
 from proxy.service_auth import authenticator, probing
@@ -99,9 +100,19 @@ class Backend:
     ) -> list[dict[str, Any]]:
         try:
             listed = client.get_database(database, codec_options=CODEC)
-            return [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
+            entries = [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
         except PyMongoError as error:
             raise command_error(error) from None
+
+        async def run(name: str, body: dict[str, Any]) -> Mapping[str, Any]:
+            try:
+                return dict(await client.get_database(name, codec_options=CODEC).command(body))
+            except PyMongoError as error:
+                raise command_error(error) from None
+
+        series = [entry["name"] for entry in entries if entry["type"] == "timeseries"]
+        found = await far_times(run, database, series)
+        return [{**entry, FAR_TIMES: found.get(entry["name"], False)} for entry in entries]
 
     def bucket_store(self, max_count: int) -> MongoBucketStore:
         """The catalog's port; ``max_count`` is the row limit of a bucket."""

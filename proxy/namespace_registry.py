@@ -24,6 +24,9 @@ LISTING_FILTER: Mapping[str, Any] = {
     ]
 }
 
+FAR_TIMES = "farTimes"
+"""Added to entries: whether times may be stored for which bucket ids are not in the order of time (Q12)."""
+
 
 class Lookup(Enum):
     """Answers of a lookup besides a collection and ``None`` (not virtual)."""
@@ -142,8 +145,13 @@ def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[st
             uuid=bytes(uuid) if uuid is not None else b"",
             collation=options.get("collation"),
             expire_after_seconds=None if expiry is None else int(expiry),
+            extended_range=bool(entry.get(FAR_TIMES, False)),
         )
     return found
+
+
+def _details(collection: VirtualCollection) -> tuple[object, ...]:
+    return collection, collection.collation, collection.extended_range
 
 
 def _keep_identity(
@@ -152,6 +160,6 @@ def _keep_identity(
     """Equal collections stay the same objects, so that the hot path may compare them by identity."""
     for name, collection in new.items():
         before = old.get(name)
-        if before is not None and before == collection and before.collation == collection.collation:
+        if before is not None and _details(before) == _details(collection):
             new[name] = before
     return new
