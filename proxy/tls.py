@@ -130,5 +130,5 @@ class ListenerTls:
 
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
-        return error.reason or str(error)
+        return getattr(error, "reason", None) or str(error.args[-1])
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
