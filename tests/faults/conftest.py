@@ -1,0 +1,56 @@
+"""Servers that may be broken: the tests here kill, stop and cut what others share nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+
+PATIENCE_SECONDS = 10
+FLAGS = ("--server-selection-timeout-ms", str(PATIENCE_SECONDS * 1000))
+
+
+@pytest.fixture(scope="module")
+def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
+    """A replica set of one node, so that writes can be retried and the primary can step down."""
+    server = MongodProcess(tmp_path_factory.mktemp("faults") / "mongod", replica_set="rs0")
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def fragile(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
+    """A proxy of this test's own in front of ``backend``."""
+    server = ProxyProcess(tmp_path / "proxy", backend.uri, flags=FLAGS)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory, backend: MongodProcess) -> Iterator[ProxyProcess]:
+    """A proxy that lives through the tests of a module; what happens happens behind it."""
+    server = ProxyProcess(tmp_path_factory.mktemp("steady"), backend.uri, flags=FLAGS)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, backend: MongodProcess) -> Iterator[str]:
+    """A database with the time-series collection ``c``."""
+    name = f"faults_{abs(hash(request.node.nodeid)) % 10**8}"
+    with backend.client() as client:
+        client.drop_database(name)
+        client[name].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+    yield name
+    with backend.client() as client:
+        client.drop_database(name)
