@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,17 @@ def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mongod_version() -> tuple[int, ...]:
     """The version of ``mongod`` and ``replica_set``, for expectations that depend on it."""
     return tuple(int(part) for part in MONGOD_VERSION.split("."))
+
+
+@pytest.fixture
+def differs_before(request: pytest.FixtureRequest, mongod_version: tuple[int, ...]) -> Callable[..., None]:
+    """``differs_before(version, reason)``: on older servers native is otherwise, so this test must fail there."""
+
+    def expect(version: tuple[int, ...], reason: str, *, when: bool = True) -> None:
+        if when and mongod_version < version:
+            request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+
+    return expect
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,15 @@ def database(mongod: MongodProcess) -> Iterator[Database[Any]]:
     mongod.shared_client.drop_database(name)
 
 
-def _hold(database: Database[Any], kernel: Any, granularity: str, commands: list[list[bytes]]) -> None:
+@pytest.fixture(scope="session")
+def separates_types(mongod_version: tuple[int, ...]) -> bool:
+    """V2: before 6.0 a bucket takes values of any type, where the kernel closes it; the rows must still be equal."""
+    return mongod_version >= (6, 0, 0)
+
+
+def _hold(
+    database: Database[Any], kernel: Any, granularity: str, commands: list[list[bytes]], *, separates_types: bool
+) -> None:
     native, ours = f"native_{granularity}", f"kernel_{granularity}"
     for name in (native, ours):
         database["system.buckets." + name].delete_many({})  # the server then opens new buckets (W72)
@@ -45,10 +53,11 @@ def _hold(database: Database[Any], kernel: Any, granularity: str, commands: list
         reply = database.command({"insert": native, "documents": list(map(RawBSONDocument, documents))})
         assert "writeErrors" not in reply
         collection.insert(documents)
-    span_seconds = OPTIONS[granularity]["span_seconds"]
-    assert bucket_forms(database, native, span_seconds=span_seconds) == bucket_forms(
-        database, ours, span_seconds=span_seconds
-    )
+    if separates_types:
+        span_seconds = OPTIONS[granularity]["span_seconds"]
+        assert bucket_forms(database, native, span_seconds=span_seconds) == bucket_forms(
+            database, ours, span_seconds=span_seconds
+        )
     assert not stored_rows(database, native) - stored_rows(database, ours)
 
 
@@ -56,18 +65,18 @@ def _hold(database: Database[Any], kernel: Any, granularity: str, commands: list
 @given(commands=series())
 @pytest.mark.timeout(900)
 def test_generated_measurements_make_the_servers_buckets(
-    database: Database[Any], form: str, commands: list[list[bytes]]
+    database: Database[Any], form: str, commands: list[list[bytes]], separates_types: bool
 ) -> None:
     """W20-W47 over every type, with and without meta, as single inserts and as batches."""
-    _hold(database, KERNELS[form], "seconds", commands)
+    _hold(database, KERNELS[form], "seconds", commands, separates_types=separates_types)
 
 
 @pytest.mark.parametrize("form", KERNELS)
 @given(commands=series(reach_ms=40 * 86400 * 1000))
 @pytest.mark.timeout(900)
 def test_generated_measurements_in_coarse_collections(
-    database: Database[Any], form: str, commands: list[list[bytes]]
+    database: Database[Any], form: str, commands: list[list[bytes]], separates_types: bool
 ) -> None:
     """W31: the same with the roundings and spans of ``minutes`` and ``hours``."""
     for granularity in ("minutes", "hours"):
-        _hold(database, KERNELS[form], granularity, commands)
+        _hold(database, KERNELS[form], granularity, commands, separates_types=separates_types)
