@@ -89,6 +89,7 @@ class CollectionBuckets:
         "collection",
         "counters",
         "era",
+        "holds_far_times",
         "lanes",
         "meta_field",
         "opening",
@@ -116,6 +117,8 @@ class CollectionBuckets:
         """Grows with every direct write: what was read from the backend before it is not believed any more."""
         self.replaced = False
         """Whether the collection was dropped or became another one."""
+        self.holds_far_times = collection.extended_range
+        """Whether times may be stored for which bucket ids are not in the order of time (Q12)."""
         self.lanes: dict[bytes, Any] = {}
         """The committer's queues for this collection, by write concern."""
 

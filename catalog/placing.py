@@ -57,6 +57,10 @@ class CatalogOptions:
     growth: Growth = Growth()
 
 
+ID_RANGE_MS = 2**32 * 1000
+"""Bucket ids keep the seconds of a bucket's start modulo this (W10)."""
+
+
 @dataclass(slots=True)
 class Work:
     """What the committer has to pick up."""
@@ -87,6 +91,11 @@ class Placing:
         """Parts that are stored and not joined yet."""
         self.parted: dict[Bucket, None] = {}
         """Buckets that are stored in parts, in the order in which they came to be."""
+
+    def holds_far_times(self, namespace: Namespace) -> bool:
+        """Whether times outside the range of bucket ids were written through this process (Q12)."""
+        known = self._collections.get(namespace)
+        return known is not None and known.holds_far_times
 
     # --- placing -------------------------------------------------------------------------------------------
 
@@ -205,6 +214,8 @@ class Placing:
     def _open(self, series: Series, measurement: Measurement) -> Bucket:
         buckets = series.collection
         start_ms = rounded_start_ms(measurement.time_ms, buckets.rounding_seconds)
+        if not 0 <= start_ms < ID_RANGE_MS:
+            buckets.holds_far_times = True
         state = BucketState(
             bucket_id(start_ms, self._ids.suffix()),
             buckets.time_field,

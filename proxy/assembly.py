@@ -160,6 +160,7 @@ async def assemble(
         profile=lambda: backend.profile,
         resolve=lambda namespace: _known(backend.registry, namespace),
         catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
+        holds_far_times=catalog.holds_far_times,
         service=backend,
         take_effect=effects,
         cursors=cursors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 import bson
@@ -106,6 +106,8 @@ class Surroundings:
     take_effect: Callable[[Effect], None]
     cursors: CursorNames
     gate: Gate = field(default_factory=NoAccessControl)
+    holds_far_times: Callable[[Namespace], bool] = lambda _: False
+    """Whether times for which bucket ids are out of order were written through this process (Q12)."""
 
 
 class TranslateHandler:
@@ -141,7 +143,7 @@ class TranslateHandler:
             name=command.name,
             namespace=command.namespace,
             body=fields.body,
-            target=collection,
+            target=self._with_what_was_written(collection),
             profile=self._around.profile(),
             resolve=self._around.resolve,
             in_transaction=fields.in_transaction,
@@ -152,6 +154,14 @@ class TranslateHandler:
         )
         plan = self._around.rewriters[command.name](request)
         return await self._carry_out(plan, session, command, fields)
+
+    def _with_what_was_written(self, collection: VirtualCollection | None) -> VirtualCollection | None:
+        """The backend's listing may be older than a measurement that puts bucket ids out of order (Q12)."""
+        if collection is None or collection.extended_range:
+            return collection
+        if not self._around.holds_far_times(collection.namespace):
+            return collection
+        return replace(collection, extended_range=True)
 
     async def _carry_out(
         self, plan: Plan, session: ClientSession, command: ClientCommand, fields: ClientFields

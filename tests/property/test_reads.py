@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.property.read_cases import commands, datasets
@@ -19,6 +20,7 @@ SCALE = int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
 COMMANDS_PER_DATASET = 25
 
 
+@pytest.mark.timeout(120 + 90 * SCALE)
 @settings(
     max_examples=15 * SCALE,
     deadline=None,
