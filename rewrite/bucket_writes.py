@@ -22,6 +22,10 @@ SMALL_BUCKET_BYTES = 4 * 1024 * 1024
 """Up to this size a guard compares the whole bucket; two of a larger one would not fit into a command."""
 
 SIMPLE: Mapping[str, Any] = {"locale": "simple"}
+
+UNCHECKED: Mapping[str, Any] = {"bypassDocumentValidation": True}
+"""The server's own writes pass the validator by as well (W2); it holds no bucket valid when the time field's name is
+empty (C3), and 6.0.5 ends its process while it words that error."""
 ACKNOWLEDGEMENT_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime", "writeConcernError")
 
 
@@ -72,7 +76,7 @@ class Removal:
             plain = Selection(selection.target, selection.profile, {}, common=selection.common)
             return bool((yield from self.delete(plain, [guard], statement)))
         update = {"q": guard, "u": RawBSONDocument(bucket), "multi": False, "collation": SIMPLE}
-        body = {"update": selection.target.buckets.collection, "updates": [update], "ordered": False}
+        body = {"update": selection.target.buckets.collection, "updates": [update], **UNCHECKED}
         reply = yield from self.write(selection, body, statement)
         return bool(reply["n"])
 
@@ -81,7 +85,7 @@ class Removal:
     ) -> Talk[Mapping[str, Any] | None]:
         """As ``change``; the bucket as it was before, also when the statement was executed already."""
         body: Document = {"findAndModify": selection.target.buckets.collection, "query": guard, "collation": SIMPLE}
-        body |= {"remove": True} if bucket is None else {"update": RawBSONDocument(bucket)}
+        body |= {"remove": True} if bucket is None else {"update": RawBSONDocument(bucket), **UNCHECKED}
         reply = yield from self.write(selection, body, statement, raw=True)
         before: Mapping[str, Any] | None = reply["value"]
         return before

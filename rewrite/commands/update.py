@@ -14,7 +14,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
 from rewrite import bucket_reads
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import Removal, Talk
+from rewrite.bucket_writes import UNCHECKED, Removal, Talk
 from rewrite.commands.delete import NO_BUCKET, is_native_query, selection_of, write_reply
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
@@ -186,7 +186,7 @@ def _update_page(
         update["collation"] = selection.collation
     if statement.entry.get("arrayFilters"):
         update["arrayFilters"] = statement.entry["arrayFilters"]
-    body: Document = {"update": selection.target.buckets.collection, "updates": [update]}
+    body: Document = {"update": selection.target.buckets.collection, "updates": [update], **UNCHECKED}
     if selection.let:
         body["let"] = selection.let
     yield from writes.write(selection, body)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bson import Binary, ObjectId
-from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 
 from catalog.bson.codec import CODEC
@@ -21,14 +20,25 @@ IGNORED = frozenset({"$clusterTime", "operationTime", "opTime", "electionId", "l
 OBJECT_ID = re.compile(r"ObjectId\('[0-9a-f]{24}'\)")
 
 
+class Commands:
+    """A database by its commands, whose replies keep every date (``DatetimeMS``)."""
+
+    def __init__(self, client: MongoClient[Any], name: str) -> None:
+        self.client = client
+        self.name = name
+
+    def command(self, command: Mapping[str, Any], **options: Any) -> Reply:
+        """The reply; raises ``OperationFailure`` unless ``check=False``."""
+        return dict(self.client[self.name].command(dict(command), **{"codec_options": CODEC, **options}))
+
+
 class Twins:
     """One database on a server, and its twin behind the proxy on the same server."""
 
     def __init__(self, native: MongoClient[Any], proxied: MongoClient[Any], name: str) -> None:
-        codec: CodecOptions[dict[str, Any]] = CODEC
-        self.native = native.get_database(f"{name}_n", codec_options=codec)
-        self.virtual = proxied.get_database(f"{name}_v", codec_options=codec)
-        self.stored = native.get_database(f"{name}_v", codec_options=codec)
+        self.native = Commands(native, f"{name}_n")
+        self.virtual = Commands(proxied, f"{name}_v")
+        self.stored = Commands(native, f"{name}_v")
 
     def both(self, command: Mapping[str, Any]) -> tuple[Reply, Reply]:
         """The two replies to one command, errors too, with their own names in place of the databases'."""
@@ -49,7 +59,7 @@ class Twins:
 
 
 def run(database: Any, command: Mapping[str, Any]) -> Reply:
-    """The reply to a command, errors too."""
+    """The reply to a command, errors too, of ``Commands`` or a driver's database."""
     return dict(database.command(dict(command), check=False, codec_options=CODEC))
 
 
