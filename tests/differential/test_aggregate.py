@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.read_twins import at, compare, fill, refusals
+from tests.support.read_twins import at, collection, compare, fill, refusals
 from tests.support.twins import Twins, run
 
 BY_ID: dict[str, Any] = {"$sort": {"_id": 1}}
@@ -157,7 +157,7 @@ def test_joins_with_other_collections(twins: Twins) -> None:
 def test_groups_that_native_gets_wrong(twins: Twins, group: dict[str, Any]) -> None:
     """H4: the right answer is that of a plain collection."""
     fill(twins)
-    twins.virtual["plain"].insert_many(list(twins.virtual["x"].find()))
+    collection(twins, "plain").insert_many(list(collection(twins).find()))
     pipeline = [{"$group": group}, BY_ID]
     ours, judge = (
         run(twins.virtual, {"aggregate": name, "pipeline": pipeline, "cursor": {}}) for name in ("x", "plain")

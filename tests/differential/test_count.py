@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.read_twins import at, compare, fill, refusals
+from tests.support.read_twins import at, collection, compare, fill, refusals
 from tests.support.twins import Twins
 
 COUNTS: list[dict[str, Any]] = [
@@ -36,7 +36,7 @@ def test_collation_of_the_command(twins: Twins) -> None:
     """H3: native 6.0.5 loses rows here; the right answer is that of a plain collection."""
     fill(twins)
     command: dict[str, Any] = {"query": {"s": "mid"}, "collation": {"locale": "en", "strength": 2}}
-    twins.virtual["plain"].insert_many(list(twins.virtual["x"].find()))
+    collection(twins, "plain").insert_many(list(collection(twins).find()))
     plain = twins.virtual.command({"count": "plain", **command})["n"]
     assert twins.virtual.command({"count": "x", **command})["n"] == plain == 20
 
@@ -50,7 +50,7 @@ def test_compressed_and_open_buckets(twins: Twins) -> None:
         assert compare(twins, [{"count": "x", "query": {"m": series}}])[0]["n"] == rows
     stored = twins.native.client[twins.virtual.name]["system.buckets.x"]
     stored.update_one({"meta": 8}, {"$unset": {"data.t.5": "", "data.v.5": ""}})
-    assert twins.virtual["x"].count_documents({"m": 8}) == 998
+    assert collection(twins).count_documents({"m": 8}) == 998
 
 
 def test_compressed_bucket_without_count(twins: Twins) -> None:

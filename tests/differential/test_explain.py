@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.read_twins import at, fill
+from tests.support.read_twins import at, collection, fill
 from tests.support.twins import Twins, run
 
 COMMANDS: list[dict[str, Any]] = [
@@ -80,12 +80,12 @@ def test_indexed_reads_do_not_scan(
     """Q11, Q13: of 240 buckets only those that may match are looked at."""
     twins.virtual.command({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
     rows = [{"t": at(60 * n), "m": n % 24, "v": n} for n in range(240)]
-    twins.virtual["x"].insert_many(rows)
+    collection(twins).insert_many(rows)
     if key is not None:
         twins.virtual.command({"createIndexes": "x", "indexes": [{"key": key, "name": "i"}]})
     hint = {} if key is None else {"hint": key}
     names, buckets = examined(twins, {"find": "x", "filter": query, **hint})
     assert access in names
     assert buckets <= 30
-    expected = [row["_id"] for row in twins.virtual["x"].aggregate([{"$match": query}])]
+    expected = [row["_id"] for row in collection(twins).aggregate([{"$match": query}])]
     assert len(expected) == run(twins.virtual, {"count": "x", "query": query})["n"] > 0

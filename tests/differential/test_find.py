@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.read_twins import at, compare, fill, refusals
+from bson.datetime_ms import DatetimeMS
+
+from tests.support.read_twins import at, collection, compare, fill, refusals
 from tests.support.twins import Twins, run
 
 BY_ID = {"_id": 1}
@@ -134,7 +136,7 @@ def test_collation_of_the_collection(twins: Twins) -> None:
 def test_collation_of_the_command(twins: Twins) -> None:
     """H3: native 6.0.5 loses rows here; the right answer is that of a plain collection."""
     fill(twins)
-    twins.virtual["plain"].insert_many(list(twins.virtual["x"].find()))
+    collection(twins, "plain").insert_many(list(collection(twins).find()))
     for operand in ("MID", {"$gte": "MID"}, {"$lt": "MID"}, {"$in": ["LOW", "none"]}):
         command: dict[str, Any] = {"filter": {"s": operand}, "sort": BY_ID, "batchSize": 1000}
         command["collation"] = {"locale": "en", "strength": 2}
@@ -147,12 +149,26 @@ def test_reads_in_transactions_and_snapshots(set_twins: Twins) -> None:
     fill(set_twins)
     client = set_twins.virtual.client
     with client.start_session() as session, session.start_transaction():
-        collection = set_twins.virtual["x"]
-        assert len(list(collection.find({"m.a": 1}, session=session, batch_size=5))) == 13
-        assert sorted(collection.distinct("m.a", session=session)) == [0, 1, 2]
-        grouped = collection.aggregate([{"$group": {"_id": "$m.a", "n": {"$sum": 1}}}], session=session)
+        measured = collection(set_twins)
+        assert len(list(measured.find({"m.a": 1}, session=session, batch_size=5))) == 13
+        assert sorted(measured.distinct("m.a", session=session)) == [0, 1, 2]
+        grouped = measured.aggregate([{"$group": {"_id": "$m.a", "n": {"$sum": 1}}}], session=session)
         assert sorted(row["n"] for row in grouped) == [13, 13, 14]
     with client.start_session(snapshot=True) as session:
-        before = len(list(set_twins.virtual["x"].find({}, session=session)))
-        set_twins.virtual["x"].insert_one({"t": at(1), "m": 1})
-        assert len(list(set_twins.virtual["x"].find({}, session=session))) == before
+        before = len(list(collection(set_twins).find({}, session=session)))
+        collection(set_twins).insert_one({"t": at(1), "m": 1})
+        assert len(list(collection(set_twins).find({}, session=session))) == before
+
+
+def test_times_far_from_now_are_read_at_once(twins: Twins) -> None:
+    """Q12, H2: a measurement from before 1970 or after 2106 is found by bounds on time as soon as it is written."""
+    fill(twins, count=5)
+    for far_ms in (-3_600_000 * 24, 2**32 * 1000 + 60_000):
+        _, before = twins.both({"find": "x", "filter": {"t": {"$gte": at(-1)}}})
+        collection(twins).insert_one({"_id": far_ms, "t": DatetimeMS(far_ms), "m": 1})
+        for query in ({"t": {"$lt": at(0)}}, {"t": {"$gt": at(1000)}}):
+            found = [row["_id"] for row in collection(twins).find(query)]
+            assert (far_ms in found) is ((far_ms < 0) is ("$lt" in query["t"]))
+        assert len(before["cursor"]["firstBatch"]) >= 5
+        ordered = [row["t"] for row in collection(twins).find().sort("t", 1)]
+        assert ordered == sorted(ordered, key=int)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
+from pymongo.collection import Collection
 
+from catalog.bson.codec import CODEC
 from tests.support.twins import Twins
 
 NOON_MS = 1_700_000_000_000
@@ -32,6 +35,12 @@ def fill(twins: Twins, name: str = "x", count: int = 40, **options: Any) -> None
     """A collection with three series over several hours."""
     twins.same({"create": name, "timeseries": {"timeField": "t", "metaField": "m"}, **options})
     twins.same({"insert": name, "documents": [measurement(n) for n in range(count)]})
+
+
+def collection(twins: Twins, name: str = "x") -> Collection[dict[str, Any]]:
+    """The collection behind the proxy, as a driver has it."""
+    codec: CodecOptions[dict[str, Any]] = CODEC
+    return twins.virtual.client.get_database(twins.virtual.name, codec_options=codec)[name]
 
 
 def compare(twins: Twins, commands: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
