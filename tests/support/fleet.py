@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ from pymongo.write_concern import WriteConcern
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
-START = datetime.datetime(2024, 5, 17, 12, 0, tzinfo=datetime.UTC)
+START = dt.datetime(2024, 5, 17, 12, 0, tzinfo=dt.UTC)
 JOURNALED = WriteConcern(w=1, j=True)
 """A server that is killed loses what it had not journaled, acknowledged or not."""
 
@@ -118,9 +118,9 @@ class Fleet:
         return set(ids)
 
     def _measurement(self, number: int) -> dict[str, Any]:
-        offset = datetime.timedelta(seconds=self._chance.randrange(600), milliseconds=self._chance.randrange(1000))
+        offset = dt.timedelta(seconds=self._chance.randrange(600), milliseconds=self._chance.randrange(1000))
         if self._chance.random() < 0.05:
-            offset -= datetime.timedelta(hours=2)
+            offset -= dt.timedelta(hours=2)
         measurement = {"_id": ObjectId(), "t": START + offset, "m": f"s{number % 7}", "v": self._chance.random()}
         if self._payload:
             measurement["payload"] = self._payload
