@@ -109,7 +109,8 @@ def unchanged(bucket_id: ObjectId, bucket: bytes, time_field: str) -> Document:
     The summaries and the times tell of rows that came or went, the rest of a row never changes alone.
     """
     if len(bucket) <= SMALL_BUCKET_BYTES:
-        return {"_id": bucket_id, "$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(bucket)}]}}
+        # Not as $eq, which 5.0 cannot optimise for $$ROOT (16409).
+        return {"_id": bucket_id, "$expr": {"$not": [{"$ne": ["$$ROOT", {"$literal": RawBSONDocument(bucket)}]}]}}
     stored = fields_of(bucket)
     control = RawBSONDocument(stored[b"control"][1:])
     times = fields_of(stored[b"data"], 1)[time_field.encode()]
