@@ -12,6 +12,7 @@ from catalog.bson.codec import CODEC
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.command import Command
 from proxy.session import Session, next_request_id
+from proxy.upstream import UpstreamLost
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.message import Message, Opcode
 
@@ -144,8 +145,8 @@ class Exchange:
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         """The backend went away before the relayed reply was complete."""
-        if partly_sent or self.session.identity:
-            # The client's login went with the connection; a driver makes both anew.
+        if partly_sent or self.session.identity or isinstance(error, UpstreamLost):
+            # As without a proxy between them; and a login goes with the connection. A driver makes both anew.
             self.close()
         else:
             self.refuse(labelled(error, self.command))

@@ -128,6 +128,7 @@ class Parts:
     effects: Effects = no_effects
     readers: Readers | None = None
     gate: Gate = field(default_factory=OpenGate)
+    primary_left: Callable[[], None] = lambda: None
     requires_login: Callable[[], bool] = no_login
 
 
@@ -138,7 +139,13 @@ class Server:
         self._settings = settings
         self._parts = parts
         self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
-        self._dialer = Dialer(parts.backend.primary_address, parts.tls_to_backend, settings.connect_timeout_ms / 1000)
+        self._dialer = Dialer(
+            parts.backend.primary_address,
+            parts.tls_to_backend,
+            settings.connect_timeout_ms / 1000,
+            patience_seconds=settings.server_selection_timeout_ms / 1000 if "setName" in parts.backend.hello else 0.0,
+            on_not_primary=self.left_by_primary if "setName" in parts.backend.hello else None,
+        )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
         handlers = Handlers(
             RelayHandler(self._tasks, parts.effects), self.hello, parts.ingest, parts.translate, parts.gate
@@ -208,6 +215,24 @@ class Server:
     def broken(self, session: Session, reason: str) -> None:
         """See ``proxy.connection.Host``."""
         log.info("client broke the protocol", peer=session.peer, connection=session.connection_id, reason=reason)
+
+    def left_by_primary(self, address: str) -> None:
+        """That server is not the primary any more: nobody's next command goes there.
+
+        A client that logged in did so over its connection to that server, so it has to come again.
+        """
+        for client in list(self._clients):
+            session = client.session
+            if session is not None and session.upstream.address == address:
+                session.upstream.retire()
+                if session.identity:
+                    client.drain()
+        self._parts.primary_left()
+
+    def primary_is(self, address: str) -> None:
+        """Leave every other server."""
+        for other in {client.session.upstream.address for client in self._clients if client.session} - {address, ""}:
+            self.left_by_primary(other)
 
     # --- life -------------------------------------------------------------------------------------------------
 

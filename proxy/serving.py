@@ -15,6 +15,7 @@ from proxy.metrics import Metrics
 from proxy.server import Parts, Server
 from proxy.tasks import TaskSet
 from proxy.tls import ListenerTls, TlsOptions
+from proxy.upstream import upstream_name
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +40,7 @@ async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_re
         if tls is not None:
             tasks.spawn(tls.watch())
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)
-        tasks.spawn(_watch_backend(assembly, metrics))
+        tasks.spawn(_watch_backend(assembly, metrics, server))
         if assembly.readers is not None:
             tasks.spawn(assembly.joining.run())
         on_ready(address)
@@ -63,17 +64,22 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,
         gate=assembly.authorisation,
+        primary_left=assembly.backend.pool.forget_primary,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.readers,
     )
 
 
-async def _watch_backend(assembly: Assembly, metrics: Metrics) -> None:
+async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -> None:
+    is_replica_set = assembly.backend.profile.is_replica_set
     while True:
         try:
             async with asyncio.timeout(HEALTH_CHECK_SECONDS * 2):
                 await assembly.backend.client.admin.command("ping")
+                primary = await assembly.backend.client.primary if is_replica_set else None
             up = True
+            if primary is not None:
+                server.primary_is(upstream_name(*primary))
         except (PyMongoError, TimeoutError) as error:
             up = False
             if metrics.backend_up:

@@ -45,6 +45,17 @@ class Sink(Protocol):
         ...
 
 
+class UpstreamLost(BackendUnavailable):
+    """The connection ended while a command was under way: what happened to it happens to the client's connection."""
+
+
+NOT_PRIMARY_CODES: Final = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
+"""With one of these a server says that it is not, or soon will not be, the one to write to."""
+
+_CODE: Final = b"\x10code\0"
+_ERROR_REPLY_MAX_BYTES: Final = 4096
+
+
 class State(Enum):
     """What the connection is doing."""
 
@@ -57,11 +68,17 @@ class State(Enum):
 class UpstreamConnection(asyncio.Protocol):
     """One connection to the backend, one exchange at a time."""
 
-    def __init__(self, address: str, on_lost: Callable[[], None]) -> None:
-        """``on_lost`` is called when the connection ends while nothing is under way."""
+    def __init__(
+        self, address: str, on_lost: Callable[[], None], on_not_primary: Callable[[str], None] | None = None
+    ) -> None:
+        """``on_lost`` is called when the connection ends while nothing is under way.
+
+        ``on_not_primary`` is told the address when a reply says that this server is not the primary any more.
+        """
         self.address = address
         self.state = State.IDLE
         self._on_lost = on_lost
+        self._on_not_primary = on_not_primary
         self._transport: asyncio.Transport | None = None
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[Message] | None = None
@@ -144,7 +161,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Called by the event loop."""
         self._transport = None
         if self.state is not State.CLOSED:
-            self._lose(BackendUnavailable(f"connection to {self.address} lost: {exc or 'closed by the backend'}"))
+            self._lose(UpstreamLost(f"connection to {self.address} lost: {exc or 'closed by the backend'}"))
 
     # --- replies ---------------------------------------------------------------------------------------------
 
@@ -159,6 +176,7 @@ class UpstreamConnection(asyncio.Protocol):
             length, _, _, opcode = HEADER.unpack_from(data)
             if length == size and not (opcode == 2013 and data[HEADER_SIZE_BYTES] & op_msg.MORE_TO_COME):
                 # The usual case: one reply, in one piece.
+                self._judge(data)
                 self.state = State.IDLE
                 self._sink = None
                 sink.write(data)
@@ -199,8 +217,19 @@ class UpstreamConnection(asyncio.Protocol):
             self._lose(BackendUnavailable(f"{self.address}: {error}"))
             return
         if message is not None and self._waiter is not None and not self._waiter.done():
+            self._judge(message.raw)
             self.state = State.IDLE
             self._waiter.set_result(message)
+
+    def _judge(self, reply: bytes) -> None:
+        """Notice that the primary steps down; a false alarm costs a new connection."""
+        if self._on_not_primary is None or len(reply) > _ERROR_REPLY_MAX_BYTES:
+            return
+        position = reply.find(_CODE)
+        if position >= 0:
+            start = position + len(_CODE)
+            if int.from_bytes(reply[start : start + 4], "little") in NOT_PRIMARY_CODES:
+                self._on_not_primary(self.address)
 
     def _lose(self, error: BackendUnavailable) -> None:
         state, sink, waiter = self.state, self._sink, self._waiter
@@ -214,6 +243,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._on_lost()
 
 
+def upstream_name(host: str, port: int | None) -> str:
+    """A server's address in writing."""
+    port = port or 27017
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Dialer:
     """How to reach the backend: its address now, TLS, and how long a connection may take."""
 
@@ -222,20 +257,26 @@ class Dialer:
         address: Callable[[], Awaitable[tuple[str, int]]],
         tls: ssl.SSLContext | None,
         timeout_seconds: float,
+        *,
+        patience_seconds: float = 0.0,
+        on_not_primary: Callable[[str], None] | None = None,
     ) -> None:
+        """For ``patience_seconds`` a replica set may be without a primary; see ``UpstreamConnection``."""
         self._address = address
         self._tls = tls
         self._timeout_seconds = timeout_seconds
+        self.patience_seconds = patience_seconds
+        self._on_not_primary = on_not_primary
 
     async def dial(self, on_lost: Callable[[], None]) -> UpstreamConnection:
         """A connection before its hello; raises ``BackendUnavailable``."""
         host, port = await self._address()
-        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        name = upstream_name(host, port)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(name, on_lost),
+                    lambda: UpstreamConnection(name, on_lost, self._on_not_primary),
                     host,
                     port,
                     ssl=self._tls,
@@ -248,6 +289,9 @@ class Dialer:
         except OSError as error:
             raise BackendUnavailable(f"cannot connect to the backend {name}: {error}") from None
         return connection
+
+
+_PLAIN_HELLO: Final = bson.encode({"hello": 1, "$db": "admin"})
 
 
 def reply_document(message: Message) -> bytes:
@@ -267,12 +311,28 @@ class Upstream:
         self.hello = b""
         self._connection: UpstreamConnection | None = None
         self._closed = False
+        self._retired = False
 
     @property
     def ready(self) -> UpstreamConnection | None:
         """The open connection, if there is one."""
         connection = self._connection
-        return connection if connection is not None and connection.state is not State.CLOSED else None
+        if connection is None or connection.state is State.CLOSED:
+            return None
+        if self._retired and connection.state is State.IDLE:
+            connection.close()
+            return None
+        return connection
+
+    @property
+    def address(self) -> str:
+        """Where the connection goes; ``""`` without one."""
+        connection = self._connection
+        return connection.address if connection is not None and connection.state is not State.CLOSED else ""
+
+    def retire(self) -> None:
+        """The primary is another server now: the next command goes over a new connection."""
+        self._retired = True
 
     async def connect(self, hello: bytes | None = None) -> UpstreamConnection:
         """The open connection, opened and greeted with ``hello`` (default: the client's own) if need be.
@@ -280,19 +340,38 @@ class Upstream:
         Raises ``BackendUnavailable``, or ``CommandError`` when the backend refuses the greeting.
         """
         connection = self.ready
-        if connection is None:
-            connection = await self._dialer.dial(self._on_lost)
-            if self._closed:
-                # The client left meanwhile; nobody would close this connection any more.
-                connection.close()
-                raise BackendUnavailable("the client has left")
-            self._connection = connection
-            greeting = hello or self.hello or bson.encode({"hello": 1, "$db": "admin"})
-            reply = await connection.exchange(op_msg.build(next_request_id(), 0, greeting))
-            answer = bson.decode(reply_document(reply), codec_options=CODEC)
-            if not answer.get("ok"):
-                connection.close()
-                raise CommandError(int(str(answer.get("code", 1))), str(answer.get("errmsg", "hello refused")))
+        if connection is not None:
+            return connection
+        loop = asyncio.get_running_loop()
+        deadline_seconds = loop.time() + self._dialer.patience_seconds
+        pause_seconds = 0.05
+        while True:
+            try:
+                connection = await self._dial_and_greet(hello or self.hello or _PLAIN_HELLO)
+            except BackendUnavailable:
+                if self._closed or loop.time() + pause_seconds >= deadline_seconds:
+                    raise
+            else:
+                return connection
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, 0.5)
+
+    async def _dial_and_greet(self, greeting: bytes) -> UpstreamConnection:
+        connection = await self._dialer.dial(self._on_lost)
+        if self._closed:
+            # The client left meanwhile; nobody would close this connection any more.
+            connection.close()
+            raise BackendUnavailable("the client has left")
+        self._connection = connection
+        self._retired = False
+        reply = await connection.exchange(op_msg.build(next_request_id(), 0, greeting))
+        answer = bson.decode(reply_document(reply), codec_options=CODEC)
+        if not answer.get("ok"):
+            connection.close()
+            raise CommandError(int(str(answer.get("code", 1))), str(answer.get("errmsg", "hello refused")))
+        if "setName" in answer and not (answer.get("isWritablePrimary") or answer.get("ismaster")):
+            connection.close()
+            raise BackendUnavailable(f"{connection.address} is not the primary", code=10107)
         return connection
 
     async def exchange(self, raw: bytes) -> Message:
