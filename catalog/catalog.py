@@ -59,8 +59,9 @@ class BucketCatalog(Placing):
 
         The measurements that waited for them go on (W50).
         """
+        stale = lookup.era != lookup.buckets.era or lookup.buckets.replaced
         for series, _ in lookup.wanted:
-            state = None if found is None or lookup.era != lookup.buckets.era else found.get(series.meta)
+            state = None if found is None or stale else found.get(series.meta)
             reopened: Bucket | None = None
             if state is not None and series.current is None and not self._memory.holds(state.bucket_id):
                 self._count_both(lookup.buckets, "numBucketsReopened")
@@ -218,10 +219,16 @@ class BucketCatalog(Placing):
         return False
 
     def lose(self, batch: WriteBatch, error: CommandError) -> None:
-        """Nobody will find out any more what became of a doubtful batch."""
-        self._end(batch)
+        """Nobody will find out any more what became of a batch: its statements are never tried again."""
+        others = self._end(batch)
+        for other in others:
+            other.advance(BatchEvent.ABORT)
+        if batch.doubtful is None:
+            batch.doubt(error, self._clock.monotonic_seconds())
         for writer in batch.doubtful or ():
             writer.lose(error)
+        for other in others:
+            other.settle(error, None)
 
     def waited(self, batch: WriteBatch) -> None:
         """A writer waits for a batch that another one commits (W63, W81)."""

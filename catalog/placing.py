@@ -324,7 +324,7 @@ class Placing:
 def _may_be_stored(buckets: CollectionBuckets, measurement: Measurement) -> bool:
     """Whether the backend may hold a bucket that covers this measurement and is not known here."""
     until_ms = buckets.stored_until_ms
-    return until_ms is None or measurement.time_ms < until_ms + buckets.span_ms
+    return not buckets.replaced and (until_ms is None or measurement.time_ms < until_ms + buckets.span_ms)
 
 
 def _same_fields(mine: VirtualCollection, theirs: VirtualCollection) -> bool:

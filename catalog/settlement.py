@@ -8,7 +8,7 @@ may send the statement again it is pursued until there is a verdict, so that the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from catalog.bson import raw
@@ -127,7 +127,8 @@ class Settlement:
                 self._abort(commit.writes, outcome.error)
         elif resent or outcome.error.code not in BEFORE_EXECUTION:
             # The command may have been interrupted halfway.
-            await self._look(commit, commit.writes, Acknowledgement(), outcome.error)
+            refusals = dict.fromkeys((write.batch for write in commit.writes), outcome.error)
+            await self._look(commit, commit.writes, Acknowledgement(), refusals, resent=resent)
         else:
             self._abort(commit.writes, outcome.error)
 
@@ -139,10 +140,16 @@ class Settlement:
             return
         told = len(outcome.errors) + outcome.matched == len(writes)
         doubtful: list[PreparedWrite] = []
+        refusals: dict[WriteBatch, CommandError] = {}
         for position, write in enumerate(writes):
             error = outcome.errors.get(position)
             if error is not None and error.code != DUPLICATE_KEY:
-                self._catalog.abort(write.batch, error)
+                if resent:
+                    # This copy failed, but an earlier one may have been applied.
+                    refusals[write.batch] = error
+                    doubtful.append(write)
+                else:
+                    self._catalog.abort(write.batch, error)
             elif error is None and told:
                 self._catalog.finish(write.batch, acknowledgement)
             else:
@@ -151,18 +158,20 @@ class Settlement:
             # None of the guards held; equal rows in the bucket would be another writer's.
             self._replace(doubtful)
         elif doubtful:
-            await self._look(commit, doubtful, acknowledgement, None)
+            await self._look(commit, doubtful, acknowledgement, refusals, resent=resent)
 
     async def _look(
         self,
         commit: Commit,
         writes: Sequence[PreparedWrite],
         acknowledgement: Acknowledgement,
-        refusal: CommandError | None,
+        refusals: Mapping[WriteBatch, CommandError],
+        *,
+        resent: bool,
     ) -> None:
         """The stored buckets tell what is there (W126, W127).
 
-        What is not there is placed anew, or fails with ``refusal``.
+        What is not there is placed anew, or fails with its error of ``refusals``.
         """
         self._wake()
         for start in range(0, len(writes), FETCHED_AT_ONCE):
@@ -181,10 +190,13 @@ class Settlement:
                     self.give_up(commit.of([write]), CommandError(1, "the bucket was rewritten meanwhile"))
                 elif written:
                     self._catalog.finish(batch, acknowledgement)
-                elif refusal is not None:
-                    self._catalog.abort(batch, refusal)
-                else:
+                elif (refusal := refusals.get(batch)) is None:
                     self._replace([write])
+                elif resent:
+                    # A copy may still lie on the server: the same statement is not tried in another bucket.
+                    self._catalog.lose(batch, refusal)
+                else:
+                    self._catalog.abort(batch, refusal)
 
     async def _other_incarnation(self, commit: Commit) -> None:
         """The collection was dropped, and perhaps created again, behind our back (W72)."""

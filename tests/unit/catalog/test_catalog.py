@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.catalog import Lookup
 from catalog.errors import CommandError
 from catalog.kernel import Limits
 from catalog.ports import Acknowledgement
@@ -275,6 +276,20 @@ def test_what_was_read_before_a_direct_write_is_not_believed() -> None:
     (batch,) = bench.catalog.take_unclaimed()
     assert batch.bucket.state is not stale
     assert bench.buckets.counters.numBucketsReopened == 0
+
+
+def test_dropped_collection_takes_no_stored_bucket() -> None:
+    """W72"""
+    bench = CatalogBench(reopening=True, stored_until_ms=START_MS)
+    bench.stage(measurement())
+    (lookup,) = bench.catalog.take_lookups()
+    bench.catalog.drop(bench.virtual.namespace)
+    found = CatalogBench().commit(measurement()).bucket.state
+    fresh = Lookup(lookup.buckets, lookup.wanted, lookup.buckets.era)
+    bench.catalog.looked_up(fresh, {measurement().meta: found})
+    (batch,) = bench.catalog.take_unclaimed()
+    assert batch.bucket.state is not found
+    assert bench.stage(measurement(meta="b")) != []
 
 
 def test_found_bucket_goes_on_and_is_counted() -> None:

@@ -196,6 +196,19 @@ async def test_repeated_command_that_is_refused_is_looked_at() -> None:
     assert bench.codes == [{0: None}]
 
 
+async def test_repeated_statement_that_fails_may_have_been_written_by_its_first_copy() -> None:
+    """W127: and if it was not, it may still be: a retry of the statement is refused rather than doubled."""
+    refused = Applied(0, {0: CommandError(121, "refused"), 1: CommandError(121, "refused")}, ACKNOWLEDGED)
+    bench = Bench(LOST, refused)
+    written = bench.write(meta="b")
+    write, statement, writer = retried(bench)
+    bench.store.documents[written.batch.bucket.state.bucket_id] = written.statement
+    await bench.commit_writes(write, written)
+    assert bench.codes == [{0: None}]
+    assert writer.codes == {0: 121}
+    assert statement.number in statement._transaction.lost
+
+
 @pytest.mark.parametrize("knows", ["new incarnation", "nothing", "other fields", "cannot be asked"])
 async def test_collection_that_was_dropped_behind_our_back(knows: str) -> None:
     """W72: measurements go on into a new incarnation, and fail without one."""
