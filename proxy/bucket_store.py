@@ -27,6 +27,9 @@ from proxy.service import LostAfterSending, NotSent, ServicePool
 UNDECIDED_CODES = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 """A member that steps down or shuts down answers with these after it may have applied a part."""
 
+OTHER_INCARNATION = frozenset({26, 361})
+"""The collection that the command was meant for is gone, whatever the name stands for now."""
+
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 _RESEND_PAUSE_SECONDS = 0.1
@@ -215,6 +218,9 @@ def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
         for entry in reply.get("writeErrors", ())
     }
     for error in errors.values():
+        if error.code in OTHER_INCARNATION:
+            # Told of each document, but meant of the whole command; what came before went with the collection.
+            return Rejected(error)
         if error.code in UNDECIDED_CODES:
             return Unknown(error)
     acknowledgement = NOTHING_MORE
