@@ -29,6 +29,14 @@ empty (C3), and 6.0.5 ends its process while it words that error."""
 ACKNOWLEDGEMENT_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime", "writeConcernError")
 
 
+class WholeCommandFailed(CommandError):
+    """A write was refused as a whole: no further statement of the client's command is tried."""
+
+
+NODE_OR_SESSION_FAILED = frozenset({13, 91, 189, 225, 251, 10107, 11600, 11602, 13435, 13436})
+"""What no other statement would escape either: the identity, the node, the session."""
+
+
 @dataclass(slots=True)
 class Removal:
     """One delete command under way: how it writes, and what the backend said of its writes.
@@ -46,15 +54,17 @@ class Removal:
         """One write to the buckets; its reply. Raises ``CommandError``."""
         if self.write_concern and self.write_concern.get("w") != 0:
             body = {**body, "writeConcern": self.write_concern}
-        database = selection.target.buckets.database
-        reply = checked(
-            (yield Step(database, {**body, **(selection.common or {})}, Via.SERVICE, raw=raw, statement=statement))
-        )
+        body = {**body, **(selection.common or {})}
+        step = Step(selection.target.buckets.database, body, Via.SERVICE, raw=raw, statement=statement)
+        try:
+            reply = checked((yield step))
+        except CommandError as error:
+            raise WholeCommandFailed(error.code, error.message, labels=error.labels) from None
         for name in ACKNOWLEDGEMENT_FIELDS:
             if name in reply:
                 self.acknowledged[name] = reply[name]
-        for error in reply.get("writeErrors", ()):
-            raise CommandError(error["code"], error.get("errmsg", ""))
+        for refused in reply.get("writeErrors", ()):
+            raise CommandError(refused["code"], refused.get("errmsg", ""))
         return reply
 
     def delete(self, selection: Selection, guards: Sequence[Document], statement: int | None = None) -> Talk[int]:
@@ -100,7 +110,9 @@ def checked(reply: Mapping[str, Any]) -> Mapping[str, Any]:
     if reply.get("ok") == 1:
         return reply
     labels = tuple(reply.get("errorLabels", ()))
-    raise CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "the backend failed")), labels=labels)
+    code = int(reply.get("code", 1))
+    kind = WholeCommandFailed if code in NODE_OR_SESSION_FAILED else CommandError
+    raise kind(code, str(reply.get("errmsg", "the backend failed")), labels=labels)
 
 
 def unchanged(bucket_id: ObjectId, bucket: bytes, time_field: str) -> Document:

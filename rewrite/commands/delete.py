@@ -10,7 +10,7 @@ from typing import Any
 from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import Removal, Talk
+from rewrite.bucket_writes import Removal, Talk, WholeCommandFailed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
 from rewrite.profile import Profile
@@ -18,7 +18,17 @@ from rewrite.removal import remove_all, remove_one
 from rewrite.stages.meta_fields import meta_path
 
 FIELDS = frozenset(
-    {"delete", "deletes", "ordered", "writeConcern", "let", "comment", "maxTimeMS", "bypassDocumentValidation"}
+    {
+        "delete",
+        "deletes",
+        "ordered",
+        "writeConcern",
+        "let",
+        "comment",
+        "maxTimeMS",
+        "bypassDocumentValidation",
+        "readConcern",
+    }
 )
 STATEMENT_FIELDS = frozenset({"q", "limit", "collation", "hint"})
 COMMON_FIELDS = ("maxTimeMS", "comment")
@@ -97,12 +107,18 @@ def _statements(request: Request, target: VirtualCollection) -> list[Statement] 
         return None
     if not all(isinstance(body.get(name, {}), Mapping) for name in ("let", "writeConcern")):
         return None
-    if not all(_is_well_formed(entry) for entry in deletes):
+    if not reads_from_the_primary(body) or not all(_is_well_formed(entry) for entry in deletes):
         return None
     return [
         Statement(index, selection_of(request, target, entry["q"], entry), bool(entry["limit"]))
         for index, entry in enumerate(deletes)
     ]
+
+
+def reads_from_the_primary(body: Mapping[str, Any]) -> bool:
+    """Whether the command's read concern, which drivers add in sessions, asks for no more than a write does."""
+    concern = body.get("readConcern", {})
+    return isinstance(concern, Mapping) and concern.get("level", "local") == "local"
 
 
 def _is_well_formed(entry: Any) -> bool:
@@ -141,6 +157,8 @@ def _delete(request: Request, statements: Sequence[Statement]) -> Conversation:
     for statement in statements:
         try:
             removed += yield from _delete_one(request, removal, statement)
+        except WholeCommandFailed:
+            raise
         except CommandError as error:
             errors.append(error.write_error(statement.index))
             if request.body.get("ordered", True):

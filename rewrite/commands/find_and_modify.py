@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection, Stage, matches, matches_in_image
 from rewrite.bucket_writes import Removal, Talk
-from rewrite.commands.delete import NO_BUCKET, selection_of, was_executed
+from rewrite.commands.delete import NO_BUCKET, reads_from_the_primary, selection_of, was_executed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import Conversation, Dialogue, Document, PassThrough, Plan, Request
 from rewrite.removal import Found, find_one, first_of, read, remove_found
@@ -32,6 +32,7 @@ FIELDS = frozenset(
         "writeConcern",
         "comment",
         "maxTimeMS",
+        "readConcern",
     }
 )
 OBJECTS = ("query", "sort", "fields", "collation", "let", "writeConcern")
@@ -53,6 +54,7 @@ def _is_plain_removal(body: Mapping[str, Any]) -> bool:
     return (
         body.get("remove") is True
         and FIELDS.issuperset(body)
+        and reads_from_the_primary(body)
         and not body.get("new")
         and not body.get("upsert")
         and all(isinstance(body.get(name) or {}, Mapping) for name in OBJECTS)

@@ -14,8 +14,8 @@ from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
 from rewrite import bucket_reads
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import UNCHECKED, Removal, Talk
-from rewrite.commands.delete import NO_BUCKET, is_native_query, selection_of, write_reply
+from rewrite.bucket_writes import UNCHECKED, Removal, Talk, WholeCommandFailed
+from rewrite.commands.delete import NO_BUCKET, is_native_query, reads_from_the_primary, selection_of, write_reply
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
 from rewrite.profile import Profile
@@ -24,7 +24,17 @@ from rewrite.stages.meta_fields import rename_update
 from rewrite.stages.meta_paths import rename_predicate
 
 FIELDS = frozenset(
-    {"update", "updates", "ordered", "writeConcern", "let", "comment", "maxTimeMS", "bypassDocumentValidation"}
+    {
+        "update",
+        "updates",
+        "ordered",
+        "writeConcern",
+        "let",
+        "comment",
+        "maxTimeMS",
+        "bypassDocumentValidation",
+        "readConcern",
+    }
 )
 STATEMENT_FIELDS = frozenset({"q", "u", "multi", "upsert", "collation", "hint", "arrayFilters"})
 
@@ -75,7 +85,7 @@ def _statements(request: Request, target: VirtualCollection) -> list[Statement] 
         return None
     if not all(isinstance(request.body.get(name, {}), Mapping) for name in ("let", "writeConcern")):
         return None
-    if not all(_is_well_formed(entry) for entry in updates):
+    if not reads_from_the_primary(request.body) or not all(_is_well_formed(entry) for entry in updates):
         return None
     return [
         Statement(index, selection_of(request, target, entry["q"], entry), entry) for index, entry in enumerate(updates)
@@ -145,6 +155,8 @@ def _update(request: Request, statements: Sequence[Statement]) -> Conversation:
             if request.has_txn_number:
                 raise _refused("Cannot use (or request) retryable writes with multi=true")
             yield from _update_buckets(writes, statement, query, change, counts)
+        except WholeCommandFailed:
+            raise
         except CommandError as error:
             errors.append(error.write_error(statement.index))
             if request.body.get("ordered", True):
