@@ -19,7 +19,7 @@ from tests.support.fleet import START, Fleet, start_again, stored_ids
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess, wheel_mongod
 from tests.support.proxy import ProxyProcess
-from tests.support.replica_set import ThreeNodes
+from tests.support.replica_set import ReplicaSet
 from tests.support.wire import op_msg
 
 SOME = 300
@@ -28,14 +28,17 @@ TIMESERIES = {"timeField": "t", "metaField": "m"}
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeNodes]:
-    with ThreeNodes(tmp_path_factory.mktemp("three")) as nodes:
-        yield nodes
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    nodes = ReplicaSet(tmp_path_factory.mktemp("three"))
+    try:
+        yield nodes.start()
+    finally:
+        nodes.remove()
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", ["primary steps down", "primary is killed"])
-async def test_failover_of_three_nodes(three: ThreeNodes, tmp_path: Path, fault: str) -> None:
+async def test_failover_of_three_nodes(three: ReplicaSet, tmp_path: Path, fault: str) -> None:
     """What a majority acknowledged outlives its primary."""
     database = fault.replace(" ", "_")
     with three.client() as client:
@@ -50,7 +53,7 @@ async def test_failover_of_three_nodes(three: ThreeNodes, tmp_path: Path, fault:
                 if fault == "primary steps down":
                     await asyncio.to_thread(three.step_down)
                     continue
-                primary = await asyncio.to_thread(three.primary)
+                primary = await asyncio.to_thread(three.await_primary)
                 primary.kill()
                 await fleet.until(SOME)
                 await start_again(primary)
