@@ -29,7 +29,7 @@ def pick_latest_buckets(draft: Draft, scope: Scope) -> Draft:
     key = _key_over_buckets(sort, group, scope) if isinstance(sort, Mapping) else None
     if key is None:
         return draft
-    picked = draft.with_head(*_picking(key, scope))
+    picked = draft.with_head(*_latest_of_each(key, sort, scope), *_fetching(scope))
     columns = columns_read(draft.tail)
     include = None if columns is None else (*sorted(columns | {scope.time_field}), LATEST)
     same_time: Stage = {"$match": {"$expr": {"$eq": [f"${scope.time_field}", f"${LATEST}"]}}}
@@ -72,10 +72,20 @@ def _has_plain_values(key: Any) -> bool:
     return isinstance(key, Mapping) and all(isinstance(value, str) for value in key.values())
 
 
-def _picking(key: Any, scope: Scope) -> tuple[Stage, ...]:
+def _latest_of_each(key: Any, sort: Mapping[str, Any], scope: Scope) -> tuple[Stage, ...]:
+    """The bucket with the latest time of each group, by an index on (meta path, time) where there is one."""
     latest = f"$control.max.{scope.time_field}"
+    first = next(iter(sort))
+    if len(sort) == 2 and isinstance(key, str) and key == f"${rename_path(first, scope)}":
+        # Without the lower bound in it, this order lets the server shed everything else before it sorts.
+        order: Stage = {"$sort": {key[1:]: sort[first], latest[1:]: -1}}
+        return order, {"$group": {"_id": key, "latest": {"$first": {"bucket": "$_id"}}}}
+    return ({"$group": {"_id": key, "latest": {"$max": {"time": latest, "bucket": "$_id"}}}},)
+
+
+def _fetching(scope: Scope) -> tuple[Stage, ...]:
+    """From what was picked to whole buckets."""
     return (
-        {"$group": {"_id": key, "latest": {"$max": {"time": latest, "bucket": "$_id"}}}},
         {
             "$lookup": {
                 "from": scope.buckets.collection,
@@ -86,5 +96,5 @@ def _picking(key: Any, scope: Scope) -> tuple[Stage, ...]:
         },
         {"$unwind": "$bucket"},
         {"$replaceRoot": {"newRoot": "$bucket"}},
-        {"$addFields": {LATEST: latest}},
+        {"$addFields": {LATEST: f"$control.max.{scope.time_field}"}},
     )

@@ -89,3 +89,16 @@ def test_indexed_reads_do_not_scan(
     assert buckets <= 30
     expected = [row["_id"] for row in collection(twins).aggregate([{"$match": query}])]
     assert len(expected) == run(twins.virtual, {"count": "x", "query": query})["n"] > 0
+
+
+def test_latest_of_each_series_by_index(twins: Twins) -> None:
+    """5.3: one bucket of each series is looked at where an index has the order."""
+    twins.virtual.command({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
+    collection(twins).insert_many([{"t": at(60 * n), "m": {"a": n % 24}, "v": n} for n in range(240)])
+    twins.virtual.command({"createIndexes": "x", "indexes": [{"key": {"m.a": 1, "t": -1}, "name": "i"}]})
+    pipeline = [{"$sort": {"m.a": 1, "t": -1}}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}}}]
+    command = {"aggregate": "x", "pipeline": pipeline, "cursor": {}}
+    names, buckets = examined(twins, command)
+    assert "DISTINCT_SCAN" in names
+    assert buckets == 24
+    assert sorted(row["v"] for row in collection(twins).aggregate(pipeline)) == list(range(216, 240))

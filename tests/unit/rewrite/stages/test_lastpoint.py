@@ -26,7 +26,8 @@ LAST = {"v": {"$last": "$v"}}
 def test_one_bucket_of_each_group(sort: dict[str, Any], group: dict[str, Any], key: Any) -> None:
     """Headers pick the bucket; of its rows only those of its latest time are sorted."""
     after = pick_latest_buckets(draft({"$sort": sort}, {"$group": group}), SCOPE)
-    assert after.head[0]["$group"]["_id"] == key
+    grouped = next(stage["$group"] for stage in after.head if "$group" in stage)
+    assert grouped["_id"] == key
     assert after.inhibits
     assert after.computed == (LATEST,)
     assert after.include is not None
@@ -35,6 +36,15 @@ def test_one_bucket_of_each_group(sort: dict[str, Any], group: dict[str, Any], k
     assert same_time == {"$match": {"$expr": {"$eq": ["$t", f"${LATEST}"]}}}
     assert without == {"$project": {LATEST: 0}}
     assert rest == [{"$sort": sort}, {"$group": group}]
+
+
+def test_an_index_on_meta_and_time_can_serve() -> None:
+    """The order of buckets is the user's, and nothing else is looked at."""
+    group = {"$group": {"_id": "$m.a", **FIRST}}
+    ordered = pick_latest_buckets(draft({"$sort": {"m.a": -1, "t": -1}}, group), SCOPE)
+    assert ordered.head[0] == {"$sort": {"meta.a": -1, "control.max.t": -1}}
+    by_time_alone = pick_latest_buckets(draft({"$sort": {"t": -1}}, group), SCOPE)
+    assert "$group" in by_time_alone.head[0]
 
 
 def test_whole_measurements() -> None:
