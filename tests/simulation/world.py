@@ -126,14 +126,15 @@ class Process:
             retryable_writes=True,
         )
         self.alive = True
-        self._waiting: set[asyncio.Future[bytes | None]] = set()
+        self._waiting: dict[asyncio.Future[bytes | None], None] = {}
+        """In order: sets would make a run depend on addresses."""
 
     async def insert(self, command: InsertCommand, collection: VirtualCollection) -> bytes | None:
         """Answers once, within bounds; a killed process drops the connection."""
         if not self.alive:
             raise ConnectionResetError
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(answer)
+        self._waiting[answer] = None
 
         def reply(document: bytes | None) -> None:
             if self.alive:
@@ -146,7 +147,7 @@ class Process:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS):
                 return await asyncio.shield(answer)
         finally:
-            self._waiting.discard(answer)
+            self._waiting.pop(answer, None)
 
     async def kill(self) -> None:
         """Nothing of it happens any more; what the server has, the server has."""
@@ -155,7 +156,8 @@ class Process:
             if not answer.done():
                 answer.set_exception(ConnectionResetError())
         committer = self.committer
-        tasks = [*committer._tasks, *([committer._pursuit] if committer._pursuit else [])]
+        tasks = sorted(committer._tasks, key=lambda task: int(task.get_name().rpartition("-")[2]))
+        tasks += [committer._pursuit] if committer._pursuit else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
