@@ -94,7 +94,6 @@ class CollectionBuckets:
         "meta_field",
         "opening",
         "replaced",
-        "rounding_seconds",
         "series",
         "span_ms",
         "stored_until_ms",
@@ -108,7 +107,6 @@ class CollectionBuckets:
         self.time_field = options.time_field.encode()
         self.meta_field = None if options.meta_field is None else options.meta_field.encode()
         self.span_ms = options.max_span_seconds * 1000
-        self.rounding_seconds = options.rounding_seconds
         self.series: dict[bytes, Series] = {}
         self.stored_until_ms: int | None = None
         self.opening = False
@@ -121,6 +119,11 @@ class CollectionBuckets:
         """Whether times may be stored for which bucket ids are not in the order of time (Q12)."""
         self.lanes: dict[bytes, Any] = {}
         """The committer's queues for this collection, by write concern."""
+
+    @property
+    def rounding_seconds(self) -> int:
+        """How far the start of a bucket is rounded down (W31)."""
+        return self.collection.options.rounding_seconds
 
 
 class Bucket:

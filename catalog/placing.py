@@ -335,7 +335,6 @@ def _apply_options(buckets: CollectionBuckets, virtual: VirtualCollection) -> No
     """A coarser granularity keeps open buckets and applies at once (W49)."""
     options = virtual.options
     buckets.collection = virtual
-    buckets.rounding_seconds = options.rounding_seconds
     span_ms = options.max_span_seconds * 1000
     if span_ms != buckets.span_ms:
         buckets.span_ms = span_ms

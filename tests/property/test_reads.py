@@ -12,12 +12,19 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.property.read_cases import commands, datasets
+from rewrite.profile import Profile
+from tests.property.read_cases import ReadCommand, commands, datasets
 from tests.support.mongod import MongodProcess
 from tests.support.read_plans import carry_out, profile_of, request_for, send, virtual_collection
 
 SCALE = int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
 COMMANDS_PER_DATASET = 25
+
+
+def is_left_to_native(command: ReadCommand, profile: Profile) -> bool:
+    """Before 6.0 a distinct on a view takes a number in a path for a field's name only."""
+    parts = str(command.body.get("key", "")).split(".")
+    return profile.version < (6, 0, 0) and any(part.isdigit() for part in parts)
 
 
 @pytest.mark.timeout(120 + 90 * SCALE)
@@ -38,5 +45,5 @@ def test_reads_equal_those_of_a_plain_collection(dataset: Any, data: st.DataObje
     for _ in range(COMMANDS_PER_DATASET):
         command = data.draw(commands(dataset))
         ours = carry_out(client, request_for(command.on("x"), target, profile))
-        judge = send(client, database, command.on("plain"))
+        judge = send(client, database, command.on("x" if is_left_to_native(command, profile) else "plain"))
         assert command.answer(ours) == command.answer(judge), command
