@@ -223,6 +223,10 @@ def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
             return Rejected(error)
         if error.code in UNDECIDED_CODES:
             return Unknown(error)
+    concern = reply.get("writeConcernError")
+    if concern is not None and concern.get("code") in UNDECIDED_CODES:
+        # The primary stepped down while the write was on its way to the others: it may be rolled back.
+        return Unknown(CommandError(int(concern["code"]), str(concern.get("errmsg", "")), fails_command=True))
     acknowledgement = NOTHING_MORE
     if len(reply) > 3 or "writeConcernError" in reply:
         fields = {name: reply[name] for name in _ACKNOWLEDGED_FIELDS if name in reply}

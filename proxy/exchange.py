@@ -59,6 +59,7 @@ class Exchange:
         "on_abandon",
         "on_finish",
         "on_leave",
+        "on_lost",
         "session",
         "started_seconds",
     )
@@ -78,6 +79,7 @@ class Exchange:
         self.message = message
         self.expects_reply = expects_reply
         self.on_finish = on_finish
+        self.on_lost: Callable[[], object] | None = None
         self.on_abandon: Callable[[], None] | None = None
         self.on_leave: Callable[[], None] | None = None
         """Called once when it is over in whatever way, also when the client is gone."""
@@ -145,7 +147,10 @@ class Exchange:
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         """The backend went away before the relayed reply was complete."""
-        if partly_sent or self.session.identity or isinstance(error, UpstreamLost):
+        again, self.on_lost = self.on_lost, None
+        if again is not None and isinstance(error, UpstreamLost) and not (partly_sent or self.session.identity):
+            again()
+        elif partly_sent or self.session.identity or isinstance(error, UpstreamLost):
             # As without a proxy between them; and a login goes with the connection. A driver makes both anew.
             self.close()
         else:

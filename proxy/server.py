@@ -22,6 +22,7 @@ from catalog.errors import CommandError, InvariantViolated
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import Command
 from proxy.connection import ClientConnection
+from proxy.dialing import Dialer
 from proxy.dispatch import Dispatcher, Handlers, Numbers, Readers
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
@@ -32,7 +33,7 @@ from proxy.session import Session
 from proxy.settings_table import Settings
 from proxy.tasks import TaskSet
 from proxy.tls import HANDSHAKE_SECONDS
-from proxy.upstream import Dialer, Upstream
+from proxy.upstream import Upstream
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.reader import MessageReader
 from rewrite.plan import Effect
@@ -221,6 +222,7 @@ class Server:
 
         A client that logged in did so over its connection to that server, so it has to come again.
         """
+        self._dialer.avoid(address)
         for client in list(self._clients):
             session = client.session
             if session is not None and session.upstream.address == address:

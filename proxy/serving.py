@@ -11,11 +11,11 @@ from pymongo.errors import PyMongoError
 
 from proxy.assembly import Assembly, assemble
 from proxy.config import Address, Settings
+from proxy.dialing import upstream_name
 from proxy.metrics import Metrics
 from proxy.server import Parts, Server
 from proxy.tasks import TaskSet
 from proxy.tls import ListenerTls, TlsOptions
-from proxy.upstream import upstream_name
 
 log = structlog.get_logger(__name__)
 

@@ -8,10 +8,9 @@ ones, so that sessions, transactions, cursors and identities are the client's ow
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import bson
 
@@ -24,6 +23,9 @@ from proxy.wire.framing import document_end
 from proxy.wire.limits import HEADER_SIZE_BYTES, MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.message import HEADER, Message, Opcode
 from proxy.wire.reader import MessageReader
+
+if TYPE_CHECKING:
+    from proxy.dialing import Dialer
 
 _HEAD_SIZE_BYTES: Final = HEADER_SIZE_BYTES + 4
 """Header and flags: what must be seen of a reply to know where it ends and whether another follows."""
@@ -241,54 +243,6 @@ class UpstreamConnection(asyncio.Protocol):
             waiter.set_exception(error)
         else:
             self._on_lost()
-
-
-def upstream_name(host: str, port: int | None) -> str:
-    """A server's address in writing."""
-    port = port or 27017
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-class Dialer:
-    """How to reach the backend: its address now, TLS, and how long a connection may take."""
-
-    def __init__(
-        self,
-        address: Callable[[], Awaitable[tuple[str, int]]],
-        tls: ssl.SSLContext | None,
-        timeout_seconds: float,
-        *,
-        patience_seconds: float = 0.0,
-        on_not_primary: Callable[[str], None] | None = None,
-    ) -> None:
-        """For ``patience_seconds`` a replica set may be without a primary; see ``UpstreamConnection``."""
-        self._address = address
-        self._tls = tls
-        self._timeout_seconds = timeout_seconds
-        self.patience_seconds = patience_seconds
-        self._on_not_primary = on_not_primary
-
-    async def dial(self, on_lost: Callable[[], None]) -> UpstreamConnection:
-        """A connection before its hello; raises ``BackendUnavailable``."""
-        host, port = await self._address()
-        name = upstream_name(host, port)
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(name, on_lost, self._on_not_primary),
-                    host,
-                    port,
-                    ssl=self._tls,
-                    server_hostname=host if self._tls is not None else None,
-                )
-        except TimeoutError:
-            raise BackendUnavailable(
-                f"the backend {name} did not accept a connection within {self._timeout_seconds:g} s"
-            ) from None
-        except OSError as error:
-            raise BackendUnavailable(f"cannot connect to the backend {name}: {error}") from None
-        return connection
 
 
 _PLAIN_HELLO: Final = bson.encode({"hello": 1, "$db": "admin"})

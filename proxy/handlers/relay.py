@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import bson
 
 from catalog.bson.codec import CODEC
 from catalog.errors import BackendUnavailable, CommandError
+from proxy.command import Command
 from proxy.exchange import Exchange, labelled
 from proxy.ports import Effects
 from proxy.router import Relay
@@ -26,6 +27,8 @@ class RelayHandler:
     def start(self, exchange: Exchange, route: Relay) -> None:
         """Relay; without a task when the connection is open and nothing in the reply concerns the proxy."""
         connection = exchange.session.upstream.ready
+        if may_be_sent_again(exchange.command):
+            exchange.on_lost = lambda: self._tasks.spawn(self._connect_first(exchange, route))
         if connection is None:
             self._tasks.spawn(self._connect_first(exchange, route))
         elif route.effects or route.changes_identity:
@@ -72,6 +75,26 @@ class RelayHandler:
     def _apply(self, route: Relay) -> None:
         for effect in route.effects:
             self._effects(effect)
+
+
+REPEATABLE_READS: Final = frozenset(
+    {
+        "aggregate", "collStats", "count", "dbStats", "distinct", "find", "listCollections", "listDatabases",
+        "listIndexes", "ping",
+    }
+)  # fmt: skip
+
+
+def may_be_sent_again(command: Command | None) -> bool:
+    """Whether a command does no more harm when it runs twice, as the servers of a cluster judge it too.
+
+    Retryable writes carry a number under which the backend knows what it has done; reads change nothing.
+    """
+    if command is None or command.in_transaction or not command.expects_reply or command.exhaust_allowed:
+        return False
+    if command.name in REPEATABLE_READS:
+        return command.name != "aggregate" or not (b"$out\0" in command.body or b"$merge\0" in command.body)
+    return command.has_txn_number
 
 
 def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:

@@ -8,9 +8,10 @@ from bson import Int64
 
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.command import parse_command
+from proxy.dialing import Dialer
 from proxy.exchange import Exchange, encode, labelled
 from proxy.session import Session
-from proxy.upstream import Dialer, Upstream
+from proxy.upstream import Upstream
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.message import Message, Opcode
 from tests.support.network import FakeClient

@@ -6,7 +6,8 @@ import bson
 import pytest
 
 from catalog.errors import BackendUnavailable
-from proxy.upstream import Dialer, State, Upstream, UpstreamConnection
+from proxy.dialing import Dialer
+from proxy.upstream import State, Upstream, UpstreamConnection
 from proxy.wire import op_msg
 from tests.support.mongod import MongodProcess
 from tests.support.network import FakeTransport

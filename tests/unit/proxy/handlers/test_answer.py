@@ -10,11 +10,12 @@ from bson import Int64
 
 from catalog.errors import CommandError
 from proxy.command import parse_command
+from proxy.dialing import Dialer
 from proxy.exchange import Exchange
 from proxy.handlers.answer import HelloHandler
 from proxy.session import Session
 from proxy.tasks import TaskSet
-from proxy.upstream import Dialer, Upstream
+from proxy.upstream import Upstream
 from proxy.wire import op_msg
 from proxy.wire.message import Message
 from tests.support.mongod import MongodProcess

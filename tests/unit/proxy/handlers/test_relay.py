@@ -9,12 +9,15 @@ import pytest
 
 from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace
+from proxy.command import parse_command
+from proxy.dialing import Dialer
 from proxy.exchange import Exchange
-from proxy.handlers.relay import RelayHandler, learn_identity
+from proxy.handlers.relay import RelayHandler, learn_identity, may_be_sent_again
 from proxy.router import RELAY, Relay
 from proxy.session import Session
 from proxy.tasks import TaskSet
-from proxy.upstream import Dialer, Upstream
+from proxy.upstream import Upstream
+from proxy.wire import op_msg
 from proxy.wire.message import Message
 from rewrite.plan import Effect, ForgetNamespace
 from tests.support.mongod import MongodProcess
@@ -99,3 +102,23 @@ async def test_login_over_the_proxy_is_noticed(mongod: MongodProcess) -> None:
     (reply,) = await relayed.run(command({"logout": 1, "$db": "admin"}), Relay(changes_identity=True))
     assert reply["ok"] == 1.0
     relayed.session.upstream.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"find": "x"}, True),
+        ({"find": "x", "txnNumber": 1, "autocommit": False}, False),
+        ({"insert": "x", "txnNumber": 1}, True),
+        ({"insert": "x"}, False),
+        ({"aggregate": "x", "pipeline": [{"$match": {}}]}, True),
+        ({"aggregate": "x", "pipeline": [{"$out": "y"}]}, False),
+        ({"aggregate": "x", "pipeline": [{"$merge": "y"}]}, False),
+        ({"getMore": 1}, False),
+        ({"createIndexes": "x"}, False),
+    ],
+    ids=str,
+)
+def test_only_what_is_harmless_twice_is_sent_again(body: dict[str, object], expected: bool) -> None:
+    command = parse_command(Message.from_bytes(op_msg.build(1, 0, bson.encode({**body, "$db": "app"}))))
+    assert may_be_sent_again(command) is expected
