@@ -44,12 +44,9 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/differential/test_relay.py": ("proxy/driver_errors.py",),
     "tests/differential/test_update.py": (
         "rewrite/bucket_writes.py",
-        "rewrite/commands/delete.py",
         "rewrite/commands/find_and_modify.py",
         "rewrite/commands/update.py",
         "rewrite/commands/writes.py",
-        "rewrite/removal.py",
-        "rewrite/repacking.py",
     ),
     "tests/property/test_reads.py": (
         "rewrite/bucket_reads.py",
