@@ -6,6 +6,7 @@ because values that share a bucket have the same kind at every path (W47).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from catalog.bson import raw
@@ -150,3 +151,28 @@ def summary_between(least: bytes, greatest: bytes) -> Summary:
     array = ArraySummary()
     array.items = [summary_between(value, upper[name]) for name, value in lower.items()]
     return array
+
+
+def least_of(values: Sequence[bytes]) -> bytes:
+    """``control.min`` of values that need not be of one kind: the lowest class wins as a whole (W28)."""
+    return _end_of(values, min)
+
+
+def greatest_of(values: Sequence[bytes]) -> bytes:
+    """``control.max`` of values that need not be of one kind: the highest class wins as a whole (W28)."""
+    return _end_of(values, max)
+
+
+def _end_of(values: Sequence[bytes], choose: Callable[..., Any]) -> bytes:
+    winner = choose(CANONICAL[value[0]] for value in values)
+    ranked = [value for value in values if CANONICAL[value[0]] == winner]
+    kind = ranked[0][0]
+    if kind not in raw.NESTED_TYPES:
+        end: bytes = choose(ranked, key=lambda value: SORT_KEYS[value[0]](value))
+        return end
+    columns: dict[bytes, list[bytes]] = {}
+    for value in ranked:
+        for name, inner in raw.fields_of(value, 1).items():
+            columns.setdefault(name, []).append(inner)
+    ends = (raw.element(name, _end_of(inner, choose)) for name, inner in columns.items())
+    return bytes([kind]) + raw.document(ends)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from catalog.bson.raw import document, element, fields_of, iter_elements
 from catalog.documents import bucket_document
-from catalog.minmax import Summary, summary_of
+from catalog.minmax import greatest_of, least_of
 
 
 def columns_of(row: bytes, left_out: Iterable[bytes]) -> bytes:
@@ -42,15 +42,12 @@ def repacked(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bytes:
         start = fields_of(fields_of(stored[b"control"], 1)[b"min"], 1)[time_field]
     except KeyError as missing:
         raise ValueError(f"a bucket without {missing}") from None
-    summaries: dict[bytes, Summary] = {time_field: summary_of(start)}
+    values: dict[bytes, list[bytes]] = {time_field: [start]}
     columns: dict[bytes, list[bytes]] = {time_field: []}
     for number, row in enumerate(rows):
         for name, value in fields_of(row).items():
             columns.setdefault(name, []).append(element(b"%d" % number, value))
-            summary = summaries.get(name)
-            if summary is None:
-                summaries[name] = summary_of(value)
-            else:
-                summary.fold(value)
-    ends = [(name, *summary.ends()) for name, summary in summaries.items()]
+            values.setdefault(name, []).append(value)
+    # Buckets of 5.0 hold values of any kind beside each other (Q16).
+    ends = [(name, least_of(column), greatest_of(column)) for name, column in values.items()]
     return bucket_document(stored[b"_id"][1:], stored.get(b"meta", b""), ends, columns.items())

@@ -9,7 +9,15 @@ import pytest
 from bson import Binary, Decimal128, Int64
 
 from catalog.bson import raw
-from catalog.minmax import BOTH_CHANGED, MAX_CHANGED, MIN_CHANGED, summary_between, summary_of
+from catalog.minmax import (
+    BOTH_CHANGED,
+    MAX_CHANGED,
+    MIN_CHANGED,
+    greatest_of,
+    least_of,
+    summary_between,
+    summary_of,
+)
 
 NAN = float("nan")
 
@@ -83,3 +91,27 @@ def test_stored_ends_make_a_summary_that_folds_on() -> None:
 def test_ends_that_contradict_one_another_are_refused(least: Any, greatest: Any) -> None:
     with pytest.raises(ValueError, match="control"):
         summary_between(value_of(least), value_of(greatest))
+
+
+def test_w28_of_mixed_kinds_the_lowest_and_the_highest_class_win_as_a_whole() -> None:
+    """Scalars are less than objects, objects less than arrays, and what wins is merged within its class."""
+    values = [value_of(value) for value in (5, {"a": 1, "b": "x"}, [3], 2, {"a": "s"}, [1, 9], {"b": 0})]
+    assert decoded(least_of(values)) == 2
+    assert decoded(greatest_of(values)) == [3, 9]
+    assert decoded(greatest_of(values[:2] + values[4:5])) == {"a": "s", "b": "x"}
+    assert decoded(least_of(values[1:2] + values[4:5] + values[6:])) == {"a": 1, "b": 0}
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 1.0, 0.5], [{"a": 1}, {}, {"b": {"c": 2}}, {"b": {"c": 1}}], [[1, 5], [4, 2, 0]]]
+)
+def test_w21_of_one_kind_the_ends_are_those_of_a_summary(values: list[Any]) -> None:
+    column = [value_of(value) for value in values]
+    summary = summary_of(column[0])
+    for value in column[1:]:
+        summary.fold(value)
+    assert (least_of(column), greatest_of(column)) == summary.ends()
+
+
+def decoded(value: bytes) -> Any:
+    return bson.decode(raw.document([raw.element(b"v", value)]))["v"]
