@@ -9,7 +9,7 @@ LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-fi
 LISTEN ?= 127.0.0.1:27018
 DATA ?= data/mongod
 
-.PHONY: help install run test lint format types imports check lock bench bench-smoke profile clean
+.PHONY: help install run test test-faults lint format types imports check lock bench bench-smoke profile clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -28,6 +28,9 @@ run: install  ## start the proxy on $(LISTEN) in front of an embedded mongod
 
 test: install  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property runs)
 	$(BIN)/python -m pytest
+
+test-faults: install  ## kill, stop and cut everything for minutes (TSPROXY_TEST_SCALE makes it longer)
+	$(BIN)/python -m pytest tests/faults tests/faults/long_faults.py
 
 lint: install  ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -233,7 +233,8 @@ class World:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         self.server.faults = Faults.none()
-        while self.process.committer._pursuit is not None:  # noqa: ASYNC110 - nothing tells its end
+        committer = self.process.committer
+        while committer._pursuit is not None or committer._tasks:  # noqa: ASYNC110 - nothing tells its end
             await asyncio.sleep(1)
         await self.process.committer.drain()
         await self.server.settle()
