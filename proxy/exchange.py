@@ -145,12 +145,19 @@ class Exchange:
                 self.client.write(op_compressed.wrap(raw, self.message.compressor))
         self._finish(False)
 
+    def asks_again(self) -> bool:
+        """See ``Sink``."""
+        again, self.on_lost = self.on_lost, None
+        if again is None or self.session.identity:
+            return False
+        again()
+        return True
+
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         """The backend went away before the relayed reply was complete."""
-        again, self.on_lost = self.on_lost, None
-        if again is not None and isinstance(error, UpstreamLost) and not (partly_sent or self.session.identity):
-            again()
-        elif partly_sent or self.session.identity or isinstance(error, UpstreamLost):
+        if isinstance(error, UpstreamLost) and not partly_sent and self.asks_again():
+            return
+        if partly_sent or self.session.identity or isinstance(error, UpstreamLost):
             # As without a proxy between them; and a login goes with the connection. A driver makes both anew.
             self.close()
         else:

@@ -42,6 +42,10 @@ class Sink(Protocol):
         """The reply, with all that its ``moreToCome`` promised, is complete."""
         ...
 
+    def asks_again(self) -> bool:
+        """The server that answers is no primary any more; true when the command goes to the next one instead."""
+        ...
+
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         """The backend's connection ended before that."""
         ...
@@ -178,11 +182,12 @@ class UpstreamConnection(asyncio.Protocol):
             length, _, _, opcode = HEADER.unpack_from(data)
             if length == size and not (opcode == 2013 and data[HEADER_SIZE_BYTES] & op_msg.MORE_TO_COME):
                 # The usual case: one reply, in one piece.
-                self._judge(data)
+                deposed = self._judge(data)
                 self.state = State.IDLE
                 self._sink = None
-                sink.write(data)
-                sink.done()
+                if not (deposed and sink.asks_again()):
+                    sink.write(data)
+                    sink.done()
                 return
         position = 0
         while position < size:
@@ -223,15 +228,17 @@ class UpstreamConnection(asyncio.Protocol):
             self.state = State.IDLE
             self._waiter.set_result(message)
 
-    def _judge(self, reply: bytes) -> None:
+    def _judge(self, reply: bytes) -> bool:
         """Notice that the primary steps down; a false alarm costs a new connection."""
         if self._on_not_primary is None or len(reply) > _ERROR_REPLY_MAX_BYTES:
-            return
+            return False
         position = reply.find(_CODE)
         if position >= 0:
             start = position + len(_CODE)
             if int.from_bytes(reply[start : start + 4], "little") in NOT_PRIMARY_CODES:
                 self._on_not_primary(self.address)
+                return True
+        return False
 
     def _lose(self, error: BackendUnavailable) -> None:
         state, sink, waiter = self.state, self._sink, self._waiter

@@ -1,10 +1,8 @@
-"""A replica set of three real mongods."""
+"""A replica set of several mongods on this machine, with elections that do not take long."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pymongo
@@ -13,67 +11,100 @@ from pymongo.errors import PyMongoError
 from tests.support.mongod import MongodProcess
 
 
-class ThreeNodes:
-    """Three members that elect another primary within about a second."""
+class Member(MongodProcess):
+    """One server of a set; the set initiates it."""
 
-    def __init__(self, directory: Path) -> None:
+    def _initiate(self) -> None:
+        """The whole set is initiated at once, by ``ReplicaSet``."""
+
+
+class ReplicaSet:
+    """``size`` members; the first is preferred as primary."""
+
+    def __init__(self, directory: Path, size: int = 3, name: str = "rs3") -> None:
+        self.name = name
+        arguments = ["--setParameter", "writePeriodicNoops=true"]
         self.members = [
-            MongodProcess(directory / f"node{number}", arguments=("--replSet", "rs3", "--oplogSize", "128"))
-            for number in range(3)
+            Member(directory / f"member{number}", replica_set=name, arguments=arguments) for number in range(size)
         ]
-
-    def __enter__(self) -> Self:
-        for member in self.members:
-            member.start()
-        self._on(
-            self.members[0],
-            {
-                "replSetInitiate": {
-                    "_id": "rs3",
-                    "members": [{"_id": n, "host": member.address} for n, member in enumerate(self.members)],
-                    "settings": {"electionTimeoutMillis": 1000, "heartbeatIntervalMillis": 300},
-                }
-            },
-        )
-        self.primary()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for member in self.members:
-            member.remove()
+        self._client: pymongo.MongoClient[dict[str, Any]] | None = None
 
     @property
     def uri(self) -> str:
-        """The connection string with all members."""
-        hosts = ",".join(member.address for member in self.members)
-        return f"mongodb://{hosts}/?replicaSet=rs3"
+        """All members and the set's name."""
+        return f"mongodb://{','.join(member.address for member in self.members)}/?replicaSet={self.name}"
 
-    def client(self) -> pymongo.MongoClient[dict[str, Any]]:
-        """A new client; the caller closes it."""
-        return pymongo.MongoClient(self.uri, serverSelectionTimeoutMS=30_000)
+    def client(self, **options: Any) -> pymongo.MongoClient[dict[str, Any]]:
+        """A new client straight to the set; the caller closes it."""
+        return pymongo.MongoClient(self.uri, **{"serverSelectionTimeoutMS": 30_000, **options})
 
-    def primary(self, timeout_seconds: float = 60) -> MongodProcess:
-        """The member that is primary, waiting for one."""
-        deadline = time.monotonic() + timeout_seconds
-        while time.monotonic() < deadline:
-            for member in self.members:
-                if member.running and (self._on(member, {"hello": 1}) or {}).get("isWritablePrimary"):
-                    return member
-            time.sleep(0.1)
-        raise AssertionError("no primary")
+    def start(self) -> Self:
+        """Start every member and wait for the primary and its secondaries."""
+        for member in self.members:
+            member.start()
+        config = {
+            "_id": self.name,
+            "members": [
+                {"_id": number, "host": member.address, "priority": 2 if number == 0 else 1}
+                for number, member in enumerate(self.members)
+            ],
+            "settings": {"electionTimeoutMillis": 2000, "heartbeatIntervalMillis": 300, "catchUpTimeoutMillis": 1000},
+        }
+        first = self.members[0]
+        with pymongo.MongoClient[dict[str, Any]](f"mongodb://{first.address}/?directConnection=true") as client:
+            client.admin.command("replSetInitiate", config)
+        first.wait_until(lambda: self.states().count("SECONDARY") == len(self.members) - 1 and self.primary is not None)
+        return self
 
-    def step_down(self) -> None:
-        """The primary hands over."""
-        self._on(self.primary(), {"replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5})
+    def states(self) -> list[str]:
+        """What each member that answers says it is."""
+        return [state for member in self.members if member.running and (state := self._state(member))]
 
     @staticmethod
-    def _on(member: MongodProcess, command: dict[str, Any]) -> dict[str, Any] | None:
-        with pymongo.MongoClient[dict[str, Any]](
-            f"mongodb://{member.address}/?directConnection=true", serverSelectionTimeoutMS=500
-        ) as client:
+    def _state(member: MongodProcess) -> str:
+        uri = f"mongodb://{member.address}/?directConnection=true"
+        with pymongo.MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=500) as client:
             try:
-                return client.admin.command(command)
+                hello = client.admin.command("hello")
             except PyMongoError:
-                return None
+                return ""
+        return "PRIMARY" if hello.get("isWritablePrimary") else "SECONDARY" if hello.get("secondary") else "OTHER"
+
+    @property
+    def primary(self) -> MongodProcess | None:
+        """The member that is primary now."""
+        return next((each for each in self.members if each.running and self._state(each) == "PRIMARY"), None)
+
+    def await_primary(self, other_than: MongodProcess | None = None) -> MongodProcess:
+        """Wait until there is a primary."""
+        found: list[MongodProcess] = []
+
+        def elected() -> bool:
+            primary = self.primary
+            if primary is None or primary is other_than:
+                return False
+            found.append(primary)
+            return True
+
+        next(member for member in self.members if member.running).wait_until(elected)
+        return found[-1]
+
+    def step_down(self, seconds: int = 10) -> None:
+        """Make the primary a secondary for a while."""
+        primary = self.await_primary()
+        with pymongo.MongoClient[dict[str, Any]](f"mongodb://{primary.address}/?directConnection=true") as client:
+            client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=5)
+
+    def heal(self) -> None:
+        """Start what was killed; wait until all are well."""
+        for member in self.members:
+            if not member.running:
+                member.start()
+        self.members[0].wait_until(
+            lambda: sorted(self.states()) == ["PRIMARY", *["SECONDARY"] * (len(self.members) - 1)]
+        )
+
+    def remove(self) -> None:
+        """Stop every member and delete its data."""
+        for member in self.members:
+            member.remove()

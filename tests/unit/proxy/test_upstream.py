@@ -29,6 +29,9 @@ class Sink:
     def done(self) -> None:
         self.ended += 1
 
+    def asks_again(self) -> bool:
+        return False
+
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         self.errors.append((error.message, partly_sent))
 
