@@ -71,10 +71,15 @@ static void take_sizes(void)
 #include "_kernel_bucket.h"
 #include "_kernel_documents.h"
 #include "_kernel_batch.h"
+#include "_kernel_parts.h"
 
 static PyMethodDef functions[] = {
     {"parse_measurement", (PyCFunction)(void (*)(void))parse_measurement, METH_FASTCALL,
      "Checks a client's document and splits it; see catalog.measurement."},
+    {"join_documents", (PyCFunction)(void (*)(void))join_documents, METH_FASTCALL,
+     "One bucket of the rows of stored parts; see catalog.merging."},
+    {"one_row_part", (PyCFunction)(void (*)(void))one_row_part, METH_FASTCALL,
+     "A bucket of one row; see catalog.merging."},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, .m_name = "catalog._kernel", .m_doc = "The compiled form of catalog.kernel.", .m_size = -1,

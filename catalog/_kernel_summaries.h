@@ -172,7 +172,11 @@ static Summary *summary_between(u8 type, const u8 *least, u32 least_len, u8 othe
     fields_init(&upper);
     int failed = !summary, object = type == T_DOC;
     if (!failed && !is_nested(type)) {
-        failed = scalar_set(&summary->is.scalar.least, type, least, least_len) ||
+        int order = canonical[type] != canonical[other]
+                        ? COMPARE_FAILED
+                        : order_values(other, greatest, greatest_len, type, least, least_len);
+        failed = order < 0 || order == COMPARE_FAILED ||
+                 scalar_set(&summary->is.scalar.least, type, least, least_len) ||
                  scalar_set(&summary->is.scalar.greatest, other, greatest, greatest_len);
     } else if (!failed) {
         summary->nested = type;

@@ -21,7 +21,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets, Series
-from catalog.parts import Parts, bucket_of, closed
+from catalog.parts import Parts, part_document
 from catalog.placing import CatalogOptions, Growth, Placing
 from catalog.ports import Acknowledgement
 from catalog.stats import Counters
@@ -144,15 +144,15 @@ class BucketCatalog(Placing):
         buckets = bucket.series.collection
         batch.base = 0
         batch.stored_id = parts.next_id()
-        document = bucket_of(
+        return part_document(
             batch.stored_id,
             buckets.time_field,
             buckets.meta_field,
             bucket.series.meta,
             bucket.state.start_ms,
             batch.measurements,
+            sealed=self.growth.sealed,
         )
-        return closed(document) if self.growth.sealed else document
 
     def finish(self, batch: WriteBatch, acknowledgement: Acknowledgement) -> None:
         """The backend has it (W65): the writers are told, and batches that waited for their turn are ready."""

@@ -20,14 +20,16 @@ COMPILED = False
 if TYPE_CHECKING or os.environ.get("TSPROXY_KERNEL") == "python":
     from catalog.bucket import BucketState
     from catalog.measurement import Measurement, parse_measurement
+    from catalog.merging import join_documents, one_row_part
 else:
     try:
-        from catalog._kernel import BucketState, Measurement, parse_measurement
+        from catalog._kernel import BucketState, Measurement, join_documents, one_row_part, parse_measurement
 
         COMPILED = True
     except ImportError:
         from catalog.bucket import BucketState
         from catalog.measurement import Measurement, parse_measurement
+        from catalog.merging import join_documents, one_row_part
 
 __all__ = [
     "COMPILED",
@@ -37,6 +39,8 @@ __all__ = [
     "RolloverReason",
     "applied_rows",
     "bucket_id",
+    "join_documents",
+    "one_row_part",
     "parse_measurement",
     "rounded_start_ms",
     "row_ids",

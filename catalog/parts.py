@@ -15,17 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from catalog.bson import raw
 from catalog.errors import InvariantViolated
-from catalog.kernel import BucketState, Limits, Measurement, parse_measurement
+from catalog.kernel import BucketState, Limits, Measurement, join_documents, one_row_part
+from catalog.merging import closed
 
 PREFIX_BYTES = 9
 LAST_PART = (1 << 24) - 1
 
+__all__ = ["LAST_PART", "PREFIX_BYTES", "Parts", "bucket_of", "closed", "join", "part_document"]
+
 _UNBOUNDED = Limits(max_count=1 << 30, max_size_bytes=1 << 30, min_count=0)
-_CLOSED = b"\x08closed\x00\x01"
-_CONTROL_AT = 4 + len(b"\x07_id\0") + 12
-_CONTROL = b"\x03control\0"
 
 
 class Parts:
@@ -81,47 +80,21 @@ def bucket_of(
     return state.prepare(measurements)
 
 
-def closed(document: bytes) -> bytes:
-    """A bucket document of ours with ``control.closed``: nobody appends to it any more, everybody reads it."""
-    at = _CONTROL_AT + len(_CONTROL)
-    if document[_CONTROL_AT:at] != _CONTROL:
-        raise InvariantViolated("a bucket document that is not ours")
-    size = int.from_bytes(document[at : at + 4], "little")
-    end = at + size - 1
-    grown = len(document) + len(_CLOSED)
-    return b"".join(
-        (
-            grown.to_bytes(4, "little"),
-            document[4:at],
-            (size + len(_CLOSED)).to_bytes(4, "little"),
-            document[at + 4 : end],
-            _CLOSED,
-            document[end:],
-        )
-    )
-
-
-def rows_of(document: bytes, time_field: bytes, meta_field: bytes | None) -> list[Measurement]:
-    """The measurements of a stored bucket of version 1, in row order.
-
-    :raises ValueError: this is no bucket of version 1, or one whose rows are not numbered without holes
-    """
-    bucket = raw.fields_of(document)
-    control = raw.fields_of(bucket[b"control"], 1)
-    if control.get(b"version") != b"\x10\x01\0\0\0":
-        raise ValueError("not a bucket of version 1")
-    meta = bucket.get(b"meta", b"")
-    columns = raw.fields_of(bucket[b"data"], 1)
-    rows: list[list[bytes]] = []
-    for row, (key, value) in enumerate(raw.iter_elements(columns.pop(time_field), 1)):
-        if key != b"%d" % row:
-            raise ValueError("rows are not numbered without holes")
-        rows.append([raw.element(time_field, value)])
-    for name, column in columns.items():
-        for key, value in raw.iter_elements(column, 1):
-            rows[int(key)].append(raw.element(name, value))
-    head = [raw.element(meta_field, meta)] if meta and meta_field is not None else []
-    return [parse_measurement(raw.document((*head, *row)), time_field, meta_field) for row in rows]
+def part_document(
+    part_id: bytes,
+    time_field: bytes,
+    meta_field: bytes | None,
+    meta: bytes,
+    start_ms: int,
+    measurements: Sequence[Measurement],
+    *,
+    sealed: bool,
+) -> bytes:
+    """A part of these rows; ``sealed``: with ``control.closed``."""
+    if len(measurements) == 1:
+        return one_row_part(part_id, time_field, start_ms, measurements[0], sealed)
+    document = bucket_of(part_id, time_field, meta_field, meta, start_ms, measurements)
+    return closed(document) if sealed else document
 
 
 def join(documents: Sequence[bytes], joined_id: bytes, time_field: bytes, meta_field: bytes | None) -> bytes:
@@ -129,23 +102,4 @@ def join(documents: Sequence[bytes], joined_id: bytes, time_field: bytes, meta_f
 
     :raises ValueError: they are not parts of one bucket
     """
-    measurements: list[Measurement] = []
-    for document in documents:
-        measurements += rows_of(document, time_field, meta_field)
-    metas = {measurement.meta for measurement in measurements}
-    starts = {start_of(document, time_field) for document in documents}
-    if len(metas) != 1 or len(starts) != 1:
-        raise ValueError("parts of different buckets")
-    return bucket_of(joined_id, time_field, meta_field, metas.pop(), starts.pop(), measurements)
-
-
-def start_of(document: bytes, time_field: bytes) -> int:
-    """The start of a stored bucket in ms: the least time of its summary, which is rounded (W20).
-
-    :raises ValueError: it has none
-    """
-    control = raw.fields_of(raw.fields_of(document)[b"control"], 1)
-    start = raw.fields_of(control.get(b"min", b"\x03\x05\0\0\0\0"), 1).get(time_field, b"")
-    if start[:1] != b"\x09":
-        raise ValueError("a bucket without a start")
-    return int(raw.unpack_int64(start, 1)[0])
+    return join_documents(documents, joined_id, time_field, meta_field)[0]

@@ -8,7 +8,7 @@ from bson import DatetimeMS, ObjectId
 from catalog.bson.codec import decode, encode
 from catalog.errors import InvariantViolated
 from catalog.kernel import Measurement, bucket_id, parse_measurement
-from catalog.parts import LAST_PART, PREFIX_BYTES, Parts, bucket_of, closed, join, rows_of
+from catalog.parts import LAST_PART, PREFIX_BYTES, Parts, bucket_of, closed, join, part_document
 
 START_MS = 1_700_000_040_000 - 1_700_000_040_000 % 60_000
 BUCKET_ID = bucket_id(START_MS, b"abcde\0\0\0")
@@ -39,12 +39,6 @@ def test_join_equals_the_bucket_in_one_piece(seal: bool) -> None:
     if seal:
         stored = [closed(document) for document in stored]
     assert decode(join(stored, BUCKET_ID, b"t", b"m")) == decode(whole)
-
-
-def test_rows_come_back_as_they_were_sent() -> None:
-    whole = bucket_of(BUCKET_ID, b"t", b"m", ROWS[0].meta, START_MS, ROWS)
-    assert [row.columns for row in rows_of(whole, b"t", b"m")] == [row.columns for row in ROWS]
-    assert {row.meta for row in rows_of(whole, b"t", b"m")} == {ROWS[0].meta}
 
 
 def test_closed_only_adds_the_mark() -> None:
@@ -86,11 +80,19 @@ def test_parts_of_different_series_are_not_joined() -> None:
         join([part(parts, ROWS[0]), part(parts, other)], BUCKET_ID, b"t", b"m")
 
 
-def test_only_version_one_without_holes_has_rows() -> None:
+def test_only_version_one_without_holes_is_joined() -> None:
     document = decode(bucket_of(BUCKET_ID, b"t", b"m", ROWS[0].meta, START_MS, ROWS))
     for control, data in (
         ({**document["control"], "version": 2}, document["data"]),
         (document["control"], {**document["data"], "t": {"0": DatetimeMS(START_MS), "2": DatetimeMS(START_MS)}}),
     ):
         with pytest.raises(ValueError, match=r"version 1|holes"):
-            rows_of(encode({**document, "control": control, "data": data}), b"t", b"m")
+            join([encode({**document, "control": control, "data": data})], BUCKET_ID, b"t", b"m")
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_part_of_one_row_is_the_bucket_of_that_row(sealed: bool) -> None:
+    for row in ROWS:
+        whole = bucket_of(BUCKET_ID, b"t", b"m", row.meta, START_MS, [row])
+        part = part_document(BUCKET_ID, b"t", b"m", row.meta, START_MS, [row], sealed=sealed)
+        assert part == (closed(whole) if sealed else whole)
