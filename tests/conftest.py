@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bson import ObjectId
 from hypothesis import HealthCheck, settings
 
+from tests.support.expectations import expected_failure
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.versions import DEFAULT_VERSION, server
@@ -31,6 +32,15 @@ settings.register_profile(
 settings.load_profile("tsproxy")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Expects the failures that the version of the servers brings along."""
+    version = tuple(int(part) for part in MONGOD_VERSION.split("."))
+    for item in items:
+        reason = expected_failure(f"{item.path.name}::{item.name}", version)
+        if reason is not None:
+            item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
+
+
 @pytest.fixture(scope="session")
 def scale() -> float:
     """The factor TSPROXY_TEST_SCALE for loops that are no Hypothesis tests."""
@@ -47,17 +57,6 @@ def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mongod_version() -> tuple[int, ...]:
     """The version of ``mongod`` and ``replica_set``, for expectations that depend on it."""
     return tuple(int(part) for part in MONGOD_VERSION.split("."))
-
-
-@pytest.fixture
-def differs_before(request: pytest.FixtureRequest, mongod_version: tuple[int, ...]) -> Callable[..., None]:
-    """``differs_before(version, reason)``: on older servers native is otherwise, so this test must fail there."""
-
-    def expect(version: tuple[int, ...], reason: str, *, when: bool = True) -> None:
-        if when and mongod_version < version:
-            request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
-
-    return expect
 
 
 @pytest.fixture(scope="session")

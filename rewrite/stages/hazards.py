@@ -31,8 +31,15 @@ def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
         or any(_is_hazard(stage, scope) for stage in draft.tail)
         or _bounds_alone_do(draft, scope)
     )
+    inhibits = inhibits and not _fails_when_inhibited(scope)
     extended = scope.extended_range or any(_has_wrapping_date(stage, scope) for stage in draft.tail)
     return replace(draft, inhibits=inhibits, extended_range=extended)
+
+
+def _fails_when_inhibited(scope: Scope) -> bool:
+    """Later releases of 6.0 make a path of the time field's name, unless nothing but a ``$match`` follows (C3)."""
+    time_field = scope.time_field
+    return scope.profile.version > (6, 0, 5) and (not time_field or time_field.startswith("$"))
 
 
 _BEST_LEFT = frozenset({"$geoNear", "$sample", "$sort"})

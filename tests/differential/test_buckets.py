@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -103,9 +103,6 @@ SERIES: dict[str, list[list[dict[str, Any]]]] = {
     "many columns": [at(5_000, **{f"f{i}": i for i in range(300)}), at(5_000, **{f"f{i}": -i for i in range(150)})],
     "schema and time at once": singly([*at(0, f=1), *at(2 * HOUR_MS, f="x"), *at(0, f=1)]),
 }  # fmt: skip
-MIXED = "V2: before 6.0 a bucket takes values of any type; the kernel closes it (W47)"
-MIXED_FIELD = {"null and numbers", "object, array, scalar", "empty names inside", "types that change below"}
-MIXED_SERIES = {"odd names", "schema and time at once"}
 
 
 @pytest.fixture(scope="module")
@@ -136,11 +133,8 @@ def hold(database: Database[Any], kernel: Any, commands: list[list[dict[str, Any
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("kind", FIELD)
-def test_values_of_one_field(
-    database: Database[Any], kernel: Any, kind: str, differs_before: Callable[..., None]
-) -> None:
+def test_values_of_one_field(database: Database[Any], kernel: Any, kind: str) -> None:
     """W20 to W26, W47: as single inserts, in one command, and backwards."""
-    differs_before((6, 0, 0), MIXED, when=kind in MIXED_FIELD)
     documents = [*({"t": DatetimeMS(START_MS), "f": value} for value in FIELD[kind])]
     for commands in ([[document] for document in documents], [documents], [documents[::-1]]):
         hold(database, kernel, commands)
@@ -148,11 +142,8 @@ def test_values_of_one_field(
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("kind", SERIES)
-def test_series_of_measurements(
-    database: Database[Any], kernel: Any, kind: str, differs_before: Callable[..., None]
-) -> None:
+def test_series_of_measurements(database: Database[Any], kernel: Any, kind: str) -> None:
     """W3, W10, W31 to W35, W40 to W46."""
-    differs_before((6, 0, 0), MIXED, when=kind in MIXED_SERIES)
     hold(database, kernel, SERIES[kind])
 
 
@@ -187,11 +178,8 @@ def test_time_fields_of_any_name(mongod: MongodProcess, db_name: str, kernel: An
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_collections_without_meta_field(
-    mongod: MongodProcess, db_name: str, kernel: Any, differs_before: Callable[..., None]
-) -> None:
+def test_collections_without_meta_field(mongod: MongodProcess, db_name: str, kernel: Any) -> None:
     """W30: all measurements are one series, and a field called like somebody's meta is a column."""
-    differs_before((6, 0, 0), MIXED)
     database = mongod.shared_client[db_name]
     for name in ("native", "kernel"):
         database.create_collection(name, timeseries={"timeField": "t"})
@@ -204,14 +192,11 @@ def test_collections_without_meta_field(
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_before_1970_starts_are_earlier_than_the_measurements(
-    mongod: MongodProcess, db_name: str, kernel: Any, differs_before: Callable[..., None]
-) -> None:
+def test_before_1970_starts_are_earlier_than_the_measurements(mongod: MongodProcess, db_name: str, kernel: Any) -> None:
     """W32: 6.0.5 rounds up here and opens a bucket for every measurement; the kernel rounds down, as 8.0 does.
 
     What the server reads out of both is the same.
     """
-    differs_before((6, 0, 0), "V1: 5.0 loses its own rows before 1970")
     database = mongod.shared_client[db_name]
     for name in ("native", "kernel"):
         database.create_collection(name, timeseries={"timeField": "t", "metaField": "m"})

@@ -161,3 +161,9 @@ def stored_rows(database: Database[Any], collection: str) -> Counter[Any]:
             )
         ] += 1
     return forms
+
+
+def rows_read(database: Database[Any], collection: str) -> Counter[Any]:
+    """The measurements as the server reads them, without the order of fields (Q2)."""
+    measurements = database[collection].with_options(bson.CodecOptions(document_class=RawBSONDocument))
+    return Counter(comparable(b"\x03" + bytes(row.raw)) for row in measurements.find())

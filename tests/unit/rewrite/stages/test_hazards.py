@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from bson.datetime_ms import DatetimeMS
 
+from rewrite.profile import Profile
 from rewrite.stages.hazards import keep_optimiser_out
 from tests.support.scopes import OLD_SCOPE, SCOPE, draft
 
@@ -40,6 +41,14 @@ def test_scopes_in_which_it_is_always_kept_out() -> None:
     """H2, H3: 5.0 has no flag for extended times; strings compare otherwise; odd names."""
     scopes = (OLD_SCOPE, replace(SCOPE, compares_like_buckets=False), replace(SCOPE, time_field="$t"))
     assert all(keep_optimiser_out(draft({"$limit": 1}), scope).inhibits for scope in scopes)
+
+
+@pytest.mark.parametrize(("time_field", "inhibits"), [("$t", False), ("", False), ("a$b", True)])
+def test_c3_later_releases_of_6_0_fail_on_such_time_fields_when_they_are_kept_out(
+    time_field: str, inhibits: bool
+) -> None:
+    scope = replace(SCOPE, profile=Profile(version=(6, 0, 27)), time_field=time_field, compares_like_buckets=False)
+    assert keep_optimiser_out(draft({"$limit": 1}), scope).inhibits is inhibits
 
 
 @pytest.mark.parametrize(("time_ms", "extended"), [(1_700_000_000_000, False), (0, True), (2**33 * 1000, True)])
