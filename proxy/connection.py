@@ -60,6 +60,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader) -> None:
         self._host = host
+        self._traffic = host.traffic
         self.active_at_seconds = 0.0
         self._dispatcher = dispatcher
         self._reader = reader
@@ -88,7 +89,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        self._host.traffic.bytes_received += len(data)
+        self._traffic.bytes_received += len(data)
         self._reader.feed(data)
         if self._busy or self._writing_paused:
             if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
@@ -99,15 +100,13 @@ class ClientConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Called by the event loop: the client does not keep up."""
         self._writing_paused = True
-        connection = self.session.upstream.ready if self.session is not None else None
-        if connection is not None:
+        for connection in self.session.connections() if self.session is not None else ():
             connection.pause()
 
     def resume_writing(self) -> None:
         """Called by the event loop."""
         self._writing_paused = False
-        connection = self.session.upstream.ready if self.session is not None else None
-        if connection is not None:
+        for connection in self.session.connections() if self.session is not None else ():
             connection.resume()
         if not self._busy and not self._pumping:
             self._pump()
@@ -125,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if exchange is not None:
             exchange.abandon()
-        session.upstream.close()
+        session.close()
         self._host.left(self)
 
     # --- Client -------------------------------------------------------------------------------------------------
@@ -133,7 +132,7 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Queue bytes for the client; dropped when it is gone."""
         if self._transport is not None and data:
-            self._host.traffic.bytes_sent += len(data)
+            self._traffic.bytes_sent += len(data)
             self._transport.write(data)
 
     def finish(self) -> None:
@@ -141,7 +140,9 @@ class ClientConnection(asyncio.Protocol):
         self._busy = False
         self._current = None
         self.active_at_seconds = self._host.now_seconds()
-        if not self._pumping and not self._writing_paused:
+        if self._pumping or self._writing_paused:
+            return
+        if self._reading_paused or self._draining is not None or self._reader.buffered_bytes:
             self._pump()
 
     def close(self) -> None:

@@ -23,14 +23,19 @@ from proxy.command import Command, parse_command, parse_legacy_command
 from proxy.exchange import Client, Exchange, Meter, encode, labelled
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
+from proxy.members import Members
 from proxy.ports import Gate, Ingest, Namespaces, Translate
 from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from proxy.tasks import TaskSet
+from proxy.upstream import reply_document
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.errors import ProtocolError
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.message import Message, Opcode
+
+_COMPRESSED: Final = int(Opcode.COMPRESSED)
+_MSG: Final = int(Opcode.MSG)
 
 LEGACY_COMMANDS: Final = frozenset(
     {
@@ -81,6 +86,7 @@ class Handlers:
     ingest: Ingest
     translate: Translate
     gate: Gate
+    members: Members | None = None
 
 
 class Dispatcher:
@@ -115,10 +121,10 @@ class Dispatcher:
         """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
         if message.response_to != 0:
             raise ProtocolError("a request that answers something")
-        if message.opcode == Opcode.COMPRESSED:
+        if message.opcode == _COMPRESSED:
             message = op_compressed.unwrap(message, MAX_MESSAGE_SIZE_BYTES)
         expects_reply = True
-        if message.opcode == Opcode.MSG:
+        if message.opcode == _MSG:
             repeated = self._handlers.ingest.repeated(message.raw)
             if repeated is not None and self._may_repeat(session, repeated[0]):
                 return self._repeat(Exchange(session, client, message, expects_reply=True), *repeated)
@@ -157,7 +163,7 @@ class Dispatcher:
 
     def _begin(self, exchange: Exchange) -> None:
         message = exchange.message
-        if message.opcode == Opcode.MSG:
+        if message.opcode == _MSG:
             exchange.command = parse_command(message)
         elif message.opcode == Opcode.QUERY:
             exchange.command = _legacy_command(exchange)
@@ -168,6 +174,8 @@ class Dispatcher:
             return
         else:
             raise ProtocolError(f"opcode {message.opcode} is not in use")
+        if self._handlers.members is not None:
+            exchange.session = self._handlers.members.session_for(exchange.session, exchange.command)
         self._route(exchange, exchange.command)
 
     def _route(self, exchange: Exchange, command: Command) -> None:
@@ -182,7 +190,10 @@ class Dispatcher:
         match route:
             case router.Relay():
                 self._measure(exchange, command, "relay")
-                self._handlers.relay.start(exchange, route)
+                if session.member is None:
+                    self._handlers.relay.start(exchange, route)
+                else:
+                    self._tasks.spawn(self._read_from_member(exchange))
             case router.Ingest(collection=collection):
                 self._measure(exchange, command, "ingest")
                 actions = insert_actions(command)
@@ -253,7 +264,26 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001  (the last catch)
             self._unexpected(exchange, error)
         else:
+            self._heard_from_member(exchange.session, document)
             exchange.reply(document)
+
+    async def _read_from_member(self, exchange: Exchange) -> None:
+        """The whole reply is looked at, since it may leave a cursor there."""
+        try:
+            reply = await exchange.session.upstream.exchange(exchange.message.raw)
+            self._heard_from_member(exchange.session, reply_document(reply))
+        except BackendUnavailable as error:
+            exchange.failed(error, partly_sent=False)
+        except CommandError as error:
+            exchange.refuse(error)
+        except Exception as error:  # noqa: BLE001  (the last catch)
+            self._unexpected(exchange, error)
+        else:
+            exchange.relayed(reply.raw)
+
+    def _heard_from_member(self, session: Session, document: bytes) -> None:
+        if session.member is not None and self._handlers.members is not None:
+            self._handlers.members.heard(session, document)
 
     def _measure(self, exchange: Exchange, command: Command, way: str) -> None:
         meter = self._meters.get((command.name, way))

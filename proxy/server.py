@@ -17,6 +17,7 @@ from itertools import count
 from typing import Final
 
 import structlog
+from pymongo.topology_description import TopologyDescription
 
 from catalog.errors import CommandError, InvariantViolated
 from catalog.namespaces import Namespace, VirtualCollection
@@ -26,6 +27,7 @@ from proxy.dialing import Dialer
 from proxy.dispatch import Dispatcher, Handlers, Numbers, Readers
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
+from proxy.members import Members
 from proxy.metrics import ConnectionNumbers
 from proxy.ports import BackendView, Effects, Gate, Ingest, Namespaces, Translate
 from proxy.repeated_inserts import RepeatedInsert
@@ -130,6 +132,7 @@ class Parts:
     readers: Readers | None = None
     gate: Gate = field(default_factory=OpenGate)
     primary_left: Callable[[], None] = lambda: None
+    topology: Callable[[], TopologyDescription] | None = None
     requires_login: Callable[[], bool] = no_login
 
 
@@ -149,7 +152,12 @@ class Server:
         )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
         handlers = Handlers(
-            RelayHandler(self._tasks, parts.effects), self.hello, parts.ingest, parts.translate, parts.gate
+            RelayHandler(self._tasks, parts.effects),
+            self.hello,
+            parts.ingest,
+            parts.translate,
+            parts.gate,
+            self._members(),
         )
         self._dispatcher = Dispatcher(
             handlers,
@@ -165,6 +173,19 @@ class Server:
         self._connection_ids = count(1)
         self._all_left = asyncio.Event()
         self._listener: asyncio.Server | None = None
+
+    def _members(self) -> Members | None:
+        topology, tls = self._parts.topology, self._parts.tls_to_backend
+        if topology is None:
+            return None
+
+        def dialer_to(member: tuple[str, int | None]) -> Dialer:
+            async def address() -> tuple[str, int]:
+                return member[0], member[1] or 27017
+
+            return Dialer(address, tls, self._settings.connect_timeout_ms / 1000)
+
+        return Members(topology, dialer_to)
 
     # --- Host -----------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 from pymongo.errors import PyMongoError
+from pymongo.topology_description import TopologyDescription
 
 from proxy.assembly import Assembly, assemble
 from proxy.config import Address, Settings
@@ -65,9 +66,16 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         effects=assembly.effects,
         gate=assembly.authorisation,
         primary_left=assembly.backend.pool.forget_primary,
+        topology=_topology(assembly),
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.readers,
     )
+
+
+def _topology(assembly: Assembly) -> Callable[[], TopologyDescription] | None:
+    """What the driver knows of a replica set; ``None`` for a single server or a cluster behind a mongos."""
+    client = assembly.backend.client
+    return (lambda: client.topology_description) if assembly.backend.profile.is_replica_set else None
 
 
 async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from proxy.authorisation import KnownRights
-    from proxy.upstream import Upstream
+    from proxy.upstream import Upstream, UpstreamConnection
 
 _request_ids = count(1)
 
@@ -27,7 +27,8 @@ class Session:
     ``identity`` names the users that this connection authenticated as (``user@db``, sorted, comma-separated;
     empty without authentication). ``has_client_metadata`` tells that a hello brought them, which may happen once;
     ``compressors`` are the names agreed on. ``rights`` are what the backend said that this connection may do.
-    ``on_login`` is called when somebody has logged in.
+    ``on_login`` is called when somebody has logged in. ``members`` are the sessions over connections to other members
+    of the replica set by their names, ``member`` is the address of that member in such a session.
     """
 
     connection_id: int
@@ -38,3 +39,15 @@ class Session:
     compressors: tuple[str, ...] = ()
     rights: KnownRights | None = None
     on_login: Callable[[], None] | None = None
+    members: dict[str, Session] = field(default_factory=dict)
+    member: tuple[str, int | None] | None = None
+
+    def connections(self) -> list[UpstreamConnection]:
+        """The open connections to the backend."""
+        sessions = (self, *self.members.values())
+        return [connection for each in sessions if (connection := each.upstream.ready) is not None]
+
+    def close(self) -> None:
+        """The client is gone, and its connections to the backend go with it."""
+        for session in (self, *self.members.values()):
+            session.upstream.close()

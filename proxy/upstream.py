@@ -265,9 +265,10 @@ def reply_document(message: Message) -> bytes:
 class Upstream:
     """One client's way to the backend: a connection when there is one, and how to get one."""
 
-    def __init__(self, dialer: Dialer, on_lost: Callable[[], None]) -> None:
-        """``on_lost`` is called when an idle connection ends."""
+    def __init__(self, dialer: Dialer, on_lost: Callable[[], None], *, to_primary: bool = True) -> None:
+        """``on_lost`` is called when an idle connection ends; ``to_primary``: no other member of a set will do."""
         self._dialer = dialer
+        self._to_primary = to_primary
         self._on_lost = on_lost
         self.hello = b""
         self._connection: UpstreamConnection | None = None
@@ -330,7 +331,7 @@ class Upstream:
         if not answer.get("ok"):
             connection.close()
             raise CommandError(int(str(answer.get("code", 1))), str(answer.get("errmsg", "hello refused")))
-        if "setName" in answer and not (answer.get("isWritablePrimary") or answer.get("ismaster")):
+        if self._to_primary and "setName" in answer and not (answer.get("isWritablePrimary") or answer.get("ismaster")):
             connection.close()
             raise BackendUnavailable(f"{connection.address} is not the primary", code=10107)
         return connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from typing import Any
+from typing import Any, Self
 
 import pymongo
 import pytest
@@ -37,7 +37,7 @@ class Writers:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._write, args=(number,)) for number in range(count)]
 
-    def __enter__(self) -> Writers:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self

@@ -1,0 +1,135 @@
+"""Reads that their client wants from another member of the replica set than the primary.
+
+Clients take the proxy for a mongos and send ``$readPreference`` along; the member is chosen here, by the rules that
+all drivers share, from what the proxy's own driver knows of the set. Each client gets a connection of its own to each
+member that it reads from. A cursor stays with its member, whichever of its connections a driver continues it over.
+
+Only where access control is off: a login counts for the connection over which it was made, which is the primary's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import ConfigurationError
+from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
+from pymongo.topology_description import TopologyDescription
+
+from catalog.errors import CommandError
+from proxy.command import Command
+from proxy.dialing import Dialer, upstream_name
+from proxy.session import Session
+from proxy.upstream import Upstream
+
+READS: Final = frozenset(
+    {
+        "aggregate", "collStats", "count", "dbStats", "distinct", "explain", "find", "listCollections",
+        "listDatabases", "listIndexes",
+    }
+)  # fmt: skip
+CURSOR_COMMANDS: Final = frozenset({"getMore", "killCursors"})
+MAX_CURSORS: Final = 65_536
+"""Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
+
+_PREFERENCE: Final = b"$readPreference"
+NO_SUITABLE_MEMBER: Final = 133
+
+Address = tuple[str, int | None]
+
+
+class Members:
+    """Chooses the member for each read, and remembers where cursors are."""
+
+    def __init__(
+        self,
+        topology: Callable[[], TopologyDescription],
+        dialer_to: Callable[[Address], Dialer],
+    ) -> None:
+        """``topology`` is what is known of the set now; ``dialer_to`` reaches one member of it."""
+        self._topology = topology
+        self._dialer_to = dialer_to
+        self._cursors: dict[int, Address] = {}
+
+    def session_for(self, session: Session, command: Command) -> Session:
+        """The session that ``command`` runs in: the client's own, or one over the connection to another member.
+
+        Raises ``CommandError`` 133 when no member suits, as a mongos does.
+        """
+        if command.name in CURSOR_COMMANDS:
+            address = self._cursors.get(_cursor_id(command))
+        elif (
+            _PREFERENCE not in command.fields
+            or command.name not in READS
+            or command.in_transaction
+            or session.identity
+            or _writes(command)
+        ):
+            return session
+        else:
+            address = self._chosen(command.get("$readPreference"))
+        return session if address is None else self._at(session, address)
+
+    def heard(self, session: Session, reply: bytes) -> None:
+        """Remember the cursor that a reply from another member opened, or forget the one that it ended."""
+        document = RawBSONDocument(reply)
+        cursor = document.get("cursor")
+        if not isinstance(cursor, Mapping):
+            return
+        cursor_id = cursor.get("id")
+        if cursor_id and session.member is not None:
+            self._cursors.pop(cursor_id, None)
+            self._cursors[cursor_id] = session.member
+            if len(self._cursors) > MAX_CURSORS:
+                del self._cursors[next(iter(self._cursors))]
+
+    def _chosen(self, preference: Any) -> Address | None:
+        """The address of the member; ``None`` for the primary."""
+        if not isinstance(preference, Mapping) or preference.get("mode", "primary") == "primary":
+            return None
+        tags, staleness_seconds = preference.get("tags"), preference.get("maxStalenessSeconds", -1)
+        try:
+            mode = read_pref_mode_from_name(str(preference.get("mode")))
+            wanted = make_read_preference(mode, tags or None, staleness_seconds)
+        except (ConfigurationError, TypeError, ValueError, KeyError):
+            # The backend says what is wrong with it.
+            return None
+        topology = self._topology()
+        try:
+            suitable = topology.apply_selector(wanted)
+        except ConfigurationError as error:
+            raise CommandError(NO_SUITABLE_MEMBER, str(error)) from None
+        if suitable:
+            server = random.choice(suitable)  # noqa: S311 -- spreads load
+            return None if server.server_type_name == "RSPrimary" else server.address
+        if tags or staleness_seconds != -1:
+            raise CommandError(
+                NO_SUITABLE_MEMBER, f"Could not find host matching read preference {dict(preference)} for the set"
+            )
+        # A set of one member, or none but the primary left.
+        return None
+
+    def _at(self, session: Session, address: Address) -> Session:
+        name = upstream_name(*address)
+        known = session.members.get(name)
+        if known is None:
+            upstream = Upstream(self._dialer_to(address), lambda: None, to_primary=False)
+            upstream.hello = session.upstream.hello
+            known = session.members[name] = replace(session, upstream=upstream, members={}, member=address)
+        return known
+
+
+def _cursor_id(command: Command) -> int:
+    if command.name == "getMore":
+        found = command.get("getMore")
+    else:
+        listed = command.get("cursors")
+        found = listed[0] if isinstance(listed, list) and listed else None
+    return found if isinstance(found, int) else 0
+
+
+def _writes(command: Command) -> bool:
+    return command.name in ("aggregate", "explain") and (b"$out\0" in command.body or b"$merge\0" in command.body)

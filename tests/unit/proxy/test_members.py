@@ -1,0 +1,131 @@
+"""Which member a read goes to, judged by the driver's own rules, and where cursors are continued."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64, ObjectId
+from pymongo.hello import Hello
+from pymongo.server_description import ServerDescription
+from pymongo.topology_description import TOPOLOGY_TYPE, TopologyDescription
+
+from catalog.errors import CommandError
+from proxy.command import Command, parse_command
+from proxy.dialing import Dialer
+from proxy.members import Members
+from proxy.session import Session
+from proxy.upstream import Upstream
+from proxy.wire import op_msg
+from proxy.wire.message import Message
+
+PRIMARY, SECONDARY = ("db1", 27017), ("db2", 27017)
+
+
+def server(address: tuple[str, int], *, primary: bool, tags: dict[str, str] | None = None) -> ServerDescription:
+    hello = {
+        "ok": 1,
+        "isWritablePrimary": primary,
+        "secondary": not primary,
+        "setName": "rs",
+        "hosts": ["db1:27017", "db2:27017"],
+        "minWireVersion": 0,
+        "maxWireVersion": 17,
+        "lastWrite": {"lastWriteDate": dt.datetime(2024, 1, 1)},  # noqa: DTZ001
+        "tags": tags or {},
+    }
+    return ServerDescription(address, Hello(hello), 0.001)
+
+
+def topology(*servers: ServerDescription) -> TopologyDescription:
+    known = {each.address: each for each in servers}
+    return TopologyDescription(TOPOLOGY_TYPE.ReplicaSetWithPrimary, known, "rs", None, ObjectId(), _Settings())
+
+
+class _Settings:
+    local_threshold_ms = 15
+    heartbeat_frequency = 10
+    server_selector = None
+
+
+def members(*servers: ServerDescription) -> Members:
+    def dialer_to(address: Any) -> Dialer:
+        async def at() -> tuple[str, int]:
+            return address[0], address[1]
+
+        return Dialer(at, None, 1.0)
+
+    return Members(lambda: topology(*servers), dialer_to)
+
+
+def session(identity: str = "") -> Session:
+    async def nowhere() -> tuple[str, int]:
+        raise AssertionError
+
+    return Session(1, "peer", Upstream(Dialer(nowhere, None, 1.0), lambda: None), identity)
+
+
+def command(body: dict[str, Any]) -> Command:
+    return parse_command(Message.from_bytes(op_msg.build(1, 0, bson.encode({**body, "$db": "app"}))))
+
+
+def find(mode: str, **more: Any) -> Command:
+    return command({"find": "x", "$readPreference": {"mode": mode, **more}})
+
+
+BOTH = (server(PRIMARY, primary=True), server(SECONDARY, primary=False, tags={"dc": "east"}))
+
+
+def test_secondary_reads_get_a_session_at_the_secondary() -> None:
+    own, where = session(), members(*BOTH)
+    first = where.session_for(own, find("secondary"))
+    assert first.member == SECONDARY
+    assert first.upstream is not own.upstream
+    assert where.session_for(own, find("secondaryPreferred", tags=[{"dc": "east"}])) is first
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"find": "x"},
+        {"find": "x", "$readPreference": {"mode": "primary"}},
+        {"find": "x", "$readPreference": {"mode": "primaryPreferred"}},
+        {"find": "x", "$readPreference": {"mode": "nonsense"}},
+        {"find": "x", "$readPreference": 5},
+        {"find": "x", "$readPreference": {"mode": "secondary"}, "autocommit": False, "txnNumber": Int64(1)},
+        {"insert": "x", "$readPreference": {"mode": "secondary"}},
+        {"aggregate": "x", "pipeline": [{"$out": "y"}], "$readPreference": {"mode": "secondary"}},
+    ],
+    ids=str,
+)
+def test_all_else_stays_with_the_primary(body: dict[str, Any]) -> None:
+    own = session()
+    assert members(*BOTH).session_for(own, command(body)) is own
+
+
+def test_logged_in_clients_stay_with_the_primary() -> None:
+    own = session("reader@app")
+    assert members(*BOTH).session_for(own, find("secondary")) is own
+
+
+def test_set_without_secondaries_reads_from_its_primary() -> None:
+    own = session()
+    assert members(BOTH[0]).session_for(own, find("secondary")) is own
+
+
+def test_tags_that_nobody_has_are_an_error() -> None:
+    with pytest.raises(CommandError, match="matching read preference") as refused:
+        members(*BOTH).session_for(session(), find("secondary", tags=[{"dc": "west"}]))
+    assert refused.value.code == 133
+
+
+def test_cursor_is_continued_where_it_was_opened_over_any_connection() -> None:
+    where = members(*BOTH)
+    there = where.session_for(session(), find("secondary"))
+    where.heard(there, bson.encode({"cursor": {"id": Int64(77), "ns": "app.x", "firstBatch": []}, "ok": 1}))
+    another = session()
+    assert where.session_for(another, command({"getMore": Int64(77), "collection": "x"})).member == SECONDARY
+    assert where.session_for(another, command({"killCursors": "x", "cursors": [Int64(77)]})).member == SECONDARY
+    assert where.session_for(another, command({"getMore": Int64(78), "collection": "x"})) is another
