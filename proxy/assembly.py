@@ -150,6 +150,7 @@ async def assemble(
         committer,
         StatementLog(),
         max_pending_bytes=settings.max_pending_bytes,
+        max_pending_measurements=settings.max_pending_measurements,
         retryable_writes=backend.profile.is_replica_set or backend.profile.is_mongos,
     )
     effects = CatalogEffects(catalog, committer, backend.registry)

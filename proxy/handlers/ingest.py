@@ -56,9 +56,10 @@ class InsertHandler:
         statements: StatementLog,
         *,
         max_pending_bytes: int,
+        max_pending_measurements: int = 200_000,
         retryable_writes: bool,
     ) -> None:
-        """Over ``max_pending_bytes`` of unsettled documents further inserts wait unstaged, in order of arrival.
+        """Over so many unsettled documents, or bytes of them, further inserts wait unstaged, in order of arrival.
 
         ``retryable_writes``: the backend keeps transaction numbers, so the proxy does too.
         """
@@ -66,11 +67,13 @@ class InsertHandler:
         self._committer = committer
         self._statements = statements
         self._max_pending_bytes = max_pending_bytes
+        self._max_pending_measurements = max_pending_measurements
         self._retryable_writes = retryable_writes
         self._repeated = RepeatedInserts()
         self._held: deque[_Held] = deque()
         self._releasing = False
         self.pending_bytes = 0
+        self.pending_measurements = 0
 
     def submit(
         self,
@@ -114,10 +117,16 @@ class InsertHandler:
         reply: Callable[[bytes | None], None],
     ) -> None:
         """Stage an insert now or, while too much is pending, in its turn; ``reply`` is called once."""
-        if self._held or self.pending_bytes > self._max_pending_bytes:
+        if self._held or self._is_full:
             self._held.append(_Held(insert, collection, identity, reply, self._committer.deadline_seconds()))
         else:
             self._stage(insert, collection, identity, reply)
+
+    @property
+    def _is_full(self) -> bool:
+        return (
+            self.pending_bytes > self._max_pending_bytes or self.pending_measurements > self._max_pending_measurements
+        )
 
     def _stage(
         self,
@@ -126,11 +135,13 @@ class InsertHandler:
         identity: str,
         reply: Callable[[bytes | None], None],
     ) -> None:
-        size_bytes = insert.size_bytes
+        size_bytes, count = insert.size_bytes, len(insert.documents)
         self.pending_bytes += size_bytes
+        self.pending_measurements += count
 
         def settled(document: bytes | None) -> None:
             self.pending_bytes -= size_bytes
+            self.pending_measurements -= count
             reply(document)
             if self._held:
                 self._release()
@@ -157,7 +168,7 @@ class InsertHandler:
             return
         self._releasing = True
         try:
-            while self._held and self.pending_bytes <= self._max_pending_bytes:
+            while self._held and not self._is_full:
                 held = self._held.popleft()
                 if self._committer.is_over(held.deadline_seconds):
                     self._turn_away(held)
