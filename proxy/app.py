@@ -141,6 +141,7 @@ class _App:
         binary = find_mongod(settings.embedded_mongod)
         options = EmbeddedOptions(binary, settings.embedded_data_directory, settings.embedded_cache_size_gb)
         self._embedded = mongod = EmbeddedMongod(options)
+        self._metrics.embedded_restarts = lambda: mongod.restarts
         await mongod.start()
         watch = TaskSet(self._on_task_error).spawn(mongod.watch())
         try:

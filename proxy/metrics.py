@@ -105,7 +105,7 @@ class Metrics(Collector):
         """``registry`` is the caller's own, never the library's global one."""
         self.connections = ConnectionNumbers()
         self.backend_up = False
-        self.embedded_restarts = 0
+        self.embedded_restarts: Callable[[], int] = lambda: 0
         self.invariant_violations = 0
         self.commit_seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
         self.commit_statements = Histogram(SIZE_BOUNDS)
@@ -146,7 +146,7 @@ class Metrics(Collector):
         yield from self._collect_requests()
         yield from self.connections.collect()
         yield _gauge("tsproxy_backend_up", "1 while the backend answers.", float(self.backend_up))
-        yield _counter("tsproxy_embedded_restarts", "Restarts of the embedded mongod.", self.embedded_restarts)
+        yield _counter("tsproxy_embedded_restarts", "Restarts of the embedded mongod.", self.embedded_restarts())
         yield _counter("tsproxy_invariant_violations", "Bugs that were noticed.", self.invariant_violations)
         if self._catalog is not None:
             yield from self._collect_commits(self._catalog)

@@ -99,8 +99,6 @@ class Settings:
     timeseries_bucket_min_count: Count = 10
     timeseries_idle_bucket_expiry_memory_usage_threshold: Annotated[int, Meta(ge=1)] = 104_857_600
 
-    workers: Count = 1
-
 
 _TEXTS: Mapping[str, Mapping[str, str]] = {
     "Listening": {
@@ -155,9 +153,6 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "timeseries_idle_bucket_expiry_memory_usage_threshold": (
             "Bytes that open buckets may use before idle ones are closed."
         ),
-    },
-    "Processes": {
-        "workers": "Processes that serve clients.",
     },
 }
 """What each setting does, by heading; the order in which settings are shown."""

@@ -82,6 +82,7 @@ def test_mongod_that_dies_is_told_by_readyz_and_started_again(tmp_path: Path) ->
     proxy.wait_until(lambda: proxy.status("/readyz")[0] == 503)
     assert proxy.status("/livez")[0] == 200
     proxy.wait_until(lambda: proxy.status("/readyz")[0] == 200)
+    assert "tsproxy_embedded_restarts_total 1.0" in proxy.status("/metrics")[1]
     with proxy.client() as client:
         client.db.c.insert_one({"_id": 1})
     proxy.stop()
@@ -123,7 +124,7 @@ def test_address_in_use_is_bad_configuration(mongod: MongodProcess) -> None:
         assert "in use" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--workers", "0"], ["--no-such-flag"], ["--config", "/no/such/file"]])
+@pytest.mark.parametrize("arguments", [["--max-connections", "0"], ["--no-such-flag"], ["--config", "/no/such/file"]])
 def test_bad_configuration_ends_with_2(arguments: list[str]) -> None:
     done = tsproxy("serve", *arguments)
     assert done.returncode == 2

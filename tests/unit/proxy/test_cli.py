@@ -31,10 +31,10 @@ def test_help_has_a_flag_for_every_setting() -> None:
 
 @pytest.mark.parametrize("arguments", [("check-config",), ("serve", "--print-config")])
 def test_effective_settings_are_printed_with_passwords_masked(arguments: tuple[str, ...]) -> None:
-    done = call(*arguments, "--backend", "mongodb://u:secret@h/", TSPROXY_WORKERS="3")
+    done = call(*arguments, "--backend", "mongodb://u:secret@h/", TSPROXY_MAX_CONNECTIONS="3")
     assert done.exit_code == 0
     assert "secret" not in done.output
-    assert tomllib.loads(done.output)["workers"] == 3
+    assert tomllib.loads(done.output)["max_connections"] == 3
 
 
 def test_check_config_reads_the_file(tmp_path: Path) -> None:
@@ -47,14 +47,14 @@ def test_check_config_prints_the_example() -> None:
 
 
 def test_wrong_settings_are_handed_to_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(call("check-config", "--workers", "0").exception, ConfigurationError)
-    monkeypatch.setattr("sys.argv", ["tsproxy", "check-config", "--workers", "0", "--log-level", "loud"])
+    assert isinstance(call("check-config", "--max-connections", "0").exception, ConfigurationError)
+    monkeypatch.setattr("sys.argv", ["tsproxy", "check-config", "--max-connections", "0", "--log-level", "loud"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
     assert [line.split(" = ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "tsproxy: max_connections",
         "tsproxy: log_level",
-        "tsproxy: workers",
     ]
 
 

@@ -30,27 +30,27 @@ def test_defaults_are_used_when_nothing_is_said() -> None:
 
 
 def test_flag_wins_over_variable_over_file_over_default(tmp_path: Path) -> None:
-    toml = "max_connections = 1\nworkers = 2\ncommit_rounds_in_flight = 3"
-    variables = {"TSPROXY_WORKERS": "4", "TSPROXY_COMMIT_ROUNDS_IN_FLIGHT": "5"}
+    toml = "max_connections = 1\nconnect_timeout_ms = 2\ncommit_rounds_in_flight = 3"
+    variables = {"TSPROXY_CONNECT_TIMEOUT_MS": "4", "TSPROXY_COMMIT_ROUNDS_IN_FLIGHT": "5"}
     settings = load(tmp_path, toml, variables, commit_rounds_in_flight="6")
-    assert (settings.max_connections, settings.workers, settings.commit_rounds_in_flight) == (1, 4, 6)
+    assert (settings.max_connections, settings.connect_timeout_ms, settings.commit_rounds_in_flight) == (1, 4, 6)
     assert settings.max_pending_measurements == ROWS["max_pending_measurements"].default
 
 
 def test_origins_tell_where_each_came_from(tmp_path: Path) -> None:
     file = tmp_path / "f.toml"
-    file.write_text("workers = 2")
+    file.write_text("connect_timeout_ms = 2")
     origins = load_settings({"listen": "h:1"}, {"TSPROXY_LOG_LEVEL": "debug"}, file).origins
     assert origins["listen"] == "command line"
     assert origins["log_level"] == "environment variable TSPROXY_LOG_LEVEL"
-    assert origins["workers"] == str(file)
+    assert origins["connect_timeout_ms"] == str(file)
     assert origins["reopening"] == "default"
 
 
 def test_file_can_be_named_by_variable(tmp_path: Path) -> None:
     file = tmp_path / "f.toml"
-    file.write_text("workers = 7")
-    assert load_settings({}, {"TSPROXY_CONFIG": str(file)}).settings.workers == 7
+    file.write_text("connect_timeout_ms = 7")
+    assert load_settings({}, {"TSPROXY_CONFIG": str(file)}).settings.connect_timeout_ms == 7
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_text_is_read_as_the_settings_type(name: str, text: str, value: object) 
         ("listen", "h:70000"),
         ("listen", ""),
         ("listen", "::1:27018"),
-        ("workers", "0"),
-        ("workers", "two"),
+        ("connect_timeout_ms", "0"),
+        ("connect_timeout_ms", "two"),
         ("commit_linger_ms", "-1"),
         ("namespace_refresh_seconds", "0"),
         ("namespace_refresh_seconds", "nan"),
@@ -105,7 +105,9 @@ def test_wrong_value_is_refused_with_name_value_origin_and_what_is_right(name: s
     assert "expected " in problem
 
 
-@pytest.mark.parametrize("toml", ["workers = true", "workers = 1.5", "reopening = 1", "listen = 27018", "listen = []"])
+@pytest.mark.parametrize(
+    "toml", ["connect_timeout_ms = true", "connect_timeout_ms = 1.5", "reopening = 1", "listen = 27018", "listen = []"]
+)
 def test_toml_value_of_another_type_is_refused(tmp_path: Path, toml: str) -> None:
     assert "expected" in problems(tmp_path, toml)
 
@@ -115,13 +117,13 @@ def test_toml_list_is_read(tmp_path: Path) -> None:
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
-    text = problems(tmp_path, "workers = 0\nno_such = 1", {"TSPROXY_LISTEN": "x"}, log_level="loud")
+    text = problems(tmp_path, "connect_timeout_ms = 0\nno_such = 1", {"TSPROXY_LISTEN": "x"}, log_level="loud")
     assert len(text.splitlines()) == 4
 
 
 def test_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     assert "did you mean max_connections?" in problems(tmp_path, "max_conections = 1")
-    assert "did you mean TSPROXY_WORKERS?" in problems(tmp_path, environment={"TSPROXY_WORKER": "1"})
+    assert "did you mean TSPROXY_COMPRESSORS?" in problems(tmp_path, environment={"TSPROXY_COMPRESSOR": "1"})
 
 
 def test_variables_that_container_platforms_set_are_no_settings(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_variables_that_container_platforms_set_are_no_settings(tmp_path: Path) 
 def test_unreadable_and_broken_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_settings({}, {}, tmp_path / "missing.toml")
-    assert "not valid TOML" in problems(tmp_path, "workers = ")
+    assert "not valid TOML" in problems(tmp_path, "connect_timeout_ms = ")
 
 
 def test_backend_is_read_from_a_file(tmp_path: Path) -> None:
