@@ -8,9 +8,9 @@ from typing import Any
 from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import reads_buckets
 from rewrite.commands.statistics import is_collection_statistics, rewrite_collection_statistics
+from rewrite.indexes import bucket_hint
 from rewrite.plan import Cursor, PassThrough, Plan, Request, Single, Step
 from rewrite.stages.draft import only
-from rewrite.stages.hint import bucket_hint
 from rewrite.stages.pipeline import rewrite_pipeline
 from rewrite.stages.scope import Scope
 
@@ -49,5 +49,5 @@ def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, requ
     command["aggregate"] = target.buckets.collection
     command["pipeline"] = rewrite_pipeline(pipeline, scope)
     if command.get("hint"):
-        command["hint"] = bucket_hint(command["hint"], scope)
+        command["hint"] = bucket_hint(command["hint"], target.options)
     return command

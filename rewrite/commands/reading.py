@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from catalog.namespaces import VirtualCollection
+from rewrite.indexes import bucket_hint
 from rewrite.plan import Request
 from rewrite.stages.draft import Stage, keys_inside
-from rewrite.stages.hint import bucket_hint
 from rewrite.stages.pipeline import rewrite_pipeline
 from rewrite.stages.scope import Scope
 
@@ -46,7 +46,7 @@ def on_buckets(
     }
     wanted_hint = body.get("hint") if hint is None else hint
     if wanted_hint is not None and wanted_hint != {}:
-        command["hint"] = bucket_hint(wanted_hint, scope)
+        command["hint"] = bucket_hint(wanted_hint, target.options)
     if body.get("collation"):
         command["collation"] = body["collation"]
     for option in COMMON_OPTIONS:

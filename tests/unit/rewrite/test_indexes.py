@@ -134,6 +134,9 @@ def test_i7_an_index_without_original_spec_is_mapped_or_hidden() -> None:
         ("t_1", "t_1"),
         ({"$natural": -1}, {"$natural": -1}),
         ({"t": 1}, {"control.min.t": 1, "control.max.t": 1}),
+        ({"m.a": "hashed", "t": -1}, {"meta.a": "hashed", "control.max.t": -1, "control.min.t": -1}),
+        ({"v": -2.5}, {"control.max.v": -2.5, "control.min.v": -2.5}),
+        ({"g": "2dsphere"}, {"data.g": "2dsphere_bucket"}),
         ({"_id": 1}, {"control.min._id": 1, "control.max._id": 1}),
         ({"t": "hashed"}, {"t": "hashed"}),
         ({}, {}),
@@ -143,3 +146,5 @@ def test_i7_an_index_without_original_spec_is_mapped_or_hidden() -> None:
 def test_i11_hints(hint: Any, mapped: Any) -> None:
     """What no bucket index can serve is left for the server to refuse."""
     assert bucket_hint(hint, OPTIONS) == mapped
+    if isinstance(hint, dict):
+        assert list(bucket_hint(hint, OPTIONS)) == list(mapped)
