@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
@@ -28,6 +29,11 @@ from catalog.stats import Counters
 from catalog.write_batch import BatchEvent, WriteBatch
 
 __all__ = ["BucketCatalog", "CatalogOptions", "Growth", "Lookup"]
+
+
+_PREPARE: Final = BatchEvent.PREPARE
+_FINISH: Final = BatchEvent.FINISH
+"""Members of an enumeration are slow to look up where every measurement passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,12 @@ class BucketCatalog(Placing):
             else:
                 self._place_again(series.collection, item)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something is left for the committer to pick up (the ``take_…`` calls)."""
+        work = self._work
+        return bool(work.unclaimed or work.ready or work.openings or work.lookups)
+
     def take_openings(self) -> list[CollectionBuckets]:
         """Collections whose ``stored_until_ms`` somebody has to find out."""
         taken, self._work.openings = self._work.openings, []
@@ -119,7 +131,7 @@ class BucketCatalog(Placing):
             bucket.waiting.append(batch)
             self.waited(batch)
             return None
-        batch.advance(BatchEvent.PREPARE)
+        batch.advance(_PREPARE)
         bucket.batches.pop(batch.key, None)
         bucket.prepared = batch
         state = bucket.state
@@ -156,8 +168,9 @@ class BucketCatalog(Placing):
 
     def finish(self, batch: WriteBatch, acknowledgement: Acknowledgement) -> None:
         """The backend has it (W65): the writers are told, and batches that waited for their turn are ready."""
-        batch.advance(BatchEvent.FINISH)
+        batch.advance(_FINISH)
         bucket = batch.bucket
+        state = bucket.state
         buckets = bucket.series.collection
         count = len(batch.measurements)
         for counters in (buckets.counters, self.totals):
@@ -168,13 +181,13 @@ class BucketCatalog(Placing):
             else:
                 counters.numBucketInserts += 1
         bucket.prepared = None
-        bucket.state.committed(count)
-        if bucket.parts is not None and batch.stored_id != bucket.state.bucket_id:
+        state.committed(count)
+        if bucket.parts is not None and batch.stored_id != state.bucket_id:
             self.committed_at_seconds = self._clock.monotonic_seconds()
             bucket.parts.committed(batch.stored_id, self.committed_at_seconds)
             self.unjoined += 1
             self.parted[bucket] = None
-        if bucket.state.kept_open_for_large and not bucket.counted_large:
+        if state.kept_open_for_large and not bucket.counted_large:
             bucket.counted_large = True
             self._count_both(buckets, "numBucketsKeptOpenDueToLargeMeasurements")
         if bucket.waiting:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
 from catalog.write_batch import BatchState, WriteBatch
+
+_CLAIMED: Final = BatchState.CLAIMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +21,7 @@ class RoundLimits:
     size_bytes: int = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedWrite:
+class PreparedWrite(NamedTuple):
     """A prepared batch with the bucket document or update statement that carries it."""
 
     batch: WriteBatch
@@ -52,7 +54,7 @@ class Round:
         size_bytes = statements = 0
         crowd = len(ready)
         for position, batch in enumerate(ready):
-            if batch.state is not BatchState.CLAIMED:
+            if batch.state is not _CLAIMED:
                 continue
             if statements >= limits.statements or size_bytes >= limits.size_bytes:
                 return round_, list(ready[position:])

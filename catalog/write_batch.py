@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from catalog.errors import CommandError, InvariantViolated
 from catalog.ports import Acknowledgement
@@ -53,6 +53,11 @@ TRANSITIONS: dict[BatchState, dict[BatchEvent, BatchState]] = {
     BatchState.FINISHED: {},
     BatchState.ABORTED: {},
 }
+
+
+_OPEN: Final = BatchState.OPEN
+_CLAIMED: Final = BatchState.CLAIMED
+"""Members of an enumeration are slow to look up where every measurement passes."""
 
 
 class CombineKey(NamedTuple):
@@ -149,7 +154,7 @@ class WriteBatch:
         """When the first of its measurements came from a client."""
         self.moves = 0
         """How often a measurement of it had to leave a bucket that changed underneath."""
-        self.state = BatchState.OPEN
+        self.state: BatchState = _OPEN
         self.base = -1
         """The number of its first row in the document that holds it; 0 in a new document."""
         self.stored_id = b""
@@ -170,9 +175,9 @@ class WriteBatch:
 
     def claim(self) -> bool:
         """Take the commit rights; true for the first who asks (W63)."""
-        if self.state is not BatchState.OPEN:
+        if self.state is not _OPEN:
             return False
-        self.state = BatchState.CLAIMED
+        self.state = _CLAIMED
         return True
 
     def advance(self, event: BatchEvent) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import bson
 
@@ -15,6 +15,9 @@ from proxy.session import Session, next_request_id
 from proxy.upstream import UpstreamLost
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.message import Message, Opcode
+
+_MSG: Final = int(Opcode.MSG)
+_CHECKSUM_PRESENT: Final = op_msg.CHECKSUM_PRESENT
 
 
 class Client(Protocol):
@@ -101,9 +104,9 @@ class Exchange:
         """The reply message: of the request's own kind, compressed and with a checksum as the request was."""
         message = self.message
         answered = message.request_id if response_to is None else response_to
-        if message.opcode == Opcode.MSG:
-            flags |= message.raw[16] & op_msg.CHECKSUM_PRESENT if len(message.raw) > 16 else 0
-            raw = op_msg.build(next_request_id(), answered, document, flags=flags)
+        if message.opcode == _MSG:
+            flags |= message.raw[16] & _CHECKSUM_PRESENT if len(message.raw) > 16 else 0
+            raw = op_msg.build(next_request_id(), answered, document, (), flags)
         else:
             raw = op_query.build_reply(next_request_id(), answered, document)
         return op_compressed.wrap(raw, message.compressor) if message.compressor else raw
@@ -165,8 +168,8 @@ class Exchange:
 
     def _finish(self, failed: bool, *, closing: bool = False) -> None:
         self.on_abandon = None
-        on_finish, self.on_finish = self.on_finish, None
-        if on_finish is not None:
+        if self.on_finish is not None:
+            on_finish, self.on_finish = self.on_finish, None
             on_finish(failed)
         if self.meter is not None:
             self.meter.done(time.perf_counter() - self.started_seconds, failed=failed)

@@ -48,9 +48,9 @@ TAKEN_FIELDS = frozenset(
 """Fields that an insert taken by the catalog may have; with any other it is the backend's to answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class InsertCommand:
-    """What an ``insert`` asks for.
+    """What an ``insert`` asks for. Not frozen only because one is made for each insert; nobody changes it.
 
     ``documents`` are raw. ``write_concern`` is the raw document, ``b""`` for the server's default; unacknowledged
     writes are acknowledged by the backend all the same. ``session`` is the raw ``lsid``. ``txn_number`` and

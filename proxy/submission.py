@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from catalog.bson.codec import encode
@@ -15,6 +16,7 @@ _PLAIN_REPLY = struct.Struct("<i3si4sdB")
 _PLAIN_REPLY_BYTES = _PLAIN_REPLY.size
 
 
+@lru_cache(maxsize=1024)
 def plain_reply(stored: int) -> bytes:
     """``{n: stored, ok: 1.0}``, by far the most frequent reply."""
     return _PLAIN_REPLY.pack(_PLAIN_REPLY_BYTES, b"\x10n\0", stored, b"\x01ok\0", 1.0, 0)

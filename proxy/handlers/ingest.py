@@ -70,6 +70,7 @@ class InsertHandler:
         self._max_pending_measurements = max_pending_measurements
         self._retryable_writes = retryable_writes
         self._repeated = RepeatedInserts()
+        self.repeated = self._repeated.find
         self._held: deque[_Held] = deque()
         self._releasing = False
         self.pending_bytes = 0
@@ -91,10 +92,6 @@ class InsertHandler:
         self._repeated.remember(command, insert, collection, insert_actions(command))
         self.take(insert, collection, session.identity, reply)
         return True
-
-    def repeated(self, raw: bytes) -> tuple[RepeatedInsert, Sequence[bytes]] | None:
-        """See ``RepeatedInserts.find``."""
-        return self._repeated.find(raw)
 
     def submit_repeated(
         self,
@@ -159,7 +156,8 @@ class InsertHandler:
         except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
             self._committer.report(error)
             submission.fail(CommandError(1, f"internal error while staging measurements: {error!r}"))
-        self._committer.kick()
+        if self._catalog.has_work:
+            self._committer.kick()
         submission.staged()
 
     def _release(self) -> None:

@@ -41,6 +41,8 @@ _SECURITY_TOKEN_KIND: Final = 2
 _FLAGS: Final = struct.Struct("<I")
 _REPLY_HEAD: Final = struct.Struct("<iiiiIB")
 _OVERFLOW: Final = 15
+_OPCODE: Final = int(Opcode.MSG)
+"""Members of an enumeration are slow to look up where every message passes."""
 
 Sequence = tuple[str, tuple[bytes, ...]]
 
@@ -148,6 +150,8 @@ def build(
     flags: int = 0,
 ) -> bytes:
     """A whole message; with ``CHECKSUM_PRESENT`` in ``flags`` its checksum is added."""
+    if not sequences and not flags & CHECKSUM_PRESENT:
+        return _REPLY_HEAD.pack(BODY_AT + len(body), request_id, response_to, _OPCODE, flags, _BODY_KIND) + body
     parts = [body]
     for identifier, documents in sequences:
         payload = identifier.encode() + b"\0" + b"".join(documents)
@@ -155,8 +159,8 @@ def build(
     sections = b"".join(parts) if len(parts) > 1 else body
     size = BODY_AT + len(sections)
     if not flags & CHECKSUM_PRESENT:
-        return _REPLY_HEAD.pack(size, request_id, response_to, Opcode.MSG, flags, _BODY_KIND) + sections
-    raw = _REPLY_HEAD.pack(size + 4, request_id, response_to, Opcode.MSG, flags, _BODY_KIND) + sections
+        return _REPLY_HEAD.pack(size, request_id, response_to, _OPCODE, flags, _BODY_KIND) + sections
+    raw = _REPLY_HEAD.pack(size + 4, request_id, response_to, _OPCODE, flags, _BODY_KIND) + sections
     return raw + _FLAGS.pack(crc32c(raw))
 
 
