@@ -6,8 +6,8 @@ STAMP := $(VENV)/.installed
 KERNEL := $(wildcard catalog/_kernel*.[ch])
 ROOMS := proxy catalog rewrite
 LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
-LISTEN ?= 127.0.0.1:27018
-DATA ?= data/mongod
+LISTEN ?= $(or $(TSPROXY_LISTEN),127.0.0.1:27018)
+DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 
 .PHONY: help install run test test-faults lint format types imports check lock bench bench-smoke profile clean
 

@@ -75,7 +75,7 @@ INDEXED: list[tuple[dict[str, Any] | None, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("key", "query", "access"), INDEXED, ids=str)
 def test_indexed_reads_do_not_scan(
-    twins: Twins, key: dict[str, Any] | None, query: dict[str, Any], access: str
+    twins: Twins, key: dict[str, Any] | None, query: dict[str, Any], access: str, mongod_version: tuple[int, ...]
 ) -> None:
     """Q11, Q13: of 240 buckets only those that may match are looked at."""
     twins.virtual.command({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
@@ -85,7 +85,8 @@ def test_indexed_reads_do_not_scan(
         twins.virtual.command({"createIndexes": "x", "indexes": [{"key": key, "name": "i"}]})
     hint = {} if key is None else {"hint": key}
     names, buckets = examined(twins, {"find": "x", "filter": query, **hint})
-    assert access in names
+    # 5.0 bounds its scan by the clustered _id too, but has no name for that.
+    assert access in names or (access == "CLUSTERED_IXSCAN" and mongod_version < (6, 0, 0))
     assert buckets <= 30
     expected = [row["_id"] for row in collection(twins).aggregate([{"$match": query}])]
     assert len(expected) == run(twins.virtual, {"count": "x", "query": query})["n"] > 0
