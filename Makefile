@@ -8,8 +8,10 @@ ROOMS := proxy catalog rewrite
 LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 LISTEN ?= $(or $(TSPROXY_LISTEN),127.0.0.1:27018)
 DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
+VERSIONS ?= 5.0.4 6.0.27
+MATRIX ?= tests/differential tests/golden tests/clients tests/property/test_reads.py
 
-.PHONY: help install run test test-faults lint format types imports check lock bench bench-smoke profile clean
+.PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke profile clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -31,6 +33,12 @@ test: install  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property run
 
 test-faults: install  ## kill, stop and cut everything for minutes (TSPROXY_TEST_SCALE makes it longer)
 	$(BIN)/python -m pytest tests/faults tests/faults/long_faults.py
+
+test-matrix: install  ## what depends on the server, on MongoDB 5.0.4 and 6.0.27 (about 120 MB are fetched once)
+	@for version in $(VERSIONS); do \
+		echo "MongoDB $$version"; \
+		TSPROXY_TEST_MONGOD_VERSION=$$version $(BIN)/python -m pytest --quiet $(MATRIX) || exit 1; \
+	done
 
 lint: install  ## ruff: rules and format
 	$(BIN)/ruff check .
