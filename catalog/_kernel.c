@@ -72,6 +72,7 @@ static void take_sizes(void)
 #include "_kernel_documents.h"
 #include "_kernel_batch.h"
 #include "_kernel_parts.h"
+#include "_kernel_column.h"
 
 static PyMethodDef functions[] = {
     {"parse_measurement", (PyCFunction)(void (*)(void))parse_measurement, METH_FASTCALL,
@@ -80,6 +81,8 @@ static PyMethodDef functions[] = {
      "One bucket of the rows of stored parts; see catalog.merging."},
     {"one_row_part", (PyCFunction)(void (*)(void))one_row_part, METH_FASTCALL,
      "A bucket of one row; see catalog.merging."},
+    {"compressed", (PyCFunction)(void (*)(void))compressed, METH_FASTCALL,
+     "The compressed form of a stored bucket; see catalog.compression."},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, .m_name = "catalog._kernel", .m_doc = "The compiled form of catalog.kernel.", .m_size = -1,

@@ -58,7 +58,8 @@ static int open_inner(const FieldVec *outer, const char *name, u32 guess, FieldV
     int collected = collect(f->value, f->value_len, 1, inner);
     return collected == -2 ? no_memory() : collected ? invalid("malformed BSON") : 0;
 }
-static int open_stored(Stored *s, const u8 *bytes, i64 len)
+/* Control and data of a stored bucket of version 1. */
+static int open_bucket(Stored *s, const u8 *bytes, i64 len)
 {
     int collected = len > INT32_MAX ? -1 : collect(bytes, len, 1, &s->bucket);
     if (collected)
@@ -68,8 +69,12 @@ static int open_stored(Stored *s, const u8 *bytes, i64 len)
     const Field *version = field_named(&s->control, "version", 7, 0);
     if (!version || version->type != T_I32 || get_u32(version->value) != 1)
         return invalid("not a bucket of version 1");
-    return open_inner(&s->control, "min", 1, &s->least) || open_inner(&s->control, "max", 2, &s->greatest) ||
-                   open_inner(&s->bucket, "data", s->bucket.count - 1, &s->data)
+    return open_inner(&s->bucket, "data", s->bucket.count - 1, &s->data);
+}
+static int open_stored(Stored *s, const u8 *bytes, i64 len)
+{
+    return open_bucket(s, bytes, len) || open_inner(&s->control, "min", 1, &s->least) ||
+                   open_inner(&s->control, "max", 2, &s->greatest)
                ? -1
                : 0;
 }

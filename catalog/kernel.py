@@ -19,15 +19,24 @@ COMPILED = False
 
 if TYPE_CHECKING or os.environ.get("TSPROXY_KERNEL") == "python":
     from catalog.bucket import BucketState
+    from catalog.compression import compressed
     from catalog.measurement import Measurement, parse_measurement
     from catalog.merging import join_documents, one_row_part
 else:
     try:
-        from catalog._kernel import BucketState, Measurement, join_documents, one_row_part, parse_measurement
+        from catalog._kernel import (
+            BucketState,
+            Measurement,
+            compressed,
+            join_documents,
+            one_row_part,
+            parse_measurement,
+        )
 
         COMPILED = True
     except ImportError:
         from catalog.bucket import BucketState
+        from catalog.compression import compressed
         from catalog.measurement import Measurement, parse_measurement
         from catalog.merging import join_documents, one_row_part
 
@@ -39,6 +48,7 @@ __all__ = [
     "RolloverReason",
     "applied_rows",
     "bucket_id",
+    "compressed",
     "join_documents",
     "one_row_part",
     "parse_measurement",

@@ -8,17 +8,18 @@ from typing import Any
 
 from bson import DatetimeMS, decode, encode
 
-from catalog import bucket, documents, measurement, merging, rollover
+from catalog import bucket, compression, documents, measurement, merging, rollover
 from catalog.bson.codec import CODEC
 
 
-def _form(states: Any, parsing: Any, parts: Any) -> Any:
+def _form(states: Any, parsing: Any, parts: Any, compression: Any) -> Any:
     return SimpleNamespace(
         BucketState=states.BucketState,
         Limits=rollover.Limits,
         RolloverReason=rollover.RolloverReason,
         applied_rows=documents.applied_rows,
         bucket_id=rollover.bucket_id,
+        compressed=compression.compressed,
         join_documents=parts.join_documents,
         one_row_part=parts.one_row_part,
         parse_measurement=parsing.parse_measurement,
@@ -34,9 +35,9 @@ def _compiled() -> ModuleType | None:
         return None
 
 
-INTERPRETED = _form(bucket, measurement, merging)
+INTERPRETED = _form(bucket, measurement, merging, compression)
 _module = _compiled()
-COMPILED = _form(_module, _module, _module) if _module is not None else None
+COMPILED = _form(_module, _module, _module, _module) if _module is not None else None
 KERNELS: dict[str, Any] = {"interpreted": INTERPRETED} | ({"compiled": COMPILED} if COMPILED is not None else {})
 """Name → kernel; the compiled form is there when it was built, as ``make install`` does where it can."""
 

@@ -1,0 +1,272 @@
+"""The server's compressed form of a column, and of a whole bucket (W6, W140-W148).
+
+Interpreted form of what ``catalog.kernel`` offers as ``compressed``. A column is a stream of literals and of
+blocks of small integers, most of them differences: a *raw* value of 0 repeats, or keeps up the pace of, what was
+before. Sub-documents are literals or repeats here; servers take them apart, but read this as well (W148).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from catalog.bson import raw
+
+_SKIP = -1
+_REPEATED = 120
+_BLOCKS_PER_CONTROL = 16
+_SCALES = ((0x90, 1.0), (0xA0, 10.0), (0xB0, 100.0), (0xC0, 1e4), (0xD0, 1e8))
+_UNSCALED = 0x80
+_WORTH_A_SCALE = 4
+"""A scale is taken for so many doubles in a row, or for all up to the end."""
+_EXACT = 2.0**53
+_UNTOUCHABLE = frozenset((raw.MIN_KEY, raw.MAX_KEY, raw.CODE_WITH_SCOPE))
+"""Literals of these are not known to all servers (W9, W149)."""
+_PLAIN_WIDTHS = {raw.INT32: 4, raw.INT64: 8, raw.BOOL: 1, raw.DECIMAL128: 16}
+_PACED = frozenset((raw.DATE, raw.TIMESTAMP, raw.OBJECT_ID))
+_double = Struct("<d").unpack_from
+
+_PACKINGS: tuple[tuple[int, int, int, int, int], ...] = (
+    *((selector, bits, 0, 0, slots) for selector, bits, slots in ((1, 1, 60), (2, 2, 30), (3, 3, 20), (4, 4, 15))),
+    *((selector, bits, 0, 0, slots) for selector, bits, slots in ((5, 5, 12), (6, 6, 10))),
+    (0x17, 2, 4, 1, 9),
+    *((0x07, 7, 0, 0, 8), (0x27, 3, 4, 1, 8)),
+    *((0x08, 8, 0, 0, 7), (0x37, 4, 4, 1, 7), (0x18, 4, 4, 4, 7)),
+    *((0x09, 10, 0, 0, 6), (0x47, 5, 4, 1, 6), (0x28, 5, 4, 4, 6), (0x88, 4, 5, 4, 6)),
+    *((0x0A, 12, 0, 0, 5), (0x57, 7, 4, 1, 5), (0x38, 7, 4, 4, 5), (0x98, 6, 5, 4, 5)),
+    *((0x0B, 15, 0, 0, 4), (0x67, 10, 4, 1, 4), (0x48, 10, 4, 4, 4), (0xA8, 9, 5, 4, 4)),
+    *((0x0C, 20, 0, 0, 3), (0x77, 14, 4, 1, 3), (0x58, 14, 4, 4, 3), (0xB8, 13, 5, 4, 3)),
+    *((0x0D, 30, 0, 0, 2), (0x87, 24, 4, 1, 2), (0x68, 24, 4, 4, 2), (0xC8, 23, 5, 4, 2)),
+    *((0x0E, 60, 0, 0, 1), (0x97, 52, 4, 1, 1), (0x78, 52, 4, 4, 1), (0xD8, 51, 5, 4, 1)),
+)
+"""Lowest byte of a block, bits of a value, bits that count its trailing zeros, in units of, slots (W142)."""
+
+
+def _slot(value: int, bits: int, count_bits: int, unit: int) -> int | None:
+    """A raw value as it stands in a slot, ``None`` when it does not fit."""
+    if value == _SKIP:
+        return (1 << bits + count_bits) - 1
+    if not count_bits:
+        return value if value < (1 << bits) - 1 else None
+    zeros = 0
+    most = (1 << count_bits) - 1
+    if value:
+        zeros = min(((value & -value).bit_length() - 1) // unit, most)
+        value >>= zeros * unit
+    if value >> bits or (value == (1 << bits) - 1 and zeros == most):
+        return None
+    return value << count_bits | zeros
+
+
+def _fits(value: int) -> bool:
+    """Whether some block can hold a raw value."""
+    return any(_slot(value, *packing[1:4]) is not None for packing in _PACKINGS[-4:])
+
+
+class _Stream:
+    """What has been written of a column."""
+
+    __slots__ = ("_control", "_latest", "_values", "out")
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self._values: list[int] = []
+        self._control = 0
+        """Kind of the blocks that ``_values`` will make; 0 while it does not matter."""
+        self._latest: int | None = None
+        """The raw value that a run would repeat."""
+
+    def literal(self, value: bytes) -> None:
+        """An element value as it is."""
+        self.flush()
+        self.out += value[:1] + b"\0" + value[1:]
+        self._latest = 0
+
+    def add(self, value: int, control: int) -> None:
+        """A raw value in blocks of this kind."""
+        if self._control not in (0, control):
+            self.flush()
+            self._latest = None
+        self._control = control
+        self._values.append(value)
+
+    def skip(self) -> None:
+        """A row without value."""
+        self._values.append(_SKIP)
+
+    def flush(self) -> None:
+        """Write the blocks."""
+        values, blocks, at = self._values, list[int](), 0
+        while at < len(values):
+            run = self._run(at)
+            if run:
+                blocks.append(0xF | (run - 1) << 4)
+                at += run * _REPEATED
+                continue
+            for head, bits, count_bits, unit, slots in _PACKINGS:
+                if slots > len(values) - at:
+                    continue
+                block, shift = head, 8 if head & 0xF in (7, 8) else 4
+                for value in values[at : at + slots]:
+                    slot = _slot(value, bits, count_bits, unit)
+                    if slot is None:
+                        break
+                    block |= slot << shift
+                    shift += bits + count_bits
+                else:
+                    blocks.append(block)
+                    at += slots
+                    self._latest = values[at - 1]
+                    break
+        for first in range(0, len(blocks), _BLOCKS_PER_CONTROL):
+            together = blocks[first : first + _BLOCKS_PER_CONTROL]
+            self.out.append((self._control or _UNSCALED) + len(together) - 1)
+            for block in together:
+                self.out += block.to_bytes(8, "little")
+        values.clear()
+        self._control = 0
+
+    def _run(self, at: int) -> int:
+        """How many times 120 the latest value is repeated from here on, up to what one block can say."""
+        values, end = self._values, at
+        while end < len(values) and values[end] == self._latest and end - at < 16 * _REPEATED:
+            end += 1
+        return (end - at) // _REPEATED
+
+
+def _zigzag(difference: int, bits: int = 64) -> int:
+    """A difference modulo ``2**bits`` as a raw value (W143)."""
+    mask = (1 << bits) - 1
+    difference &= mask
+    return (difference << 1 & mask) ^ (mask if difference >> bits - 1 else 0)
+
+
+def _number(value: bytes) -> int | None:
+    """The number whose differences stand for values of this type, ``None`` when there is none (W144, W145)."""
+    kind = value[0]
+    if kind in _PLAIN_WIDTHS:
+        return int.from_bytes(value[1:], "little", signed=kind in (raw.INT32, raw.INT64))
+    if kind in (raw.STRING, raw.CODE):
+        text = value[5:-1]
+        return int.from_bytes(text, "big") if len(text) <= 16 and text[:1] != b"\0" else None
+    if kind == raw.BINARY:
+        return int.from_bytes(value[6:], "little") if len(value) <= 22 and value[5] != 2 else None
+    return None
+
+
+def _plain(previous: bytes, value: bytes) -> int | None:
+    """The raw value of an element after another of its type; ``None``: a literal is needed."""
+    if value == previous:
+        return 0
+    number = _number(value)
+    if number is None or (value[0] == raw.BINARY and (len(value) != len(previous) or value[5] != previous[5])):
+        return None
+    difference = number - (_number(previous) or 0)
+    return _zigzag(difference, 64 if value[0] in (raw.INT32, raw.INT64, raw.BOOL) else 128) or None
+
+
+def _pace(value: bytes) -> int:
+    """The number of a value whose differences of differences count (W144)."""
+    if value[0] == raw.OBJECT_ID:
+        o = value[1:]
+        return int.from_bytes(bytes((o[11], o[3], o[10], o[2], o[9], o[1], o[0])), "little")
+    return int.from_bytes(value[1:], "little")
+
+
+def _scaled(number: float, scale: float) -> int | None:
+    """A double as an integer that gives back its very bits, if there is one."""
+    product = abs(number * scale)
+    if not product <= _EXACT:
+        return None
+    whole = int(product)
+    if product - whole >= 0.5:
+        whole += 1
+    if number < 0:
+        whole = -whole
+    return whole if _bits(whole / scale) == _bits(number) else None
+
+
+def _bits(number: float) -> bytes:
+    return Struct("<d").pack(number)
+
+
+def _scales(numbers: Sequence[float]) -> list[int]:
+    """For each double but the first the index of the scale that it is written in, -1 for none."""
+    lengths = [[0] * (len(numbers) + 1) for _ in _SCALES]
+    for index, (_, scale) in enumerate(_SCALES):
+        for at in range(len(numbers) - 1, -1, -1):
+            if _scaled(numbers[at], scale) is not None:
+                lengths[index][at] = lengths[index][at + 1] + 1
+    chosen = [-1]
+    while len(chosen) < len(numbers):
+        before = len(chosen) - 1
+        best = max(range(len(_SCALES)), key=lambda index: lengths[index][before])
+        length = lengths[best][before]
+        if length > 1 and (length > _WORTH_A_SCALE or before + length == len(numbers)):
+            chosen += [best] * (length - 1)
+        else:
+            chosen.append(-1)
+    return chosen
+
+
+def encode_column(cells: Sequence[bytes | None]) -> bytes | None:
+    """The stream of a column; a cell is an element value, or ``None`` where a row has none.
+
+    ``None``: there are values that cannot be compressed.
+    """
+    stream = _Stream()
+    previous, pace = b"", 0
+    scales: list[int] = []
+    for index, value in enumerate(cells):
+        if value is None:
+            stream.skip()
+            continue
+        kind = value[0]
+        if kind in _UNTOUCHABLE:
+            return None
+        number: int | None = None
+        control = _UNSCALED
+        step = 0
+        if kind == raw.DOUBLE:
+            if previous[:1] != value[:1]:
+                scales = _scales(_doubles(cells, index))[::-1]
+            scale = scales.pop()
+            if previous[:1] == value[:1]:
+                number, control = _double_step(previous, value, scale)
+        elif previous[:1] != value[:1]:
+            pass
+        elif kind in _PACED:
+            if kind != raw.OBJECT_ID or value[5:10] == previous[5:10]:
+                step = _pace(value) - _pace(previous)
+                number = _zigzag(step - pace)
+        else:
+            number = _plain(previous, value)
+        if number is not None and _fits(number):
+            stream.add(number, control)
+            pace = step
+        else:
+            stream.literal(value)
+            pace = 0
+        previous = value
+    stream.flush()
+    return bytes(stream.out) + b"\0"
+
+
+def _doubles(cells: Sequence[bytes | None], start: int) -> list[float]:
+    """The doubles from ``start`` on, up to a value of another type."""
+    numbers: list[float] = []
+    for value in cells[start:]:
+        if value is not None:
+            if value[0] != raw.DOUBLE:
+                break
+            numbers.append(_double(value, 1)[0])
+    return numbers
+
+
+def _double_step(previous: bytes, value: bytes, scale: int) -> tuple[int, int]:
+    """Raw value and kind of blocks of a double after another."""
+    if scale < 0:
+        return _zigzag(int.from_bytes(value[1:], "little") - int.from_bytes(previous[1:], "little")), _UNSCALED
+    control, factor = _SCALES[scale]
+    after, before = _scaled(_double(value, 1)[0], factor), _scaled(_double(previous, 1)[0], factor)
+    return _zigzag((after or 0) - (before or 0)), control
