@@ -9,22 +9,26 @@ under way (the port ``Readers``), and waits for one. While there is none for lon
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakSet
 
 from catalog.catalog import BucketCatalog, Growth
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.parts import join
+from catalog.parts import PREFIX_BYTES, join
 from catalog.ports import BucketStore, Clock
 
 UNAUTHORIZED = 13
 SWEPT_SPANS = 2
 """How far back, in bucket spans, parts that a killed process left are looked for."""
+
+LAST_LIKELY_PART = 1_000_000
+"""So many rows may a bucket have at most, and so many parts."""
 
 
 class Readers(Protocol):
@@ -39,7 +43,8 @@ class Readers(Protocol):
 class JoiningOptions:
     """``many``: so many parts are joined at once; ``idle_seconds``: after so long without commits all are.
 
-    ``at_once``: buckets joined while readers wait; ``workers``: of them side by side.
+    ``at_once``: buckets joined while readers wait; ``workers``: of them side by side. What fails is tried
+    ``attempts`` times more, after ``pause_seconds`` and twice as much each time.
     """
 
     many: int = 64
@@ -48,6 +53,8 @@ class JoiningOptions:
     at_once: int = 32
     workers: int = 2
     patience_seconds: float = 10.0
+    attempts: int = 6
+    pause_seconds: float = 0.25
 
 
 class JoiningMetrics:
@@ -83,6 +90,8 @@ class Joining:
         self._options = options
         self._report = report
         self._swept: WeakSet[CollectionBuckets] = WeakSet()
+        self._left: deque[tuple[CollectionBuckets, bytes, bytes]] = deque()
+        """What an earlier process left: first and last ids of parts."""
 
     async def run(self) -> None:
         """For ever: join what is due."""
@@ -91,114 +100,196 @@ class Joining:
             for buckets in self._catalog.collections():
                 if buckets.stored_until_ms is not None and buckets not in self._swept:
                     self._swept.add(buckets)
-                    await self._sweep(buckets)
+                    await self._look_for_left(buckets)
+            await self._join_left()
             await self.join_due()
 
-    async def join_due(self, *, everything: bool = False) -> None:
-        """One pass: join what is due now, or all that is in parts."""
-        due: dict[Namespace, list[Bucket]] = {}
+    async def join_due(self) -> None:
+        """One pass: join what is due now."""
         now_seconds = self._clock.monotonic_seconds()
-        for bucket in list(self._catalog.parted):
-            if self._is_due(bucket, now_seconds) or everything:
-                due.setdefault(bucket.series.collection.collection.namespace, []).append(bucket)
+        await self._pass([bucket for bucket in self._catalog.parted.values() if self._is_due(bucket, now_seconds)])
+
+    async def join_all(self) -> None:
+        """Join whatever can be joined, because nothing more comes."""
+        now_seconds = self._clock.monotonic_seconds()
+        await self._pass([bucket for bucket in self._catalog.parted.values() if self._may_join(bucket, now_seconds)])
+
+    async def _pass(self, wanted: Sequence[Bucket]) -> None:
+        due: dict[Namespace, list[Bucket]] = {}
+        for bucket in wanted:
+            due.setdefault(bucket.series.collection.collection.namespace, []).append(bucket)
         for namespace, buckets in due.items():
             for start in range(0, len(buckets), self._options.at_once):
                 async with self._readers.kept_out(namespace) as alone:
                     if not alone:
                         self.metrics.readers_in_the_way += 1
                         break
-                    await self._join_all(buckets[start : start + self._options.at_once])
+                    if not await self._join_side_by_side(buckets[start : start + self._options.at_once]):
+                        return
+
+    def _may_join(self, bucket: Bucket, now_seconds: float) -> bool:
+        parts = bucket.parts
+        if parts is None or parts.joining or now_seconds < parts.not_before_seconds:
+            return False
+        return now_seconds >= bucket.copies_until_seconds
 
     def _is_due(self, bucket: Bucket, now_seconds: float) -> bool:
         parts = bucket.parts
-        if parts is None or parts.joining:
+        if parts is None or not self._may_join(bucket, now_seconds):
             return False
         if parts.stored >= self._options.many or _takes_no_more(bucket):
             return True
         idle_seconds = now_seconds - max(parts.touched_seconds, self._catalog.committed_at_seconds)
         return parts.stored > 1 and idle_seconds > self._options.idle_seconds
 
-    async def _join_all(self, buckets: Sequence[Bucket]) -> None:
+    async def _join_side_by_side(self, buckets: Sequence[Bucket]) -> bool:
+        """False when the backend did not answer, so that readers are not kept waiting for the rest."""
         queue = iter(buckets)
+        answers = True
 
         async def work() -> None:
+            nonlocal answers
             for bucket in queue:
-                await self._join(bucket)
+                answers = answers and await self._join(bucket)
+                if not answers:
+                    return
 
         await asyncio.gather(*(work() for _ in range(self._options.workers)))
+        return answers
 
-    async def _join(self, bucket: Bucket) -> None:
+    async def _join(self, bucket: Bucket) -> bool:
+        """False when the backend did not answer."""
         parts = bucket.parts
-        if parts is None:
-            return
-        if parts.stored == 1:
+        if parts is None or parts.joining or parts.stored == 1:
             self._done(bucket)
-            return
+            return True
         buckets = bucket.series.collection
-        first_id, last_id = parts.first_id, parts.last_id
+        first_id, last_id, count = parts.first_id, parts.last_id, parts.stored
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
-
-        def merge(documents: Sequence[bytes]) -> bytes:
-            return join(documents, last_id, buckets.time_field, buckets.meta_field)
-
         parts.joining = True
-        joined: int | None = None
         try:
-            joined = await self._store.join(buckets.collection, first_id, last_id, merge, deadline_seconds)
-        except (CommandError, ValueError) as error:
-            self._failed(error)
+            joined = await self._store.join(
+                buckets.collection, first_id, last_id, self._merge(buckets, last_id), deadline_seconds
+            )
+        except BackendUnavailable:
+            self._put_off(bucket, count, last_id)
+            return False
+        except CommandError as error:
+            if error.code == UNAUTHORIZED:
+                self._lack_of_rights(error)
+                self._leave(bucket, count, last_id)
+            else:
+                self._put_off(bucket, count, last_id)
+            return True
+        except ValueError:
+            # Others changed them. The rows stay where they are, which is as good for every reader.
+            self._leave(bucket, count, last_id)
+            return True
         finally:
             parts.joining = False
         if joined is None:
-            self.metrics.failures += 1
-            self._catalog.unjoined -= parts.stored - 1
-            # Not as it should be: its rows stay where they are, which is as good for every reader.
-            self._catalog.parted.pop(bucket, None)
-            return
+            self._leave(bucket, count, last_id)
+            return True
         self.metrics.joins += 1
         self.metrics.documents_joined += joined
-        self._catalog.unjoined -= joined - 1
-        parts.joined(last_id, joined)
+        self._settled(bucket, count, last_id)
+        return True
+
+    def _merge(self, buckets: CollectionBuckets, joined_id: bytes) -> Callable[[Sequence[bytes]], bytes]:
+        max_rows = self._catalog.options.limits.max_count
+
+        def merge(documents: Sequence[bytes]) -> bytes:
+            return join(documents, joined_id, buckets.time_field, buckets.meta_field, max_rows)
+
+        return merge
+
+    def _put_off(self, bucket: Bucket, count: int, last_id: bytes) -> None:
+        """Try again later: a conflict with another writer, a primary that steps down, a lost connection."""
+        parts = bucket.parts
+        assert parts is not None
+        parts.attempts += 1
+        if parts.attempts > self._options.attempts:
+            self._leave(bucket, count, last_id)
+            return
+        self.metrics.failures += 1
+        pause_seconds = self._options.pause_seconds * 2 ** (parts.attempts - 1)
+        parts.not_before_seconds = self._clock.monotonic_seconds() + pause_seconds
+
+    def _leave(self, bucket: Bucket, count: int, last_id: bytes) -> None:
+        """These stay as they are; what comes after them may still be joined."""
+        self.metrics.failures += 1
+        self._settled(bucket, count, last_id)
+
+    def _settled(self, bucket: Bucket, count: int, last_id: bytes) -> None:
+        assert bucket.parts is not None
+        self._catalog.unjoined -= count - 1
+        bucket.parts.joined(last_id, count)
         self._done(bucket)
 
-    async def _sweep(self, buckets: CollectionBuckets) -> None:
-        """Join what a process that was killed left in parts; only lately started buckets can be."""
+    async def _look_for_left(self, buckets: CollectionBuckets) -> None:
+        """Find what a process that was killed left in parts; only lately started buckets can be."""
         if buckets.stored_until_ms is None or buckets.stored_until_ms < 0:
             return
         since_ms = buckets.stored_until_ms - SWEPT_SPANS * buckets.span_ms
-        collection = buckets.collection
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
         try:
-            left = await self._store.find_parts(collection, since_ms, deadline_seconds)
-            for first_id, last_id in left:
-                deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
-                async with self._readers.kept_out(collection.namespace) as alone:
-                    if alone:
-                        await self._join_left(buckets, first_id, last_id, deadline_seconds)
-        except CommandError as error:
-            self._failed(error)
+            found = await self._store.find_parts(buckets.collection, since_ms, deadline_seconds)
+        except BackendUnavailable:
+            self._swept.discard(buckets)
+        except CommandError:
+            # Without the right to look, or with the collection gone, there is nothing to do.
+            return
+        else:
+            self._left += [(buckets, first_id, last_id) for first_id, last_id in found if _may_be_ours(first_id)]
 
-    async def _join_left(
-        self, buckets: CollectionBuckets, first_id: bytes, last_id: bytes, deadline_seconds: float
-    ) -> None:
-        def merge(documents: Sequence[bytes]) -> bytes:
-            return join(documents, last_id, buckets.time_field, buckets.meta_field)
+    async def _join_left(self) -> None:
+        """As many of those as may be joined while readers wait once."""
+        if not self._left:
+            return
+        namespace = self._left[0][0].collection.namespace
+        async with self._readers.kept_out(namespace) as alone:
+            for _ in range(self._options.at_once if alone else 0):
+                if not self._left or self._left[0][0].collection.namespace != namespace:
+                    return
+                if not await self._join_found(*self._left[0]):
+                    return
+                self._left.popleft()
 
-        with suppress(ValueError):
-            # Other processes' buckets may have ids that look like parts; they are left alone.
+    async def _join_found(self, buckets: CollectionBuckets, first_id: bytes, last_id: bytes) -> bool:
+        """False when the backend did not answer."""
+        if self._catalog.is_under_way(first_id) or buckets.replaced:
+            return True
+        deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
+        merge = self._merge(buckets, last_id)
+        try:
             joined = await self._store.join(buckets.collection, first_id, last_id, merge, deadline_seconds)
-            self.metrics.documents_joined += joined or 0
+        except BackendUnavailable:
+            return False
+        except ValueError:
+            # Other processes' buckets may have ids that look like parts; they are left alone.
+            return True
+        except CommandError as error:
+            if error.code == UNAUTHORIZED:
+                self._lack_of_rights(error)
+            return True
+        self.metrics.documents_joined += joined or 0
+        return True
 
-    def _failed(self, error: Exception) -> None:
+    def _lack_of_rights(self, error: CommandError) -> None:
         """Without the right to join no further parts are made."""
-        self._report(error)
-        if isinstance(error, CommandError) and error.code == UNAUTHORIZED:
+        if self._catalog.growth.in_parts:
             self._catalog.growth = Growth()
+            self._report(error)
 
     def _done(self, bucket: Bucket) -> None:
         """A bucket that is one document leaves the list until it is in parts again."""
         if bucket.parts is not None and bucket.parts.stored <= 1:
-            self._catalog.parted.pop(bucket, None)
+            self._catalog.parted.pop(bucket.state.bucket_id, None)
+
+
+def _may_be_ours(first_id: bytes) -> bool:
+    """Servers count from anywhere in the last three bytes, the parts of a bucket from zero."""
+    return int.from_bytes(first_id[PREFIX_BYTES:], "big") <= LAST_LIKELY_PART
 
 
 def _takes_no_more(bucket: Bucket) -> bool:

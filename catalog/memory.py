@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from catalog.open_bucket import Bucket
+from catalog.parts import bucket_of_part
 
 
 class BucketMemory:
@@ -63,12 +64,13 @@ class BucketMemory:
         return next(iter(self._idle), None)
 
     def holds(self, bucket_id: bytes) -> bool:
-        """Whether this bucket is known or under way."""
-        return bucket_id in self._by_id
+        """Whether this bucket, or the one that this is a part of, is known or under way."""
+        return self.get(bucket_id) is not None
 
     def get(self, bucket_id: bytes) -> Bucket | None:
-        """The bucket, known or under way."""
-        return self._by_id.get(bucket_id)
+        """The bucket, known or under way, of which this is the id or that of a part."""
+        bucket = self._by_id.get(bucket_id)
+        return self._by_id.get(bucket_of_part(bucket_id)) if bucket is None else bucket
 
     def __iter__(self) -> Iterator[Bucket]:
         return iter(self._by_id.values())

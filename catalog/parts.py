@@ -22,7 +22,13 @@ from catalog.merging import closed
 PREFIX_BYTES = 9
 LAST_PART = (1 << 24) - 1
 
-__all__ = ["LAST_PART", "PREFIX_BYTES", "Parts", "bucket_of", "closed", "join", "part_document"]
+__all__ = ["LAST_PART", "PREFIX_BYTES", "Parts", "bucket_of", "bucket_of_part", "closed", "join", "part_document"]
+
+
+def bucket_of_part(part_id: bytes) -> bytes:
+    """The id of the bucket that this may be a part of: buckets of ours have a counter of zero (``IdSource``)."""
+    return part_id[:PREFIX_BYTES] + bytes(12 - PREFIX_BYTES)
+
 
 _UNBOUNDED = Limits(max_count=1 << 30, max_size_bytes=1 << 30, min_count=0)
 
@@ -30,7 +36,16 @@ _UNBOUNDED = Limits(max_count=1 << 30, max_size_bytes=1 << 30, min_count=0)
 class Parts:
     """The parts of one bucket that are stored and not joined yet."""
 
-    __slots__ = ("_next", "first_id", "joining", "last_id", "sealed", "stored", "touched_seconds")
+    __slots__ = (
+        "_next",
+        "attempts",
+        "first_id",
+        "joining",
+        "last_id",
+        "not_before_seconds",
+        "stored",
+        "touched_seconds",
+    )
 
     def __init__(self, bucket_id: bytes, touched_seconds: float) -> None:
         """``bucket_id``: of the document that was stored first."""
@@ -39,8 +54,10 @@ class Parts:
         self.stored = 1
         self.touched_seconds = touched_seconds
         self.joining = False
-        self.sealed = False
-        """Whether ``first_id`` is closed for others already; the document that was stored first is not."""
+        self.attempts = 0
+        """How often a join failed since the last one that did not."""
+        self.not_before_seconds = 0.0
+        """When it is tried again."""
         self._next = int.from_bytes(bucket_id[PREFIX_BYTES:], "big") + 1
 
     def next_id(self) -> bytes:
@@ -58,10 +75,10 @@ class Parts:
         self.touched_seconds = now_seconds
 
     def joined(self, last_id: bytes, count: int) -> None:
-        """Up to ``last_id`` the parts are one document now, which has that id; ``count`` went into it."""
+        """Up to ``last_id`` the parts are one document now, which has that id; ``count`` were counted until then."""
         self.first_id = last_id
         self.stored -= count - 1
-        self.sealed = True
+        self.attempts = 0
 
 
 def bucket_of(
@@ -97,9 +114,18 @@ def part_document(
     return closed(document) if sealed else document
 
 
-def join(documents: Sequence[bytes], joined_id: bytes, time_field: bytes, meta_field: bytes | None) -> bytes:
+def join(
+    documents: Sequence[bytes],
+    joined_id: bytes,
+    time_field: bytes,
+    meta_field: bytes | None,
+    max_rows: int = _UNBOUNDED.max_count,
+) -> bytes:
     """One bucket of all rows of these stored parts, in their order.
 
-    :raises ValueError: they are not parts of one bucket
+    :raises ValueError: they are not parts of one bucket, or others wrote so much to them that it is too full
     """
-    return join_documents(documents, joined_id, time_field, meta_field)[0]
+    document, rows = join_documents(documents, joined_id, time_field, meta_field)
+    if rows > max_rows:
+        raise ValueError("parts with more rows than a bucket may have")
+    return document

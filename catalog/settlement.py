@@ -9,7 +9,7 @@ may send the statement again it is pursued until there is a verdict, so that the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from catalog.bson import raw
 from catalog.catalog import BucketCatalog
@@ -38,6 +38,12 @@ BEFORE_EXECUTION = frozenset({13, 18, 72, NAMESPACE_NOT_FOUND, UUID_MISMATCH})
 FETCHED_AT_ONCE = 64
 """Stored buckets looked at with one command; one may be over 125 KB (W42)."""
 
+COPIES_SECONDS = 180.0
+"""For how long a server may hold a command that it got over a connection that ended."""
+
+SHORTEST_LOOK_SECONDS = 2.0
+"""For looking at stored buckets when the writers' time is over already."""
+
 DOUBTS_LIMIT_BYTES = 64 * 1024 * 1024
 """Statements whose verdict is pursued; beyond that the oldest are lost."""
 
@@ -59,11 +65,13 @@ class Commit:
     collection: VirtualCollection
     write_concern: WriteConcern
     writes: Sequence[PreparedWrite]
+    since_seconds: float
+    """When the first of the measurements came from a client."""
     deadline_seconds: float
 
     def of(self, writes: Sequence[PreparedWrite]) -> Commit:
         """The same with only these of its writes."""
-        return Commit(self.collection, self.write_concern, writes, self.deadline_seconds)
+        return replace(self, writes=writes)
 
 
 class Settlement:
@@ -93,14 +101,9 @@ class Settlement:
         outcome = await self._send(commit)
         resent = False
         if isinstance(outcome, Unknown):
-            # A slow backend may have used up the time already; looking begins only now.
-            now = self._clock.monotonic_seconds()
-            commit = Commit(
-                commit.collection,
-                commit.write_concern,
-                commit.writes,
-                max(commit.deadline_seconds, now + self._patience_seconds),
-            )
+            # A slow backend may have used up the time already; finding out begins only now.
+            until_seconds = self._in_time(commit, 2)
+            commit = replace(commit, deadline_seconds=max(commit.deadline_seconds, until_seconds))
         while isinstance(outcome, Unknown):
             if self._clock.monotonic_seconds() >= commit.deadline_seconds:
                 self.give_up(commit, outcome.error)
@@ -109,10 +112,22 @@ class Settlement:
             outcome = await self._send(commit)
         await self._settle(commit, outcome, resent=resent)
 
+    def _in_time(self, commit: Commit, patiences: int) -> float:
+        """A patience from now on, but not so often that writers wait for more than ``patiences`` in all."""
+        patience_seconds = self._patience_seconds
+        return min(
+            self._clock.monotonic_seconds() + patience_seconds, commit.since_seconds + patiences * patience_seconds
+        )
+
     async def _send(self, commit: Commit) -> BulkOutcome:
         send = self._store.update if commit.writes[0].batch.base else self._store.insert
         statements = [write.statement for write in commit.writes]
-        return await send(commit.collection, statements, commit.write_concern, commit.deadline_seconds)
+        outcome = await send(commit.collection, statements, commit.write_concern, commit.deadline_seconds)
+        if isinstance(outcome, Unknown):
+            until_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
+            for write in commit.writes:
+                write.batch.bucket.copies_until_seconds = until_seconds
+        return outcome
 
     async def _settle(self, commit: Commit, outcome: Applied | Rejected, *, resent: bool) -> None:
         if isinstance(outcome, Applied):
@@ -177,7 +192,8 @@ class Settlement:
         for start in range(0, len(writes), FETCHED_AT_ONCE):
             part = writes[start : start + FETCHED_AT_ONCE]
             ids = [write.batch.stored_id for write in part]
-            deadline_seconds = max(commit.deadline_seconds, self._clock.monotonic_seconds() + self._patience_seconds)
+            now_seconds = self._clock.monotonic_seconds()
+            deadline_seconds = max(now_seconds + SHORTEST_LOOK_SECONDS, self._in_time(commit, 3))
             try:
                 stored = await self._store.fetch(commit.collection, ids, deadline_seconds)
             except CommandError as error:
@@ -255,8 +271,8 @@ class Settlement:
             groups.setdefault((doubt.collection, doubt.write_concern, batch.base > 0), []).append(doubt.write)
         try:
             for (collection, write_concern, _), writes in groups.items():
-                deadline_seconds = self._clock.monotonic_seconds() + slice_seconds
-                commit = Commit(collection, write_concern, writes, deadline_seconds)
+                now_seconds = self._clock.monotonic_seconds()
+                commit = Commit(collection, write_concern, writes, now_seconds, now_seconds + slice_seconds)
                 outcome = await self._send(commit)
                 if not isinstance(outcome, Unknown):
                     await self._settle(commit, outcome, resent=True)
@@ -277,7 +293,8 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     """Whether the stored bucket holds the rows of a batch; ``None`` when it cannot tell (W127).
 
     Rows are where the batch put them. A direct write that takes rows away may have moved them; it closes the
-    bucket, and then equal rows are sought in all of it.
+    bucket, and then equal rows are sought in all of it. So they are for a part, which another process that sweeps
+    may have joined with those before it.
     """
     if document is None:
         return False
@@ -285,7 +302,7 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     try:
         if applied_rows(document, time_field, batch.base, batch.measurements):
             return True
-        if not _is_closed(document):
+        if batch.stored_id == batch.bucket.state.bucket_id and not _is_closed(document):
             return False
         stored_ids = row_ids(document)
         return any(

@@ -114,9 +114,11 @@ class Assembly:
     async def close(self) -> None:
         """Let commits end and parts be joined as far as time allows, then leave the backend."""
         await self.committer.drain()
+        if self.readers is not None:
+            self.readers.closed = True
         with suppress(TimeoutError):
             async with asyncio.timeout(JOIN_AT_THE_END_SECONDS):
-                await self.joining.join_due(everything=True)
+                await self.joining.join_all()
         await self.backend.close()
 
 
@@ -167,7 +169,8 @@ async def assemble(
         cursors=cursors,
         gate=authorisation,
     )
-    readers = ReaderRegister(cursors.is_open_on)
+    readers = ReaderRegister(cursors.is_open_in)
+    store.readers = readers if growth.in_parts else None
     joining = Joining(catalog, store, clock, readers, JoiningOptions(), report)
     return Assembly(
         backend=backend,

@@ -51,13 +51,13 @@ class CursorNames:
         self._backend.pop(cursor_id, None)
         self._used_at_seconds.pop(cursor_id, None)
 
-    def is_open_on(self, namespace: Namespace) -> bool:
-        """Whether a reader may come back to a cursor on this collection."""
+    def is_open_in(self, database: str) -> bool:
+        """Whether a reader may come back to a cursor that may read collections of this database."""
         if not self._backend:
             return False
         since_seconds = self._now_seconds() - SERVER_CURSOR_TIMEOUT_SECONDS
         return any(
-            backend.logical == namespace and self._used_at_seconds[cursor_id] > since_seconds
+            backend.database == database and self._used_at_seconds[cursor_id] > since_seconds
             for cursor_id, backend in self._backend.items()
         )
 

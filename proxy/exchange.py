@@ -19,6 +19,9 @@ from proxy.wire.message import Message, Opcode
 _MSG: Final = int(Opcode.MSG)
 _CHECKSUM_PRESENT: Final = op_msg.CHECKSUM_PRESENT
 
+TAIL_BYTES: Final = 2_048
+"""Behind its batch a reply has the cursor's id, its name of up to 255 bytes, and times."""
+
 
 class Client(Protocol):
     """The client's connection, as the rest sees it."""
@@ -65,6 +68,7 @@ class Exchange:
         "on_lost",
         "session",
         "started_seconds",
+        "tail",
     )
 
     def __init__(
@@ -86,6 +90,8 @@ class Exchange:
         self.on_abandon: Callable[[], None] | None = None
         self.on_leave: Callable[[], None] | None = None
         """Called once when it is over in whatever way, also when the client is gone."""
+        self.tail: bytes | None = None
+        """The last bytes of a relayed reply, where somebody wants to see them."""
         self.command: Command | None = None
         self.meter: Meter | None = None
         self.started_seconds = 0.0
@@ -118,6 +124,8 @@ class Exchange:
     def relayed(self, raw: bytes) -> None:
         """Answer with a collected reply of the backend, as it came."""
         compressor = self.message.compressor
+        if self.tail is not None:
+            self.tail = raw[-TAIL_BYTES:]
         self.client.write(op_compressed.wrap(raw, compressor) if compressor else raw)
         self._finish(False)
 
@@ -136,6 +144,8 @@ class Exchange:
 
     def write(self, data: bytes) -> None:
         """The next bytes of a relayed reply."""
+        if self.tail is not None:
+            self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         if self._chunks is None:
             self.client.write(data)
         else:

@@ -25,6 +25,9 @@ from proxy.service import ServicePool
 from rewrite.profile import Profile
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+NO_PRIMARY = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
+"""A member answers so that is no primary any more."""
+
 Merge = Callable[[Sequence[bytes]], bytes]
 
 
@@ -87,7 +90,7 @@ class _Join:
         await self._run({"update": self._buckets.collection, "updates": [seal]})
         stored = await self._stored({})
         if len(stored) < 2:
-            return None
+            return len(stored) or None
         operations: list[dict[str, Any]] = [
             {"op": "d", "ns": str(self._buckets), "ui": self._uuid, "o": {"_id": document["_id"]}}
             for document in stored
@@ -108,7 +111,7 @@ class _Join:
             stored = await self._stored({**fields, "startTransaction": True, "readConcern": {"level": "snapshot"}})
             if len(stored) < 2:
                 await self._abort(fields)
-                return None
+                return len(stored) or None
             joined = RawBSONDocument(self._merge([bytes(document.raw) for document in stored]))
             statement = {"q": self._range, "limit": 0}
             deleted = await self._run({"delete": self._buckets.collection, "deletes": [statement], **fields})
@@ -133,7 +136,7 @@ class _Join:
         }
         reply = bson.decode(await self._pool.request(encode(body), self._deadline_seconds), RAW)
         if not reply.get("ok"):
-            raise _error(decode(bytes(reply.raw)))
+            raise self._error(decode(bytes(reply.raw)))
         found: list[RawBSONDocument] = list(reply["cursor"]["firstBatch"])
         if found and found[-1]["_id"] != self._last_id:
             return []
@@ -143,7 +146,7 @@ class _Join:
         document = {**body, "$db": database or self._buckets.database}
         reply = decode(await self._pool.request(encode(document), self._deadline_seconds))
         if not reply.get("ok"):
-            raise _error(reply)
+            raise self._error(reply)
         if errors := reply.get("writeErrors"):
             raise CommandError(int(errors[0]["code"]), str(errors[0].get("errmsg", "")))
         return reply
@@ -155,6 +158,8 @@ class _Join:
             # It was ended already, or ends by itself when the server's time limit for transactions is over.
             return
 
-
-def _error(reply: Mapping[str, Any]) -> CommandError:
-    return CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
+    def _error(self, reply: Mapping[str, Any]) -> CommandError:
+        error = CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
+        if error.code in NO_PRIMARY:
+            self._pool.forget_primary()
+        return error

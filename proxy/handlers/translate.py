@@ -196,7 +196,7 @@ class TranslateHandler:
             raise
         if is_ok(reply):
             self._take_effects(plan.effects)
-            if command.name in OPENS_CURSORS:
+            if command.name in OPENS_CURSORS and b"$changeStream\0" not in command.body:
                 _, cursor_id, backend = rename_cursor(reply, command.namespace)
                 self._around.cursors.opened(cursor_id, backend or command.namespace)
         return reply
@@ -211,8 +211,7 @@ class TranslateHandler:
         renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
         if backend is None:
             return _reshaped_by(plan.reshape_error, reply)
-        if backend != plan.namespace:
-            self._around.cursors.opened(cursor_id, backend)
+        self._around.cursors.opened(cursor_id, backend)
         self._take_effects(plan.effects)
         return renamed
 

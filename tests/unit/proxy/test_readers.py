@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64
 
 from catalog.namespaces import Namespace
-from proxy.readers import ReaderRegister
+from proxy.command import Command, parse_command
+from proxy.readers import WAIT_FOR_READERS_SECONDS, ReaderRegister, cursor_left_by
+from proxy.wire.message import Message
+from tests.support.wire import op_msg as request
 
 COLLECTION = Namespace("d", "x")
 
@@ -34,6 +42,9 @@ async def test_a_reader_that_stays_is_not_waited_for_long() -> None:
         assert not alone
     register.leave("d")
     async with register.kept_out(COLLECTION) as alone:
+        assert not alone, "others are left in peace for a while"
+    await asyncio.sleep(2 * WAIT_FOR_READERS_SECONDS)
+    async with register.kept_out(COLLECTION) as alone:
         assert alone
 
 
@@ -45,9 +56,72 @@ async def test_new_readers_wait_for_the_end() -> None:
     assert barrier.done()
 
 
-async def test_open_cursors_are_in_the_way_of_their_collection() -> None:
-    register = ReaderRegister(lambda namespace: namespace == COLLECTION)
+async def test_open_cursors_are_in_the_way_of_their_database() -> None:
+    register = ReaderRegister(lambda database: database == "d")
     async with register.kept_out(COLLECTION) as alone:
         assert not alone
-    async with register.kept_out(Namespace("d", "y")) as alone:
+    async with register.kept_out(Namespace("other", "x")) as alone:
         assert alone
+    register.closed = True
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+
+
+def command(body: dict[str, Any]) -> Command:
+    raw = request({**body, "$db": "d"}, 1)
+    return parse_command(Message.from_bytes(raw))
+
+
+def reply(cursor_id: int, batch: str = "firstBatch", **more: Any) -> bytes:
+    return bson.encode({"cursor": {batch: [{"x": "y" * 5000}], "id": Int64(cursor_id), "ns": "d.v"}, "ok": 1.0, **more})
+
+
+READS = [
+    {"find": "view"},
+    {"aggregate": "plain", "pipeline": [{"$lookup": {"from": "x", "as": "y", "pipeline": []}}], "cursor": {}},
+    {"count": "view"},
+    {"find": "system.buckets.x"},
+    {"delete": "system.buckets.x", "deletes": []},
+]
+OTHERS = [
+    {"insert": "plain", "documents": []},
+    {"find": "capped", "tailable": True, "awaitData": True},
+    {"aggregate": "plain", "pipeline": [{"$changeStream": {}}], "cursor": {}},
+    {"getMore": Int64(9), "collection": "plain"},
+    {"ping": 1},
+]
+
+
+@pytest.mark.parametrize("body", READS, ids=str)
+def test_what_may_read_buckets_counts(body: dict[str, Any]) -> None:
+    assert ReaderRegister(lambda _: False).counts(command(body))
+
+
+@pytest.mark.parametrize("body", OTHERS, ids=str)
+def test_what_reads_no_buckets_or_waits_for_ever_does_not_count(body: dict[str, Any]) -> None:
+    assert not ReaderRegister(lambda _: False).counts(command(body))
+
+
+@pytest.mark.parametrize("end", ["exhausted", "killed", "not found"])
+async def test_relayed_cursors_are_in_the_way_until_they_end(end: str) -> None:
+    register = ReaderRegister(lambda _: False)
+    find = command({"find": "view"})
+    register.answered(find, reply(77)[-2048:])
+    more = command({"getMore": Int64(77), "collection": "view"})
+    assert register.counts(more)
+    register.answered(more, reply(77, "nextBatch", operationTime=bson.Timestamp(1, 1))[-2048:])
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone
+    if end == "killed":
+        register.counts(command({"killCursors": "view", "cursors": [Int64(77)]}))
+    else:
+        tail = reply(0, "nextBatch") if end == "exhausted" else bson.encode({"ok": 0.0, "code": 43})
+        register.answered(more, tail[-2048:])
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+
+
+def test_the_id_of_a_cursor_is_found_behind_its_batch() -> None:
+    assert cursor_left_by(reply(2**62)[-2048:]) == 2**62
+    assert cursor_left_by(reply(0)) == 0
+    assert cursor_left_by(b"") == 0
