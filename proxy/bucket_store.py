@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from bson.binary import Binary
@@ -14,6 +15,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from catalog.bson.codec import decode, encode
+from catalog.documents import row_ids
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.parts import PREFIX_BYTES
@@ -22,6 +24,7 @@ from proxy.authorisation import account_message
 from proxy.driver_errors import command_error
 from proxy.incarnation import IncarnationWatch
 from proxy.part_store import PartStore
+from proxy.readers import ReaderRegister
 from proxy.service import LostAfterSending, NotSent, ServicePool
 
 UNDECIDED_CODES = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -52,6 +55,8 @@ class MongoBucketStore:
     ) -> None:
         """``sends_uuid``: commands may name the incarnation they are meant for (6.0)."""
         self.join = parts.join
+        self.readers: ReaderRegister | None = None
+        """Who hears of this object's own looks at buckets, where parts are joined."""
         self._pool = pool
         self._client = client
         self._resolve = resolve
@@ -116,8 +121,7 @@ class MongoBucketStore:
             document: dict[str, Any] = {
                 command: collection.buckets.collection,
                 "ordered": False,
-                # The validator is the only thing that knows another incarnation where commands cannot name theirs.
-                "bypassDocumentValidation": self._sends_uuid,
+                "bypassDocumentValidation": True,
                 "$db": collection.namespace.database,
             }
             if write_concern.raw:
@@ -183,12 +187,43 @@ class MongoBucketStore:
             raise command_error(error) from None
         return [(each["first"].binary, each["last"].binary) for each in found]
 
+    async def stored_row_ids(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> frozenset[bytes]:
+        """See the port."""
+        query = covering_query(collection, wanted)
+        found = await self._find(collection, query, deadline_seconds, projection={"control.version": 1, "data._id": 1})
+        ids: set[bytes] = set()
+        for document in found:
+            with suppress(ValueError):
+                ids.update(row_ids(bytes(document.raw)))
+        return frozenset(ids)
+
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         """See the port."""
         return await self._resolve(collection)
 
     async def _find(
         self, collection: VirtualCollection, query: Mapping[str, Any], deadline_seconds: float, **options: Any
+    ) -> list[RawBSONDocument]:
+        database = collection.buckets.database
+        if self.readers is None:
+            return await self._found(collection, query, deadline_seconds, options)
+        # The catalog's own looks must find every row, too, while parts are joined.
+        while (barrier := self.readers.barrier(database)) is not None:
+            await barrier
+        self.readers.enter(database)
+        try:
+            return await self._found(collection, query, deadline_seconds, options)
+        finally:
+            self.readers.leave(database)
+
+    async def _found(
+        self,
+        collection: VirtualCollection,
+        query: Mapping[str, Any],
+        deadline_seconds: float,
+        options: Mapping[str, Any],
     ) -> list[RawBSONDocument]:
         buckets = self._client[collection.buckets.database].get_collection(
             collection.buckets.collection, codec_options=RAW
@@ -240,7 +275,16 @@ NOTHING_MORE = Acknowledgement()
 def reopening_query(
     collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], max_count: int
 ) -> dict[str, Any]:
-    """Buckets that may take one of ``wanted`` (meta element, time in ms), bounded by the clustered ``_id`` (W50)."""
+    """Buckets that may take one of ``wanted`` (meta element, time in ms) (W50)."""
+    query = {"control.version": 1, "control.closed": {"$ne": True}, **covering_query(collection, wanted)}
+    field = collection.options.time_field
+    if field and "." not in field and not field.startswith("$"):
+        query[f"data.{field}.{max_count - 1}"] = {"$exists": False}
+    return query
+
+
+def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]]) -> dict[str, Any]:
+    """Buckets that may hold one of ``wanted`` (meta element, time in ms), bounded by the clustered ``_id``."""
     options = collection.options
     times = [time_ms for _, time_ms in wanted]
     first_seconds = min(times) // 1000 - options.max_span_seconds
@@ -251,19 +295,12 @@ def reopening_query(
         arms.append({"meta": {"$in": metas}})
     if any(not meta for meta, _ in wanted):
         arms.append({"meta": {"$exists": False}})
-    query: dict[str, Any] = {
-        "control.version": 1,
-        "control.closed": {"$ne": True},
-        "$or": arms or [{"meta": {"$in": []}}],
-    }
+    query: dict[str, Any] = {"$or": arms or [{"meta": {"$in": []}}]}
     if first_seconds >= 0 and last_seconds <= _MAX_SECONDS:
         query["_id"] = {
             "$gte": ObjectId(first_seconds.to_bytes(4, "big") + bytes(8)),
             "$lte": ObjectId(last_seconds.to_bytes(4, "big") + b"\xff" * 8),
         }
-    field = options.time_field
-    if field and "." not in field and not field.startswith("$"):
-        query[f"data.{field}.{max_count - 1}"] = {"$exists": False}
     return query
 
 
