@@ -18,7 +18,7 @@ NOON_MS = 1_700_000_000_000
 TM = {"timeField": "t", "metaField": "m"}
 MIXED: tuple[Any, ...] = (1, "a", None, 2.5, {"p": 1}, [1, {"p": 2}], True, {"p": "b"})
 REFRESH_SECONDS = 30.0
-TRANSIENT = (26, 72, 166)
+TRANSIENT = (26, 48, 72, 166)
 """What servers answer while a collection is halfway dropped or made; 72 before 6.0."""
 
 
