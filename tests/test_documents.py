@@ -1,0 +1,94 @@
+"""What the documents say is there is there: modules, settings, metrics, targets, the states of a write batch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from catalog.stats import Counters
+from catalog.write_batch import TRANSITIONS
+from proxy.config_text import render_example
+from proxy.metrics import CatalogReadings, Metrics
+from proxy.settings_table import ROWS
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+class _CommitterNumbers:
+    rounds = commands = statements = unknown_outcomes = failures = 0
+
+
+def diagram() -> str:
+    """The states of a write batch as a diagram, from the table that decides them (W60-W66)."""
+    lines = ["stateDiagram-v2", "    [*] --> OPEN"]
+    for state, events in TRANSITIONS.items():
+        lines += [f"    {state.name} --> {to.name}: {event.name.lower()}" for event, to in events.items()]
+    return "\n".join([*lines, *(f"    {state.name} --> [*]" for state, events in TRANSITIONS.items() if not events)])
+
+
+def test_diagram_of_write_batches_is_their_table() -> None:
+    assert ARCHITECTURE.split("```mermaid\n")[1].split("\n```")[0] == diagram()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_modules_and_files_that_are_named_exist(path: Path) -> None:
+    names = set(re.findall(r"`((?:proxy|rewrite|catalog|tests|docs|bench|deploy)/[\w./]+)`", path.read_text()))
+    dotted = set(re.findall(r"`((?:proxy|rewrite|catalog)(?:\.[a-z_]+)+)", path.read_text()))
+    missing = {name for name in names if not (ROOT / name).exists()}
+    assert missing | {name for name in dotted if not _is_module(name.split("."))} == set()
+
+
+def _is_module(parts: list[str]) -> bool:
+    """A module, a package, or a name in a module."""
+    whole, above = ROOT.joinpath(*parts), ROOT.joinpath(*parts[:-1])
+    if whole.is_dir() or whole.with_suffix(".py").exists():
+        return True
+    module = above.with_suffix(".py") if not above.is_dir() else above / "__init__.py"
+    return module.exists() and re.search(rf"\b{parts[-1]}\b", module.read_text()) is not None
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_make_targets_that_are_named_exist(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|\$ |\d )make ([a-z-]+)", path.read_text())) <= targets
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_settings_that_are_named_exist(path: Path) -> None:
+    names = re.findall(r"TSPROXY_([A-Z_]+)", path.read_text())
+    known = {name.upper() for name in ROWS} | {"CONFIG", "KERNEL"}
+    passed_by = re.compile(r"TEST_[A-Z_]+|SERVICE_|PORT")
+    assert {name for name in names if name not in known and not passed_by.fullmatch(name)} == set()
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting that nothing acts on is a promise that nobody keeps."""
+    edges = [path for path in (ROOT / "proxy").rglob("*.py") if path.name != "settings_table.py"]
+    text = "\n".join(path.read_text() for path in edges)
+    assert [name for name in ROWS if not re.search(rf"\b[a-z_]*\.{name}\b", text)] == []
+
+
+def test_the_example_is_what_the_program_prints() -> None:
+    assert (ROOT / "config.example.toml").read_text() == render_example()
+
+
+def test_every_metric_is_explained() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    gauges = dict.fromkeys(("numOpenBuckets", "numIdleBuckets", "memoryUsage", "numBuckets"), 0)
+    metrics.read_catalog(CatalogReadings(Counters, lambda: gauges, _CommitterNumbers()))
+    exported = {family.name for family in registry.collect()}
+    text = (ROOT / "docs" / "operating.md").read_text()
+    explained = {re.sub(r"_(total|sum)$", "", name) for name in re.findall(r"`(tsproxy_[a-z_]+)", text)}
+    assert explained == exported
