@@ -152,13 +152,16 @@ class Committer:
 
     def _schedule(self, lane: _Lane) -> None:
         lane.scheduled = True
-        loop = asyncio.get_running_loop()
         if self._options.linger_seconds > 0:
-            loop.call_later(self._options.linger_seconds, self._start_round, lane)
+            asyncio.get_running_loop().call_later(self._options.linger_seconds, self._start_round, lane)
         else:
-            loop.call_soon(self._start_round, lane)
+            # A task of its own at once: it begins in the same turn as a callback would, and sends in that turn.
+            self._spawn(self._round(lane))
 
     def _start_round(self, lane: _Lane) -> None:
+        self._spawn(self._round(lane))
+
+    async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
         ready, lane.ready = lane.ready, []
         round_, left = Round.of(self._catalog, ready, self._options.limits)
@@ -171,11 +174,8 @@ class Committer:
             return
         self.metrics.rounds += 1
         lane.in_flight += 1
-        self._spawn(self._run(lane, round_))
         if lane.ready and lane.in_flight < self._options.rounds_in_flight:
             self._schedule(lane)
-
-    async def _run(self, lane: _Lane, round_: Round) -> None:
         try:
             commits = [self._commit(lane, writes) for writes in (round_.inserts, round_.updates) if writes]
             if len(commits) == 1:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -108,6 +110,9 @@ class MongoBucketStore:
         except CommandError as error:
             # The service account could not log in.
             return Rejected(error)
+        plain = _PLAIN_SUCCESS.fullmatch(reply)
+        if plain is not None:
+            return Applied(int.from_bytes(plain[1], "little"), {}, NOTHING_MORE)
         outcome = outcome_of(decode(reply))
         if isinstance(outcome, Unknown):
             self._pool.forget_primary()
@@ -236,6 +241,12 @@ class MongoBucketStore:
             raise BackendUnavailable("the backend did not answer in time", code=89) from None
         except PyMongoError as error:
             raise command_error(error) from None
+
+
+_PLAIN_SUCCESS = re.compile(
+    rb".{4}\x10n\0(.{4})(?:\x10nModified\0.{4})?\x01ok\0" + re.escape(struct.pack("<d", 1.0)) + rb"\0", re.DOTALL
+)
+"""The reply to a bulk write on a standalone where all went well, the usual case of every round."""
 
 
 def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:

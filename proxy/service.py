@@ -59,6 +59,12 @@ class ServiceConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def expire(self) -> None:
+        """The answer did not come in time: what was asked fails, and the connection ends."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(LostAfterSending(f"{self.address}: no answer in time", code=89))
+        self.close()
+
     async def request(self, body: bytes, identifier: str = "", documents: Sequence[bytes] = ()) -> bytes:
         """Send one command and wait for the reply document.
 
@@ -68,15 +74,16 @@ class ServiceConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             raise NotSent(f"{self.address}: connection closed")
         self._request_id += 1
-        sequence = b""
+        length = _REPLY_BODY_AT + len(body)
+        sequence: Sequence[bytes] = ()
         if identifier:
             name = identifier.encode() + b"\0"
-            payload = b"".join(documents)
-            sequence = b"\x01" + _LENGTH.pack(4 + len(name) + len(payload)) + name + payload
-        length = _REPLY_BODY_AT + len(body) + len(sequence)
+            size_bytes = 4 + len(name) + sum(map(len, documents))
+            sequence = (b"\x01", _LENGTH.pack(size_bytes), name, *documents)
+            length += 1 + size_bytes
         waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiter = waiter
-        transport.write(_HEADER.pack(length, self._request_id, 0, _OP_MSG, 0, 0) + body + sequence)
+        transport.write(b"".join((_HEADER.pack(length, self._request_id, 0, _OP_MSG, 0, 0), body, *sequence)))
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -113,6 +120,42 @@ class ServiceConnection(asyncio.Protocol):
             self._waiter.set_exception(LostAfterSending(f"{self.address}: {exc or 'connection closed'}"))
 
 
+class Deadlines:
+    """Ends requests whose time is over, with one timer for all of them: one for each would cost more."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[ServiceConnection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_seconds = 0.0
+
+    def watch(self, connection: ServiceConnection, deadline_seconds: float) -> None:
+        """Expire the connection at this time of the event loop's clock, unless ``forget`` comes first."""
+        self._under_way[connection] = deadline_seconds
+        if self._timer is None or deadline_seconds < self._due_seconds:
+            self._schedule(deadline_seconds)
+
+    def forget(self, connection: ServiceConnection) -> None:
+        """Its request is over."""
+        self._under_way.pop(connection, None)
+
+    def _schedule(self, due_seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_seconds = due_seconds
+        self._timer = asyncio.get_running_loop().call_at(due_seconds, self._expire)
+
+    def _expire(self) -> None:
+        # The clock of a loop may stand a little before the time that was asked for.
+        now_seconds = max(asyncio.get_running_loop().time(), self._due_seconds)
+        self._timer = None
+        for connection, deadline_seconds in list(self._under_way.items()):
+            if deadline_seconds <= now_seconds:
+                del self._under_way[connection]
+                connection.expire()
+        if self._under_way:
+            self._schedule(min(self._under_way.values()))
+
+
 class ServicePool:
     """A few connections to the member that takes writes."""
 
@@ -133,6 +176,7 @@ class ServicePool:
         self._idle: deque[ServiceConnection] = deque()
         self._places = asyncio.Semaphore(size)
         self._primary: tuple[str, int] | None = None
+        self._deadlines = Deadlines()
         self._closed = False
         self.answered: Answered = lambda identifier, length, seconds: None
 
@@ -155,11 +199,14 @@ class ServicePool:
         Raises ``NotSent`` after the deadline, ``LostAfterSending`` when the connection ends or when there is no
         answer until the deadline: a backend that is stopped, or cut off without a word, must not hold writers.
         """
-        try:
-            async with asyncio.timeout_at(deadline_seconds):
-                await self._places.acquire()
-        except TimeoutError:
-            raise NotSent("all connections to the backend are waiting for answers") from None
+        if self._places.locked():
+            try:
+                async with asyncio.timeout_at(deadline_seconds):
+                    await self._places.acquire()
+            except TimeoutError:
+                raise NotSent("all connections to the backend are waiting for answers") from None
+        else:
+            await self._places.acquire()
         try:
             connection = await self._connected(deadline_seconds)
             return await self._asked(connection, body, deadline_seconds, identifier, documents)
@@ -175,15 +222,14 @@ class ServicePool:
         documents: Sequence[bytes],
     ) -> bytes:
         sent_at = asyncio.get_running_loop().time()
+        self._deadlines.watch(connection, max(deadline_seconds, sent_at + _SHORTEST_WAIT_SECONDS))
         try:
-            async with asyncio.timeout_at(max(deadline_seconds, sent_at + _SHORTEST_WAIT_SECONDS)):
-                reply = await connection.request(body, identifier, documents)
-        except TimeoutError:
-            self.forget_primary()
-            raise LostAfterSending(f"{connection.address}: no answer in time", code=89) from None
+            reply = await connection.request(body, identifier, documents)
         except BackendUnavailable:
             self.forget_primary()
             raise
+        finally:
+            self._deadlines.forget(connection)
         self.answered(identifier, len(documents), asyncio.get_running_loop().time() - sent_at)
         if self._closed:
             connection.close()
