@@ -82,10 +82,7 @@ class BucketCatalog(Placing):
         parked, series.parked = series.parked, None
         for position, item in enumerate(parked or ()):
             item.looked = item.looked or position < looked_for
-            if item.retried and self.recall.holds(series, item.measurement):
-                item.writer.settle((item.index,), None, None)
-            else:
-                self._place_again(series.collection, item)
+            self._place_again(series.collection, item)
 
     @property
     def has_work(self) -> bool:

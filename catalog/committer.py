@@ -19,6 +19,7 @@ from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import BucketStore, Clock, WriteConcern
+from catalog.recall import Recall
 from catalog.reopening import Reopening
 from catalog.round import PreparedWrite, Round, RoundLimits
 from catalog.settlement import Commit, Settlement
@@ -27,11 +28,15 @@ from catalog.write_batch import BatchState, WriteBatch
 
 @dataclass(frozen=True, slots=True)
 class CommitterOptions:
-    """``linger_seconds``: how long a round waits for company. The rest bounds what is under way."""
+    """``linger_seconds``: how long a round waits for company. ``recall_seconds``: see ``catalog.recall``.
+
+    The rest bounds what is under way.
+    """
 
     linger_seconds: float = 0.0
     rounds_in_flight: int = 2
     server_selection_timeout_seconds: float = 30.0
+    recall_seconds: float = 120.0
     limits: RoundLimits = RoundLimits()
 
 
@@ -93,6 +98,7 @@ class Committer:
         self._pursuit: asyncio.Task[None] | None = None
         patience_seconds = options.server_selection_timeout_seconds
         self._settlement = Settlement(catalog, store, clock, patience_seconds, self.kick)
+        self.recall = Recall(store, clock, options.recall_seconds, patience_seconds, self._spawn)
         self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
 
     # --- what is ready -------------------------------------------------------------------------------------
@@ -197,11 +203,11 @@ class Committer:
                 del lane.lanes[lane.write_concern.raw]
 
     async def _commit(self, lane: _Lane, writes: Sequence[PreparedWrite]) -> None:
-        deadline = min(write.batch.staged_at_seconds for write in writes)
-        deadline += self._options.server_selection_timeout_seconds
+        since = min(write.batch.staged_at_seconds for write in writes)
+        deadline = since + self._options.server_selection_timeout_seconds
         self.metrics.commands += 1
         self.metrics.statements += len(writes)
-        commit = Commit(lane.collection, lane.write_concern, writes, deadline)
+        commit = Commit(lane.collection, lane.write_concern, writes, since, deadline)
         try:
             await self._settlement.commit(commit)
         except asyncio.CancelledError:

@@ -20,7 +20,7 @@ from catalog.write_batch import CombineKey, WriteBatch, Writer
 class Parked:
     """A measurement on its way into a bucket: it waits for a look at the backend, or has to be placed again."""
 
-    __slots__ = ("index", "key", "looked", "measurement", "moves", "retried", "staged_at_seconds", "writer")
+    __slots__ = ("index", "key", "looked", "measurement", "moves", "staged_at_seconds", "writer")
 
     def __init__(
         self,
@@ -40,14 +40,12 @@ class Parked:
         """How often it had to leave a bucket that changed underneath."""
         self.looked = False
         """Whether no further look is to be taken for it."""
-        self.retried = False
-        """Whether an earlier process may have written it, so that it is sought among the rows that are found."""
 
 
 class Series:
     """One bucket key."""
 
-    __slots__ = ("archived", "collection", "current", "meta", "parked", "recalled")
+    __slots__ = ("archived", "collection", "current", "meta", "parked")
 
     def __init__(self, collection: CollectionBuckets, meta: bytes) -> None:
         self.collection = collection
@@ -56,13 +54,11 @@ class Series:
         self.archived: list[Bucket] = []
         self.parked: deque[Parked] | None = None
         """Not ``None`` while stored buckets are looked for: everything staged meanwhile waits behind."""
-        self.recalled: frozenset[bytes] | None = None
-        """The ``_id`` of rows that an earlier process wrote, for a while after the start (``catalog.recall``)."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing would be lost by forgetting it."""
-        return self.current is None and not self.archived and self.parked is None and self.recalled is None
+        return self.current is None and not self.archived and self.parked is None
 
     def take_archived(self, time_ms: int) -> Bucket | None:
         """The archived bucket with the greatest start that covers ``time_ms``, no longer archived (W50)."""

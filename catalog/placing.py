@@ -15,7 +15,6 @@ from catalog.memory import BucketMemory
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.ports import Clock, IdSource
-from catalog.recall import Recall
 from catalog.rollover import RolloverReason
 from catalog.stats import Counters
 from catalog.write_batch import TOLD, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
@@ -52,8 +51,6 @@ class CatalogOptions:
     memory_threshold_bytes: int = 100 * 1024 * 1024
     reopening: bool = True
     archived_per_series: int = 64
-    recall_seconds: float = 120.0
-    """How long after the start statements are sought among the rows of an earlier process."""
     growth: Growth = Growth()
 
 
@@ -77,7 +74,6 @@ class Placing:
     def __init__(self, options: CatalogOptions, clock: Clock, ids: IdSource) -> None:
         self.options = options
         self.totals = Counters()
-        self.recall = Recall(clock.monotonic_seconds() + options.recall_seconds)
         self._clock = clock
         self._ids = ids
         self._collections: dict[Namespace, CollectionBuckets] = {}
@@ -156,20 +152,6 @@ class Placing:
             batch.staged_at_seconds = min(batch.staged_at_seconds, origin.staged_at_seconds)
         batch.add(measurement, writer, index)
         return batch
-
-    def place_retried(
-        self, buckets: CollectionBuckets, measurement: Measurement, writer: Writer, index: int, key: CombineKey
-    ) -> WriteBatch | None:
-        """As ``place``, but an earlier process may have written it: then ``writer`` is told so (``catalog.recall``)."""
-        if not self.recall.is_active(self._clock.monotonic_seconds()):
-            return self.place(buckets, measurement, writer, index, key)
-        series = buckets.series.get(measurement.meta)
-        if series is not None and series.parked is None and self.recall.holds(series, measurement):
-            writer.settle((index,), None, None)
-            return None
-        origin = self._parked(measurement, writer, index, key)
-        origin.retried = True
-        return self.place(buckets, measurement, writer, index, key, origin)
 
     def _parked(self, measurement: Measurement, writer: Writer, index: int, key: CombineKey) -> Parked:
         return Parked(measurement, writer, index, key, self._clock.monotonic_seconds())

@@ -101,6 +101,15 @@ class BucketStore(Protocol):
         """Bucket documents that may take a measurement of (meta element, time in ms) (W50); raises ``CommandError``."""
         ...
 
+    async def stored_row_ids(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> frozenset[bytes]:
+        """The ``_id``, as element values, of rows that may be measurements of (meta element, time in ms) (W102).
+
+        Rows of all buckets that cover them, full and closed ones too; raises ``CommandError``.
+        """
+        ...
+
     async def join(
         self,
         collection: VirtualCollection,

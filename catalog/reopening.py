@@ -20,9 +20,7 @@ WANTED_AT_ONCE = 1_000
 class Reopening:
     """Takes the looks that the catalog asks for."""
 
-    def __init__(
-        self, catalog: BucketCatalog, store: BucketStore, clock: Clock, patience_seconds: float
-    ) -> None:
+    def __init__(self, catalog: BucketCatalog, store: BucketStore, clock: Clock, patience_seconds: float) -> None:
         self._catalog = catalog
         self._store = store
         self._clock = clock
@@ -55,8 +53,6 @@ class Reopening:
         for counters in (buckets.counters, self._catalog.totals):
             counters.numBucketsQueried += len(lookup.wanted)
         times = {series.meta: time_ms for series, time_ms in lookup.wanted}
-        by_meta = {series.meta: series for series, _ in lookup.wanted}
-        recall = self._catalog.recall if self._catalog.recall.is_active(self._clock.monotonic_seconds()) else None
         documents = await self._store.find_reopenable(
             buckets.collection, tuple(times.items()), self._deadline_seconds()
         )
@@ -75,8 +71,6 @@ class Reopening:
             time_ms = times.get(state.meta)
             if time_ms is None or not state.start_ms <= time_ms < state.start_ms + buckets.span_ms:
                 continue
-            if recall is not None:
-                recall.remember(by_meta[state.meta], document)
             best = found.get(state.meta)
             if best is None or state.start_ms > best.start_ms:
                 found[state.meta] = state

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from catalog.catalog import BucketCatalog
 from catalog.committer import Committer
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.kernel import parse_measurement
+from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
+from catalog.ports import WriteConcern
+from catalog.recall import Recalled
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey
 from proxy.authorisation import insert_actions
@@ -213,13 +215,42 @@ class InsertHandler:
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
         transaction = self._statements.transaction(insert.session + key.identity.encode(), insert.txn_number)
+        recall = self._committer.recall
+        sought: list[tuple[Statement, Measurement]] | None = None
+        if recall.is_needed(first_of_session=not transaction.follows_another):
+            sought = []
         for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
             try:
-                self._stage_statement(transaction, number, document, buckets, key, submission, index)
+                self._stage_statement(transaction, number, document, buckets, key, submission, index, sought)
             except CommandError as error:
                 submission.refuse(index, error)
                 if insert.ordered:
                     break
+        if sought:
+            measurements = [measurement for _, measurement in sought]
+            recall.ask(
+                buckets,
+                measurements,
+                WriteConcern(key.write_concern),
+                lambda answer: self._recalled(sought, buckets, key, answer),
+            )
+
+    def _recalled(
+        self,
+        sought: Sequence[tuple[Statement, Measurement]],
+        buckets: CollectionBuckets,
+        key: CombineKey,
+        answer: Recalled | CommandError,
+    ) -> None:
+        """It is known now which statements an earlier process had written; the others are staged."""
+        for statement, measurement in sought:
+            if isinstance(answer, CommandError):
+                statement.settle((0,), answer, None)
+            elif measurement.columns.get(b"_id") in answer.ids:
+                statement.settle((0,), None, answer.acknowledgement)
+            else:
+                self._place_statement(statement, measurement, buckets, key)
+        self._committer.kick()
 
     def _stage_statement(
         self,
@@ -230,7 +261,9 @@ class InsertHandler:
         key: CombineKey,
         submission: Submission,
         index: int,
+        sought: list[tuple[Statement, Measurement]] | None,
     ) -> None:
+        """``sought`` takes it when an earlier process may have written it."""
         known = transaction.under_way.get(number)
         if known is not None:
             submission.expect()
@@ -246,7 +279,14 @@ class InsertHandler:
         statement = Statement(transaction, number)
         submission.expect()
         statement.wait(submission, index, self._committer.deadline_seconds())
-        place = self._catalog.place if transaction.follows_another else self._catalog.place_retried
-        batch = place(buckets, measurement, statement, 0, key)
+        if sought is None:
+            self._place_statement(statement, measurement, buckets, key)
+        else:
+            sought.append((statement, measurement))
+
+    def _place_statement(
+        self, statement: Statement, measurement: Measurement, buckets: CollectionBuckets, key: CombineKey
+    ) -> None:
+        batch = self._catalog.place(buckets, measurement, statement, 0, key)
         if batch is not None and batch.claim():
             self._committer.submit(batch)

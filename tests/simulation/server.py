@@ -12,9 +12,11 @@ from bson import ObjectId
 
 from catalog.bson import raw
 from catalog.bson.codec import decode, encode
+from catalog.documents import row_ids
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from catalog.recall import NOTHING_UPDATE
 from tests.simulation.auditor import Auditor
 from tests.simulation.expressions import MISSING, at, matches, milliseconds, updated
 
@@ -172,7 +174,7 @@ class Port:
         write_concern: WriteConcern,
         deadline_seconds: float,
     ) -> BulkOutcome:
-        ids = [raw.fields_of(raw.fields_of(each)[b"q"], 1)[b"_id"][1:] for each in statements]
+        ids = [raw.fields_of(raw.fields_of(each)[b"q"], 1)[b"_id"][1:] for each in statements if each != NOTHING_UPDATE]
         return await self._write(self._server.update, collection, statements, ids, deadline_seconds)
 
     async def _write(
@@ -287,6 +289,22 @@ class Port:
             and not each["control"].get("closed")
             and at(each, f"data.t.{MAX_COUNT - 1}") is MISSING
         ]
+
+    async def stored_row_ids(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> frozenset[bytes]:
+        documents = await self._read(collection, deadline_seconds)
+        return frozenset(each for document in documents for each in row_ids(encode(document)))
+
+    async def join(
+        self,
+        collection: VirtualCollection,
+        first_id: bytes,
+        last_id: bytes,
+        merge: Callable[[Sequence[bytes]], bytes],
+        deadline_seconds: float,
+    ) -> int | None:
+        raise NotImplementedError
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         await self._read(collection, asyncio.get_running_loop().time() + 30)

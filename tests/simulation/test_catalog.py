@@ -41,5 +41,10 @@ def test_everything_at_once(scale: float) -> None:
 def test_retries_reach_a_process_that_was_started_anew(scale: float) -> None:
     """What a killed process had written is not written again for the same statement (W102)."""
     for seed in seeds(scale, SEEDS // 2):
-        plan = Plan(meddling=False, faults=Faults.none(), retries_after_restart=True, max_count=100_000)
+        plan = Plan(
+            meddling=False,
+            faults=Faults.none(),
+            restart_pauses_seconds=(0.05, 0.2, 1),
+            retries_after_restart=True,
+        )
         simulate(seed, plan, "anew")

@@ -45,6 +45,7 @@ class Plan:
     faults: Faults = field(default_factory=Faults)
     meddling: bool = True
     restarts: bool = True
+    restart_pauses_seconds: tuple[float, ...] = (1, 5, 30)
     retries_after_restart: bool = False
     max_count: int = MAX_COUNT
     memory_threshold_bytes: int = 100_000_000
@@ -156,11 +157,13 @@ class Process:
             if not answer.done():
                 answer.set_exception(ConnectionResetError())
         committer = self.committer
-        tasks = sorted(committer._tasks, key=lambda task: int(task.get_name().rpartition("-")[2]))
-        tasks += [committer._pursuit] if committer._pursuit else []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        committer._spawn = lambda work: work.close()  # type: ignore[method-assign]
+        while committer._tasks or committer._pursuit:
+            tasks = sorted(committer._tasks, key=lambda task: int(task.get_name().rpartition("-")[2]))
+            tasks += [committer._pursuit] if committer._pursuit else []
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def check_rest(self) -> None:
         """Nothing is left behind once everything was answered."""
@@ -183,8 +186,6 @@ class Process:
         gauges = catalog.gauges()
         assert gauges["numBuckets"] == gauges["numIdleBuckets"] == len(list(catalog._memory))
         for namespace in list(catalog._collections):
-            catalog.recall.until_seconds = 0
-            catalog.recall.is_active(1)
             catalog.clear(namespace)
             assert not catalog._collections[namespace].series
         assert not any(catalog.gauges().values()), catalog.gauges()
@@ -233,10 +234,13 @@ class World:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         self.server.faults = Faults.none()
+        if not self.process.alive:
+            await self.server.settle()
+            self.process = self._start()
         committer = self.process.committer
         while committer._pursuit is not None or committer._tasks:  # noqa: ASYNC110 - nothing tells its end
             await asyncio.sleep(1)
-        await self.process.committer.drain()
+        await committer.drain()
         await self.server.settle()
         for document in self.server.current.documents.values() if self.server.current else ():
             self.auditor.check_bucket(document)
@@ -349,7 +353,7 @@ class World:
 
     async def _restart(self) -> None:
         while True:
-            await asyncio.sleep(self.chance.choice((1, 5, 30)))
+            await asyncio.sleep(self.chance.choice(self.plan.restart_pauses_seconds))
             process = self.process
             await process.kill()
             # A command of the dead process that the server has not executed yet is beyond what can be known.

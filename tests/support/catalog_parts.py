@@ -10,6 +10,7 @@ from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import encode
 from catalog.catalog import BucketCatalog, CatalogOptions
+from catalog.documents import row_ids
 from catalog.errors import CommandError
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
@@ -184,6 +185,14 @@ class ScriptedStore:
         if self.unreadable is not None:
             raise self.unreadable
         return list(self.documents.values())
+
+    async def stored_row_ids(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> frozenset[bytes]:
+        self.asked.append(tuple(wanted))
+        if self.unreadable is not None:
+            raise self.unreadable
+        return frozenset(each for document in self.documents.values() for each in row_ids(document))
 
     async def join(
         self,

@@ -30,8 +30,7 @@ def test_series_is_empty_only_when_nothing_would_be_lost() -> None:
     series.parked = deque()
     assert not series.is_empty
     series.parked = None
-    series.recalled = frozenset()
-    assert not series.is_empty
+    assert series.is_empty
 
 
 def test_archived_bucket_is_taken_by_time() -> None:

@@ -2,105 +2,124 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from bson import ObjectId
 
-from catalog.kernel import BucketState
-from catalog.open_bucket import Series
-from catalog.recall import Recall
-from tests.support.catalog_parts import (
-    HOUR_MS,
-    KEY,
-    START_MS,
-    CatalogBench,
-    RememberingWriter,
-    measurement,
-)
+from catalog.bson.codec import decode
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.kernel import Measurement
+from catalog.ports import Acknowledgement, Applied, Rejected, WriteConcern
+from catalog.recall import NOTHING_UPDATE, Recall, Recalled
+from tests.support.catalog_parts import CatalogBench, ScriptedStore, measurement
 
-IDS = [ObjectId() for _ in range(6)]
+IDS = [ObjectId() for _ in range(4)]
+MAJORITY = WriteConcern(b"majority")
 
 
-def stored(*ids: object) -> bytes:
-    """A bucket document of an earlier process."""
-    return CatalogBenchDocument(*ids).document
+class Bench(CatalogBench):
+    """With stored rows ``IDS[:2]`` of an earlier process, and tasks that run when the test says so."""
 
-
-class CatalogBenchDocument:
-    def __init__(self, *ids: object) -> None:
-        (batch,) = CatalogBench().stage(*(measurement(n, _id=each) for n, each in enumerate(ids)))
+    def __init__(self, *answers: Any) -> None:
+        super().__init__()
+        self.store = ScriptedStore(*answers)
+        (batch,) = CatalogBench().stage(*(measurement(n, _id=each) for n, each in enumerate(IDS[:2])))
         batch.claim()
-        state = batch.bucket.state
-        self.document = state.prepare(batch.measurements)
+        self.store.documents[b"x"] = batch.bucket.state.prepare(batch.measurements)
+        self.tasks: list[Coroutine[Any, Any, None]] = []
+        self.recall = Recall(self.store, self.clock, 120, 30, self.tasks.append)
+        self.answers: list[Recalled | CommandError] = []
+
+    def ask(self, *ids: ObjectId, write_concern: WriteConcern = WriteConcern()) -> None:  # noqa: B008 - frozen
+        measurements: list[Measurement] = [measurement(n, _id=each) for n, each in enumerate(ids)]
+        self.recall.ask(self.buckets, measurements, write_concern, self.answers.append)
+
+    async def run(self) -> None:
+        while self.tasks:
+            await self.tasks.pop()
+
+    @property
+    def found(self) -> list[set[ObjectId]]:
+        return [{ObjectId(i[1:]) for i in each.ids} for each in self.answers if isinstance(each, Recalled)]
 
 
-def series_of(bench: CatalogBench) -> Series:
-    return bench.buckets.series.setdefault(b"\x02\x02\0\0\0a\0", Series(bench.buckets, b"\x02\x02\0\0\0a\0"))
+async def test_rows_that_are_there_are_told() -> None:
+    bench = Bench()
+    bench.ask(IDS[0], IDS[2])
+    assert bench.answers == []
+    await bench.run()
+    assert bench.found == [{IDS[0]}]
 
 
-def test_holds_the_rows_of_all_documents_that_were_found() -> None:
-    recall, series = Recall(10), series_of(CatalogBench())
-    recall.remember(series, stored(*IDS[:2]))
-    recall.remember(series, stored(IDS[2]))
-    assert [recall.holds(series, measurement(_id=each)) for each in IDS] == [True] * 3 + [False] * 3
+async def test_questions_of_one_moment_share_a_query() -> None:
+    bench = Bench()
+    for each in IDS:
+        bench.ask(each)
+    await bench.run()
+    assert len(bench.store.asked) == 1
+    assert bench.found == [{IDS[0]}, {IDS[1]}, set(), set()]
+    bench.ask(IDS[0])
+    await bench.run()
+    assert len(bench.store.asked) == 2
 
 
-def test_measurement_without_id_is_never_held() -> None:
-    recall, series = Recall(10), series_of(CatalogBench())
-    recall.remember(series, stored(*IDS[:2]))
-    assert not recall.holds(series, measurement())
+async def test_measurement_without_id_is_never_found() -> None:
+    bench = Bench()
+    bench.recall.ask(bench.buckets, [measurement()], WriteConcern(), bench.answers.append)
+    await bench.run()
+    assert bench.found == [set()]
 
 
-def test_document_that_tells_nothing_is_ignored() -> None:
-    recall, series = Recall(10), series_of(CatalogBench())
-    recall.remember(series, b"\x05\0\0\0\0")
-    assert not recall.holds(series, measurement(_id=IDS[0]))
-
-
-def test_rows_are_bounded() -> None:
-    bench = CatalogBench()
-    recall = Recall(10, rows_limit=3)
-    first, second = Series(bench.buckets, b"1"), Series(bench.buckets, b"2")
-    recall.remember(first, stored(*IDS[:2]))
-    recall.remember(second, stored(*IDS[2:4]))
-    assert first.recalled is None
-    assert recall.holds(second, measurement(_id=IDS[2]))
-
-
-def test_forgets_all_when_nobody_can_be_retrying_any_more() -> None:
-    bench = CatalogBench()
-    recall, series = Recall(10), series_of(bench)
-    recall.remember(series, stored(IDS[0]))
-    assert recall.is_active(9.9)
-    assert not recall.is_active(10)
-    assert series.recalled is None
-    assert not bench.buckets.series
-
-
-def test_statement_that_an_earlier_process_wrote_is_not_written_again() -> None:
-    """W102: in the look that finds its bucket, and later too."""
-    bench = CatalogBench(reopening=True, stored_until_ms=START_MS)
-    document = stored(*IDS[:2])
-    writer, other = RememberingWriter(), RememberingWriter()
-    bench.catalog.place_retried(bench.buckets, measurement(0, _id=IDS[0]), writer, 0, KEY)
-    bench.catalog.place_retried(bench.buckets, measurement(9, _id=IDS[5]), other, 0, KEY)
-    (lookup,) = bench.catalog.take_lookups()
-    ((series, _),) = lookup.wanted
-    bench.catalog.recall.remember(series, document)
-    state = BucketState.from_document(document, b"t", b"m", HOUR_MS, bench.catalog.options.limits)
-    bench.catalog.looked_up(lookup, {series.meta: state})
-    assert writer.codes == {0: None}
-    assert other.codes == {}
-    (batch,) = bench.catalog.take_unclaimed()
-    assert len(batch.measurements) == 1
-    late = RememberingWriter()
-    assert bench.catalog.place_retried(bench.buckets, measurement(1, _id=IDS[1]), late, 3, KEY) is None
-    assert late.codes == {3: None}
-
-
-def test_after_a_while_nothing_is_taken_as_written() -> None:
-    bench = CatalogBench(recall_seconds=120)
-    series = series_of(bench)
-    bench.catalog.recall.remember(series, stored(IDS[0]))
+def test_only_first_statements_of_a_session_soon_after_the_start() -> None:
+    bench = Bench()
+    assert bench.recall.is_needed(first_of_session=True)
+    assert not bench.recall.is_needed(first_of_session=False)
     bench.clock.now += 120
-    writer = RememberingWriter()
-    assert bench.catalog.place_retried(bench.buckets, measurement(_id=IDS[0]), writer, 0, KEY) is not None
-    assert writer.codes == {}
+    assert not bench.recall.is_needed(first_of_session=True)
+
+
+async def test_what_is_there_waits_for_the_write_concern_of_its_retry() -> None:
+    """W104: the earlier process may have ended before a majority had it."""
+    unmet = Acknowledgement({"code": 64})
+    bench = Bench(Applied(0, {}, unmet))
+    bench.ask(IDS[0], write_concern=MAJORITY)
+    bench.ask(IDS[1], write_concern=MAJORITY)
+    bench.ask(IDS[2])
+    await bench.run()
+    assert [(name, concern) for name, _, concern in bench.store.sent] == [("update", MAJORITY)]
+    assert [each.acknowledgement for each in bench.answers if isinstance(each, Recalled)] == [unmet, unmet, None]
+
+
+def test_update_that_only_waits_changes_nothing() -> None:
+    assert decode(NOTHING_UPDATE) == {"q": {"_id": ObjectId(bytes(12))}, "u": {"$unset": {"x": None}}}
+
+
+async def test_what_cannot_be_found_out_is_told_as_such() -> None:
+    """Rather an error than a second copy."""
+    bench = Bench()
+    bench.store.unreadable = BackendUnavailable("away")
+    bench.ask(IDS[0])
+    bench.ask(IDS[2])
+    await bench.run()
+    assert bench.answers == [bench.store.unreadable] * 2
+
+
+async def test_write_concern_that_cannot_be_awaited_is_an_error() -> None:
+    bench = Bench(Rejected(BackendUnavailable("away")))
+    bench.ask(IDS[0], write_concern=MAJORITY)
+    await bench.run()
+    (answer,) = bench.answers
+    assert isinstance(answer, BackendUnavailable)
+
+
+async def test_our_bug_leaves_nobody_waiting() -> None:
+    bench = Bench()
+    bench.store.documents[b"broken"] = b"\x05\0\0\0\0"
+    bench.ask(IDS[0])
+    bench.ask(IDS[1])
+    try:
+        await bench.run()
+    except ValueError:
+        assert all(isinstance(each, CommandError) for each in bench.answers)
+    assert len(bench.answers) == 2

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from bson import ObjectId
-
 from catalog.errors import CommandError
 from catalog.reopening import Reopening
 from tests.support.catalog_parts import (
     HOUR_MS,
-    KEY,
     START_MS,
     CatalogBench,
-    RememberingWriter,
     ScriptedStore,
     measurement,
 )
@@ -99,16 +95,3 @@ async def test_look_that_fails_costs_nothing_but_a_new_bucket() -> None:
     await reopening.look_up(bench.catalog.take_lookups()[0])
     assert len(bench.catalog.take_unclaimed()) == 2
     assert bench.catalog.take_lookups() == []
-
-
-async def test_rows_that_are_found_are_remembered_for_retries() -> None:
-    """W102"""
-    store = ScriptedStore()
-    identity = ObjectId()
-    store.documents[b"x"] = document_of(0, _id=identity)
-    bench, reopening = bench_with(store, stored_until_ms=START_MS)
-    writer = RememberingWriter()
-    bench.catalog.place_retried(bench.buckets, measurement(_id=identity), writer, 0, KEY)
-    await reopening.look_up(bench.catalog.take_lookups()[0])
-    assert writer.codes == {0: None}
-    assert bench.catalog.take_unclaimed() == []

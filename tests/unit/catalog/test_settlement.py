@@ -64,8 +64,8 @@ class Bench(CatalogBench):
         return bytes(batch.bucket.state.bucket_id)
 
     async def commit_writes(self, *writes: PreparedWrite) -> None:
-        deadline_seconds = self.clock.now + PATIENCE_SECONDS
-        await self.settlement.commit(Commit(self.virtual, WriteConcern(), writes, deadline_seconds))
+        now = self.clock.now
+        await self.settlement.commit(Commit(self.virtual, WriteConcern(), writes, now, now + PATIENCE_SECONDS))
 
     @property
     def codes(self) -> list[dict[int, int | None]]:
@@ -384,5 +384,5 @@ async def test_batches_that_wait_go_on_while_others_are_looked_at() -> None:
 
 
 def test_part_of_a_commit_keeps_the_rest() -> None:
-    commit = Commit(virtual(), WriteConcern(), (), 5)
+    commit = Commit(virtual(), WriteConcern(), (), 1, 5)
     assert commit.of([]) == replace(commit, writes=[])
