@@ -22,7 +22,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets, Series
-from catalog.parts import Parts, part_document
+from catalog.parts import Parts, bucket_of_part, part_document
 from catalog.placing import CatalogOptions, Growth, Placing
 from catalog.ports import Acknowledgement
 from catalog.stats import Counters
@@ -69,13 +69,17 @@ class BucketCatalog(Placing):
         for series, _ in lookup.wanted:
             state = None if found is None or stale else found.get(series.meta)
             reopened: Bucket | None = None
-            if state is not None and series.current is None and not self._memory.holds(state.bucket_id):
+            if state is not None and series.current is None and not self.is_under_way(state.bucket_id):
                 self._count_both(lookup.buckets, "numBucketsReopened")
                 reopened = self._adopt(series, state, own=False)
             self._resume(series, looked_for=1 if found is not None else len(series.parked or ()))
             if reopened is not None and reopened.is_known and reopened.is_idle:
                 self._memory.rest(reopened)
             self._drop_if_empty(series)
+
+    def is_under_way(self, stored_id: bytes) -> bool:
+        """Whether this document belongs to a bucket in memory, or is about to be joined with others."""
+        return self._memory.holds(stored_id) or bucket_of_part(stored_id) in self.parted
 
     def _resume(self, series: Series, *, looked_for: int) -> None:
         """Place what waited; the first ``looked_for`` of it must not ask for the same look again."""
@@ -183,7 +187,7 @@ class BucketCatalog(Placing):
             self.committed_at_seconds = self._clock.monotonic_seconds()
             bucket.parts.committed(batch.stored_id, self.committed_at_seconds)
             self.unjoined += 1
-            self.parted[bucket] = None
+            self.parted[state.bucket_id] = bucket
         if state.kept_open_for_large and not bucket.counted_large:
             bucket.counted_large = True
             self._count_both(buckets, "numBucketsKeptOpenDueToLargeMeasurements")

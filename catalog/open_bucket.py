@@ -127,6 +127,7 @@ class Bucket:
 
     __slots__ = (
         "batches",
+        "copies_until_seconds",
         "counted_large",
         "memory_bytes",
         "own",
@@ -152,6 +153,8 @@ class Bucket:
         """Whether this process made it, so that the ids next to its own are free for parts."""
         self.parts: Parts | None = None
         """Where it is stored, once it is in more than one document (``catalog.parts``)."""
+        self.copies_until_seconds = 0.0
+        """Until when a copy of a write that was sent twice may lie on the server; a join would bring it to life."""
 
     @property
     def is_known(self) -> bool:

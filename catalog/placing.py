@@ -85,8 +85,8 @@ class Placing:
         """When the latest batch was acknowledged."""
         self.unjoined = 0
         """Parts that are stored and not joined yet."""
-        self.parted: dict[Bucket, None] = {}
-        """Buckets that are stored in parts, in the order in which they came to be."""
+        self.parted: dict[bytes, Bucket] = {}
+        """Buckets that are stored in parts, by id, in the order in which they came to be."""
 
     def holds_far_times(self, namespace: Namespace) -> bool:
         """Whether times outside the range of bucket ids were written through this process (Q12)."""
@@ -262,7 +262,8 @@ class Placing:
         """Forget buckets; batches that were not sent go elsewhere, prepared ones end as they end (W71)."""
         buckets.era += 1
         known = self._memory if bucket_ids is None else map(self._memory.get, bucket_ids)
-        doomed = [bucket for bucket in known if bucket is not None and bucket.series.collection is buckets]
+        # Several ids may be parts of one bucket.
+        doomed = dict.fromkeys(each for each in known if each is not None and each.series.collection is buckets)
         self._move([batch for bucket in doomed for batch in self._forget(bucket)])
 
     def _forget(self, bucket: Bucket) -> list[WriteBatch]:

@@ -121,8 +121,9 @@ class BucketStore(Protocol):
         """Replace the documents with ids ``first_id`` … ``last_id`` by ``merge`` of them, atomically.
 
         ``merge`` gets the stored documents in the order of their ids; its result has the id ``last_id``. Returns
-        how many there were, ``None`` when nothing was changed. Raises ``CommandError`` or ``ValueError`` (from
-        ``merge``), with nothing changed or, after a lost connection, all of it.
+        how many there were (1: only that one, so they were joined before), ``None`` when there is none with the
+        id ``last_id`` or the backend noticed another writer, and nothing was changed. Raises ``CommandError`` or
+        ``ValueError`` (from ``merge``), with nothing changed or, after a lost connection, all of it.
         """
         ...
 
