@@ -9,14 +9,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import bson
 from bson.binary import Binary
 from bson.codec_options import CodecOptions
+from bson.errors import InvalidBSON
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from catalog.bson.codec import decode, encode
+from catalog.bson.codec import TOLERANT, decode, encode
 from catalog.documents import row_ids
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
@@ -113,7 +115,7 @@ class MongoBucketStore:
         plain = _PLAIN_SUCCESS.fullmatch(reply)
         if plain is not None:
             return Applied(int.from_bytes(plain[1], "little"), {}, NOTHING_MORE)
-        outcome = outcome_of(decode(reply))
+        outcome = outcome_of(bson.decode(reply, TOLERANT))
         if isinstance(outcome, Unknown):
             self._pool.forget_primary()
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
@@ -300,7 +302,7 @@ def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, 
     times = [time_ms for _, time_ms in wanted]
     first_seconds = min(times) // 1000 - options.max_span_seconds
     last_seconds = max(times) // 1000
-    metas = [_decoded(meta) for meta, _ in wanted if meta and meta[0] != 0x0B]
+    metas = [value for meta, _ in wanted if meta and meta[0] != 0x0B for value in _decoded(meta)]
     arms: list[dict[str, Any]] = []
     if metas:
         arms.append({"meta": {"$in": metas}})
@@ -315,7 +317,10 @@ def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, 
     return query
 
 
-def _decoded(meta: bytes) -> object:
-    """The value of a meta element (type byte and value bytes)."""
+def _decoded(meta: bytes) -> tuple[object, ...]:
+    """The value of a meta element (type byte and value bytes); none when it has strings that are no UTF-8."""
     body = meta[:1] + b"m\0" + meta[1:] + b"\0"
-    return decode((len(body) + 4).to_bytes(4, "little") + body)["m"]
+    try:
+        return (decode((len(body) + 4).to_bytes(4, "little") + body)["m"],)
+    except InvalidBSON:
+        return ()

@@ -19,6 +19,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from proxy import router
 from proxy.authorisation import insert_actions
+from proxy.client_fields import Undecodable
 from proxy.command import Command, parse_command, parse_legacy_command
 from proxy.exchange import Client, Exchange, Meter, encode, labelled
 from proxy.handlers.answer import HelloHandler
@@ -74,6 +75,18 @@ class Readers(Protocol):
 
     def leave(self, database: str) -> None:
         """A reader has ended."""
+        ...
+
+    def counts(self, command: Command) -> bool:
+        """Whether this command is a reader when it is relayed."""
+        ...
+
+    def leaves_cursor(self, command: Command) -> bool:
+        """Whether ``answered`` wants to see the end of the reply to this relayed command."""
+        ...
+
+    def answered(self, command: Command, tail: bytes) -> None:
+        """A relayed reply of ``leaves_cursor`` ends so."""
         ...
 
 
@@ -181,12 +194,8 @@ class Dispatcher:
     def _route(self, exchange: Exchange, command: Command) -> None:
         session = exchange.session
         route = router.route(command, self._lookup, self._translated, self._knows_cursor)
-        if self._readers is not None and isinstance(route, router.Relay | router.Translate):
-            barrier = self._readers.barrier(command.namespace.database)
-            if barrier is not None:
-                self._tasks.spawn(self._wait(exchange, command, barrier))
-                return
-            self._enter(exchange, command.namespace.database)
+        if self._readers is not None and self._must_wait(exchange, command, route, self._readers):
+            return
         match route:
             case router.Relay():
                 self._measure(exchange, command, "relay")
@@ -213,11 +222,28 @@ class Dispatcher:
             case _:
                 assert_never(route)
 
-    def _enter(self, exchange: Exchange, database: str) -> None:
-        readers = self._readers
-        assert readers is not None
+    def _must_wait(self, exchange: Exchange, command: Command, route: router.Route, readers: Readers) -> bool:
+        """Counts what may read buckets; true when it goes on later, because joins are under way."""
+        is_relayed = isinstance(route, router.Relay)
+        if not (isinstance(route, router.Translate) or (is_relayed and readers.counts(command))):
+            return False
+        database = command.namespace.database
+        barrier = readers.barrier(database)
+        if barrier is not None:
+            self._tasks.spawn(self._wait(exchange, command, barrier))
+            return True
         readers.enter(database)
-        exchange.on_leave = lambda: readers.leave(database)
+        shows_cursor = is_relayed and readers.leaves_cursor(command)
+        if shows_cursor:
+            exchange.tail = b""
+
+        def leave() -> None:
+            if shows_cursor:
+                readers.answered(command, exchange.tail or b"")
+            readers.leave(database)
+
+        exchange.on_leave = leave
+        return False
 
     async def _wait(self, exchange: Exchange, command: Command, barrier: Awaitable[None]) -> None:
         await barrier
@@ -257,6 +283,8 @@ class Dispatcher:
     async def _translate(self, exchange: Exchange, command: Command, collection: Any) -> None:
         try:
             document = await self._handlers.translate(exchange.session, command, collection)
+        except Undecodable:
+            self._handlers.relay.start(exchange, router.as_it_is(command, collection))
         except BackendUnavailable as error:
             exchange.failed(error, partly_sent=False)
         except CommandError as error:
