@@ -12,7 +12,7 @@ from typing import Any
 import bson
 
 from catalog.bson.codec import CODEC
-from catalog.bson.raw import OBJECT, document, element, iter_elements, sub_array
+from catalog.bson.raw import OBJECT, MalformedBSON, document, element, iter_elements, sub_array
 
 TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
 STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
@@ -35,6 +35,10 @@ SESSION_FIELDS = (
     )
 )
 """What is said of the session, the routing and the API rather than of the command itself."""
+
+
+class Undecodable(ValueError):
+    """Bytes that are no BSON, or none that can be decoded without loss: the command is the backend's as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +105,30 @@ def _decoded(name: bytes, value: bytes) -> Any:
 def take_apart(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) -> ClientFields:
     """From the raw body of a message and its document sequences.
 
-    Raises ``MalformedBSON`` or ``bson.errors.InvalidBSON`` for what is no BSON.
+    Raises ``Undecodable`` for what only the backend can judge.
     """
     session: dict[bytes, bytes] = {}
     asked: list[bytes] = []
-    for name, value in iter_elements(body):
-        if name in SESSION_FIELDS:
-            session.setdefault(name, value)
-        elif name != b"$db":
-            asked.append(element(name, value))
-    decoded: dict[str, Any] = bson.decode(document(asked), codec_options=CODEC)
+    try:
+        for name, value in iter_elements(body):
+            if name in SESSION_FIELDS:
+                session.setdefault(name, value)
+            elif name != b"$db":
+                asked.append(element(name, value))
+    except MalformedBSON as error:
+        raise Undecodable(str(error)) from None
+    decoded = _faithfully_decoded(document(asked))
     for identifier, documents in sequences:
-        decoded[identifier] = [bson.decode(each, codec_options=CODEC) for each in documents]
+        decoded[identifier] = [_faithfully_decoded(each) for each in documents]
     return ClientFields(decoded, session)
+
+
+def _faithfully_decoded(raw: bytes) -> dict[str, Any]:
+    """With nothing lost: of two equal names in one document, which a server may both heed, a ``dict`` keeps one."""
+    try:
+        decoded: dict[str, Any] = bson.decode(raw, codec_options=CODEC)
+        if len(bson.encode(decoded, codec_options=CODEC)) != len(raw):
+            raise Undecodable("a name stands twice in a document")
+    except (bson.errors.BSONError, ValueError, OverflowError, RecursionError) as error:
+        raise Undecodable(str(error)) from None
+    return decoded

@@ -119,7 +119,10 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
     if b"writeConcern" in fields:
         if fields[b"writeConcern"][0] != DOCUMENT:
             return None
-        write_concern = effective_write_concern(command.raw(b"writeConcern"))
+        effective = effective_write_concern(command.raw(b"writeConcern"))
+        if effective is None:
+            return None
+        write_concern = effective
     return InsertCommand(
         documents,
         ordered,
@@ -172,14 +175,17 @@ def _statement_ids(command: Command, count: int) -> Sequence[int] | None:
 _EFFECTIVE: dict[bytes, bytes] = {}
 
 
-def effective_write_concern(raw: bytes) -> bytes:
-    """The write concern that the backend is asked for; ``w: 0`` asks for the server's default (W104)."""
+def effective_write_concern(raw: bytes) -> bytes | None:
+    """The write concern that the backend is asked for; ``w: 0`` asks for the server's default (W104).
+
+    ``None`` when it is no BSON.
+    """
     known = _EFFECTIVE.get(raw)
     if known is None:
         try:
             document = decode(raw)
         except InvalidBSON:
-            return raw
+            return None
         known = b"" if not document or document.get("w") == 0 else raw
         if len(_EFFECTIVE) >= 1024:
             _EFFECTIVE.clear()

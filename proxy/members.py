@@ -22,6 +22,7 @@ from pymongo.topology_description import TopologyDescription
 from catalog.errors import CommandError
 from proxy.command import Command
 from proxy.dialing import Dialer, upstream_name
+from proxy.handlers.cursors import TOLERANT_RAW
 from proxy.session import Session
 from proxy.upstream import Upstream
 
@@ -75,7 +76,7 @@ class Members:
 
     def heard(self, session: Session, reply: bytes) -> None:
         """Remember the cursor that a reply from another member opened, or forget the one that it ended."""
-        document = RawBSONDocument(reply)
+        document = RawBSONDocument(reply, TOLERANT_RAW)
         cursor = document.get("cursor")
         if not isinstance(cursor, Mapping):
             return

@@ -200,6 +200,14 @@ def _on_virtual(command: Command, row: Row, collection: VirtualCollection, trans
     return Relay(_redefinition(command, collection.namespace)) if row.redefines or row.writes else RELAY
 
 
+def as_it_is(command: Command, collection: VirtualCollection | None) -> Relay:
+    """For a command that turned out to be none that can be translated; what it may have changed is looked up anew."""
+    row = TABLE.get(command.name)
+    if row is None or not (row.redefines or row.writes):
+        return RELAY
+    return Relay(_redefinition(command, collection.namespace if collection is not None else command.namespace))
+
+
 def _database_wide(command: Command, row: Row, translated: Collection[str]) -> Route:
     if row.way is Way.ANSWER:
         return _ANSWER

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import bson
 
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import CODEC, TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.session import next_request_id
 from proxy.wire import op_msg, op_query
@@ -327,7 +327,7 @@ class Upstream:
         self._connection = connection
         self._retired = False
         reply = await connection.exchange(op_msg.build(next_request_id(), 0, greeting))
-        answer = bson.decode(reply_document(reply), codec_options=CODEC)
+        answer = bson.decode(reply_document(reply), codec_options=TOLERANT)
         if not answer.get("ok"):
             connection.close()
             raise CommandError(int(str(answer.get("code", 1))), str(answer.get("errmsg", "hello refused")))

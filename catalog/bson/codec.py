@@ -20,6 +20,9 @@ CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS,
 )
 
+TOLERANT: CodecOptions[dict[str, Any]] = CODEC.with_options(unicode_decode_error_handler="replace")
+"""For what the backend says of a command: it may quote bytes of the client that are no UTF-8."""
+
 
 def decode(document: bytes) -> dict[str, Any]:
     """One document; raises ``bson.errors.InvalidBSON``."""

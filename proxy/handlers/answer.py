@@ -10,7 +10,7 @@ from typing import Any, Final
 import bson
 from bson import ObjectId
 
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.command import SESSION_FIELDS, Command
 from proxy.exchange import Exchange, encode, labelled
@@ -84,7 +84,7 @@ class HelloHandler:
                 left_out += (b"speculativeAuthenticate",)
             body = command.without(*left_out)
             answer = await upstream.exchange(op_msg.build(1, 0, _with_database(body, command)))
-            said = bson.decode(reply_document(answer), codec_options=CODEC)
+            said = bson.decode(reply_document(answer), codec_options=TOLERANT)
             if not said.get("ok"):
                 exchange.reply(reply_document(answer), failed=True)
                 return

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import bson
+from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import CODEC, TOLERANT
 from catalog.namespaces import Namespace
 from proxy.client_fields import ClientFields, in_one_document
 from proxy.cursor_names import CursorNames, rename_cursor
@@ -16,6 +17,11 @@ from rewrite.plan import Resolve
 
 UNAUTHORIZED = 13
 CURSOR_NOT_FOUND = 43
+
+TOLERANT_RAW: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument, unicode_decode_error_handler="replace"
+)
+"""Replies may quote bytes of the client that are no UTF-8."""
 
 
 class ClientCommand(Protocol):
@@ -120,17 +126,17 @@ async def _continue(
 
 def is_ok(reply: bytes) -> bool:
     """Whether a raw command reply says ``ok: 1``, whatever its number type (C26)."""
-    return RawBSONDocument(reply).get("ok") == 1
+    return RawBSONDocument(reply, TOLERANT_RAW).get("ok") == 1
 
 
 def _code(reply: bytes) -> int | None:
-    code = None if is_ok(reply) else RawBSONDocument(reply).get("code")
+    code = None if is_ok(reply) else RawBSONDocument(reply, TOLERANT_RAW).get("code")
     return code if isinstance(code, int) else None
 
 
 def _named_logically(reply: bytes, backend: Namespace) -> bytes:
     """The backend's refusal with the name that the client knows."""
-    said = bson.decode(reply, codec_options=CODEC)
+    said = bson.decode(reply, codec_options=TOLERANT)
     if "errmsg" in said:
         said["errmsg"] = str(said["errmsg"]).replace(str(backend), str(backend.logical))
     return bson.encode(said, codec_options=CODEC)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import bson
 
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.command import Command
 from proxy.exchange import Exchange, labelled
@@ -43,6 +43,9 @@ class RelayHandler:
             exchange.refuse(labelled(error, exchange.command))
         except CommandError as error:
             exchange.refuse(error)
+        except Exception:
+            exchange.close()
+            raise
         else:
             if route.effects or route.changes_identity:
                 await self._observe(exchange, route)
@@ -64,11 +67,15 @@ class RelayHandler:
                 # Also after an error: what became of the command is not known then.
                 self._apply(route)
             if route.changes_identity:
-                await learn_identity(exchange.session, bson.decode(reply_document(reply), codec_options=CODEC))
+                await learn_identity(exchange.session, bson.decode(reply_document(reply), codec_options=TOLERANT))
         except BackendUnavailable as error:
             exchange.failed(error, partly_sent=False)
         except CommandError as error:
             exchange.refuse(error)
+        except Exception:
+            # A bug of ours; what the backend made of the command is not known to the client, nor who it is now.
+            exchange.close()
+            raise
         else:
             exchange.relayed(reply.raw)
 
@@ -109,7 +116,7 @@ async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
     """After a step of a login or logout: ask the backend who this connection is now."""
     if not reply.get("ok") or reply.get("done") is False:
         return
-    status = bson.decode(await session.upstream.run("admin", {"connectionStatus": 1}), codec_options=CODEC)
+    status = bson.decode(await session.upstream.run("admin", {"connectionStatus": 1}), codec_options=TOLERANT)
     users = status.get("authInfo", {}).get("authenticatedUsers", []) if status.get("ok") else []
     session.identity = ",".join(sorted(f"{user['user']}@{user['db']}" for user in users))
     if session.identity and session.on_login is not None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, assert_never
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
@@ -177,7 +178,15 @@ class TranslateHandler:
                 if plan.step.via is Via.CLIENT and is_unauthorized(reply):
                     # What the client itself asked for is refused in its own words, or allowed after all.
                     return await self._pass(PassThrough(plan.effects), session, command)
-                return self._reshaped(plan, reply) if isinstance(plan, Single) else self._renamed(plan, reply)
+                if not isinstance(plan, Single):
+                    return self._renamed(plan, reply)
+                try:
+                    return self._reshaped(plan, reply)
+                except InvalidBSON:
+                    if command.name not in READS:
+                        raise
+                    # Stored strings that are no UTF-8: only the backend's own answer shows them as they are.
+                    return await self._pass(PassThrough(), session, command)
             case Dialogue():
                 actions = ACTIONS.get(command.name.lower(), ())
                 if not await self._around.gate.allows(session, actions, command.namespace):
