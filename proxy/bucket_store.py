@@ -115,7 +115,8 @@ class MongoBucketStore:
         plain = _PLAIN_SUCCESS.fullmatch(reply)
         if plain is not None:
             return Applied(int.from_bytes(plain[1], "little"), {}, NOTHING_MORE)
-        outcome = outcome_of(bson.decode(reply, codec_options=TOLERANT))
+        said: dict[str, Any] = bson.decode(reply, codec_options=TOLERANT)
+        outcome = outcome_of(said)
         if isinstance(outcome, Unknown):
             self._pool.forget_primary()
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
