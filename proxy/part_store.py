@@ -40,7 +40,7 @@ def joins_atomically(profile: Profile) -> tuple[bool, bool]:
         return False, False
     if profile.is_replica_set:
         return True, False
-    return (6, 0, 0) <= profile.version < (7, 0, 0), True
+    return profile.version < (7, 0, 0), True
 
 
 class PartStore:

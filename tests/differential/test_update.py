@@ -8,7 +8,9 @@ import pytest
 from bson import Int64
 from bson.datetime_ms import DatetimeMS
 
-from tests.support.twins import Twins, masked
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+from tests.support.twins import Commands, Twins, masked
 
 NOON = 1_700_000_000_000
 TM = {"timeField": "t", "metaField": "m"}
@@ -151,15 +153,17 @@ def test_u6_updated_buckets_take_only_what_belongs_to_them(twins: Twins) -> None
 
 
 @pytest.mark.parametrize("multi", [True, False])
-def test_x2_retryable_updates_are_refused(set_twins: Twins, multi: bool) -> None:
+def test_x2_retryable_updates_are_refused(
+    set_twins: Twins, replica_set: MongodProcess, proxy_rs: ProxyProcess, multi: bool
+) -> None:
     fill(set_twins)
     command = {"update": "x", "updates": [{"q": {"m.a": 1}, "u": SET, "multi": multi}]}
     replies = []
-    for database in (set_twins.native, set_twins.virtual):
-        with database.client.start_session() as session:
-            # Pooled sessions have seen other numbers.
-            retryable = {**command, "txnNumber": Int64(1 << 40)}
-            replies.append(masked(database.command(retryable, check=False, session=session), database.name))
+    for server, name in ((replica_set, set_twins.native.name), (proxy_rs, set_twins.virtual.name)):
+        # Sessions of shared clients have seen other numbers, and others would see this one.
+        with server.client() as client, client.start_session() as session:
+            retryable = {**command, "txnNumber": Int64(1)}
+            replies.append(masked(Commands(client, name).command(retryable, check=False, session=session), name))
     assert replies[1] == replies[0]
     assert replies[0]["writeErrors"][0]["code"] == 72
 
