@@ -1,115 +1,120 @@
-"""Inserts of buckets that went into another incarnation are taken back (W72), on a real server of any version."""
+"""Buckets that went to another incarnation of a collection are taken back, on a real server (W72, H8)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from typing import Any
 
+import bson
 import pytest
-from bson import ObjectId, encode
-from bson.datetime_ms import DatetimeMS
+from bson import ObjectId
+from pymongo.database import Database
 
-from catalog.namespaces import VirtualCollection
+from catalog.errors import CommandError
+from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown
 from proxy.incarnation import UUID_MISMATCH, IncarnationWatch
-from proxy.namespace_registry import virtual_collections
-from proxy.service import ServiceConnection, ServicePool
+from proxy.service import ServicePool
 from tests.support.mongod import MongodProcess
 
-TM = {"timeField": "t", "metaField": "m"}
-NOON = DatetimeMS(1_700_000_000_000)
-STORED = Applied(1, {}, Acknowledgement())
+START = ObjectId("665000000000000000000001")
+TIME = {"t": START.generation_time}
+BUCKET = {"_id": START, "control": {"version": 1, "min": TIME, "max": TIME}, "meta": 1, "data": {"t": {"0": TIME["t"]}}}
+APPLIED = Applied(1, {}, Acknowledgement())
+
+
+class Watched:
+    """A time-series collection that was known, and the watch over it."""
+
+    def __init__(self, mongod: MongodProcess, name: str) -> None:
+        self.mongod = mongod
+        self.database: Database[Any] = mongod.shared_client[name]
+        self.create()
+        self.known = VirtualCollection(
+            Namespace(name, "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60), self.uuid()
+        )
+
+    def create(self) -> None:
+        self.database.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+
+    def uuid(self) -> bytes:
+        return bytes(self.listing()["system.buckets.x"]["info"]["uuid"])
+
+    def listing(self) -> Mapping[str, Any]:
+        return {entry["name"]: entry for entry in self.database.list_collections() if entry["name"] != "system.views"}
+
+    def store_unchecked(self) -> None:
+        """As the insert of an earlier incarnation would arrive."""
+        body = {"insert": "system.buckets.x", "documents": [BUCKET], "bypassDocumentValidation": True}
+        assert self.database.command(body)["n"] == 1
+
+    def judge(self, outcome: BulkOutcome, port: int | None = None, patience_seconds: float = 10.0) -> BulkOutcome:
+        async def primary(timeout_seconds: float) -> tuple[str, int]:
+            return "127.0.0.1", port or self.mongod.port
+
+        async def ask() -> BulkOutcome:
+            pool = ServicePool(primary, None, None, 5.0)
+            try:
+                deadline = asyncio.get_running_loop().time() + patience_seconds
+                return await IncarnationWatch(pool).judge(self.known, [bson.encode(BUCKET)], outcome, deadline)
+            finally:
+                pool.close()
+
+        return asyncio.run(ask())
 
 
 @pytest.fixture
-async def watch(mongod: MongodProcess) -> AsyncIterator[IncarnationWatch]:
-    async def primary(timeout_seconds: float | None) -> tuple[str, int]:
-        return "127.0.0.1", mongod.port
-
-    async def authenticate(connection: ServiceConnection) -> None:
-        pass
-
-    pool = ServicePool(primary, authenticate, None, 5.0)
-    yield IncarnationWatch(pool)
-    pool.close()
+def watched(mongod: MongodProcess, db_name: str) -> Watched:
+    return Watched(mongod, db_name)
 
 
-def bucket() -> dict[str, Any]:
-    ends = {"t": NOON}
-    return {"_id": ObjectId(), "control": {"version": 1, "min": ends, "max": ends}, "data": {"t": {"0": NOON}}}
+def is_mismatch(outcome: BulkOutcome) -> bool:
+    return isinstance(outcome, Rejected) and outcome.error.code == UUID_MISMATCH
 
 
-def made(database: Any) -> VirtualCollection:
-    """The collection ``x``, made anew."""
-    database.command({"create": "x", "timeseries": TM})
-    entries = database.command({"listCollections": 1})["cursor"]["firstBatch"]
-    for entry in entries:
-        entry["info"] = {**entry["info"], "uuid": bytes(entry["info"].get("uuid", b""))}
-    return virtual_collections(database.name, entries)["x"]
+def test_what_went_where_it_was_meant_to_go_stays(watched: Watched) -> None:
+    watched.store_unchecked()
+    assert watched.judge(APPLIED) is APPLIED
+    assert watched.database["system.buckets.x"].count_documents({}) == 1
 
 
-async def judged(watch: IncarnationWatch, collection: VirtualCollection, document: dict[str, Any]) -> BulkOutcome:
-    deadline_seconds = asyncio.get_running_loop().time() + 5
-    return await watch.judge(collection, [encode(document)], STORED, deadline_seconds)
+def test_the_plain_collection_that_an_insert_made_is_gone_again(watched: Watched) -> None:
+    watched.database.drop_collection("x")
+    watched.store_unchecked()
+    assert is_mismatch(watched.judge(APPLIED))
+    assert watched.listing() == {}
 
 
-async def test_what_went_where_it_was_meant_to_go_stays(
-    watch: IncarnationWatch, mongod: MongodProcess, db_name: str
-) -> None:
-    database = mongod.shared_client[db_name]
-    collection, document = made(database), bucket()
-    database["system.buckets.x"].insert_one(document)
-    assert await judged(watch, collection, document) is STORED
-    assert database["system.buckets.x"].count_documents({}) == 1
+def test_rows_that_others_put_into_such_a_collection_stay(watched: Watched) -> None:
+    watched.database.drop_collection("x")
+    watched.store_unchecked()
+    watched.database["system.buckets.x"].insert_one({"_id": 1})
+    assert is_mismatch(watched.judge(APPLIED))
+    assert list(watched.database["system.buckets.x"].find()) == [{"_id": 1}]
 
 
-@pytest.mark.parametrize("others", [0, 1])
-async def test_plain_collection_that_the_insert_made_goes_if_it_holds_nothing_else(
-    others: int, watch: IncarnationWatch, mongod: MongodProcess, db_name: str
-) -> None:
-    database = mongod.shared_client[db_name]
-    collection, document = made(database), bucket()
-    database.drop_collection("x")
-    database["system.buckets.x"].insert_many([document, *(bucket() for _ in range(others))])
-    outcome = await judged(watch, collection, document)
-    assert isinstance(outcome, Rejected)
-    assert outcome.error.code == UUID_MISMATCH
-    assert database["system.buckets.x"].count_documents({}) == others
-    assert len(database.command({"listCollections": 1})["cursor"]["firstBatch"]) == others + 1  # and system.views
+def test_buckets_leave_the_next_incarnation(watched: Watched) -> None:
+    watched.database.drop_collection("x")
+    watched.create()
+    watched.store_unchecked()
+    assert is_mismatch(watched.judge(APPLIED))
+    assert watched.database["system.buckets.x"].count_documents({}) == 0
+    assert "x" in watched.listing()
 
 
-async def test_collection_that_was_made_again_keeps_what_is_its_own(
-    watch: IncarnationWatch, mongod: MongodProcess, db_name: str
-) -> None:
-    database = mongod.shared_client[db_name]
-    collection, ours, its_own = made(database), bucket(), bucket()
-    database.drop_collection("x")
-    made(database)
-    database["system.buckets.x"].insert_many([ours, its_own])
-    assert isinstance(await judged(watch, collection, ours), Rejected)
-    assert [each["_id"] for each in database["system.buckets.x"].find()] == [its_own["_id"]]
+def test_nothing_is_left_of_a_dropped_collection(watched: Watched) -> None:
+    watched.database.drop_collection("x")
+    assert is_mismatch(watched.judge(APPLIED))
 
 
-async def test_collection_that_is_gone_took_the_bucket_along(
-    watch: IncarnationWatch, mongod: MongodProcess, db_name: str
-) -> None:
-    database = mongod.shared_client[db_name]
-    collection = made(database)
-    database.drop_collection("x")
-    assert isinstance(await judged(watch, collection, bucket()), Rejected)
+def test_without_an_answer_the_outcome_is_unknown(watched: Watched) -> None:
+    assert isinstance(watched.judge(APPLIED, port=1, patience_seconds=0.05), Unknown)
 
 
-async def test_without_an_answer_the_outcome_is_unknown(mongod: MongodProcess, db_name: str) -> None:
-    async def nowhere(timeout_seconds: float | None) -> tuple[str, int]:
-        return "127.0.0.1", 1
-
-    async def authenticate(connection: ServiceConnection) -> None:
-        pass
-
-    pool = ServicePool(nowhere, authenticate, None, 1.0)
-    collection = made(mongod.shared_client[db_name])
-    deadline_seconds = asyncio.get_running_loop().time() + 0.2
-    outcome = await IncarnationWatch(pool).judge(collection, [encode(bucket())], STORED, deadline_seconds)
-    pool.close()
-    assert isinstance(outcome, Unknown)
+def test_only_what_was_applied_is_looked_after() -> None:
+    refused = Rejected(CommandError(13, "not authorized"))
+    collection = VirtualCollection(Namespace("d", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
+    watch = IncarnationWatch(None)  # type: ignore[arg-type]
+    assert asyncio.run(watch.judge(collection, [], refused, 0.0)) is refused
+    assert asyncio.run(watch.judge(collection, [], APPLIED, 0.0)) is APPLIED
