@@ -35,14 +35,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
         "proxy/handlers/translate.py",
         "proxy/part_store.py",
     ),
-    "tests/differential/test_update.py": (
-        "rewrite/bucket_writes.py",
-        "rewrite/commands/find_and_modify.py",
-        "rewrite/commands/update.py",
-        "rewrite/commands/writes.py",
-    ),
     "tests/property/test_reads.py": (
-        "rewrite/bucket_reads.py",
         "rewrite/commands/refused.py",
         "rewrite/plan.py",
         "rewrite/profile.py",

@@ -1,0 +1,69 @@
+"""``findAndModify``: removes are a dialogue, everything else is the backend's to refuse (U8, C23, X1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from rewrite.commands.find_and_modify import rewrite_find_and_modify
+from rewrite.plan import ClearBuckets, Dialogue, PassThrough, Request, Step, Via
+from rewrite.profile import Profile
+
+X = VirtualCollection(Namespace("db", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
+REMOVE: dict[str, Any] = {"findAndModify": "x", "query": {"v": 1}, "remove": True}
+
+
+def plan(*, in_transaction: bool = False, **fields: Any) -> Any:
+    body = {**REMOVE, **fields}
+    request = Request("findAndModify", X.namespace, body, X, Profile(), lambda _: X, in_transaction=in_transaction)
+    return rewrite_find_and_modify(request)
+
+
+@pytest.mark.parametrize("fields", [{}, {"sort": {"t": -1}}, {"fields": {"v": 1}}, {"query": None}], ids=str)
+def test_u8_removes_are_a_dialogue(fields: dict[str, Any]) -> None:
+    assert isinstance(plan(**fields), Dialogue)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"remove": False, "update": {"$set": {"m": 1}}},
+        {"remove": 1},
+        {"new": True},
+        {"upsert": True},
+        {"sort": 1},
+        {"hint": 5},
+        {"foo": 1},
+        {"readConcern": {"level": "snapshot"}},
+    ],
+    ids=str,
+)
+def test_c23_everything_else_is_the_backends_to_refuse(fields: dict[str, Any]) -> None:
+    assert plan(**fields) == PassThrough()
+
+
+def test_x1_so_are_transactions() -> None:
+    assert plan(in_transaction=True) == PassThrough()
+
+
+def test_without_a_match_nothing_is_written_and_the_value_is_null() -> None:
+    talk = plan().run()
+    said: list[Any] = []
+    answer: Any = None
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            step = talk.send(answer)
+            assert isinstance(step, Step | ClearBuckets)
+            said.append(step)
+            answer = {"cursor": {"id": 0, "firstBatch": []}, "ok": 1}
+    assert stop.value.value == {"lastErrorObject": {"n": 0}, "value": None, "ok": 1.0}
+    assert [(next(iter(step.body)), step.via) for step in said] == [("aggregate", Via.SERVICE)]
+
+
+def test_on_buckets_by_name_it_clears_what_the_catalog_holds() -> None:
+    request = Request("findAndModify", X.buckets, {"findAndModify": ""}, None, Profile(), lambda _: X)
+    made = rewrite_find_and_modify(request)
+    assert isinstance(made, PassThrough)
+    assert any(isinstance(effect, ClearBuckets) for effect in made.effects)

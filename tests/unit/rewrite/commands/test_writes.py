@@ -1,0 +1,11 @@
+"""The table of rewriters for commands that change measurements."""
+
+from __future__ import annotations
+
+from proxy.router import TABLE
+from rewrite.commands.writes import WRITES
+
+
+def test_the_router_knows_each_of_them_as_a_write() -> None:
+    """Inserts go into the catalog and have no rewriter."""
+    assert WRITES.keys() == {name for name, row in TABLE.items() if row.writes} - {"insert"}
