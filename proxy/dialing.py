@@ -20,6 +20,12 @@ def upstream_name(host: str, port: int | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def parse_upstream_name(name: str) -> tuple[str, int]:
+    """The reverse of ``upstream_name``."""
+    host, _, port = name.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 class Dialer:
     """How to reach the backend: its address now, TLS, and how long a connection may take."""
 

@@ -86,7 +86,7 @@ class Exchange:
         self.message = message
         self.expects_reply = expects_reply
         self.on_finish = on_finish
-        self.on_lost: Callable[[], object] | None = None
+        self.on_lost: Callable[[Callable[[], None]], None] | None = None
         self.on_abandon: Callable[[], None] | None = None
         self.on_leave: Callable[[], None] | None = None
         """Called once when it is over in whatever way, also when the client is gone."""
@@ -158,17 +158,26 @@ class Exchange:
                 self.client.write(op_compressed.wrap(raw, self.message.compressor))
         self._finish(False)
 
-    def asks_again(self) -> bool:
-        """See ``Sink``."""
-        again, self.on_lost = self.on_lost, None
-        if again is None or self.session.identity:
+    def deposed(self, reply: bytes) -> bool:
+        """See ``Sink``: the command may go to the next primary, else its client gets this reply."""
+
+        def pass_on() -> None:
+            self.write(reply)
+            self.done()
+
+        return self._may_go_elsewhere(pass_on)
+
+    def _may_go_elsewhere(self, otherwise: Callable[[], None]) -> bool:
+        decide, self.on_lost = self.on_lost, None
+        if decide is None or self.session.identity:
+            # A login cannot be taken along.
             return False
-        again()
+        decide(otherwise)
         return True
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         """The backend went away before the relayed reply was complete."""
-        if isinstance(error, UpstreamLost) and not partly_sent and self.asks_again():
+        if isinstance(error, UpstreamLost) and not partly_sent and self._may_go_elsewhere(self.close):
             return
         if partly_sent or self.session.identity or isinstance(error, UpstreamLost):
             # As without a proxy between them; and a login goes with the connection. A driver makes both anew.

@@ -23,7 +23,7 @@ from catalog.errors import CommandError, InvariantViolated
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import Command
 from proxy.connection import ClientConnection
-from proxy.dialing import Dialer
+from proxy.dialing import Dialer, parse_upstream_name
 from proxy.dispatch import Dispatcher, Handlers, Numbers, Readers
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
@@ -33,6 +33,7 @@ from proxy.ports import BackendView, Effects, Gate, Ingest, Namespaces, Translat
 from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from proxy.settings_table import Settings
+from proxy.step_down import StepDowns
 from proxy.tasks import TaskSet
 from proxy.tls import HANDSHAKE_SECONDS
 from proxy.upstream import Upstream
@@ -143,16 +144,20 @@ class Server:
         self._settings = settings
         self._parts = parts
         self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
+        in_replica_set = "setName" in parts.backend.hello
+        self._step_downs = StepDowns(
+            lambda name: self._dialer_to(parse_upstream_name(name)), self._tasks.spawn, self.left_by_primary
+        )
         self._dialer = Dialer(
             parts.backend.primary_address,
             parts.tls_to_backend,
             settings.connect_timeout_ms / 1000,
-            patience_seconds=settings.server_selection_timeout_ms / 1000 if "setName" in parts.backend.hello else 0.0,
-            on_not_primary=self.left_by_primary if "setName" in parts.backend.hello else None,
+            patience_seconds=settings.server_selection_timeout_ms / 1000 if in_replica_set else 0.0,
+            on_not_primary=self._suspect if in_replica_set else None,
         )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
         handlers = Handlers(
-            RelayHandler(self._tasks, parts.effects),
+            RelayHandler(self._tasks, parts.effects, self._step_downs.suspect if in_replica_set else None),
             self.hello,
             parts.ingest,
             parts.translate,
@@ -175,17 +180,14 @@ class Server:
         self._listener: asyncio.Server | None = None
 
     def _members(self) -> Members | None:
-        topology, tls = self._parts.topology, self._parts.tls_to_backend
-        if topology is None:
-            return None
+        topology = self._parts.topology
+        return None if topology is None else Members(topology, self._dialer_to)
 
-        def dialer_to(member: tuple[str, int | None]) -> Dialer:
-            async def address() -> tuple[str, int]:
-                return member[0], member[1] or 27017
+    def _dialer_to(self, member: tuple[str, int | None]) -> Dialer:
+        async def address() -> tuple[str, int]:
+            return member[0], member[1] or 27017
 
-            return Dialer(address, tls, self._settings.connect_timeout_ms / 1000)
-
-        return Members(topology, dialer_to)
+        return Dialer(address, self._parts.tls_to_backend, self._settings.connect_timeout_ms / 1000)
 
     # --- Host -----------------------------------------------------------------------------------------------
 
@@ -238,6 +240,9 @@ class Server:
         """See ``proxy.connection.Host``."""
         log.info("client broke the protocol", peer=session.peer, connection=session.connection_id, reason=reason)
 
+    def _suspect(self, address: str) -> None:
+        self._step_downs.suspect(address)
+
     def left_by_primary(self, address: str) -> None:
         """That server is not the primary any more: nobody's next command goes there.
 
@@ -254,7 +259,8 @@ class Server:
 
     def primary_is(self, address: str) -> None:
         """Leave every other server."""
-        for other in {client.session.upstream.address for client in self._clients if client.session} - {address, ""}:
+        ready = (client.session.upstream.ready for client in self._clients if client.session is not None)
+        for other in {connection.address for connection in ready if connection is not None} - {address}:
             self.left_by_primary(other)
 
     # --- life -------------------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ class Sink(Protocol):
         """The reply, with all that its ``moreToCome`` promised, is complete."""
         ...
 
-    def asks_again(self) -> bool:
-        """The server that answers is no primary any more; true when the command goes to the next one instead."""
+    def deposed(self, reply: bytes) -> bool:
+        """The reply says that its server is no primary any more; true when the sink takes it from here."""
         ...
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
@@ -185,7 +185,7 @@ class UpstreamConnection(asyncio.Protocol):
                 deposed = self._judge(data)
                 self.state = State.IDLE
                 self._sink = None
-                if not (deposed and sink.asks_again()):
+                if not (deposed and sink.deposed(data)):
                     sink.write(data)
                     sink.done()
                 return
@@ -288,9 +288,8 @@ class Upstream:
 
     @property
     def address(self) -> str:
-        """Where the connection goes; ``""`` without one."""
-        connection = self._connection
-        return connection.address if connection is not None and connection.state is not State.CLOSED else ""
+        """Where the connection goes or went last; ``""`` before the first."""
+        return self._connection.address if self._connection is not None else ""
 
     def retire(self) -> None:
         """The primary is another server now: the next command goes over a new connection."""

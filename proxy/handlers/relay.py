@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import bson
@@ -20,21 +21,36 @@ from proxy.upstream import UpstreamConnection, reply_document
 class RelayHandler:
     """Relays commands over the client's own upstream connection."""
 
-    def __init__(self, tasks: TaskSet, effects: Effects) -> None:
+    def __init__(
+        self, tasks: TaskSet, effects: Effects, has_left: Callable[[str], Awaitable[bool]] | None = None
+    ) -> None:
+        """``has_left`` finds out whether a server is primary no more; ``None`` where there is no other."""
         self._tasks = tasks
         self._effects = effects
+        self._has_left = has_left
 
     def start(self, exchange: Exchange, route: Relay) -> None:
         """Relay; without a task when the connection is open and nothing in the reply concerns the proxy."""
         connection = exchange.session.upstream.ready
-        if may_be_sent_again(exchange.command):
-            exchange.on_lost = lambda: self._tasks.spawn(self._connect_first(exchange, route))
+        if self._has_left is not None and may_be_sent_again(exchange.command):
+            exchange.on_lost = lambda otherwise: self._go_elsewhere(exchange, route, otherwise)
         if connection is None:
             self._tasks.spawn(self._connect_first(exchange, route))
         elif route.effects or route.changes_identity:
             self._tasks.spawn(self._observe(exchange, route))
         else:
             _stream(exchange, connection)
+
+    def _go_elsewhere(self, exchange: Exchange, route: Relay, otherwise: Callable[[], None]) -> None:
+        self._tasks.spawn(self._ask_the_next(exchange, route, otherwise))
+
+    async def _ask_the_next(self, exchange: Exchange, route: Relay, otherwise: Callable[[], None]) -> None:
+        """Send the command again when the primary was lost; what else went wrong is the client's to know."""
+        assert self._has_left is not None
+        if await self._has_left(exchange.session.upstream.address):
+            await self._connect_first(exchange, route)
+        else:
+            otherwise()
 
     async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
         try:

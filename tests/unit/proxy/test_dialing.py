@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.errors import BackendUnavailable
-from proxy.dialing import Dialer, upstream_name
+from proxy.dialing import Dialer, parse_upstream_name, upstream_name
 from tests.support.ports import LOOPBACK, free_port
 
 
@@ -13,6 +13,8 @@ def test_names_are_written_as_in_a_connection_string() -> None:
     assert upstream_name("db.example", 27018) == "db.example:27018"
     assert upstream_name("db.example", None) == "db.example:27017"
     assert upstream_name("::1", 1) == "[::1]:1"
+    assert parse_upstream_name("[::1]:1") == ("::1", 1)
+    assert parse_upstream_name("db.example:27018") == ("db.example", 27018)
 
 
 async def test_unreachable_server_is_told_with_its_name() -> None:

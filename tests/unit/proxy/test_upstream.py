@@ -29,7 +29,7 @@ class Sink:
     def done(self) -> None:
         self.ended += 1
 
-    def asks_again(self) -> bool:
+    def deposed(self, reply: bytes) -> bool:
         return False
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
