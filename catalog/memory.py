@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from catalog.open_bucket import Bucket
-from catalog.parts import bucket_of_part
+from catalog.open_bucket import Bucket, CollectionBuckets
+from catalog.parts import Parts, bucket_of_part
+
+ENDED_LIMIT = 20_000
+"""So many ended buckets may wait for their compression; beyond that the oldest stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A bucket that takes no more rows and of which no batch is under way."""
+
+    buckets: CollectionBuckets
+    bucket_id: bytes
+    parts: Parts | None
 
 
 class BucketMemory:
@@ -17,11 +30,15 @@ class BucketMemory:
     process could claim the same rows.
     """
 
-    __slots__ = ("_by_id", "_idle", "count", "size_bytes")
+    __slots__ = ("_by_id", "_full", "_idle", "count", "ended", "size_bytes")
 
     def __init__(self) -> None:
         self._by_id: dict[bytes, Bucket] = {}
         self._idle: OrderedDict[Bucket, None] = OrderedDict()
+        self._full: set[Bucket] = set()
+        """Not known any more because they take no more rows, and still under way."""
+        self.ended: deque[Ended] = deque(maxlen=ENDED_LIMIT)
+        """Those that were full and have ended."""
         self.count = 0
         """Known buckets."""
         self.size_bytes = 0
@@ -34,8 +51,10 @@ class BucketMemory:
         bucket.memory_bytes = bucket.state.memory_bytes()
         self.size_bytes += bucket.memory_bytes
 
-    def release(self, bucket: Bucket) -> None:
-        """The bucket is known no longer; its batches go on by themselves."""
+    def release(self, bucket: Bucket, *, full: bool = False) -> None:
+        """The bucket is known no longer; its batches go on by themselves. ``full``: it never takes more rows."""
+        if full:
+            self._full.add(bucket)
         self._idle.pop(bucket, None)
         if bucket.memory_bytes:
             self.count -= 1
@@ -47,6 +66,9 @@ class BucketMemory:
         """Nothing remains of a bucket that is not known and has no batch left."""
         if not bucket.is_known and bucket.is_idle and self._by_id.get(bucket.state.bucket_id) is bucket:
             del self._by_id[bucket.state.bucket_id]
+            if bucket in self._full:
+                self._full.discard(bucket)
+                self.ended.append(Ended(bucket.series.collection, bucket.state.bucket_id, bucket.parts))
 
     def rest(self, bucket: Bucket) -> None:
         """A known bucket without batches is weighed and may be let go when memory is short."""

@@ -6,12 +6,12 @@ The lower half of the catalog: it knows buckets and places measurements, but not
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from catalog.errors import CommandError, InvariantViolated
 from catalog.kernel import BucketState, Limits, Measurement, bucket_id, rounded_start_ms
-from catalog.memory import BucketMemory
+from catalog.memory import BucketMemory, Ended
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.ports import Clock, IdSource
@@ -169,7 +169,7 @@ class Placing:
                 self._count_both(series.collection, "numBucketsReopened")
                 series.current = bucket
                 return bucket
-            self._memory.release(bucket)
+            self._memory.release(bucket, full=True)
         by_time = refusal == 0 or RolloverReason(refusal) in TIME_REASONS
         if may_look and by_time and _may_be_stored(series.collection, measurement):
             return None
@@ -185,12 +185,12 @@ class Placing:
         if current is None:
             return
         if reason not in TIME_REASONS:
-            self._memory.release(current)
+            self._memory.release(current, full=True)
             return
         series.archived.append(current)
         if len(series.archived) > self.options.archived_per_series:
             oldest = series.archived.pop(0)
-            self._memory.release(oldest)
+            self._memory.release(oldest, full=True)
             self._stored_until(series.collection, oldest.state.start_ms)
 
     def _open(self, series: Series, measurement: Measurement) -> Bucket:
@@ -284,6 +284,33 @@ class Placing:
     def _stored_until(self, buckets: CollectionBuckets, start_ms: int) -> None:
         if buckets.stored_until_ms is not None and self.options.reopening:
             buckets.stored_until_ms = max(buckets.stored_until_ms, start_ms)
+
+    # --- buckets that take no more -------------------------------------------------------------------------
+
+    def take_full(self) -> list[Ended]:
+        """The buckets that take no more rows and ended since this was asked last."""
+        taken = list(self._memory.ended)
+        self._memory.ended.clear()
+        return taken
+
+    def keep_full(self, ended: Ended) -> None:
+        """Offer it again."""
+        self._memory.ended.append(ended)
+
+    def retire_left(self, before: Mapping[bytes, int]) -> dict[bytes, int]:
+        """Let those archived buckets go that have as many rows as they had ``before``; returns rows by bucket."""
+        rows: dict[bytes, int] = {}
+        for buckets in self._collections.values():
+            for series in list(buckets.series.values()):
+                for bucket in list(series.archived):
+                    state = bucket.state
+                    rows[state.bucket_id] = state.rows
+                    if before.get(state.bucket_id) == state.rows and bucket.is_idle:
+                        series.archived.remove(bucket)
+                        self._memory.release(bucket, full=True)
+                        self._stored_until(buckets, state.start_ms)
+                self._drop_if_empty(series)
+        return rows
 
     def _drop_if_empty(self, series: Series) -> None:
         if series.is_empty and series.collection.series.get(series.meta) is series:

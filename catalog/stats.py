@@ -29,6 +29,10 @@ class Counters:
     numBucketsKeptOpenDueToLargeMeasurements: int = 0
     numBucketsQueried: int = 0
     numBucketQueriesFailed: int = 0
+    numBytesUncompressed: int = 0
+    numBytesCompressed: int = 0
+    numCompressedBuckets: int = 0
+    numUncompressedBuckets: int = 0
 
     def count(self, name: str) -> None:
         """One more of ``name``."""
@@ -37,6 +41,12 @@ class Counters:
     def closed(self, reason: RolloverReason) -> None:
         """Count a closed bucket under its reason."""
         self.count(CLOSED_COUNTERS[reason])
+
+    def compressed(self, before_bytes: int, after_bytes: int) -> None:
+        """Count an attempted compression; equal sizes say that the bucket stayed as it was (W81)."""
+        self.numBytesUncompressed += before_bytes
+        self.numBytesCompressed += after_bytes
+        self.count("numCompressedBuckets" if after_bytes < before_bytes else "numUncompressedBuckets")
 
 
 CLOSED_COUNTERS: Mapping[RolloverReason, str] = {

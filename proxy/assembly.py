@@ -9,8 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+import structlog
+
 from catalog.catalog import BucketCatalog, CatalogOptions, Growth
 from catalog.committer import Committer, CommitterOptions
+from catalog.compressing import Compressing
+from catalog.errors import CommandError
 from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
@@ -29,6 +33,8 @@ from proxy.settings_table import Settings
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
+
+log = structlog.get_logger(__name__)
 
 JOIN_AT_THE_END_SECONDS = 5.0
 """What joining may add to the time that stopping takes; parts that are left are joined by nobody, but are read."""
@@ -110,6 +116,7 @@ class Assembly:
     authorisation: Authorisation
     readers: ReaderRegister | None
     joining: Joining
+    compressing: Compressing | None
 
     async def close(self) -> None:
         """Let commits end and parts be joined as far as time allows, then leave the backend."""
@@ -171,7 +178,7 @@ async def assemble(
     )
     readers = ReaderRegister(cursors.is_open_in)
     store.readers = readers if growth.in_parts else None
-    joining = Joining(catalog, store, clock, readers, JoiningOptions(), report)
+    joining = Joining(catalog, store, clock, readers, JoiningOptions(), not_allowed_to_join)
     return Assembly(
         backend=backend,
         catalog=catalog,
@@ -183,7 +190,18 @@ async def assemble(
         authorisation=authorisation,
         readers=readers if growth.in_parts else None,
         joining=joining,
+        compressing=Compressing(catalog, store, clock) if compresses(settings, backend.profile) else None,
     )
+
+
+def compresses(settings: Settings, profile: Profile) -> bool:
+    """Whether buckets are compressed: as asked, where servers do it themselves (W9); from 8.0 on all are (W8)."""
+    return settings.compress_closed_buckets and profile.has_native_timeseries and profile.version >= (6, 0, 0)
+
+
+def not_allowed_to_join(error: CommandError) -> None:
+    """What becomes of growth then is in ``catalog.joining``."""
+    log.warning("buckets grow in place: the account of the backend may not join parts", reason=error.message)
 
 
 def growth_of(settings: Settings, profile: Profile) -> Growth:

@@ -44,6 +44,8 @@ async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_re
         tasks.spawn(_watch_backend(assembly, metrics, server))
         if assembly.readers is not None:
             tasks.spawn(assembly.joining.run())
+        if assembly.compressing is not None:
+            tasks.spawn(assembly.compressing.run())
         on_ready(address)
         await stop.wait()
     finally:

@@ -91,6 +91,7 @@ class Settings:
     commit_linger_ms: Annotated[float, Meta(ge=0, le=1000)] = 0.0
     commit_rounds_in_flight: Count = 2
     bucket_growth: Literal["in_place", "in_parts"] = "in_place"
+    compress_closed_buckets: bool = True
     max_pending_measurements: Count = 200_000
     max_pending_bytes: Annotated[int, Meta(ge=16_777_216)] = 268_435_456
 
@@ -142,6 +143,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "reopening": "Whether late measurements go to stored buckets that have room.",
         "commit_linger_ms": "How long a commit waits for company; 0 = it leaves at once.",
         "bucket_growth": "How rows are added under load: by updates, or as small buckets joined soon after.",
+        "compress_closed_buckets": "Whether buckets that take no more rows are compressed, from 6.0 on as servers do.",
         "commit_rounds_in_flight": "Commits of one collection under way at the same time.",
         "max_pending_measurements": "Measurements waiting for their commit before clients are slowed down.",
         "max_pending_bytes": "Bytes waiting for their commit before clients are slowed down.",

@@ -204,6 +204,11 @@ class ScriptedStore:
     ) -> int | None:
         return None
 
+    async def find_parts(
+        self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
+    ) -> Sequence[tuple[bytes, bytes]]:
+        return ()
+
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         if self.unreadable is not None:
             raise self.unreadable

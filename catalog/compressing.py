@@ -1,0 +1,129 @@
+"""Replaces buckets that take no more rows by their compressed form, in the background (W6, W9, W130).
+
+Servers compress a bucket inside the insert that closes it; here no client waits for that. A bucket is due once it
+is full, or was left behind in time and not come back to for a while, and no write of it is under way. The
+replacement holds only for the very document that was read, so a concurrent write of anybody wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from catalog.bson import raw
+from catalog.catalog import BucketCatalog
+from catalog.errors import CommandError
+from catalog.kernel import compressed
+from catalog.memory import Ended
+from catalog.open_bucket import CollectionBuckets
+from catalog.ports import Applied, BucketStore, Clock, WriteConcern
+
+MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
+"""Larger buckets stay as they are: the guard repeats the document."""
+
+_NOT_CLOSED = b"\x08\0"
+
+
+@dataclass(frozen=True, slots=True)
+class CompressingOptions:
+    """``left_seconds``: after so long a bucket that was left behind in time is not expected to be come back to."""
+
+    interval_seconds: float = 0.25
+    at_once: int = 32
+    patience_seconds: float = 10.0
+    left_seconds: float = 300.0
+
+
+class Compressing:
+    """The background work."""
+
+    def __init__(
+        self, catalog: BucketCatalog, store: BucketStore, clock: Clock, options: CompressingOptions | None = None
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._clock = clock
+        self._options = options or CompressingOptions()
+        self._looked_at_seconds = clock.monotonic_seconds()
+        self._left: dict[bytes, int] = {}
+        """Archived buckets and their rows when it was looked last."""
+
+    async def run(self) -> None:
+        """For ever: compress what is due."""
+        while True:
+            await asyncio.sleep(self._options.interval_seconds)
+            now_seconds = self._clock.monotonic_seconds()
+            if now_seconds - self._looked_at_seconds >= self._options.left_seconds / 2:
+                self._looked_at_seconds = now_seconds
+                self._left = self._catalog.retire_left(self._left)
+            await self.compress_due()
+
+    async def compress_due(self) -> None:
+        """One pass over the buckets that ended since the last one."""
+        waiting = self._catalog.take_full()
+        ready: dict[CollectionBuckets, list[bytes]] = {}
+        for ended in waiting:
+            parts = ended.parts
+            if parts is not None and (parts.joining or parts.stored > 1):
+                # Comes again when they are one document.
+                self._catalog.keep_full(ended)
+            elif not ended.buckets.replaced and not self._catalog.is_under_way(_stored_id(ended)):
+                ready.setdefault(ended.buckets, []).append(_stored_id(ended))
+        for buckets, ids in ready.items():
+            for start in range(0, len(ids), self._options.at_once):
+                await self._compress(buckets, ids[start : start + self._options.at_once])
+
+    async def _compress(self, buckets: CollectionBuckets, ids: Sequence[bytes]) -> None:
+        deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
+        try:
+            stored = await self._store.fetch(buckets.collection, ids, deadline_seconds)
+        except CommandError:
+            # They stay as they are, which is as good for every reader.
+            return
+        statements: list[bytes] = []
+        sizes: list[tuple[int, int]] = []
+        for document in stored.values():
+            if len(document) > MAX_DOCUMENT_BYTES:
+                continue
+            smaller = _smaller(document, buckets, sizes)
+            if smaller is not None:
+                statements.append(replacement(document, smaller))
+            # A thousand rows take a millisecond: others have their turn in between.
+            await asyncio.sleep(0)
+        if not statements:
+            return
+        outcome = await self._store.update(buckets.collection, statements, WriteConcern(), deadline_seconds)
+        if isinstance(outcome, Applied) and outcome.matched == len(statements):
+            for before, after in sizes:
+                buckets.counters.compressed(before, after)
+
+
+def _stored_id(ended: Ended) -> bytes:
+    return ended.bucket_id if ended.parts is None else ended.parts.last_id
+
+
+def _smaller(document: bytes, buckets: CollectionBuckets, sizes: list[tuple[int, int]]) -> bytes | None:
+    """The compressed form; a bucket that others closed, or that has another form already, is left alone."""
+    try:
+        control: Mapping[bytes, bytes] = raw.fields_of(raw.fields_of(document)[b"control"], 1)
+        if control.get(b"closed", _NOT_CLOSED) != _NOT_CLOSED:
+            return None
+        smaller = compressed(document, buckets.time_field)
+    except (KeyError, ValueError):
+        return None
+    if smaller is not None:
+        sizes.append((len(document), len(smaller)))
+    elif len(raw.fields_of(raw.fields_of(raw.fields_of(document)[b"data"], 1)[buckets.time_field], 1)) > 1:
+        buckets.counters.compressed(len(document), len(document))
+    return smaller
+
+
+def replacement(document: bytes, smaller: bytes) -> bytes:
+    """An update statement that replaces this very document (W130): nothing of it may have changed."""
+    literal = raw.sub_document(b"1", (raw.element(b"$literal", b"\x03" + document),))
+    same = raw.element(b"$eq", b"\x04" + raw.document((raw.element(b"0", raw.string_value(b"$$ROOT")), literal)))
+    bucket_id = raw.element(b"_id", raw.fields_of(document)[b"_id"])
+    version = raw.element(b"control.version", b"\x10\x01\0\0\0")
+    query = raw.document((bucket_id, version, raw.sub_document(b"$expr", (same,))))
+    return raw.document((b"\x03q\0" + query, b"\x03u\0" + smaller))

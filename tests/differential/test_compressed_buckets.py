@@ -1,0 +1,74 @@
+"""Buckets that take no more rows are stored as small as native ones, and read the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bson import DatetimeMS, ObjectId
+from pymongo.collection import Collection
+
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+
+START_MS = 1_714_521_600_000
+OPTIONS = {"timeField": "t", "metaField": "m", "granularity": "hours"}
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [
+        {"t": DatetimeMS(START_MS + 1000 * row), "m": row % 2, "_id": ObjectId(), "v": round((row * row % 977) / 10, 1)}
+        for row in range(count)
+    ]
+
+
+def compressed_bytes(buckets: Collection[Any]) -> int:
+    pipeline: list[dict[str, Any]] = [
+        {"$match": {"control.version": 2}},
+        {"$group": {"_id": None, "n": {"$sum": {"$bsonSize": "$$ROOT"}}}},
+    ]
+    return int(next(buckets.aggregate(pipeline))["n"])
+
+
+@pytest.mark.parametrize("batch", [1000, 50])
+def test_full_buckets_are_compressed(mongod: MongodProcess, proxy: ProxyProcess, db_name: str, batch: int) -> None:
+    """W6, W9, W80, W81, W130"""
+    sent = rows(4500)
+    with proxy.client() as through, mongod.client() as direct:
+        for name, client in (("ours", through), ("native", direct)):
+            database = client[db_name]
+            database.create_collection(name, timeseries=OPTIONS)
+            for at in range(0, len(sent), batch):
+                database[name].insert_many(sent[at : at + batch])
+        stored = direct[db_name]["system.buckets.ours"]
+        proxy.wait_until(lambda: stored.count_documents({"control.version": 2}) == 4)
+        assert stored.count_documents({"control.version": 1}) == 2
+        for client in (through, direct):
+            read = list(client[db_name]["ours"].find().sort("t", 1))
+            assert read == list(direct[db_name]["native"].find().sort("t", 1))
+        sizes = [compressed_bytes(direct[db_name][f"system.buckets.{name}"]) for name in ("ours", "native")]
+        assert sizes[0] <= 1.1 * sizes[1]
+        sections = [
+            client[db_name].command("collStats", name)["timeseries"]
+            for client, name in ((through, "ours"), (direct, "native"))
+        ]
+        for name in ("numBytesUncompressed", "numCompressedBuckets", "numUncompressedBuckets"):
+            assert sections[0][name] == pytest.approx(sections[1][name], rel=0.01), name
+        assert sections[0]["numBytesCompressed"] == sizes[0]
+
+
+def test_compressed_buckets_are_changed_and_deleted_from(
+    mongod: MongodProcess, proxy: ProxyProcess, db_name: str
+) -> None:
+    with proxy.client() as through, mongod.client() as direct:
+        database = through[db_name]
+        database.create_collection("x", timeseries=OPTIONS)
+        sent = rows(2100)
+        database["x"].insert_many(sent)
+        stored = direct[db_name]["system.buckets.x"]
+        proxy.wait_until(lambda: stored.count_documents({"control.version": 2}) == 2)
+        assert database["x"].delete_many({"v": {"$lt": 10}}).deleted_count == sum(row["v"] < 10 for row in sent)
+        database["x"].insert_one({"t": DatetimeMS(START_MS + 5500), "m": 0, "v": 50.0})
+        left = sorted(row["_id"] for row in sent if row["v"] >= 10)
+        assert sorted(row["_id"] for row in direct[db_name]["x"].find({"_id": {"$in": left}})) == left
+        assert database["x"].count_documents({}) == len(left) + 1

@@ -1,0 +1,119 @@
+"""When buckets are replaced by their compressed form, and under which guard (W9, W130)."""
+
+from __future__ import annotations
+
+from catalog.bson.codec import decode, encode
+from catalog.catalog import BucketCatalog
+from catalog.compressing import Compressing, CompressingOptions
+from catalog.errors import CommandError
+from catalog.kernel import Limits, compressed
+from catalog.parts import bucket_of
+from catalog.ports import Applied
+from tests.support.catalog_parts import ACKNOWLEDGED, HOUR_MS, START_MS, CatalogBench, ScriptedStore, measurement
+
+ROWS = 20
+
+
+class Bench:
+    """A catalog of buckets of twenty rows whose first one is full, and a store that holds it."""
+
+    def __init__(self, **fields: object) -> None:
+        self.bench = CatalogBench(limits=Limits(max_count=ROWS))
+        self.catalog: BucketCatalog = self.bench.catalog
+        self.store = ScriptedStore()
+        self.rows = [measurement(1000 * row, v=row, **fields) for row in range(ROWS)]
+        batch = self.bench.commit(*self.rows)
+        self.bucket_id = batch.bucket.state.bucket_id
+        self.document = bucket_of(self.bucket_id, b"t", b"m", batch.bucket.state.meta, START_MS, self.rows)
+        self.store.documents[self.bucket_id] = self.document
+        self.compressing = Compressing(self.catalog, self.store, self.bench.clock, CompressingOptions())
+
+    @property
+    def figures(self) -> tuple[int, int]:
+        counters = self.bench.buckets.counters
+        return counters.numCompressedBuckets, counters.numUncompressedBuckets
+
+
+async def test_a_full_bucket_is_replaced_as_it_was_read() -> None:
+    """W130: whatever changed meanwhile, the compressed form does not undo it."""
+    bench = Bench()
+    await bench.compressing.compress_due()
+    assert bench.store.sent == []
+    bench.bench.commit(measurement(1000 * ROWS, v=1))
+    await bench.compressing.compress_due()
+    ((name, statements, _),) = bench.store.sent
+    assert name == "update"
+    statement = decode(statements[0])
+    smaller = compressed(bench.document, b"t")
+    assert smaller is not None
+    assert statement["u"] == decode(smaller)
+    assert statement["q"]["control.version"] == 1
+    assert statement["q"]["$expr"] == {"$eq": ["$$ROOT", {"$literal": decode(bench.document)}]}
+    counters = bench.bench.buckets.counters
+    assert (counters.numBytesUncompressed, counters.numBytesCompressed) == (len(bench.document), len(smaller))
+    assert bench.figures == (1, 0)
+    await bench.compressing.compress_due()
+    assert len(bench.store.sent) == 1
+
+
+async def test_a_bucket_with_a_write_under_way_waits() -> None:
+    bench = Bench()
+    catalog = bench.catalog
+    bench.bench = CatalogBench(limits=Limits(max_count=ROWS))
+    (batch,) = bench.bench.stage(*bench.rows)
+    batch.claim()
+    bench.bench.catalog.prepare(batch)
+    bench.bench.stage(measurement(1000 * ROWS))
+    assert bench.bench.catalog.take_full() == []
+    bench.bench.catalog.finish(batch, ACKNOWLEDGED)
+    assert [ended.bucket_id for ended in bench.bench.catalog.take_full()] == [batch.bucket.state.bucket_id]
+    assert catalog.take_full() == []
+
+
+async def test_archived_buckets_are_left_until_nobody_comes_back() -> None:
+    """W50"""
+    bench = CatalogBench()
+    bench.commit(measurement(0, v=1), measurement(1, v=2))
+    bench.commit(measurement(HOUR_MS, v=1))
+    seen = bench.catalog.retire_left({})
+    bench.commit(measurement(2, v=3))
+    seen = bench.catalog.retire_left(seen)
+    assert bench.catalog.take_full() == []
+    bench.commit(measurement(HOUR_MS + 1, v=1))
+    seen = bench.catalog.retire_left(seen)
+    bench.catalog.retire_left(seen)
+    assert len(bench.catalog.take_full()) == 1
+
+
+async def test_parts_wait_until_they_are_one_document() -> None:
+    bench = Bench()
+    bench.bench.commit(measurement(1000 * ROWS))
+    (ended,) = bench.catalog.take_full()
+    assert ended.parts is None
+    bench.catalog.keep_full(ended)
+    assert bench.catalog.take_full() == [ended]
+
+
+async def test_what_others_closed_or_compressed_is_left_alone() -> None:
+    for version, closed in ((2, False), (1, True)):
+        bench = Bench()
+        document = decode(bench.document)
+        document["control"] |= {"version": version, "closed": closed}
+        bench.store.documents[bench.bucket_id] = encode(document)
+        bench.bench.commit(measurement(1000 * ROWS))
+        await bench.compressing.compress_due()
+        assert bench.store.sent == []
+        assert bench.figures == (0, 0)
+
+
+async def test_a_lost_race_and_an_unreadable_backend_leave_the_bucket() -> None:
+    bench = Bench()
+    bench.bench.commit(measurement(1000 * ROWS))
+    bench.store.answers.append(Applied(0, {}, ACKNOWLEDGED))
+    await bench.compressing.compress_due()
+    assert bench.figures == (0, 0)
+    bench = Bench()
+    bench.bench.commit(measurement(1000 * ROWS))
+    bench.store.unreadable = CommandError(13, "no")
+    await bench.compressing.compress_due()
+    assert bench.store.sent == []
