@@ -81,6 +81,12 @@ class BucketCatalog(Placing):
         """Whether this document belongs to a bucket in memory, or is about to be joined with others."""
         return self._memory.holds(stored_id) or bucket_of_part(stored_id) in self.parted
 
+    def grows_in_parts(self, stored_id: bytes) -> bool:
+        """Whether this document belongs to a bucket that this process made and may go on with."""
+        bucket_id = bucket_of_part(stored_id)
+        bucket = self._memory.get(bucket_id)
+        return bucket_id in self.parted or (bucket is not None and bucket.own)
+
     def _resume(self, series: Series, *, looked_for: int) -> None:
         """Place what waited; the first ``looked_for`` of it must not ask for the same look again."""
         parked, series.parked = series.parked, None

@@ -79,16 +79,16 @@ class Joining:
         clock: Clock,
         readers: Readers,
         options: JoiningOptions,
-        report: Callable[[BaseException], None],
+        not_allowed: Callable[[CommandError], None],
     ) -> None:
-        """``report`` is told of errors that nobody else can be told of."""
+        """``not_allowed`` is told once that the backend does not let parts be joined."""
         self.metrics = JoiningMetrics()
         self._catalog = catalog
         self._store = store
         self._clock = clock
         self._readers = readers
         self._options = options
-        self._report = report
+        self._not_allowed = not_allowed
         self._swept: WeakSet[CollectionBuckets] = WeakSet()
         self._left: deque[tuple[CollectionBuckets, bytes, bytes]] = deque()
         """What an earlier process left: first and last ids of parts."""
@@ -257,7 +257,7 @@ class Joining:
 
     async def _join_found(self, buckets: CollectionBuckets, first_id: bytes, last_id: bytes) -> bool:
         """False when the backend did not answer."""
-        if self._catalog.is_under_way(first_id) or buckets.replaced:
+        if self._catalog.grows_in_parts(first_id) or buckets.replaced:
             return True
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
         merge = self._merge(buckets, last_id)
@@ -279,7 +279,7 @@ class Joining:
         """Without the right to join no further parts are made."""
         if self._catalog.growth.in_parts:
             self._catalog.growth = Growth()
-            self._report(error)
+            self._not_allowed(error)
 
     def _done(self, bucket: Bucket) -> None:
         """A bucket that is one document leaves the list until it is in parts again."""

@@ -202,6 +202,8 @@ class Settlement:
             for write in part:
                 batch = write.batch
                 written = is_written(stored.get(batch.stored_id), batch)
+                if written is False and (batch.base or batch.stored_id in stored):
+                    written = await self._is_elsewhere(commit, batch, deadline_seconds)
                 if written is None:
                     self.give_up(commit.of([write]), CommandError(1, "the bucket was rewritten meanwhile"))
                 elif written:
@@ -213,6 +215,19 @@ class Settlement:
                     self._catalog.lose(batch, refusal)
                 else:
                     self._catalog.abort(batch, refusal)
+
+    async def _is_elsewhere(self, commit: Commit, batch: WriteBatch, deadline_seconds: float) -> bool | None:
+        """Whether another process joined the document with others after the rows were written; ``None``: unknown."""
+        ids = {measurement.columns.get(b"_id", b"") for measurement in batch.measurements} - {b""}
+        if not ids:
+            return False
+        meta = batch.bucket.series.meta
+        wanted = sorted({(meta, measurement.time_ms) for measurement in batch.measurements})
+        try:
+            stored = await self._store.stored_row_ids(commit.collection, wanted, deadline_seconds)
+        except CommandError:
+            return None
+        return not ids.isdisjoint(stored)
 
     async def _other_incarnation(self, commit: Commit) -> None:
         """The collection was dropped, and perhaps created again, behind our back (W72)."""

@@ -57,6 +57,13 @@ class Auditor:
             self.ever.add(identity)
         self.check_bucket(bucket)
 
+    def joined(self, parts: list[dict[str, Any]], whole: Mapping[str, Any]) -> None:
+        """One bucket took the place of these, in one step."""
+        before = [row for part in parts for row in rows_of(part)]
+        assert rows_of(whole) == before, "a join changed rows"
+        assert all(part.get("meta") == whole.get("meta") for part in parts), "a join changed the series"
+        self.check_bucket(whole)
+
     def removed(self, bucket: Mapping[str, Any], row: int | None = None) -> None:
         """Somebody deleted the bucket, or one row of it."""
         rows = rows_of(bucket)

@@ -60,6 +60,8 @@ class Server:
         self.stalled_until = 0.0
         self.current: Stored | None = None
         self.commands = 0
+        self.joins = 0
+        self.scans = 0
         self.deleted: set[bytes] = set()
         """Buckets that somebody deleted; see ``Port._send``."""
         self._incarnations = 0

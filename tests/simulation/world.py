@@ -12,18 +12,22 @@ from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import decode, encode
-from catalog.catalog import BucketCatalog, CatalogOptions
+from catalog.catalog import BucketCatalog, CatalogOptions, Growth
 from catalog.committer import Committer, CommitterOptions
+from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
 from catalog.round import RoundLimits
+from catalog.settlement import COPIES_SECONDS
 from catalog.statements import StatementLog
 from proxy.handlers.ingest import InsertHandler
 from proxy.insert_command import InsertCommand
+from proxy.readers import ReaderRegister
 from tests.simulation.auditor import Auditor, rows_of
 from tests.simulation.expressions import milliseconds
+from tests.simulation.in_parts import JoinPort, Reader
 from tests.simulation.loop import SeededLoop
-from tests.simulation.server import MAX_COUNT, Faults, Port, Server, new_bucket_like
+from tests.simulation.server import MAX_COUNT, Faults, Server, new_bucket_like
 
 PATIENCE_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 4 * PATIENCE_SECONDS + 5
@@ -53,6 +57,10 @@ class Plan:
     max_pending_bytes: int = 1_000_000
     round_statements: int = 2_000
     reopening: bool = True
+    in_parts: bool = False
+    sealed: bool = False
+    may_join: bool = True
+    readers: int = 0
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Plan:
@@ -78,10 +86,10 @@ class Clock:
 
 
 class Ids:
-    """Counts; a process's first five bytes are its own."""
+    """Counts; a process's first two bytes are its own, the last three are for parts."""
 
     def __init__(self, process: int) -> None:
-        self._process = process.to_bytes(5, "big")
+        self._process = process.to_bytes(2, "big")
         self.next = 0
 
     def suffix(self) -> bytes:
@@ -90,7 +98,7 @@ class Ids:
 
     def peek(self, ahead: int) -> bytes:
         """The id that comes after ``ahead`` others."""
-        return self._process + (self.next + ahead).to_bytes(3, "big")
+        return self._process + (self.next + ahead).to_bytes(3, "big") + bytes(3)
 
 
 class Process:
@@ -104,13 +112,20 @@ class Process:
                 memory_threshold_bytes=plan.memory_threshold_bytes,
                 reopening=plan.reopening,
                 archived_per_series=3,
+                growth=Growth(in_parts=plan.in_parts, sealed=plan.sealed, crowd=2, rows_in_place=8),
             ),
             Clock(),
             self.ids,
         )
+        port = JoinPort(server, sealed=plan.sealed, allowed=plan.may_join, may_be_late=not plan.readers)
+        self.readers = ReaderRegister(lambda _: False)
+        self.joining = Joining(
+            self.catalog, port, Clock(), self.readers, JoiningOptions(many=4, patience_seconds=5), lambda _: None
+        )
+        self._joining = asyncio.get_running_loop().create_task(self.joining.run()) if plan.in_parts else None
         self.committer = Committer(
             self.catalog,
-            Port(server),
+            port,
             Clock(),
             CommitterOptions(
                 linger_seconds=plan.linger_seconds,
@@ -156,6 +171,7 @@ class Process:
         for answer in self._waiting:
             if not answer.done():
                 answer.set_exception(ConnectionResetError())
+        await self.stop_joining()
         committer = self.committer
         committer._spawn = lambda work: work.close()  # type: ignore[method-assign]
         while committer._tasks or committer._pursuit:
@@ -164,6 +180,14 @@ class Process:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def stop_joining(self) -> None:
+        """The background work is over."""
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.wait({self._joining})
+            if not self._joining.cancelled() and (error := self._joining.exception()) is not None:
+                raise error
 
     def check_rest(self) -> None:
         """Nothing is left behind once everything was answered."""
@@ -189,6 +213,8 @@ class Process:
             catalog.clear(namespace)
             assert not catalog._collections[namespace].series
         assert not any(catalog.gauges().values()), catalog.gauges()
+        assert not catalog.parted
+        assert not catalog.unjoined
 
 
 class World:
@@ -229,10 +255,12 @@ class World:
             others.append(asyncio.create_task(self._meddle()))
         if self.plan.restarts:
             others.append(asyncio.create_task(self._restart()))
+        others += [asyncio.create_task(self._read(number + 1)) for number in range(self.plan.readers)]
         await asyncio.gather(*writers)
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        ended = await asyncio.gather(*others, return_exceptions=True)
+        self.failures += [error for error in ended if isinstance(error, AssertionError)]
         self.server.faults = Faults.none()
         if not self.process.alive:
             await self.server.settle()
@@ -242,6 +270,9 @@ class World:
             await asyncio.sleep(1)
         await committer.drain()
         await self.server.settle()
+        if self.plan.in_parts:
+            await asyncio.sleep(2 * COPIES_SECONDS)
+            await self.process.stop_joining()
         for document in self.server.current.documents.values() if self.server.current else ():
             self.auditor.check_bucket(document)
         self.auditor.check_end()
@@ -348,6 +379,14 @@ class World:
             self.auditor.answered(document["_id"], stored=index not in errors and not stopped)
         if not command.ordered:
             assert reply["n"] == len(documents) - len(errors)
+
+    async def _read(self, number: int) -> None:
+        while True:
+            await asyncio.sleep(self.chance.choice((0.01, 0.3, 2.0)))
+            process = self.process
+            if process.alive:
+                reader = Reader(self.server, self.auditor, process.readers, number)
+                await reader.scan(lambda: process.alive)  # noqa: B023 - called before the next round
 
     # --- what others do ------------------------------------------------------------------------------------
 

@@ -1,0 +1,174 @@
+"""Faults while buckets grow in parts: joins under way are lost, repeated, or left to the next process (W102, W126)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+
+from tests.faults.conftest import FLAGS
+from tests.support.fleet import Fleet, start_again
+from tests.support.link import Link
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+
+SOME = 900
+"""Measurements: more than the seven series of a fleet take in place, so that there are parts and joins."""
+IN_PARTS = (*FLAGS, "--bucket-growth", "in_parts")
+DEADLINE_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module", params=["standalone", "replica set"])
+def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
+    """Parts are joined by one operation, or in a transaction."""
+    if request.param == "replica set":
+        yield request.getfixturevalue("backend")
+        return
+    server = MongodProcess(tmp_path_factory.mktemp("in_parts") / "mongod")
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest, either: MongodProcess) -> Iterator[str]:
+    """A database with the time-series collection ``c``."""
+    database = f"parts_{abs(hash(request.node.nodeid)) % 10**8}"
+    with either.client() as client:
+        client[database].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+    yield database
+    with either.client() as client:
+        client.drop_database(database)
+
+
+@pytest.fixture
+def parts_proxy(tmp_path: Path, either: MongodProcess) -> Iterator[ProxyProcess]:
+    server = ProxyProcess(tmp_path / "proxy", either.uri, flags=IN_PARTS)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str) -> Counter[Any]:
+    """How many buckets are stored in more than one document."""
+    stored = client[database]["system.buckets.c"].find({}, {"meta": 1})
+    documents = Counter((each["_id"].binary[:9], each["meta"]) for each in stored)
+    return Counter({each: count for each, count in documents.items() if count > 1})
+
+
+async def test_backend_is_killed(either: MongodProcess, parts_proxy: ProxyProcess, name: str) -> None:
+    fleet = Fleet(parts_proxy.uri, name)
+
+    async def events() -> None:
+        await fleet.until(SOME)
+        either.kill()
+        await start_again(either)
+        await fleet.until(SOME // 3)
+
+    await fleet.run_during(events)
+    with either.client() as client:
+        fleet.check(client)
+
+
+async def test_what_a_killed_proxy_left_is_joined_by_the_next(
+    either: MongodProcess, parts_proxy: ProxyProcess, name: str
+) -> None:
+    fleet = Fleet(parts_proxy.uri, name)
+
+    async def events() -> None:
+        await fleet.until(SOME)
+        parts_proxy.kill()
+        with either.client() as client:
+            assert in_parts(client, name)
+        await start_again(parts_proxy)
+        await fleet.until(SOME)
+
+    await fleet.run_during(events)
+    with either.client() as client:
+        fleet.check(client)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while in_parts(client, name):  # noqa: ASYNC110 - only the backend knows
+                await asyncio.sleep(0.1)
+        fleet.check(client)
+
+
+async def test_connections_are_cut_during_joins(either: MongodProcess, tmp_path: Path, name: str) -> None:
+    with Link(either.port) as link:
+        proxy = ProxyProcess(tmp_path / "proxy", link.uri, flags=IN_PARTS).start()
+        try:
+            fleet = Fleet(proxy.uri, name)
+
+            async def events() -> None:
+                await fleet.until(SOME)
+                for _ in range(8):
+                    link.cut_before_replies(2, least_bytes=100)
+                    await fleet.until(SOME // 9)
+                    link.cut_all()
+                    await fleet.until(SOME // 9)
+
+            await fleet.run_during(events)
+            with either.client() as client:
+                fleet.check(client)
+        finally:
+            proxy.stop()
+
+
+async def test_two_proxies_write_the_same_series(either: MongodProcess, tmp_path: Path, name: str) -> None:
+    """Each joins its own parts; neither takes or loses a row of the other."""
+    proxies = [ProxyProcess(tmp_path / f"proxy{number}", either.uri, flags=IN_PARTS) for number in range(2)]
+    try:
+        fleets = [Fleet(proxy.start().uri, name, seed=seed) for seed, proxy in enumerate(proxies)]
+
+        async def events(fleet: Fleet) -> None:
+            await fleet.until(2 * SOME)
+
+        await asyncio.gather(*(fleet.run_during(lambda fleet=fleet: events(fleet)) for fleet in fleets))
+        both = fleets[0]
+        both.acknowledged |= fleets[1].acknowledged
+        both.in_doubt |= fleets[1].in_doubt
+        assert not both.errors
+        with either.client() as client:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while in_parts(client, name):  # noqa: ASYNC110 - only the backend knows
+                    await asyncio.sleep(0.1)
+            both.check(client)
+    finally:
+        for proxy in proxies:
+            proxy.stop()
+
+
+async def test_primary_steps_down_during_joins(backend: MongodProcess, tmp_path: Path, database: str) -> None:
+    proxy = ProxyProcess(tmp_path / "proxy", backend.uri, flags=IN_PARTS).start()
+    try:
+        fleet = Fleet(proxy.uri, database)
+
+        async def events() -> None:
+            for _ in range(2):
+                await fleet.until(SOME)
+                with backend.client(directConnection=True) as client:
+                    await asyncio.to_thread(client.admin.command, {"replSetStepDown": 1, "force": True})
+            await fleet.until(SOME // 3)
+
+        await fleet.run_during(events)
+        fleet.check(backend.shared_client)
+    finally:
+        proxy.stop()
+
+
+async def test_a_clean_stop_leaves_no_parts(either: MongodProcess, tmp_path: Path, name: str) -> None:
+    proxy = ProxyProcess(tmp_path / "proxy", either.uri, flags=IN_PARTS).start()
+    try:
+        fleet = Fleet(proxy.uri, name)
+        await fleet.run_during(lambda: fleet.until(SOME))
+    finally:
+        await asyncio.to_thread(proxy.stop)
+    with either.client() as client:
+        fleet.check(client)
+        assert not in_parts(client, name)

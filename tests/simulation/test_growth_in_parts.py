@@ -1,0 +1,67 @@
+"""Buckets in parts under seeded chance: every row is stored once and seen once, whatever happens to joins."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.server import Faults
+from tests.simulation.world import Plan, World
+
+SEEDS = 10
+FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
+ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
+LIVELY = Faults(stall=0, late=0)
+"""Faults after which no join runs on its own while readers are let in again."""
+
+
+def simulate(seed: int, plan: Plan, test: str) -> World:
+    world = World(seed, plan)
+    try:
+        world.run()
+    except BaseException as error:
+        command = f".venv/bin/python -m pytest tests/simulation/test_growth_in_parts.py -k {test}"
+        error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
+        raise
+    return world
+
+
+def seeds(scale: float, count: int = SEEDS) -> range:
+    return range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(1, int(count * scale))))
+
+
+@pytest.mark.timeout(3600)
+def test_anything_happens_to_joins(scale: float) -> None:
+    """Lost, refused and late joins, restarts, meddlers, drops; by transactions and by one operation."""
+    joins = steps = 0
+    for seed in seeds(scale):
+        drawn = Plan.drawn(random.Random(seed))
+        plan = replace(drawn, in_parts=True, sealed=seed % 2 == 1, meddling=drawn.meddling and seed % 2 == 0)
+        world = simulate(seed, plan, "anything")
+        joins, steps = joins + world.server.joins, steps + world.loop.steps
+    assert ONE_SEED or joins > 100
+    assert ONE_SEED or steps > 20_000
+
+
+@pytest.mark.timeout(3600)
+def test_readers_see_every_row_once(scale: float) -> None:
+    """In one command of several steps, and with cursors, while parts are joined and processes start anew."""
+    joins = scans = 0
+    for seed in seeds(scale, 4):
+        drawn = Plan.drawn(random.Random(seed))
+        faults = LIVELY if seed % 3 else Faults.none()
+        plan = replace(drawn, in_parts=True, sealed=seed % 2 == 1, readers=3, faults=faults, meddling=False)
+        server = simulate(seed, plan, "readers").server
+        joins, scans = joins + server.joins, scans + server.scans
+    assert ONE_SEED or joins > 100
+    assert ONE_SEED or scans > 100
+
+
+@pytest.mark.timeout(3600)
+def test_without_the_right_to_join_growth_is_in_place(scale: float) -> None:
+    for seed in seeds(scale, 3):
+        plan = Plan(in_parts=True, may_join=False, meddling=False, restarts=False)
+        assert simulate(seed, plan, "right").server.joins == 0
