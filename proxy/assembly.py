@@ -140,13 +140,7 @@ async def assemble(
     ``spawn`` owns background tasks, ``report`` hears of errors that no client can be told of. Raises
     ``BackendUnavailable`` and ``CommandError`` when the backend cannot be used.
     """
-    backend = await Backend.connect(
-        settings.backend or "",
-        server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
-        connect_timeout_seconds=settings.connect_timeout_ms / 1000,
-        refresh_seconds=settings.namespace_refresh_seconds,
-        spawn=spawn,
-    )
+    backend = await _reach(settings, spawn)
     backend.pool.answered = metrics.commit_answered
     clock = LoopClock()
     growth = growth_of(settings, backend.profile)
@@ -202,6 +196,16 @@ def compresses(settings: Settings, profile: Profile) -> bool:
 def not_allowed_to_join(error: CommandError) -> None:
     """What becomes of growth then is in ``catalog.joining``."""
     log.warning("buckets grow in place: the account of the backend may not join parts", reason=error.message)
+
+
+async def _reach(settings: Settings, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> Backend:
+    return await Backend.connect(
+        settings.backend or "",
+        server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
+        connect_timeout_seconds=settings.connect_timeout_ms / 1000,
+        refresh_seconds=settings.namespace_refresh_seconds,
+        spawn=spawn,
+    )
 
 
 def growth_of(settings: Settings, profile: Profile) -> Growth:
