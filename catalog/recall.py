@@ -24,9 +24,7 @@ ASKED_AT_ONCE = 1_000
 """Measurements sought with one query, as soon as so many wait."""
 
 NOTHING_UPDATE = (
-    b"\x36\0\0\0"
-    b"\x03q\0\x16\0\0\0\x07_id\0" + bytes(12) + b"\0"
-    b"\x03u\0\x15\0\0\0\x03$unset\0\x08\0\0\0\x0ax\0\0\0\0"
+    b"\x36\0\0\0\x03q\0\x16\0\0\0\x07_id\0" + bytes(12) + b"\0\x03u\0\x15\0\0\0\x03$unset\0\x08\0\0\0\x0ax\0\0\0\0"
 )
 """``{q: {_id: ObjectId("0…0")}, u: {$unset: {x: null}}}``: changes nothing, and waits for its write concern."""
 

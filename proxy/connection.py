@@ -58,10 +58,12 @@ class Host(Protocol):
 class ClientConnection(asyncio.Protocol):
     """The server side of one client connection."""
 
+    active_at_seconds: float
+    """When its last command ended, or it came."""
+
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader) -> None:
         self._host = host
         self._traffic = host.traffic
-        self.active_at_seconds = 0.0
         self._dispatcher = dispatcher
         self._reader = reader
         self._transport: asyncio.Transport | None = None

@@ -54,7 +54,7 @@ def test_what_is_not_worth_it_stays(kernel: Any) -> None:
 )
 def test_what_is_no_bucket_is_refused(kernel: Any, data: dict[str, Any]) -> None:
     """W5."""
-    with pytest.raises(ValueError, match="bucket|row"):
+    with pytest.raises(ValueError, match=r"bucket|row"):
         kernel.compressed(encode(bucket(30, data=data)), b"t")
 
 

@@ -58,5 +58,5 @@ def test_what_is_no_part_of_the_bucket_is_refused(kernel: Any, change: dict[str,
     bucket = decode(part(kernel, 0, v=1))
     for name, fields in change.items():
         bucket[name] = {**bucket[name], **fields}
-    with pytest.raises(ValueError, match="bucket|row|column|part|differ"):
+    with pytest.raises(ValueError, match=r"bucket|row|column|part|differ"):
         kernel.join_documents([part(kernel, 0, v=1), encode(bucket)], PART_ID, b"t", b"m")

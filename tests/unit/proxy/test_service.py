@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import bson
 import pytest
 
 from catalog.errors import BackendUnavailable
-from proxy.service import LostAfterSending, NotSent, ServicePool
+from proxy.service import Deadlines, LostAfterSending, NotSent, ServiceConnection, ServicePool
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 
@@ -114,3 +115,61 @@ async def test_no_primary_in_time_means_nothing_was_sent() -> None:
     with pytest.raises(NotSent) as caught:
         await ServicePool(primary, None, None, 5.0).request(PING, within(5))
     assert caught.value.code == 133
+
+
+class _Transport:
+    def __init__(self, connection: ServiceConnection) -> None:
+        self._connection = connection
+        self.aborted = False
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted = True
+        self._connection.connection_lost(None)
+
+
+def _connection() -> ServiceConnection:
+    connection = ServiceConnection("backend:27017")
+    connection.connection_made(cast("asyncio.BaseTransport", _Transport(connection)))
+    return connection
+
+
+async def test_a_late_answer_is_not_waited_for_and_ends_the_connection() -> None:
+    deadlines, late, patient = Deadlines(), _connection(), _connection()
+    now = asyncio.get_running_loop().time()
+    waiting = asyncio.ensure_future(patient.request(b""))
+    deadlines.watch(patient, now + 60)
+    deadlines.watch(late, now + 0.01)
+    with pytest.raises(LostAfterSending) as raised:
+        await late.request(b"")
+    assert raised.value.code == 89
+    assert not late.is_open
+    assert patient.is_open
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_an_answered_request_is_left_alone() -> None:
+    deadlines, answered, late = Deadlines(), _connection(), _connection()
+    now = asyncio.get_running_loop().time()
+    deadlines.watch(answered, now + 0.005)
+    deadlines.watch(late, now + 0.01)
+    deadlines.forget(answered)
+    with pytest.raises(LostAfterSending):
+        await late.request(b"")
+    assert answered.is_open
+
+
+async def test_the_next_deadline_is_kept_after_one_has_passed() -> None:
+    deadlines, first, second = Deadlines(), _connection(), _connection()
+    now = asyncio.get_running_loop().time()
+    deadlines.watch(first, now + 0.01)
+    deadlines.watch(second, now + 0.02)
+    for connection in (first, second):
+        with pytest.raises(LostAfterSending):
+            await connection.request(b"")
