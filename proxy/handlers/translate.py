@@ -183,10 +183,8 @@ class TranslateHandler:
                 try:
                     return self._reshaped(plan, reply)
                 except InvalidBSON:
-                    if command.name not in READS:
-                        raise
                     # Stored strings that are no UTF-8: only the backend's own answer shows them as they are.
-                    return await self._pass(PassThrough(), session, command)
+                    return await self._pass(PassThrough(), session, command) if command.name in READS else reply
             case Dialogue():
                 actions = ACTIONS.get(command.name.lower(), ())
                 if not await self._around.gate.allows(session, actions, command.namespace):

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz.mutation import Fuzzer
+from tests.fuzz.mutation import Broken, Fuzzer
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
@@ -27,6 +27,9 @@ def main() -> None:
                 print(f"seed {seed}: {outcomes}", flush=True)
                 left_seconds -= ROUND_SECONDS
                 seed += 1
+        except Broken:
+            print(proxy.log[-6000:], flush=True)
+            raise
         finally:
             proxy.stop()
             mongod.remove()
