@@ -24,7 +24,7 @@ from catalog.parts import PREFIX_BYTES, join
 from catalog.ports import BucketStore, Clock
 
 UNAUTHORIZED = 13
-SWEPT_SPANS = 2
+SWEPT_SPANS = 8
 """How far back, in bucket spans, parts that a killed process left are looked for."""
 
 LAST_LIKELY_PART = 1_000_000
