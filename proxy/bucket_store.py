@@ -6,7 +6,6 @@ import asyncio
 import re
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import bson
@@ -19,6 +18,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from catalog.bson.codec import TOLERANT, decode, encode
+from catalog.bson.raw import fields_of
 from catalog.documents import row_ids
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
@@ -202,10 +202,41 @@ class MongoBucketStore:
         query = covering_query(collection, wanted)
         found = await self._find(collection, query, deadline_seconds, projection={"control.version": 1, "data._id": 1})
         ids: set[bytes] = set()
+        packed: list[ObjectId] = []
         for document in found:
-            with suppress(ValueError):
+            try:
                 ids.update(row_ids(bytes(document.raw)))
+            except ValueError:
+                packed.append(document["_id"])
+        if packed:
+            ids |= await self._unpacked_ids(collection, packed, deadline_seconds)
         return frozenset(ids)
+
+    async def _unpacked_ids(
+        self, collection: VirtualCollection, bucket_ids: Sequence[ObjectId], deadline_seconds: float
+    ) -> set[bytes]:
+        """The ``_id`` of the rows of compressed buckets, which the server takes apart."""
+        options = collection.options
+        unpack: dict[str, Any] = {
+            "timeField": options.time_field,
+            "bucketMaxSpanSeconds": options.max_span_seconds,
+            "include": ["_id"],
+        }
+        if options.meta_field is not None:
+            unpack["metaField"] = options.meta_field
+        pipeline = [{"$match": {"_id": {"$in": list(bucket_ids)}}}, {"$_internalUnpackBucket": unpack}]
+        buckets = self._client[collection.buckets.database].get_collection(
+            collection.buckets.collection, codec_options=RAW
+        )
+        left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
+        try:
+            async with asyncio.timeout(left_seconds):
+                rows = await (await buckets.aggregate(pipeline)).to_list()
+        except TimeoutError:
+            raise BackendUnavailable("the backend did not answer in time", code=89) from None
+        except PyMongoError as error:
+            raise command_error(error) from None
+        return {identity for row in rows if (identity := fields_of(bytes(row.raw)).get(b"_id")) is not None}
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         """See the port."""
