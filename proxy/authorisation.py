@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Any, Final, Protocol
 
 from catalog.bson.codec import decode
-from catalog.bson.raw import BOOL, INT32, fields_of, unpack_int32
+from catalog.bson.raw import BOOL, INT32, fields_of, iter_positions, unpack_int32
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 
@@ -158,8 +158,10 @@ class AccessControl:
 
 def is_unauthorized(reply: bytes) -> bool:
     """Whether a raw command reply refuses for want of a privilege."""
-    code = fields_of(reply).get(b"code")
-    return code is not None and code[0] == INT32 and unpack_int32(code, 1)[0] == UNAUTHORIZED
+    for kind_at, name, value, _ in iter_positions(reply):
+        if name == b"code":
+            return reply[kind_at] == INT32 and bool(unpack_int32(reply, value)[0] == UNAUTHORIZED)
+    return False
 
 
 def account_message(reply: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from catalog.bson.raw import OBJECT, STRING, document, element, iter_elements, string_value, unpack_int64
+from catalog.bson.raw import OBJECT, STRING, iter_positions, pack_int32, string_value, unpack_int64
 from catalog.namespaces import Namespace
 
 SERVER_CURSOR_TIMEOUT_SECONDS = 600.0
@@ -65,26 +65,39 @@ class CursorNames:
 def rename_cursor(reply: bytes, namespace: Namespace) -> tuple[bytes, int, Namespace | None]:
     """The reply with ``cursor.ns`` naming ``namespace``; the cursor's id; the namespace that stood there.
 
-    Batches are copied, never decoded. A reply without a cursor (an error) stays as it is: id 0 and ``None``.
+    Batches are never looked into, and copied once. A reply without a cursor (an error) stays as it is: id 0 and
+    ``None``.
     """
+    for kind_at, name, start, end in iter_positions(reply):
+        if name == b"cursor" and reply[kind_at] == OBJECT:
+            return _rename_inside(reply, start, end, namespace)
+    return reply, 0, None
+
+
+def _rename_inside(reply: bytes, start: int, end: int, namespace: Namespace) -> tuple[bytes, int, Namespace | None]:
+    """``reply[start:end]`` is the cursor."""
     cursor_id = 0
-    before: Namespace | None = None
-    elements: list[bytes] = []
-    for name, value in iter_elements(reply):
-        if name == b"cursor" and value[0] == OBJECT:
-            inner: list[bytes] = []
-            for field, content in iter_elements(value, 1):
-                if field == b"ns" and content[0] == STRING:
-                    database, _, collection = content[5:-1].decode().partition(".")
-                    before = Namespace(database, collection)
-                    inner.append(element(field, string_value(str(namespace).encode())))
-                    continue
-                if field == b"id":
-                    cursor_id = int(unpack_int64(content, 1)[0])
-                inner.append(element(field, content))
-            elements.append(element(name, bytes([OBJECT]) + document(inner)))
-        else:
-            elements.append(element(name, value))
-    if before is None:
+    named: tuple[int, int] | None = None
+    for kind_at, field, value, stop in iter_positions(reply, start, end):
+        if field == b"ns" and reply[kind_at] == STRING:
+            named = value, stop
+        elif field == b"id":
+            cursor_id = int(unpack_int64(reply, value)[0])
+    if named is None:
         return reply, 0, None
-    return document(elements), cursor_id, before
+    value, stop = named
+    database, _, collection = reply[value + 4 : stop - 1].decode().partition(".")
+    name = string_value(str(namespace).encode())[1:]
+    grown = len(name) - (stop - value)
+    view = memoryview(reply)
+    renamed = b"".join(
+        (
+            pack_int32(len(reply) + grown),
+            view[4:start],
+            pack_int32(end - start + grown),
+            view[start + 4 : value],
+            name,
+            view[stop:],
+        )
+    )
+    return renamed, cursor_id, Namespace(database, collection)

@@ -18,6 +18,7 @@ from proxy.wire.message import Message, Opcode
 
 _MSG: Final = int(Opcode.MSG)
 _CHECKSUM_PRESENT: Final = op_msg.CHECKSUM_PRESENT
+_LARGE_BYTES: Final = 64 * 1024
 
 TAIL_BYTES: Final = 2_048
 """Behind its batch a reply has the cursor's id, its name of up to 255 bytes, and times."""
@@ -103,8 +104,18 @@ class Exchange:
     def reply(self, document: bytes | None, *, failed: bool = False) -> None:
         """Answer with a raw document, or with nothing, and finish."""
         if document is not None and self.expects_reply:
-            self.client.write(self.frame(document))
+            if len(document) > _LARGE_BYTES and self._takes_plain_replies:
+                # Behind its head instead of copied together with it.
+                self.client.write(op_msg.head(next_request_id(), self.message.request_id, len(document)))
+                self.client.write(document)
+            else:
+                self.client.write(self.frame(document))
         self._finish(failed)
+
+    @property
+    def _takes_plain_replies(self) -> bool:
+        message = self.message
+        return message.opcode == _MSG and not message.compressor and not message.raw[16] & _CHECKSUM_PRESENT
 
     def frame(self, document: bytes, flags: int = 0, response_to: int | None = None) -> bytes:
         """The reply message: of the request's own kind, compressed and with a checksum as the request was."""

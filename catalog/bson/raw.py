@@ -117,6 +117,15 @@ def iter_elements(raw: bytes, start: int = 0, end: int | None = None) -> Iterato
 
     :raises MalformedBSON: when the walk comes upon something that is no BSON
     """
+    for kind_at, name, value, stop in iter_positions(raw, start, end):
+        yield name, raw[kind_at : kind_at + 1] + raw[value:stop]
+
+
+def iter_positions(raw: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes, int, int]]:
+    """As ``iter_elements`` without a copy of the values: where the type byte is, name, start and end of the value.
+
+    :raises MalformedBSON: when the walk comes upon something that is no BSON
+    """
     limit = (len(raw) if end is None else end) - 1
     if limit - start < 4 or unpack_int32(raw, start)[0] != limit + 1 - start or raw[limit] != 0:
         raise MalformedBSON("bad document length")
@@ -128,7 +137,7 @@ def iter_elements(raw: bytes, start: int = 0, end: int | None = None) -> Iterato
             raise MalformedBSON("unterminated name")
         value = name_end + 1
         stop = value_end(raw, kind, value, limit)
-        yield raw[position + 1 : name_end], raw[position : position + 1] + raw[value:stop]
+        yield position, raw[position + 1 : name_end], value, stop
         position = stop
 
 

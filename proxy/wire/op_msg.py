@@ -164,6 +164,11 @@ def build(
     return raw + _FLAGS.pack(crc32c(raw))
 
 
+def head(request_id: int, response_to: int, body_size_bytes: int) -> bytes:
+    """What stands before the body in a message that is nothing else, without flags."""
+    return _REPLY_HEAD.pack(BODY_AT + body_size_bytes, request_id, response_to, _OPCODE, 0, _BODY_KIND)
+
+
 def with_checksum(raw: bytes) -> bytes:
     """The same message with a checksum."""
     _, request_id, response_to, opcode = HEADER.unpack_from(raw)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
+from types import NoneType
 from typing import Any, TypeAlias
+
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.objectid import ObjectId
 
 from rewrite.stages.scope import Scope
 
@@ -63,20 +70,26 @@ def only(stage: Stage) -> tuple[str, Any]:
     return next(iter(stage.items()))
 
 
+_SCALARS = frozenset({bool, bytes, datetime, DatetimeMS, Decimal128, float, int, Int64, NoneType, ObjectId, str})
+
+
 def walk(value: Any) -> Iterator[Any]:
     """Every value inside a document or array, itself first."""
-    yield value
-    inner: Iterable[Any] = ()
-    if isinstance(value, Mapping):
-        inner = value.values()
-    elif isinstance(value, list | tuple):
-        inner = value
-    for element in inner:
-        yield from walk(element)
+    # A loop, and scalars told by their type: every command passes here several times.
+    waiting = [value]
+    while waiting:
+        element = waiting.pop()
+        yield element
+        if type(element) in _SCALARS:
+            continue
+        if isinstance(element, Mapping):
+            waiting.extend(reversed(list(element.values())))
+        elif isinstance(element, list | tuple):
+            waiting.extend(reversed(element))
 
 
 def keys_inside(value: Any) -> Iterator[str]:
     """Every field name inside a document or array."""
     for element in walk(value):
-        if isinstance(element, Mapping):
+        if type(element) not in _SCALARS and isinstance(element, Mapping):
             yield from element

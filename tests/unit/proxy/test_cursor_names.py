@@ -45,3 +45,19 @@ def test_cursors_are_remembered_until_they_end_and_never_without_bound() -> None
     assert names.backend_namespace(3) == X
     names.ended(3)
     assert names.backend_namespace(3) is None
+
+
+def test_c23_values_before_and_after_the_name_and_a_reply_of_many_fields_stay() -> None:
+    def document(namespace: str) -> bytes:
+        cursor = {"partialResultsReturned": True, "id": Int64(5), "ns": namespace, "nextBatch": [{"v": "x" * 70_000}]}
+        return bson.encode({"first": 1, "cursor": cursor, "ok": 1.0, "$clusterTime": {"t": 1}})
+
+    renamed, cursor_id, backend = rename_cursor(document("db.system.buckets.x"), X)
+    assert renamed == document("db.x")
+    assert (cursor_id, backend) == (5, X.buckets)
+
+
+def test_a_cursor_field_without_a_name_is_no_cursor() -> None:
+    for cursor in ({"id": Int64(5)}, 7):
+        other = bson.encode({"cursor": cursor, "ok": 1.0})
+        assert rename_cursor(other, X) == (other, 0, None)

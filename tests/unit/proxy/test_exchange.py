@@ -118,3 +118,15 @@ def test_end_is_told_once() -> None:
     one.abandon()
     one.abandon()
     assert left == ["left"]
+
+
+@pytest.mark.parametrize("raw", [PING, op_msg.with_checksum(PING), compressed(PING, 2)])
+def test_a_large_reply_is_one_message_all_the_same(raw: bytes) -> None:
+    one, client = exchange(raw)
+    document = encode({"cursor": {"nextBatch": ["x" * 100_000]}, "ok": 1.0})
+    one.reply(document)
+    reply = Message.from_bytes(b"".join(client.written))
+    if reply.opcode == Opcode.COMPRESSED:
+        reply = op_compressed.unwrap(reply, 48_000_000)
+    assert reply.response_to == 41
+    assert op_msg.parse(reply).body == document
