@@ -11,7 +11,7 @@ DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/property/test_reads.py
 
-.PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke profile clean
+.PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke profile clean test-drivers fuzz
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -39,6 +39,13 @@ test-matrix: install  ## what depends on the server, on MongoDB 5.0.4 and 6.0.27
 		echo "MongoDB $$version"; \
 		TSPROXY_TEST_MONGOD_VERSION=$$version $(BIN)/python -m pytest --quiet $(MATRIX) || exit 1; \
 	done
+
+test-drivers: install  ## PyMongo's own test suite, directly and through the proxy (about an hour)
+	$(BIN)/python -m tests.drivers.pymongo_suite standalone
+	$(BIN)/python -m tests.drivers.pymongo_suite replica_set
+
+fuzz: install  ## damaged messages against a running proxy, FUZZ_SECONDS long
+	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
 
 lint: install  ## ruff: rules and format
 	$(BIN)/ruff check .
