@@ -46,4 +46,6 @@ def test_reads_equal_those_of_a_plain_collection(dataset: Any, data: st.DataObje
         command = data.draw(commands(dataset))
         ours = carry_out(client, request_for(command.on("x"), target, profile))
         judge = send(client, database, command.on("x" if is_left_to_native(command, profile) else "plain"))
+        if judge.get("code") == 167:
+            continue  # V1: where the judge is a view, 5.0 lets no command bring a collation; the proxy does
         assert command.answer(ours) == command.answer(judge), command
