@@ -64,7 +64,6 @@ class Exchange:
         "message",
         "meter",
         "on_abandon",
-        "on_finish",
         "on_leave",
         "on_lost",
         "session",
@@ -79,14 +78,11 @@ class Exchange:
         message: Message,
         *,
         expects_reply: bool,
-        on_finish: Callable[[bool], None] | None = None,
     ) -> None:
-        """``on_finish(failed)`` is called once, when the command is over."""
         self.session = session
         self.client = client
         self.message = message
         self.expects_reply = expects_reply
-        self.on_finish = on_finish
         self.on_lost: Callable[[Callable[[], None]], None] | None = None
         self.on_abandon: Callable[[], None] | None = None
         self.on_leave: Callable[[], None] | None = None
@@ -198,9 +194,6 @@ class Exchange:
 
     def _finish(self, failed: bool, *, closing: bool = False) -> None:
         self.on_abandon = None
-        if self.on_finish is not None:
-            on_finish, self.on_finish = self.on_finish, None
-            on_finish(failed)
         if self.meter is not None:
             self.meter.done(time.perf_counter() - self.started_seconds, failed=failed)
         if self.on_leave is not None:
