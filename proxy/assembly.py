@@ -148,14 +148,7 @@ async def assemble(
     store = backend.bucket_store(settings.timeseries_bucket_max_count)
     committer = Committer(catalog, store, clock, committer_options(settings), report)
     metrics.read_catalog(CatalogReadings(lambda: catalog.totals, catalog.gauges, committer.metrics))
-    ingest = InsertHandler(
-        catalog,
-        committer,
-        StatementLog(),
-        max_pending_bytes=settings.max_pending_bytes,
-        max_pending_measurements=settings.max_pending_measurements,
-        retryable_writes=backend.profile.is_replica_set or backend.profile.is_mongos,
-    )
+    ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)
     cursors = CursorNames()
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
@@ -196,6 +189,19 @@ def compresses(settings: Settings, profile: Profile) -> bool:
 def not_allowed_to_join(error: CommandError) -> None:
     """What becomes of growth then is in ``catalog.joining``."""
     log.warning("buckets grow in place: the account of the backend may not join parts", reason=error.message)
+
+
+def _insert_handler(
+    catalog: BucketCatalog, committer: Committer, settings: Settings, profile: Profile
+) -> InsertHandler:
+    return InsertHandler(
+        catalog,
+        committer,
+        StatementLog(),
+        max_pending_bytes=settings.max_pending_bytes,
+        max_pending_measurements=settings.max_pending_measurements,
+        retryable_writes=profile.is_replica_set or profile.is_mongos,
+    )
 
 
 async def _reach(settings: Settings, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> Backend:
