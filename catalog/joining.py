@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from catalog.catalog import BucketCatalog, Growth
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.kernel import compressed
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import PREFIX_BYTES, join
@@ -44,7 +45,8 @@ class JoiningOptions:
     """``many``: so many parts are joined at once; ``idle_seconds``: after so long without commits all are.
 
     ``at_once``: buckets joined while readers wait; ``workers``: of them side by side. What fails is tried
-    ``attempts`` times more, after ``pause_seconds`` and twice as much each time.
+    ``attempts`` times more, after ``pause_seconds`` and twice as much each time. ``compress``: the last join of a
+    bucket that takes no more rows writes its compressed form (W6).
     """
 
     many: int = 64
@@ -55,6 +57,7 @@ class JoiningOptions:
     patience_seconds: float = 10.0
     attempts: int = 6
     pause_seconds: float = 0.25
+    compress: bool = False
 
 
 class JoiningMetrics:
@@ -166,11 +169,12 @@ class Joining:
         buckets = bucket.series.collection
         first_id, last_id, count = parts.first_id, parts.last_id, parts.stored
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
+        merge = self._merge(buckets, last_id)
+        if parts.full and self._options.compress:
+            merge = _smaller(merge, buckets)
         parts.joining = True
         try:
-            joined = await self._store.join(
-                buckets.collection, first_id, last_id, self._merge(buckets, last_id), deadline_seconds
-            )
+            joined = await self._store.join(buckets.collection, first_id, last_id, merge, deadline_seconds)
         except BackendUnavailable:
             self._put_off(bucket, count, last_id)
             return False
@@ -285,6 +289,22 @@ class Joining:
         """A bucket that is one document leaves the list until it is in parts again."""
         if bucket.parts is not None and bucket.parts.stored <= 1:
             self._catalog.parted.pop(bucket.state.bucket_id, None)
+
+
+def _smaller(
+    merge: Callable[[Sequence[bytes]], bytes], buckets: CollectionBuckets
+) -> Callable[[Sequence[bytes]], bytes]:
+    """As ``merge``, but compressed where that is possible."""
+
+    def merge_and_compress(documents: Sequence[bytes]) -> bytes:
+        joined = merge(documents)
+        smaller = compressed(joined, buckets.time_field)
+        if smaller is None:
+            return joined
+        buckets.counters.compressed(len(joined), len(smaller))
+        return smaller
+
+    return merge_and_compress
 
 
 def _may_be_ours(first_id: bytes) -> bool:

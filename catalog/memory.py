@@ -68,6 +68,8 @@ class BucketMemory:
             del self._by_id[bucket.state.bucket_id]
             if bucket in self._full:
                 self._full.discard(bucket)
+                if bucket.parts is not None:
+                    bucket.parts.full = True
                 self.ended.append(Ended(bucket.series.collection, bucket.state.bucket_id, bucket.parts))
 
     def rest(self, bucket: Bucket) -> None:

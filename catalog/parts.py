@@ -40,6 +40,7 @@ class Parts:
         "_next",
         "attempts",
         "first_id",
+        "full",
         "joining",
         "last_id",
         "not_before_seconds",
@@ -54,6 +55,8 @@ class Parts:
         self.stored = 1
         self.touched_seconds = touched_seconds
         self.joining = False
+        self.full = False
+        """Whether the bucket takes no more rows and all of them are stored."""
         self.attempts = 0
         """How often a join failed since the last one that did not."""
         self.not_before_seconds = 0.0

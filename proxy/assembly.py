@@ -165,7 +165,14 @@ async def assemble(
     )
     readers = ReaderRegister(cursors.is_open_in)
     store.readers = readers if growth.in_parts else None
-    joining = Joining(catalog, store, clock, readers, JoiningOptions(), not_allowed_to_join)
+    joining = Joining(
+        catalog,
+        store,
+        clock,
+        readers,
+        JoiningOptions(compress=compresses(settings, backend.profile)),
+        not_allowed_to_join,
+    )
     return Assembly(
         backend=backend,
         catalog=catalog,
