@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import bson
@@ -163,7 +164,11 @@ def _database(body: bytes, fields: dict[bytes, Element]) -> str:
     kind, start, end = element
     if kind != STRING:
         raise CommandError(13111, f"wrong type for field ($db) {_TYPE_NAMES.get(kind, kind)} != string")
-    raw = body[start + 4 : end - 1]
+    return _checked_database(body[start + 4 : end - 1])
+
+
+@lru_cache(maxsize=4096)
+def _checked_database(raw: bytes) -> str:
     if b"\0" in raw:
         raise CommandError(73, "namespaces cannot have embedded null characters")
     try:

@@ -71,6 +71,13 @@ class State(Enum):
     CLOSED = auto()
 
 
+_IDLE: Final = State.IDLE
+_STREAMING: Final = State.STREAMING
+_COLLECTING: Final = State.COLLECTING
+_CLOSED: Final = State.CLOSED
+"""Members of an enumeration are slow to look up where every reply passes."""
+
+
 class UpstreamConnection(asyncio.Protocol):
     """One connection to the backend, one exchange at a time."""
 
@@ -82,7 +89,7 @@ class UpstreamConnection(asyncio.Protocol):
         ``on_not_primary`` is told the address when a reply says that this server is not the primary any more.
         """
         self.address = address
-        self.state = State.IDLE
+        self.state: State = _IDLE
         self._on_lost = on_lost
         self._on_not_primary = on_not_primary
         self._transport: asyncio.Transport | None = None
@@ -104,9 +111,9 @@ class UpstreamConnection(asyncio.Protocol):
 
     def stream(self, raw: bytes, sink: Sink) -> None:
         """Send a request; its reply goes to ``sink`` as it comes."""
-        assert self.state is State.IDLE
+        assert self.state is _IDLE
         assert self._transport is not None
-        self.state = State.STREAMING
+        self.state = _STREAMING
         self._sink = sink
         self._left_bytes = 0
         self._any_sent = False
@@ -114,10 +121,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     async def exchange(self, raw: bytes) -> Message:
         """Send a request and collect its reply; raises ``BackendUnavailable``. Cancelling closes the connection."""
-        assert self.state is State.IDLE
+        assert self.state is _IDLE
         assert self._transport is not None
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self.state = State.COLLECTING
+        self.state = _COLLECTING
         self._waiter = waiter
         self._transport.write(raw)
         try:
@@ -130,7 +137,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Stop reading: the client does not keep up."""
-        if self._transport is not None and self.state is State.STREAMING and not self._transport.is_closing():
+        if self._transport is not None and self.state is _STREAMING and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
@@ -140,7 +147,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close at once; nobody is told."""
-        self.state = State.CLOSED
+        self.state = _CLOSED
         self._sink = None
         if self._transport is not None:
             self._transport.abort()
@@ -155,18 +162,18 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        if self.state is State.STREAMING:
+        if self.state is _STREAMING:
             self._forward(data)
-        elif self.state is State.COLLECTING:
+        elif self.state is _COLLECTING:
             self._collect(data)
-        elif self.state is State.IDLE:
+        elif self.state is _IDLE:
             # Nothing was asked: this is no conversation any more.
             self._lose(BackendUnavailable(f"{self.address}: unexpected bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
         self._transport = None
-        if self.state is not State.CLOSED:
+        if self.state is not _CLOSED:
             self._lose(UpstreamLost(f"connection to {self.address} lost: {exc or 'closed by the backend'}"))
 
     # --- replies ---------------------------------------------------------------------------------------------
@@ -183,7 +190,7 @@ class UpstreamConnection(asyncio.Protocol):
             if length == size and not (opcode == 2013 and data[HEADER_SIZE_BYTES] & op_msg.MORE_TO_COME):
                 # The usual case: one reply, in one piece.
                 deposed = self._judge(data)
-                self.state = State.IDLE
+                self.state = _IDLE
                 self._sink = None
                 if not (deposed and sink.deposed(data)):
                     sink.write(data)
@@ -210,7 +217,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._any_sent = self._any_sent or position > 0
         complete = self._left_bytes == 0 and not self._more_to_come and position > 0 and not self._head
         if complete:
-            self.state = State.IDLE
+            self.state = _IDLE
             self._sink = None
         sink.write(data if position == size else data[:position])
         if complete:
@@ -225,7 +232,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if message is not None and self._waiter is not None and not self._waiter.done():
             self._judge(message.raw)
-            self.state = State.IDLE
+            self.state = _IDLE
             self._waiter.set_result(message)
 
     def _judge(self, reply: bytes) -> bool:
@@ -244,9 +251,9 @@ class UpstreamConnection(asyncio.Protocol):
         state, sink, waiter = self.state, self._sink, self._waiter
         any_sent = self._any_sent
         self.close()
-        if state is State.STREAMING and sink is not None:
+        if state is _STREAMING and sink is not None:
             sink.failed(error, any_sent)
-        elif state is State.COLLECTING and waiter is not None and not waiter.done():
+        elif state is _COLLECTING and waiter is not None and not waiter.done():
             waiter.set_exception(error)
         else:
             self._on_lost()
@@ -279,9 +286,9 @@ class Upstream:
     def ready(self) -> UpstreamConnection | None:
         """The open connection, if there is one."""
         connection = self._connection
-        if connection is None or connection.state is State.CLOSED:
+        if connection is None or connection.state is _CLOSED:
             return None
-        if self._retired and connection.state is State.IDLE:
+        if self._retired and connection.state is _IDLE:
             connection.close()
             return None
         return connection
