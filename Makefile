@@ -32,7 +32,7 @@ test: install  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property run
 	$(BIN)/python -m pytest
 
 test-faults: install  ## kill, stop and cut everything for minutes (TSPROXY_TEST_SCALE makes it longer)
-	$(BIN)/python -m pytest tests/faults tests/faults/long_faults.py
+	$(BIN)/python -m pytest tests/faults tests/faults/long_faults.py tests/faults/long_in_parts.py
 
 test-matrix: install  ## what depends on the server, on MongoDB 5.0.4 and 6.0.27 (about 120 MB are fetched once)
 	@for version in $(VERSIONS); do \

@@ -13,7 +13,6 @@ import pytest
 
 from tests.faults.conftest import FLAGS
 from tests.support.fleet import Fleet, start_again
-from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
@@ -63,20 +62,6 @@ def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str) -> Coun
     return Counter({each: count for each, count in documents.items() if count > 1})
 
 
-async def test_backend_is_killed(either: MongodProcess, parts_proxy: ProxyProcess, name: str) -> None:
-    fleet = Fleet(parts_proxy.uri, name)
-
-    async def events() -> None:
-        await fleet.until(SOME)
-        either.kill()
-        await start_again(either)
-        await fleet.until(SOME // 3)
-
-    await fleet.run_during(events)
-    with either.client() as client:
-        fleet.check(client)
-
-
 async def test_what_a_killed_proxy_left_is_joined_by_the_next(
     either: MongodProcess, parts_proxy: ProxyProcess, name: str
 ) -> None:
@@ -97,27 +82,6 @@ async def test_what_a_killed_proxy_left_is_joined_by_the_next(
             while in_parts(client, name):  # noqa: ASYNC110 - only the backend knows
                 await asyncio.sleep(0.1)
         fleet.check(client)
-
-
-async def test_connections_are_cut_during_joins(either: MongodProcess, tmp_path: Path, name: str) -> None:
-    with Link(either.port) as link:
-        proxy = ProxyProcess(tmp_path / "proxy", link.uri, flags=IN_PARTS).start()
-        try:
-            fleet = Fleet(proxy.uri, name)
-
-            async def events() -> None:
-                await fleet.until(SOME)
-                for _ in range(8):
-                    link.cut_before_replies(2, least_bytes=100)
-                    await fleet.until(SOME // 9)
-                    link.cut_all()
-                    await fleet.until(SOME // 9)
-
-            await fleet.run_during(events)
-            with either.client() as client:
-                fleet.check(client)
-        finally:
-            proxy.stop()
 
 
 async def test_two_proxies_write_the_same_series(either: MongodProcess, tmp_path: Path, name: str) -> None:
@@ -142,24 +106,6 @@ async def test_two_proxies_write_the_same_series(either: MongodProcess, tmp_path
     finally:
         for proxy in proxies:
             proxy.stop()
-
-
-async def test_primary_steps_down_during_joins(backend: MongodProcess, tmp_path: Path, database: str) -> None:
-    proxy = ProxyProcess(tmp_path / "proxy", backend.uri, flags=IN_PARTS).start()
-    try:
-        fleet = Fleet(proxy.uri, database)
-
-        async def events() -> None:
-            for _ in range(2):
-                await fleet.until(SOME)
-                with backend.client(directConnection=True) as client:
-                    await asyncio.to_thread(client.admin.command, {"replSetStepDown": 1, "force": True})
-            await fleet.until(SOME // 3)
-
-        await fleet.run_during(events)
-        fleet.check(backend.shared_client)
-    finally:
-        proxy.stop()
 
 
 async def test_a_clean_stop_leaves_no_parts(either: MongodProcess, tmp_path: Path, name: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.server import Faults
 from tests.simulation.world import Plan, World
 
-SEEDS = 10
+SEEDS = 6
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
 ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 LIVELY = Faults(stall=0, late=0)
@@ -42,18 +42,20 @@ def test_anything_happens_to_joins(scale: float) -> None:
         plan = replace(drawn, in_parts=True, sealed=seed % 2 == 1, meddling=drawn.meddling and seed % 2 == 0)
         world = simulate(seed, plan, "anything")
         joins, steps = joins + world.server.joins, steps + world.loop.steps
-    assert ONE_SEED or joins > 100
-    assert ONE_SEED or steps > 20_000
+    assert ONE_SEED or joins > 50
+    assert ONE_SEED or steps > 15_000
 
 
 @pytest.mark.timeout(3600)
 def test_readers_see_every_row_once(scale: float) -> None:
     """In one command of several steps, and with cursors, while parts are joined and processes start anew."""
     joins = scans = 0
-    for seed in seeds(scale, 4):
+    for seed in seeds(scale, 3):
         drawn = Plan.drawn(random.Random(seed))
         faults = LIVELY if seed % 3 else Faults.none()
-        plan = replace(drawn, in_parts=True, sealed=seed % 2 == 1, readers=3, faults=faults, meddling=False)
+        plan = replace(drawn, in_parts=True, sealed=seed % 2 == 1, readers=4, faults=faults, meddling=False)
+        # Long enough, and with few enough buckets, for many a join to meet a reader between two parts.
+        plan = replace(plan, writers=12, inserts_each=30, series=6, memory_threshold_bytes=100_000_000)
         server = simulate(seed, plan, "readers").server
         joins, scans = joins + server.joins, scans + server.scans
     assert ONE_SEED or joins > 100
@@ -62,6 +64,6 @@ def test_readers_see_every_row_once(scale: float) -> None:
 
 @pytest.mark.timeout(3600)
 def test_without_the_right_to_join_growth_is_in_place(scale: float) -> None:
-    for seed in seeds(scale, 3):
+    for seed in seeds(scale, 1):
         plan = Plan(in_parts=True, may_join=False, meddling=False, restarts=False)
         assert simulate(seed, plan, "right").server.joins == 0

@@ -1,0 +1,67 @@
+"""Further faults while buckets grow in parts; ``make test-faults`` runs them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.faults.test_in_parts import IN_PARTS, SOME, either, name, parts_proxy
+from tests.support.fleet import Fleet, start_again
+from tests.support.link import Link
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+
+__all__ = ["either", "name", "parts_proxy"]
+
+
+async def test_connections_are_cut_during_joins(either: MongodProcess, tmp_path: Path, name: str) -> None:
+    with Link(either.port) as link:
+        proxy = ProxyProcess(tmp_path / "proxy", link.uri, flags=IN_PARTS).start()
+        try:
+            fleet = Fleet(proxy.uri, name)
+
+            async def events() -> None:
+                await fleet.until(SOME)
+                for _ in range(8):
+                    link.cut_before_replies(2, least_bytes=100)
+                    await fleet.until(SOME // 9)
+                    link.cut_all()
+                    await fleet.until(SOME // 9)
+
+            await fleet.run_during(events)
+            with either.client() as client:
+                fleet.check(client)
+        finally:
+            proxy.stop()
+
+
+async def test_primary_steps_down_during_joins(backend: MongodProcess, tmp_path: Path, database: str) -> None:
+    proxy = ProxyProcess(tmp_path / "proxy", backend.uri, flags=IN_PARTS).start()
+    try:
+        fleet = Fleet(proxy.uri, database)
+
+        async def events() -> None:
+            for _ in range(2):
+                await fleet.until(SOME)
+                with backend.client(directConnection=True) as client:
+                    await asyncio.to_thread(client.admin.command, {"replSetStepDown": 1, "force": True})
+            await fleet.until(SOME // 3)
+
+        await fleet.run_during(events)
+        fleet.check(backend.shared_client)
+    finally:
+        proxy.stop()
+
+
+async def test_backend_is_killed(either: MongodProcess, parts_proxy: ProxyProcess, name: str) -> None:
+    fleet = Fleet(parts_proxy.uri, name)
+
+    async def events() -> None:
+        await fleet.until(SOME)
+        either.kill()
+        await start_again(either)
+        await fleet.until(SOME // 3)
+
+    await fleet.run_during(events)
+    with either.client() as client:
+        fleet.check(client)
