@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from proxy.exchange import Client, Exchange
+from proxy.keepalive import keep_alive
 from proxy.metrics import ConnectionNumbers
 from proxy.session import Session
 from proxy.wire.errors import ProtocolError
@@ -82,6 +83,7 @@ class ClientConnection(asyncio.Protocol):
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        keep_alive(self._transport)
         self.active_at_seconds = self._host.now_seconds()
         peer = transport.get_extra_info("peername")
         self.session = self._host.accept(self, str(peer[0]) if peer else "")

@@ -32,7 +32,6 @@ from proxy.tasks import TaskSet
 from proxy.upstream import reply_document
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.errors import ProtocolError
-from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.message import Message, Opcode
 
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
@@ -135,7 +134,7 @@ class Dispatcher:
         if message.response_to != 0:
             raise ProtocolError("a request that answers something")
         if message.opcode == _COMPRESSED:
-            message = op_compressed.unwrap(message, MAX_MESSAGE_SIZE_BYTES)
+            message = op_compressed.unwrap(message, session.message_limit_bytes)
         expects_reply = True
         if message.opcode == _MSG:
             repeated = self._handlers.ingest.repeated(message.raw)

@@ -214,10 +214,14 @@ class Server:
             if session.identity:
                 connection.close()
 
+        def limit_messages(size_bytes: int) -> None:
+            connection.limit_messages(size_bytes)
+            session.message_limit_bytes = size_bytes
+
         session = Session(next(self._connection_ids), peer, Upstream(self._dialer, upstream_lost))
         if self._parts.requires_login():
-            connection.limit_messages(settings.pre_auth_max_message_bytes)
-            session.on_login = lambda: connection.limit_messages(MAX_MESSAGE_SIZE_BYTES)
+            limit_messages(settings.pre_auth_max_message_bytes)
+            session.on_login = lambda: limit_messages(MAX_MESSAGE_SIZE_BYTES)
         return session
 
     def now_seconds(self) -> float:

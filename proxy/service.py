@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from catalog.errors import BackendUnavailable
+from proxy.keepalive import keep_alive
 
 _HEADER = struct.Struct("<iiiiIB")
 _OP_MSG = 2013
@@ -267,13 +268,14 @@ class ServicePool:
             if host.endswith(".sock"):
                 _, connection = await loop.create_unix_connection(lambda: ServiceConnection(address), host)
             else:
-                _, connection = await loop.create_connection(
+                transport, connection = await loop.create_connection(
                     lambda: ServiceConnection(address),
                     host,
                     port,
                     ssl=self.tls,
                     server_hostname=host if self.tls else None,
                 )
+                keep_alive(transport)
             if self._authenticate is not None:
                 try:
                     await self._authenticate(connection)

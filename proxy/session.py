@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
+from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,8 +29,9 @@ class Session:
     ``identity`` names the users that this connection authenticated as (``user@db``, sorted, comma-separated;
     empty without authentication). ``has_client_metadata`` tells that a hello brought them, which may happen once;
     ``compressors`` are the names agreed on. ``rights`` are what the backend said that this connection may do.
-    ``on_login`` is called when somebody has logged in. ``members`` are the sessions over connections to other members
-    of the replica set by their names, ``member`` is the address of that member in such a session.
+    ``message_limit_bytes`` is how large a message may be, unpacked; ``on_login`` is called when somebody has logged in.
+    ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
+    address of that member in such a session.
     """
 
     connection_id: int
@@ -39,6 +42,7 @@ class Session:
     compressors: tuple[str, ...] = ()
     rights: KnownRights | None = None
     on_login: Callable[[], None] | None = None
+    message_limit_bytes: int = MAX_MESSAGE_SIZE_BYTES
     members: dict[str, Session] = field(default_factory=dict)
     member: tuple[str, int | None] | None = None
 

@@ -16,6 +16,7 @@ import bson
 
 from catalog.bson.codec import CODEC, TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
+from proxy.keepalive import keep_alive
 from proxy.session import next_request_id
 from proxy.wire import op_msg, op_query
 from proxy.wire.errors import ProtocolError
@@ -159,6 +160,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Called by the event loop."""
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""

@@ -1,0 +1,23 @@
+"""Peers that vanish without a goodbye are noticed by the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Final
+
+IDLE_SECONDS: Final = 120
+INTERVAL_SECONDS: Final = 15
+PROBES: Final = 4
+"""A peer that is gone for three minutes is gone."""
+
+
+def keep_alive(transport: asyncio.BaseTransport) -> None:
+    """Probe an idle TCP connection; other kinds are left alone."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, INTERVAL_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
