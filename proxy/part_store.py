@@ -28,6 +28,8 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument
 NO_PRIMARY = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
 """A member answers so that is no primary any more."""
 
+WRITE_CONFLICT = 112
+
 Merge = Callable[[Sequence[bytes]], bytes]
 
 
@@ -86,11 +88,15 @@ class _Join:
 
     async def in_one_operation(self) -> int | None:
         """For a standalone."""
-        seal = {"q": {"_id": self._first_id, "control.closed": {"$ne": True}}, "u": {"$set": {"control.closed": True}}}
+        not_closed = {**self._range, "control.closed": {"$ne": True}}
+        seal = {"q": not_closed, "u": {"$set": {"control.closed": True}}, "multi": True}
         await self._run({"update": self._buckets.collection, "updates": [seal]})
         stored = await self._stored({})
         if len(stored) < 2:
             return len(stored) or None
+        if not all(document["control"].get("closed") for document in stored):
+            # Another process joined some of them just now, and its result is open for appends.
+            raise CommandError(WRITE_CONFLICT, "parts were joined meanwhile")
         operations: list[dict[str, Any]] = [
             {"op": "d", "ns": str(self._buckets), "ui": self._uuid, "o": {"_id": document["_id"]}}
             for document in stored
