@@ -237,8 +237,8 @@ def test_slow_command_is_under_way_when_the_backend_is_killed(tmp_path: Path) ->
             mongod.kill()
             thread.join(10)
             assert len(failures) == 1
-            assert isinstance(failures[0], pymongo.errors.OperationFailure | AutoReconnect)
-            assert str(mongod.port) in str(failures[0])
+            # The connection ends, as it would without a proxy between them.
+            assert isinstance(failures[0], AutoReconnect)
     finally:
         proxy.stop()
         mongod.remove()
