@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pymongo
 import pytest
 from bson import Int64
 from pymongo.cursor import CursorType
