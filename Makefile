@@ -11,7 +11,7 @@ DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/property/test_reads.py
 
-.PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke profile clean test-drivers fuzz
+.PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke profile clean test-drivers fuzz fuzz-codec
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -46,6 +46,10 @@ test-drivers: install  ## PyMongo's own test suite, directly and through the pro
 
 fuzz: install  ## damaged messages against a running proxy, FUZZ_SECONDS long
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
+
+fuzz-codec: install  ## the wire codec under atheris, guided by coverage, FUZZ_SECONDS long
+	$(BIN)/python -m pip install --quiet 'atheris>=3.0'
+	$(BIN)/python -m tests.fuzz.codec $(VENV)/fuzz-corpus -max_total_time=$(FUZZ_SECONDS)
 
 lint: install  ## ruff: rules and format
 	$(BIN)/ruff check .
