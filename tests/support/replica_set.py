@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,9 +22,12 @@ class Member(MongodProcess):
 class ReplicaSet:
     """``size`` members; the first is preferred as primary."""
 
-    def __init__(self, directory: Path, size: int = 3, name: str = "rs3") -> None:
+    def __init__(
+        self, directory: Path, size: int = 3, name: str = "rs3", *, arguments: Sequence[str] = (), login: str = ""
+    ) -> None:
+        """``login`` is ``user:password@`` of an administrator, for a set with access control."""
         self.name = name
-        arguments = ["--setParameter", "writePeriodicNoops=true"]
+        self.login = login
         self.members = [
             Member(directory / f"member{number}", replica_set=name, arguments=arguments) for number in range(size)
         ]
@@ -32,7 +36,7 @@ class ReplicaSet:
     @property
     def uri(self) -> str:
         """All members and the set's name."""
-        return f"mongodb://{','.join(member.address for member in self.members)}/?replicaSet={self.name}"
+        return f"mongodb://{self.login}{','.join(member.address for member in self.members)}/?replicaSet={self.name}"
 
     def client(self, **options: Any) -> pymongo.MongoClient[dict[str, Any]]:
         """A new client straight to the set; the caller closes it."""
@@ -92,7 +96,8 @@ class ReplicaSet:
     def step_down(self, seconds: int = 10) -> None:
         """Make the primary a secondary for a while."""
         primary = self.await_primary()
-        with pymongo.MongoClient[dict[str, Any]](f"mongodb://{primary.address}/?directConnection=true") as client:
+        uri = f"mongodb://{self.login}{primary.address}/?directConnection=true"
+        with pymongo.MongoClient[dict[str, Any]](uri) as client:
             client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=5)
 
     def heal(self) -> None:

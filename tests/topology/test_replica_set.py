@@ -35,16 +35,16 @@ class Writers:
         self.errors: list[BaseException] = []
         self.acknowledged: list[ObjectId] = []
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._write, args=(number,)) for number in range(count)]
+        self.threads = [threading.Thread(target=self._write, args=(number,)) for number in range(count)]
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join()
         self.client.close()
 
