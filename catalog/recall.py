@@ -5,8 +5,8 @@ again, to the process that was started anew, within the time in which it seeks a
 start, the first statements of every session are sought by their ``_id`` in the stored buckets that could hold
 them, before they are staged; what is there was written.
 
-What is not promised: measurements without ``_id``, rows in buckets that were compressed meanwhile, commands of
-the earlier process that the backend has yet to execute, and drivers that retry later or through another proxy.
+What is not promised: measurements without ``_id``, commands of the earlier process that the backend has yet to
+execute, and drivers that retry later or through another proxy.
 """
 
 from __future__ import annotations

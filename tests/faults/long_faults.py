@@ -12,6 +12,7 @@ from typing import Any
 import bson
 import pytest
 from bson import ObjectId
+from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from tests.faults.conftest import FLAGS, PATIENCE_SECONDS
@@ -51,7 +52,7 @@ async def test_failover_of_three_nodes(three: ReplicaSet, tmp_path: Path, fault:
             for _ in range(3):
                 await fleet.until(SOME)
                 if fault == "primary steps down":
-                    await asyncio.to_thread(three.step_down)
+                    await hand_over(three)
                     continue
                 primary = await asyncio.to_thread(three.await_primary)
                 primary.kill()
@@ -65,6 +66,16 @@ async def test_failover_of_three_nodes(three: ReplicaSet, tmp_path: Path, fault:
         assert fleet.longest_seconds < 4 * PATIENCE_SECONDS
     finally:
         proxy.stop()
+
+
+async def hand_over(nodes: ReplicaSet) -> None:
+    """The primary steps down, as soon as another member has caught up."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await asyncio.to_thread(nodes.step_down)
+            except PyMongoError:
+                await asyncio.sleep(0.5)
 
 
 @pytest.mark.timeout(300)

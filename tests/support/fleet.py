@@ -139,12 +139,22 @@ class Fleet:
         assert read == stored, "the server reads its buckets otherwise"
 
 
+UNPACK = {"$_internalUnpackBucket": {"timeField": "t", "metaField": "m", "bucketMaxSpanSeconds": 3600}}
+
+
 def stored_ids(server: pymongo.MongoClient[dict[str, Any]], database: str) -> Counter[ObjectId]:
     """How often each ``_id`` is in the buckets; checks that rows are numbered without holes on the way (W5)."""
+    buckets = server[database]["system.buckets.c"]
     counts: Counter[ObjectId] = Counter()
-    for bucket in server[database]["system.buckets.c"].find({}):
-        rows = list(bucket["data"]["t"])
-        assert rows == [str(row) for row in range(len(rows))], "holes in a bucket"
-        assert list(bucket["data"]["_id"]) == rows
-        counts.update(bucket["data"]["_id"].values())
+    for bucket in buckets.find({}):
+        if bucket["control"]["version"] == 1:
+            rows = list(bucket["data"]["t"])
+            assert rows == [str(row) for row in range(len(rows))], "holes in a bucket"
+            assert list(bucket["data"]["_id"]) == rows
+            counts.update(bucket["data"]["_id"].values())
+        else:
+            # Compressed (W6): the server knows how to read it.
+            measurements = list(buckets.aggregate([{"$match": {"_id": bucket["_id"]}}, UNPACK]))
+            assert len(measurements) == bucket["control"]["count"]
+            counts.update(each["_id"] for each in measurements)
     return counts
