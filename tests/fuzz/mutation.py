@@ -166,13 +166,14 @@ class Fuzzer:
             self._client.close()
         return self.outcomes
 
-    def _send(self, raw: bytes) -> None:
+    def _send(self, raw: bytes, *, right_checksums: float = 0.8) -> None:
+        """``right_checksums``: how many of the messages that have one, since their ids are changed here."""
         if len(raw) < 16:
             return
         self._request_id = self._request_id % 2_000_000_000 + 1
         data = bytearray(raw)
         struct.pack_into("<i", data, 4, self._request_id)
-        if len(data) > 24 and data[12:16] == _OP_MSG_BYTES and data[16] & CHECKSUM and self._chance.random() < 0.8:
+        if len(data) > 24 and data[12:16] == _OP_MSG_BYTES and data[16] & CHECKSUM and self._chance.random() < right_checksums:
             data[-4:] = struct.pack("<I", crc32c.crc32c(data[:-4]))
         self._recent = [*self._recent[-9:], bytes(data)]
         self.outcomes.sent += 1
