@@ -173,7 +173,8 @@ class Fuzzer:
         self._request_id = self._request_id % 2_000_000_000 + 1
         data = bytearray(raw)
         struct.pack_into("<i", data, 4, self._request_id)
-        if len(data) > 24 and data[12:16] == _OP_MSG_BYTES and data[16] & CHECKSUM and self._chance.random() < right_checksums:
+        has_checksum = len(data) > 24 and data[12:16] == _OP_MSG_BYTES and bool(data[16] & CHECKSUM)
+        if has_checksum and self._chance.random() < right_checksums:
             data[-4:] = struct.pack("<I", crc32c.crc32c(data[:-4]))
         self._recent = [*self._recent[-9:], bytes(data)]
         self.outcomes.sent += 1
