@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from catalog.memory import BucketMemory
 from catalog.open_bucket import Bucket
 from tests.support.catalog_parts import CatalogBench, measurement
+
+ROOT = Path(__file__).parents[3]
 
 
 def some_bucket() -> Bucket:
@@ -73,3 +82,31 @@ def test_bucket_is_weighed_when_it_comes_to_rest() -> None:
     after_one = bench.catalog.gauges()["memoryUsage"]
     bench.commit(measurement(1, **{f"field{number}": number for number in range(50)}))
     assert before < after_one < bench.catalog.gauges()["memoryUsage"]
+
+
+OPEN_SERIES = """
+import resource
+from tests.support.catalog_parts import CatalogBench, measurement
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+bench = CatalogBench()
+bench.commit(measurement())
+before = peak_bytes()
+for device in range(10_000):
+    bench.commit(measurement(meta=f"device-{device:05}", a=1.5, b=device, c="some text of this", d=True))
+print(peak_bytes() - before, bench.catalog.gauges()["numOpenBuckets"])
+"""
+
+
+@pytest.mark.parametrize("kernel", ["", "python"], ids=["chosen", "interpreted"])
+def test_ten_thousand_open_series_take_less_than_200_megabytes(kernel: str) -> None:
+    """Measured from outside, in a process of its own: what the system gave it."""
+    environment = {**os.environ, "TSPROXY_KERNEL": kernel, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        [sys.executable, "-c", OPEN_SERIES], env=environment, capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    taken_bytes, open_buckets = map(int, run.stdout.split())
+    assert open_buckets == 10_001
+    assert taken_bytes < 200 * 1024 * 1024
