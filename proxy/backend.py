@@ -17,6 +17,7 @@ from proxy.authorisation import AccessControl, account_message, is_unauthorized
 from proxy.bucket_store import MongoBucketStore
 from proxy.driver_errors import command_error
 from proxy.far_times import far_times
+from proxy.hello import GOSSIP
 from proxy.namespace_registry import FAR_TIMES, NamespaceRegistry
 from proxy.part_store import PartStore
 from proxy.service import ServicePool
@@ -128,6 +129,10 @@ class Backend:
             max_count=max_count,
             parts=PartStore(self.pool, transactions=self.profile.is_replica_set),
         )
+
+    def heard(self, reply: Mapping[str, Any]) -> None:
+        """The time of the cluster as a reply tells it; hello passes it on."""
+        self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
 
     async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
         """One command over the service account; raises ``CommandError``."""

@@ -20,6 +20,9 @@ from proxy.wire.op_compressed import COMPRESSOR_IDS
 MAX_WIRE_VERSION: Final = 21
 """The newest wire version whose commands this proxy knows how to route (7.0)."""
 
+GOSSIP: Final = ("$clusterTime", "operationTime")
+"""What members of a cluster tell each other and their clients in every reply."""
+
 CARRIED_FIELDS: Final = frozenset(
     (b"saslSupportedMechs", b"speculativeAuthenticate", b"apiVersion", b"apiStrict", b"apiDeprecationErrors")
 )
@@ -124,4 +127,5 @@ def describe(
         reply["readOnly"] = backend.get("readOnly", False)
     if compressors is not None:
         reply["compression"] = list(compressors)
-    return {**reply, **carried, "ok": 1.0}
+    gossip = {name: backend[name] for name in GOSSIP if name in backend}
+    return {**reply, **carried, "ok": 1.0, **gossip}

@@ -38,6 +38,7 @@ MAX_CURSORS: Final = 65_536
 
 _PREFERENCE: Final = b"$readPreference"
 NO_SUITABLE_MEMBER: Final = 133
+STALENESS_OUT_OF_RANGE: Final = 160
 
 Address = tuple[str, int | None]
 
@@ -102,7 +103,7 @@ class Members:
         try:
             suitable = topology.apply_selector(wanted)
         except ConfigurationError as error:
-            raise CommandError(NO_SUITABLE_MEMBER, str(error)) from None
+            raise CommandError(STALENESS_OUT_OF_RANGE, str(error)) from None
         if suitable:
             server = random.choice(suitable)  # noqa: S311 -- spreads load
             return None if server.server_type_name == "RSPrimary" else server.address

@@ -85,7 +85,7 @@ async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -
     while True:
         try:
             async with asyncio.timeout(HEALTH_CHECK_SECONDS * 2):
-                await assembly.backend.client.admin.command("ping")
+                assembly.backend.heard(await assembly.backend.client.admin.command("ping"))
                 primary = await assembly.backend.client.primary if is_replica_set else None
             up = True
             if primary is not None:

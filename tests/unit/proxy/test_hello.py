@@ -87,3 +87,9 @@ def test_stream_without_a_period_is_refused() -> None:
     with pytest.raises(CommandError) as caught:
         await_time_ms(hello(flags=1 << 16), VERSION)
     assert caught.value.code == 51756
+
+
+def test_time_of_the_cluster_is_gossiped() -> None:
+    backend = {**REPLICA_SET, "$clusterTime": {"clusterTime": 1}, "operationTime": 2}
+    reply = described(backend)
+    assert list(reply)[-3:] == ["ok", "$clusterTime", "operationTime"]

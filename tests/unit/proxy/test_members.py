@@ -129,3 +129,9 @@ def test_cursor_is_continued_where_it_was_opened_over_any_connection() -> None:
     assert where.session_for(another, command({"getMore": Int64(77), "collection": "x"})).member == SECONDARY
     assert where.session_for(another, command({"killCursors": "x", "cursors": [Int64(77)]})).member == SECONDARY
     assert where.session_for(another, command({"getMore": Int64(78), "collection": "x"})) is another
+
+
+def test_staleness_that_no_set_can_promise_is_an_error() -> None:
+    with pytest.raises(CommandError) as refused:
+        members(*BOTH).session_for(session(), find("secondary", maxStalenessSeconds=1))
+    assert refused.value.code == 160
