@@ -28,7 +28,8 @@ def main() -> None:
                 left_seconds -= ROUND_SECONDS
                 seed += 1
         except Broken:
-            print(proxy.log[-6000:], flush=True)
+            # Answers of our own errors name a reference, which the log explains.
+            print("\n".join(line for line in proxy.log.splitlines() if "broke the protocol" not in line)[-6000:])
             raise
         finally:
             proxy.stop()

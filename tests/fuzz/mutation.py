@@ -261,7 +261,9 @@ class Fuzzer:
         self._log_position += len(news)
         for sign in OUR_OWN_ERRORS:
             if sign in news:
-                raise Broken(self._story(f"the log tells of an error of our own:\n{news[-3000:]}"))
+                position = news.index(sign)
+                told = news[max(0, position - 500) : position + 4000]
+                raise Broken(self._story(f"the log tells of an error of our own:\n{told}"))
         self._measure()
         if not self._client[DATABASE].list_collection_names(filter={"name": "ts", "type": "timeseries"}):
             self._prepare()
