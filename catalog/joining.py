@@ -25,6 +25,9 @@ from catalog.parts import PREFIX_BYTES, join
 from catalog.ports import BucketStore, Clock
 
 UNAUTHORIZED = 13
+WRITE_CONFLICT = 112
+CONFLICT_PAUSE_SECONDS = 1.0
+"""Between tries to join what the transaction of a killed process still holds."""
 SWEPT_SPANS = 8
 """How far back, in bucket spans, parts that a killed process left are looked for."""
 
@@ -95,6 +98,7 @@ class Joining:
         self._swept: WeakSet[CollectionBuckets] = WeakSet()
         self._left: deque[tuple[CollectionBuckets, bytes, bytes]] = deque()
         """What an earlier process left: first and last ids of parts."""
+        self._left_not_before_seconds = 0.0
 
     async def run(self) -> None:
         """For ever: join what is due."""
@@ -248,19 +252,25 @@ class Joining:
 
     async def _join_left(self) -> None:
         """As many of those as may be joined while readers wait once."""
-        if not self._left:
+        if not self._left or self._clock.monotonic_seconds() < self._left_not_before_seconds:
             return
         namespace = self._left[0][0].collection.namespace
         async with self._readers.kept_out(namespace) as alone:
             for _ in range(self._options.at_once if alone else 0):
                 if not self._left or self._left[0][0].collection.namespace != namespace:
                     return
-                if not await self._join_found(*self._left[0]):
+                try:
+                    if not await self._join_found(*self._left[0]):
+                        return
+                except CommandError:
+                    # The transaction of the process that was killed holds them until the server ends it.
+                    self._left.rotate(-1)
+                    self._left_not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
                     return
                 self._left.popleft()
 
     async def _join_found(self, buckets: CollectionBuckets, first_id: bytes, last_id: bytes) -> bool:
-        """False when the backend did not answer."""
+        """False when the backend did not answer; raises ``CommandError`` 112 when they are held by somebody."""
         if self._catalog.grows_in_parts(first_id) or buckets.replaced:
             return True
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
@@ -273,6 +283,8 @@ class Joining:
             # Other processes' buckets may have ids that look like parts; they are left alone.
             return True
         except CommandError as error:
+            if error.code == WRITE_CONFLICT:
+                raise
             if error.code == UNAUTHORIZED:
                 self._lack_of_rights(error)
             return True

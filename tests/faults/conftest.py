@@ -17,7 +17,10 @@ FLAGS = ("--server-selection-timeout-ms", str(PATIENCE_SECONDS * 1000))
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
     """A replica set of one node, so that writes can be retried and the primary can step down."""
-    server = MongodProcess(tmp_path_factory.mktemp("faults") / "mongod", replica_set="rs0")
+    # What a killed proxy was joining stays locked for as long as its transaction lives, a minute by default.
+    short_transactions = ["--setParameter", "transactionLifetimeLimitSeconds=5"]
+    directory = tmp_path_factory.mktemp("faults") / "mongod"
+    server = MongodProcess(directory, replica_set="rs0", arguments=short_transactions)
     try:
         yield server.start()
     finally:
