@@ -106,28 +106,33 @@ class UpstreamConnection(asyncio.Protocol):
     # --- requests --------------------------------------------------------------------------------------------
 
     def send(self, raw: bytes) -> None:
-        """Send a request that has no reply."""
-        assert self._transport is not None
-        self._transport.write(raw)
+        """Send a request that has no reply; raises ``UpstreamLost`` when the connection has ended."""
+        self._open_transport().write(raw)
 
     def stream(self, raw: bytes, sink: Sink) -> None:
-        """Send a request; its reply goes to ``sink`` as it comes."""
+        """Send a request; its reply goes to ``sink`` as it comes. Raises ``UpstreamLost`` as ``send``."""
+        transport = self._open_transport()
         assert self.state is _IDLE
-        assert self._transport is not None
         self.state = _STREAMING
         self._sink = sink
         self._left_bytes = 0
         self._any_sent = False
-        self._transport.write(raw)
+        transport.write(raw)
+
+    def _open_transport(self) -> asyncio.Transport:
+        """A connection may end between the moment that it is ready and the one that it is used."""
+        if self._transport is None or self.state is _CLOSED:
+            raise UpstreamLost(f"connection to {self.address} lost")
+        return self._transport
 
     async def exchange(self, raw: bytes) -> Message:
         """Send a request and collect its reply; raises ``BackendUnavailable``. Cancelling closes the connection."""
+        transport = self._open_transport()
         assert self.state is _IDLE
-        assert self._transport is not None
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.state = _COLLECTING
         self._waiter = waiter
-        self._transport.write(raw)
+        transport.write(raw)
         try:
             return await waiter
         except asyncio.CancelledError:

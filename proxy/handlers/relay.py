@@ -15,7 +15,7 @@ from proxy.ports import Effects
 from proxy.router import Relay
 from proxy.session import Session
 from proxy.tasks import TaskSet
-from proxy.upstream import UpstreamConnection, reply_document
+from proxy.upstream import UpstreamConnection, UpstreamLost, reply_document
 
 
 class RelayHandler:
@@ -55,6 +55,12 @@ class RelayHandler:
     async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
         try:
             connection = await exchange.session.upstream.connect()
+            if route.effects or route.changes_identity:
+                await self._observe(exchange, route)
+            else:
+                _stream(exchange, connection)
+        except UpstreamLost as error:
+            exchange.failed(error, partly_sent=False)
         except BackendUnavailable as error:
             exchange.refuse(labelled(error, exchange.command))
         except CommandError as error:
@@ -62,11 +68,6 @@ class RelayHandler:
         except Exception:
             exchange.close()
             raise
-        else:
-            if route.effects or route.changes_identity:
-                await self._observe(exchange, route)
-            else:
-                _stream(exchange, connection)
 
     async def _observe(self, exchange: Exchange, route: Relay) -> None:
         """Relay a command whose reply the proxy must see before the client does."""

@@ -7,7 +7,7 @@ import pytest
 
 from catalog.errors import BackendUnavailable
 from proxy.dialing import Dialer
-from proxy.upstream import State, Upstream, UpstreamConnection
+from proxy.upstream import State, Upstream, UpstreamConnection, UpstreamLost
 from proxy.wire import op_msg
 from tests.support.mongod import MongodProcess
 from tests.support.network import FakeTransport
@@ -150,3 +150,15 @@ async def test_backend_that_is_not_there_is_named() -> None:
 
     with pytest.raises(BackendUnavailable, match=r"127\.0\.0\.1:1"):
         await Upstream(Dialer(address, None, 10.0), lambda: None).run("admin", {"ping": 1})
+
+
+async def test_connection_that_has_ended_is_told_instead_of_used() -> None:
+    """It may end between the moment that it is ready and the one that a command is sent."""
+    connection, _, sink, _ = streaming()
+    connection.connection_lost(None)
+    with pytest.raises(UpstreamLost):
+        connection.send(b"x")
+    with pytest.raises(UpstreamLost):
+        connection.stream(b"x", sink)
+    with pytest.raises(UpstreamLost):
+        await connection.exchange(b"x")
