@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 
 from catalog.bson.codec import CODEC, decode, encode
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.namespaces import Namespace, VirtualCollection
+from catalog.namespaces import VirtualCollection
 from proxy.authorisation import AccessControl, account_message, is_unauthorized
 from proxy.bucket_store import MongoBucketStore
 from proxy.driver_errors import command_error
@@ -153,10 +153,6 @@ class Backend:
     async def primary_address(self) -> tuple[str, int]:
         """Where writes go now."""
         return await find_primary(self.client, None)
-
-    def lookup(self, namespace: Namespace) -> object:
-        """See ``NamespaceRegistry.lookup``."""
-        return self.registry.lookup(namespace)
 
     async def close(self) -> None:
         """Close every connection."""

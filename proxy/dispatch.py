@@ -258,12 +258,8 @@ class Dispatcher:
     ) -> None:
         try:
             allowed = await self._handlers.gate.allows(exchange.session, actions, collection.namespace)
-        except BackendUnavailable as error:
-            exchange.failed(error, partly_sent=False)
-        except CommandError as error:
-            exchange.refuse(error)
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._unexpected(exchange, error)
+            self._failed(exchange, error)
         else:
             self._guarded(exchange, lambda exchange: self._ingest(exchange, command, collection, allowed))
 
@@ -284,12 +280,8 @@ class Dispatcher:
             document = await self._handlers.translate(exchange.session, command, collection)
         except Undecodable:
             self._handlers.relay.start(exchange, router.as_it_is(command, collection))
-        except BackendUnavailable as error:
-            exchange.failed(error, partly_sent=False)
-        except CommandError as error:
-            exchange.refuse(error)
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._unexpected(exchange, error)
+            self._failed(exchange, error)
         else:
             self._heard_from_member(exchange.session, document)
             exchange.reply(document)
@@ -299,12 +291,8 @@ class Dispatcher:
         try:
             reply = await exchange.session.upstream.exchange(exchange.message.raw)
             self._heard_from_member(exchange.session, reply_document(reply))
-        except BackendUnavailable as error:
-            exchange.failed(error, partly_sent=False)
-        except CommandError as error:
-            exchange.refuse(error)
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._unexpected(exchange, error)
+            self._failed(exchange, error)
         else:
             exchange.relayed(reply.raw)
 
@@ -320,6 +308,16 @@ class Dispatcher:
                 self._meters[command.name, way] = meter
         exchange.meter = meter
         exchange.started_seconds = time.perf_counter()
+
+    def _failed(self, exchange: Exchange, error: Exception) -> None:
+        """A command that had to wait for the backend ended with an error."""
+        match error:
+            case BackendUnavailable():
+                exchange.failed(error, partly_sent=False)
+            case CommandError():
+                exchange.refuse(error)
+            case _:
+                self._unexpected(exchange, error)
 
     def _unexpected(self, exchange: Exchange, error: Exception) -> None:
         """A bug of ours: the client gets a reference, the log the rest, and the connection goes on."""
