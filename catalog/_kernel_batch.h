@@ -72,7 +72,7 @@ static PyObject *encode_batch(BucketState *self, Batch *batch)
     end(&w, statement);
     return writer_bytes(&w);
 }
-static PyObject *prepare_batch(BucketState *self, Batch *batch)
+static PyObject *prepare_batch(BucketState *self, Batch *batch, int encoding)
 {
     for (Py_ssize_t i = 0; i < batch->count; i++)
         batch->fields += (size_t)Py_SIZE(batch->measurements[i]);
@@ -89,7 +89,7 @@ static PyObject *prepare_batch(BucketState *self, Batch *batch)
     batch->changed = (Column **)(room + each * batch->fields);
     PyObject *encoded = NULL;
     if (fold_batch(self, batch) == 0)
-        encoded = encode_batch(self, batch);
+        encoded = encoding ? encode_batch(self, batch) : Py_NewRef(Py_None);
     for (u32 i = 0; i < self->columns.count; i++) {
         Column *column = self->columns.entries[i].thing;
         column->rows = 0, column->changed = 0;
@@ -98,7 +98,7 @@ static PyObject *prepare_batch(BucketState *self, Batch *batch)
         free(room);
     return encoded;
 }
-static PyObject *state_prepare(BucketState *self, PyObject *measurements)
+static PyObject *prepare_or_fold(BucketState *self, PyObject *measurements, int encoding)
 {
     if (refuse_busy(self))
         return NULL;
@@ -117,11 +117,19 @@ static PyObject *state_prepare(BucketState *self, PyObject *measurements)
         PyErr_SetString(InvariantViolated, "prepared measurements that were not staged");
     else {
         self->busy = 1;
-        encoded = prepare_batch(self, &batch);
+        encoded = prepare_batch(self, &batch, encoding);
         self->busy = 0;
     }
     Py_DECREF(sequence);
     return encoded;
+}
+static PyObject *state_prepare(BucketState *self, PyObject *measurements)
+{
+    return prepare_or_fold(self, measurements, 1);
+}
+static PyObject *state_fold(BucketState *self, PyObject *measurements)
+{
+    return prepare_or_fold(self, measurements, 0);
 }
 static PyObject *state_committed(BucketState *self, PyObject *argument)
 {
@@ -155,6 +163,7 @@ static PyMethodDef state_methods[] = {
     {"from_document", (PyCFunction)(void (*)(void))state_from_document, METH_CLASS | METH_VARARGS | METH_KEYWORDS, NULL},
     {"try_stage", (PyCFunction)state_try_stage, METH_O, NULL},
     {"prepare", (PyCFunction)state_prepare, METH_O, NULL},
+    {"fold", (PyCFunction)state_fold, METH_O, NULL},
     {"committed", (PyCFunction)state_committed, METH_O, NULL},
     {"memory_bytes", (PyCFunction)state_memory_bytes, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL}};

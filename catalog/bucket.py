@@ -232,7 +232,18 @@ class BucketState:
         :returns: the encoded bucket document when nothing is committed yet, else the encoded update statement
         """
         base = self.committed_rows
-        if not measurements or base + len(measurements) > self.rows:
+        changes = self._fold(measurements)
+        if base == 0:
+            return self._bucket_document(measurements)
+        return self._update_statement(base, measurements, changes)
+
+    def fold(self, measurements: Sequence[Measurement]) -> None:
+        """As ``prepare`` for measurements that leave in a document of their own (``catalog.parts``)."""
+        self._fold(measurements)
+
+    def _fold(self, measurements: Sequence[Measurement]) -> dict[bytes, int]:
+        """Takes the measurements into the summaries; which ends changed, by column."""
+        if not measurements or self.committed_rows + len(measurements) > self.rows:
             raise InvariantViolated("prepared measurements that were not staged")
         columns = self._columns
         changes: dict[bytes, int] = {}
@@ -249,9 +260,7 @@ class BucketState:
             grown = columns[name].encode_ends()
             self._bytes.summaries += grown
             self._bytes.memory += 2 * grown
-        if base == 0:
-            return self._bucket_document(measurements)
-        return self._update_statement(base, measurements, changes)
+        return changes
 
     def _rows_by_column(self, base: int, measurements: Sequence[Measurement]) -> dict[bytes, list[bytes]]:
         """Encoded rows by column, in the order of the bucket's columns."""

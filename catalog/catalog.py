@@ -14,7 +14,7 @@ Writers are told at the end of a call, when the catalog is whole again: what the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -142,12 +142,12 @@ class BucketCatalog(Placing):
         bucket.batches.pop(batch.key, None)
         bucket.prepared = batch
         state = bucket.state
-        batch.base = state.committed_rows
-        batch.stored_id = state.bucket_id
-        statement = state.prepare(batch.measurements)
-        if batch.base and self._grows_in_parts(bucket, crowd):
+        base = state.committed_rows
+        if base and self._grows_in_parts(bucket, crowd):
             return self._part(bucket, batch)
-        return statement
+        batch.base = base
+        batch.stored_id = state.bucket_id
+        return state.prepare(batch.measurements)
 
     def _grows_in_parts(self, bucket: Bucket, crowd: int) -> bool:
         growth = self.growth
@@ -157,24 +157,33 @@ class BucketCatalog(Placing):
 
     def _part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
         """The rows of a batch as a document of their own (``catalog.parts``)."""
-        parts = bucket.parts
+        state, parts = bucket.state, bucket.parts
         if parts is None:
-            parts = bucket.parts = Parts(bucket.state.bucket_id, self._clock.monotonic_seconds())
-        buckets = bucket.series.collection
+            parts = bucket.parts = Parts(state.bucket_id, self._clock.monotonic_seconds())
+        measurements = batch.measurements
+        state.fold(measurements)
         batch.base = 0
-        batch.stored_id = parts.next_id()
+        batch.stored_id = part_id = parts.next_id()
+        buckets = bucket.series.collection
         return part_document(
-            batch.stored_id,
+            part_id,
             buckets.time_field,
             buckets.meta_field,
             bucket.series.meta,
-            bucket.state.start_ms,
-            batch.measurements,
+            state.start_ms,
+            measurements,
             sealed=self.growth.sealed,
         )
 
-    def finish(self, batch: WriteBatch, acknowledgement: Acknowledgement) -> None:
-        """The backend has it (W65): the writers are told, and batches that waited for their turn are ready."""
+    def finish(self, batches: Sequence[WriteBatch], acknowledgement: Acknowledgement) -> None:
+        """The backend has them (W65): the writers are told, and batches that waited for their turn are ready."""
+        now_seconds = self._clock.monotonic_seconds()
+        for batch in batches:
+            self._finished(batch, now_seconds)
+        for batch in batches:
+            batch.settle(None, acknowledgement)
+
+    def _finished(self, batch: WriteBatch, now_seconds: float) -> None:
         batch.advance(_FINISH)
         bucket = batch.bucket
         state = bucket.state
@@ -190,8 +199,8 @@ class BucketCatalog(Placing):
         bucket.prepared = None
         state.committed(count)
         if bucket.parts is not None and batch.stored_id != state.bucket_id:
-            self.committed_at_seconds = self._clock.monotonic_seconds()
-            bucket.parts.committed(batch.stored_id, self.committed_at_seconds)
+            self.committed_at_seconds = now_seconds
+            bucket.parts.committed(batch.stored_id, now_seconds)
             self.unjoined += 1
             self.parted[state.bucket_id] = bucket
         if state.kept_open_for_large and not bucket.counted_large:
@@ -207,7 +216,6 @@ class BucketCatalog(Placing):
                 self._forget(bucket)
             else:
                 self._memory.rest(bucket)
-        batch.settle(None, acknowledgement)
 
     def abort(self, batch: WriteBatch, error: CommandError) -> None:
         """The batch failed: its writers are told, and those of the bucket's other batches with it (W66)."""

@@ -150,8 +150,7 @@ class Settlement:
     async def _applied(self, commit: Commit, outcome: Applied, *, resent: bool) -> None:
         writes, acknowledgement = commit.writes, outcome.acknowledgement
         if outcome.matched >= len(writes):
-            for write in writes:
-                self._catalog.finish(write.batch, acknowledgement)
+            self._catalog.finish([write.batch for write in writes], acknowledgement)
             return
         told = len(outcome.errors) + outcome.matched == len(writes)
         doubtful: list[PreparedWrite] = []
@@ -166,7 +165,7 @@ class Settlement:
                 else:
                     self._catalog.abort(write.batch, error)
             elif error is None and told:
-                self._catalog.finish(write.batch, acknowledgement)
+                self._catalog.finish([write.batch], acknowledgement)
             else:
                 doubtful.append(write)
         if doubtful and writes[0].batch.base and not outcome.matched and not resent:
@@ -207,7 +206,7 @@ class Settlement:
                 if written is None:
                     self.give_up(commit.of([write]), CommandError(1, "the bucket was rewritten meanwhile"))
                 elif written:
-                    self._catalog.finish(batch, acknowledgement)
+                    self._catalog.finish([batch], acknowledgement)
                 elif (refusal := refusals.get(batch)) is None:
                     self._replace([write])
                 elif resent:

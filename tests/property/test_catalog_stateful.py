@@ -139,7 +139,7 @@ class CatalogMachine(RuleBasedStateMachine):
         elif outcome == "cleared" or not self._apply(batch, statement):
             self.catalog.replace(batch)
         else:
-            self.catalog.finish(batch, Acknowledgement())
+            self.catalog.finish([batch], Acknowledgement())
         self._pick_up()
 
     def _apply(self, batch: WriteBatch, statement: bytes) -> bool:
@@ -249,7 +249,7 @@ class CatalogMachine(RuleBasedStateMachine):
             if self.sent:
                 batch, statement = self.sent.pop()
                 if self._apply(batch, statement):
-                    self.catalog.finish(batch, Acknowledgement())
+                    self.catalog.finish([batch], Acknowledgement())
                 else:
                     self.catalog.replace(batch)
             elif self.claimed:

@@ -118,7 +118,7 @@ class CatalogBench:
         (batch,) = self.stage(*measurements)
         batch.claim()
         assert self.catalog.prepare(batch) is not None
-        self.catalog.finish(batch, ACKNOWLEDGED)
+        self.catalog.finish([batch], ACKNOWLEDGED)
         return batch
 
     @property

@@ -228,8 +228,24 @@ def test_what_was_not_staged_is_not_prepared(kernel: Any) -> None:
         state.prepare([measure(kernel, {"t": 0})])
     with pytest.raises(InvariantViolated):
         state.prepare([])
+    for nothing_staged in ([measure(kernel, {"t": 0})], []):
+        with pytest.raises(InvariantViolated):
+            state.fold(nothing_staged)
     with pytest.raises(InvariantViolated):
         state.committed(1)
+
+
+def test_folded_rows_count_as_rows_and_in_the_summaries(kernel: Any) -> None:
+    """Rows that left in a part are in no later update, but bounds and row numbers go on from them."""
+    state = bucket_for(kernel, measure(kernel, {"t": 0}))
+    written(state, measure(kernel, {"t": 0, "v": 5}))
+    greatest, later = measure(kernel, {"t": 1, "v": 9}), measure(kernel, {"t": 1, "v": 7})
+    assert (state.try_stage(greatest), state.try_stage(later)) == (0, 0)
+    state.fold([greatest])
+    state.committed(1)
+    update = written_only(state, [later])["u"]["$set"]
+    assert update.keys() == {"data.t.2", "data.v.2"}
+    assert state.committed_rows == 3
 
 
 def test_memory_grows_with_columns_and_long_summaries(kernel: Any) -> None:

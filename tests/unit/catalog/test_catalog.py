@@ -35,7 +35,7 @@ def test_rows_are_numbered_when_a_batch_is_prepared() -> None:
     """W64"""
     bench = CatalogBench()
     first = prepared(bench, 0, 1)
-    bench.catalog.finish(first, ACKNOWLEDGED)
+    bench.catalog.finish([first], ACKNOWLEDGED)
     second = prepared(bench, 2)
     assert (first.base, second.base) == (0, 2)
 
@@ -49,7 +49,7 @@ def test_one_prepared_batch_of_a_bucket_at_a_time() -> None:
     assert bench.catalog.prepare(second) is None
     assert bench.buckets.counters.numWaits == 1
     assert bench.catalog.take_ready() == []
-    bench.catalog.finish(first, ACKNOWLEDGED)
+    bench.catalog.finish([first], ACKNOWLEDGED)
     assert bench.catalog.take_ready() == [second]
     assert bench.catalog.prepare(second) is not None
 
@@ -69,7 +69,7 @@ def test_every_writer_gets_the_acknowledgement() -> None:
     bench = CatalogBench()
     writer = RememberingWriter()
     acknowledgement = Acknowledgement({"code": 64})
-    bench.catalog.finish(prepared(bench, 0, writer=writer), acknowledgement)
+    bench.catalog.finish([prepared(bench, 0, writer=writer)], acknowledgement)
     assert writer.acknowledgements == [acknowledgement]
 
 
@@ -106,7 +106,7 @@ def test_batch_whose_bucket_changed_underneath_is_placed_again_and_nobody_told()
     for each in set(moved):
         each.claim()
         bench.catalog.prepare(each)
-        bench.catalog.finish(each, ACKNOWLEDGED)
+        bench.catalog.finish([each], ACKNOWLEDGED)
     assert writer.codes == {0: None, 1: None}
     assert other.codes == {0: None}
 
@@ -133,7 +133,7 @@ def test_cleared_bucket_is_not_appended_to() -> None:
     (moved,) = bench.catalog.take_unclaimed()
     assert moved.bucket is not batch.bucket
     assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
-    bench.catalog.finish(batch, ACKNOWLEDGED)
+    bench.catalog.finish([batch], ACKNOWLEDGED)
     assert writer.codes == {0: None}
     assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
 
@@ -189,7 +189,7 @@ def test_bucket_of_a_dropped_collection_is_not_kept_when_its_commit_succeeds() -
     (moved,) = bench.catalog.take_unclaimed()
     moved.claim()
     bench.catalog.prepare(moved)
-    bench.catalog.finish(moved, ACKNOWLEDGED)
+    bench.catalog.finish([moved], ACKNOWLEDGED)
     assert not any(bench.catalog.gauges().values())
 
 
@@ -222,7 +222,7 @@ def test_doubtful_batch_ends_with_the_verdict(verdict: str) -> None:
     assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
     match verdict.split():
         case ["finish"]:
-            bench.catalog.finish(batch, ACKNOWLEDGED)
+            bench.catalog.finish([batch], ACKNOWLEDGED)
             assert writer.codes == {0: None}
         case ["replace", "wanted"]:
             bench.clock.now += 60

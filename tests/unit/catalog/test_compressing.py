@@ -65,7 +65,7 @@ async def test_a_bucket_with_a_write_under_way_waits() -> None:
     bench.bench.catalog.prepare(batch)
     bench.bench.stage(measurement(1000 * ROWS))
     assert bench.bench.catalog.take_full() == []
-    bench.bench.catalog.finish(batch, ACKNOWLEDGED)
+    bench.bench.catalog.finish([batch], ACKNOWLEDGED)
     assert [ended.bucket_id for ended in bench.bench.catalog.take_full()] == [batch.bucket.state.bucket_id]
     assert catalog.take_full() == []
 

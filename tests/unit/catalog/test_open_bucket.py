@@ -55,7 +55,7 @@ def test_bucket_is_idle_without_batches_and_known_while_it_weighs() -> None:
     batch.claim()
     bench.catalog.prepare(batch)
     assert not bucket.is_idle
-    bench.catalog.finish(batch, None)  # type: ignore[arg-type]
+    bench.catalog.finish([batch], None)  # type: ignore[arg-type]
     assert bucket.is_idle
     bench.catalog.clear(bench.virtual.namespace)
     assert not bucket.is_known

@@ -104,7 +104,7 @@ def test_full_bucket_with_batches_under_way_lives_on_unknown() -> None:
     assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
     batch.claim()
     bench.catalog.prepare(batch)
-    bench.catalog.finish(batch, None)  # type: ignore[arg-type]
+    bench.catalog.finish([batch], None)  # type: ignore[arg-type]
     assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
 
 

@@ -307,7 +307,7 @@ async def test_doubtful_statement_that_was_not_written_is_written_for_its_retry(
     assert again.codes == {}
     moved.claim()
     bench.catalog.prepare(moved)
-    bench.catalog.finish(moved, ACKNOWLEDGED)
+    bench.catalog.finish([moved], ACKNOWLEDGED)
     assert again.codes == {5: None}
 
 
