@@ -39,6 +39,8 @@ log = structlog.get_logger(__name__)
 JOIN_AT_THE_END_SECONDS = 5.0
 """What joining may add to the time that stopping takes; parts that are left are joined by nobody, but are read."""
 
+GROW_IN_PLACE = "buckets grow in place: the account of the backend may not join parts"
+
 
 class LoopClock:
     """The running event loop's monotonic time."""
@@ -143,11 +145,13 @@ async def assemble(
     backend = await _reach(settings, spawn)
     backend.pool.answered = metrics.commit_answered
     clock = LoopClock()
-    growth = growth_of(settings, backend.profile)
+    growth = await _allowed(growth_of(settings, backend.profile), backend)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
     store = backend.bucket_store(settings.timeseries_bucket_max_count)
     committer = Committer(catalog, store, clock, committer_options(settings), report)
-    metrics.read_catalog(CatalogReadings(lambda: catalog.totals, catalog.gauges, committer.metrics))
+    metrics.read_catalog(
+        CatalogReadings(lambda: catalog.totals, catalog.gauges, committer.metrics, lambda: catalog.growth.in_parts)
+    )
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)
     cursors = CursorNames()
@@ -194,8 +198,16 @@ def compresses(settings: Settings, profile: Profile) -> bool:
 
 
 def not_allowed_to_join(error: CommandError) -> None:
-    """What becomes of growth then is in ``catalog.joining``."""
-    log.warning("buckets grow in place: the account of the backend may not join parts", reason=error.message)
+    """A right that was there at the start is missing now; what becomes of growth is in ``catalog.joining``."""
+    log.warning(GROW_IN_PLACE, reason=error.message)
+
+
+async def _allowed(growth: Growth, backend: Backend) -> Growth:
+    """In parts only where the account may join them: found out before there are any."""
+    if not growth.in_parts or await backend.may_join_parts():
+        return growth
+    log.warning(GROW_IN_PLACE, reason="it lacks applyOps on the cluster, which joining needs on a standalone")
+    return Growth()
 
 
 def _insert_handler(

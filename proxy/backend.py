@@ -13,13 +13,13 @@ from pymongo.errors import PyMongoError
 from catalog.bson.codec import CODEC, decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
-from proxy.authorisation import AccessControl, account_message, is_unauthorized
+from proxy.authorisation import PRIVILEGES, AccessControl, account_message, is_unauthorized
 from proxy.bucket_store import MongoBucketStore
 from proxy.driver_errors import command_error
 from proxy.far_times import far_times
 from proxy.hello import GOSSIP
 from proxy.namespace_registry import FAR_TIMES, NamespaceRegistry
-from proxy.part_store import PartStore
+from proxy.part_store import PartStore, may_apply_operations
 from proxy.service import ServicePool
 from proxy.service_auth import authenticator, probing
 from rewrite.profile import Profile
@@ -129,6 +129,16 @@ class Backend:
             max_count=max_count,
             parts=PartStore(self.pool, transactions=self.profile.is_replica_set),
         )
+
+    async def may_join_parts(self) -> bool:
+        """Whether the account has what joining needs beyond the least role; raises ``CommandError``.
+
+        Nothing is written for it. Transactions need nothing more, so only standalones with access control are asked.
+        """
+        if self.profile.is_replica_set or not self.access.enforced:
+            return True
+        told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
+        return may_apply_operations(told.get("authenticatedUserPrivileges", ()))
 
     def heard(self, reply: Mapping[str, Any]) -> None:
         """The time of the cluster as a reply tells it; hello passes it on."""

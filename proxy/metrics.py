@@ -96,6 +96,7 @@ class CatalogReadings:
     counters: Callable[[], Counters]
     gauges: Callable[[], Mapping[str, int]]
     committer: CommitterNumbers
+    grows_in_parts: Callable[[], bool] = lambda: False
 
 
 class Metrics(Collector):
@@ -224,6 +225,7 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
     yield _gauge("tsproxy_open_buckets", "Buckets that take measurements.", gauges["numOpenBuckets"])
     yield _gauge("tsproxy_idle_buckets", "Open buckets without pending measurements.", gauges["numIdleBuckets"])
     yield _gauge("tsproxy_catalog_memory_bytes", "Memory of open buckets.", gauges["memoryUsage"])
+    yield _gauge("tsproxy_grows_in_parts", "1 while buckets grow in parts.", float(catalog.grows_in_parts()))
     counters = catalog.counters()
     committed = SummaryMetricFamily("tsproxy_batch_measurements", "Measurements for each committed write batch.")
     committed.add_metric((), counters.numCommits, counters.numMeasurementsCommitted)

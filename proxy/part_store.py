@@ -7,7 +7,7 @@ read, and the first and the last must still be there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -43,6 +43,18 @@ def joins_atomically(profile: Profile) -> tuple[bool, bool]:
     if profile.is_replica_set:
         return True, False
     return profile.version < (7, 0, 0), True
+
+
+def may_apply_operations(privileges: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether privileges as ``connectionStatus`` lists them let an account join parts on a standalone.
+
+    What each operation inside needs besides is in the least role, and is asked for by every commit anyway.
+    """
+    return any(
+        not {"applyOps", "anyAction"}.isdisjoint(privilege.get("actions", ()))
+        for privilege in privileges
+        if privilege["resource"].get("cluster") or privilege["resource"].get("anyResource")
+    )
 
 
 class PartStore:

@@ -7,29 +7,37 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import MONGOD_VERSION
 from tests.support.access import GuardedMongod
 from tests.support.proxy import ProxyProcess
+from tests.support.versions import server
 
 
 @pytest.fixture(scope="session")
 def guarded(server_directory: Path) -> Iterator[GuardedMongod]:
     """A standalone mongod with access control on."""
-    server = GuardedMongod(server_directory / "guarded", arguments=["--auth"])
+    chosen = server(MONGOD_VERSION)
+    standalone = GuardedMongod(
+        server_directory / "guarded",
+        binary=chosen.binary,
+        environment=chosen.environment,
+        arguments=["--auth"],
+    )
     try:
-        server.start()
-        server.create_accounts()
-        yield server
+        standalone.start()
+        standalone.create_accounts()
+        yield standalone
     finally:
-        server.remove()
+        standalone.remove()
 
 
 @pytest.fixture(scope="session")
 def guarded_proxy(server_directory: Path, guarded: GuardedMongod) -> Iterator[ProxyProcess]:
     """A tsproxy in front of ``guarded``, with the documented least role and roles that age fast."""
-    server = ProxyProcess(
+    process = ProxyProcess(
         server_directory / "guarded_proxy", guarded.account_uri, flags=["--roles-refresh-seconds", "1"]
     )
     try:
-        yield server.start()
+        yield process.start()
     finally:
-        server.stop()
+        process.stop()
