@@ -16,7 +16,7 @@ from uuid import uuid4
 import structlog
 
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from proxy import router
 from proxy.authorisation import insert_actions
 from proxy.client_fields import Undecodable
@@ -25,6 +25,7 @@ from proxy.exchange import Client, Exchange, Meter, encode, labelled
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
 from proxy.members import Members
+from proxy.plain_relay import PlainRelays
 from proxy.ports import Gate, Ingest, Namespaces, Translate
 from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
@@ -33,9 +34,11 @@ from proxy.upstream import reply_document
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message, Opcode
+from proxy.wire.op_msg import BODY_AT
 
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
+_INSERT: Final = b"\x02insert\0"
 
 LEGACY_COMMANDS: Final = frozenset(
     {
@@ -88,6 +91,10 @@ class Readers(Protocol):
         """A relayed reply of ``leaves_cursor`` ends so."""
         ...
 
+    def left_cursor(self, namespace: Namespace, tail: bytes) -> bool:
+        """Whether a relayed reply that ends so leaves a cursor open, which is then known."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
@@ -127,6 +134,9 @@ class Dispatcher:
         self._numbers = numbers
         self._meters: dict[tuple[str, str], Meter] = {}
         self._readers = readers
+        self._plain = PlainRelays(
+            namespaces.lookup, handlers.relay, readers, prefers_members=handlers.members is not None
+        )
         self._insert_meter = numbers.requests("insert", "ingest")
 
     def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
@@ -137,9 +147,12 @@ class Dispatcher:
             message = op_compressed.unwrap(message, session.message_limit_bytes)
         expects_reply = True
         if message.opcode == _MSG:
-            repeated = self._handlers.ingest.repeated(message.raw)
-            if repeated is not None and self._may_repeat(session, repeated[0]):
-                return self._repeat(Exchange(session, client, message, expects_reply=True), *repeated)
+            if message.raw.startswith(_INSERT, BODY_AT + 4):
+                repeated = self._handlers.ingest.repeated(message.raw)
+                if repeated is not None and self._may_repeat(session, repeated[0]):
+                    return self._repeat(Exchange(session, client, message, expects_reply=True), *repeated)
+            if not message.compressor and (plain := self._plain.start(session, message, client)) is not None:
+                return plain
             expects_reply = not op_msg.peek_flags(message) & op_msg.MORE_TO_COME
         exchange = Exchange(session, client, message, expects_reply=expects_reply)
         self._guarded(exchange, self._begin)
@@ -197,7 +210,7 @@ class Dispatcher:
             return
         match route:
             case router.Relay():
-                self._measure(exchange, command, "relay")
+                self._plain.remember(command, route, self._measure(exchange, command, "relay"))
                 if session.member is None:
                     self._handlers.relay.start(exchange, route)
                 else:
@@ -300,7 +313,7 @@ class Dispatcher:
         if session.member is not None and self._handlers.members is not None:
             self._handlers.members.heard(session, document)
 
-    def _measure(self, exchange: Exchange, command: Command, way: str) -> None:
+    def _measure(self, exchange: Exchange, command: Command, way: str) -> Meter:
         meter = self._meters.get((command.name, way))
         if meter is None:
             meter = self._numbers.requests(command.name, way)
@@ -308,6 +321,7 @@ class Dispatcher:
                 self._meters[command.name, way] = meter
         exchange.meter = meter
         exchange.started_seconds = time.perf_counter()
+        return meter
 
     def _failed(self, exchange: Exchange, error: Exception) -> None:
         """A command that had to wait for the backend ended with an error."""

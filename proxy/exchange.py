@@ -149,6 +149,11 @@ class Exchange:
 
     # --- Sink: a reply that streams -----------------------------------------------------------------------------
 
+    def whole(self, reply: bytes) -> None:
+        """The relayed reply in one piece."""
+        self.write(reply)
+        self.done()
+
     def write(self, data: bytes) -> None:
         """The next bytes of a relayed reply."""
         if self.tail is not None:

@@ -106,10 +106,15 @@ class ReaderRegister:
 
     def answered(self, command: Command, tail: bytes) -> None:
         """A relayed reply of ``leaves_cursor`` ends so."""
-        cursor_id = cursor_left_by(tail)
-        if command.name == "getMore" and not cursor_id:
+        if not self.left_cursor(command.namespace, tail) and command.name == "getMore":
             self.relayed.ended(int(command.get("getMore")))
-        self.relayed.opened(cursor_id, command.namespace)
+
+    def left_cursor(self, namespace: Namespace, tail: bytes) -> bool:
+        """Whether a relayed reply that ends so leaves a cursor open, which is then known."""
+        cursor_id = cursor_left_by(tail)
+        if cursor_id:
+            self.relayed.opened(cursor_id, namespace)
+        return bool(cursor_id)
 
     def leave(self, database: str) -> None:
         """A reader has ended."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -226,7 +227,7 @@ class Server:
 
     def now_seconds(self) -> float:
         """See ``proxy.connection.Host``."""
-        return asyncio.get_running_loop().time()
+        return time.monotonic()
 
     def left(self, connection: ClientConnection) -> None:
         """See ``proxy.connection.Host``."""

@@ -35,6 +35,10 @@ _HEAD_SIZE_BYTES: Final = HEADER_SIZE_BYTES + 4
 class Sink(Protocol):
     """Where a streamed reply goes."""
 
+    def whole(self, reply: bytes) -> None:
+        """The reply in one piece, instead of ``write`` and ``done``."""
+        ...
+
     def write(self, data: bytes) -> None:
         """The next bytes of the reply."""
         ...
@@ -196,12 +200,11 @@ class UpstreamConnection(asyncio.Protocol):
             length, _, _, opcode = HEADER.unpack_from(data)
             if length == size and not (opcode == 2013 and data[HEADER_SIZE_BYTES] & op_msg.MORE_TO_COME):
                 # The usual case: one reply, in one piece.
-                deposed = self._judge(data)
+                deposed = self._on_not_primary is not None and self._judge(data)
                 self.state = _IDLE
                 self._sink = None
                 if not (deposed and sink.deposed(data)):
-                    sink.write(data)
-                    sink.done()
+                    sink.whole(data)
                 return
         position = 0
         while position < size:

@@ -32,14 +32,18 @@ class RelayHandler:
     def start(self, exchange: Exchange, route: Relay) -> None:
         """Relay; without a task when the connection is open and nothing in the reply concerns the proxy."""
         connection = exchange.session.upstream.ready
-        if self._has_left is not None and may_be_sent_again(exchange.command):
-            exchange.on_lost = lambda otherwise: self._go_elsewhere(exchange, route, otherwise)
+        self.may_go_elsewhere(exchange, route)
         if connection is None:
             self._tasks.spawn(self._connect_first(exchange, route))
         elif route.effects or route.changes_identity:
             self._tasks.spawn(self._observe(exchange, route))
         else:
             _stream(exchange, connection)
+
+    def may_go_elsewhere(self, exchange: Exchange, route: Relay) -> None:
+        """See to it that a command that may be sent again is, when the primary is lost."""
+        if self._has_left is not None and may_be_sent_again(exchange.command):
+            exchange.on_lost = lambda otherwise: self._go_elsewhere(exchange, route, otherwise)
 
     def _go_elsewhere(self, exchange: Exchange, route: Relay, otherwise: Callable[[], None]) -> None:
         self._tasks.spawn(self._ask_the_next(exchange, route, otherwise))

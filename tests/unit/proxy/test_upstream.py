@@ -23,6 +23,10 @@ class Sink:
         self.ended = 0
         self.errors: list[tuple[str, bool]] = []
 
+    def whole(self, reply: bytes) -> None:
+        self.data += reply
+        self.ended += 1
+
     def write(self, data: bytes) -> None:
         self.data += data
 
