@@ -9,7 +9,7 @@ LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-fi
 LISTEN ?= $(or $(TSPROXY_LISTEN),127.0.0.1:27018)
 DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 VERSIONS ?= 5.0.4 6.0.27
-MATRIX ?= tests/differential tests/golden tests/clients tests/property/test_reads.py
+MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
 .PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke profile clean test-drivers fuzz fuzz-codec
 
