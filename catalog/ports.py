@@ -31,6 +31,11 @@ class Acknowledgement:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """``opTime``, ``electionId``, ``operationTime``, ``$clusterTime`` where the backend sent them."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it says nothing but that all went well, as that of a standalone does."""
+        return not self.fields and self.write_concern_error is None
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from proxy.exchange import Client, Exchange
+from proxy.exchange import Client, Pending
 from proxy.keepalive import keep_alive
 from proxy.metrics import ConnectionNumbers
 from proxy.session import Session
@@ -26,7 +26,7 @@ WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 class Starts(Protocol):
     """The dispatcher, as far as a connection needs it."""
 
-    def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
+    def start(self, session: Session, message: Message, client: Client) -> Pending:
         """Begin to answer; ``client.finish`` ends it. Raises ``ProtocolError``."""
         ...
 
@@ -69,7 +69,7 @@ class ClientConnection(asyncio.Protocol):
         self._reader = reader
         self._transport: asyncio.Transport | None = None
         self.session: Session | None = None
-        self._current: Exchange | None = None
+        self._current: Pending | None = None
         self._busy = False
         self._pumping = False
         self._reading_paused = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, assert_never
 from uuid import uuid4
@@ -21,13 +21,13 @@ from proxy import router
 from proxy.authorisation import insert_actions
 from proxy.client_fields import Undecodable
 from proxy.command import Command, parse_command, parse_legacy_command
-from proxy.exchange import Client, Exchange, Meter, encode, labelled
+from proxy.exchange import Client, Exchange, Meter, Pending, encode, labelled
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
 from proxy.members import Members
+from proxy.plain_insert import PlainInserts
 from proxy.plain_relay import PlainRelays
 from proxy.ports import Gate, Ingest, Namespaces, Translate
-from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from proxy.tasks import TaskSet
 from proxy.upstream import reply_document
@@ -137,9 +137,9 @@ class Dispatcher:
         self._plain = PlainRelays(
             namespaces.lookup, handlers.relay, readers, prefers_members=handlers.members is not None
         )
-        self._insert_meter = numbers.requests("insert", "ingest")
+        self._inserts = PlainInserts(handlers.ingest, namespaces, handlers.gate, numbers.requests("insert", "ingest"))
 
-    def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
+    def start(self, session: Session, message: Message, client: Client) -> Pending:
         """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
         if message.response_to != 0:
             raise ProtocolError("a request that answers something")
@@ -148,32 +148,14 @@ class Dispatcher:
         expects_reply = True
         if message.opcode == _MSG:
             if message.raw.startswith(_INSERT, BODY_AT + 4):
-                repeated = self._handlers.ingest.repeated(message.raw)
-                if repeated is not None and self._may_repeat(session, repeated[0]):
-                    return self._repeat(Exchange(session, client, message, expects_reply=True), *repeated)
+                insert = self._inserts.start(session, message, client)
+                if insert is not None:
+                    return insert
             if not message.compressor and (plain := self._plain.start(session, message, client)) is not None:
                 return plain
             expects_reply = not op_msg.peek_flags(message) & op_msg.MORE_TO_COME
         exchange = Exchange(session, client, message, expects_reply=expects_reply)
         self._guarded(exchange, self._begin)
-        return exchange
-
-    def _may_repeat(self, session: Session, repeated: RepeatedInsert) -> bool:
-        """Whether what was found out about such an insert still holds."""
-        collection = repeated.collection
-        return self._lookup(collection.namespace) is collection and bool(
-            self._handlers.gate.known(session, repeated.actions, collection.namespace)
-        )
-
-    def _repeat(self, exchange: Exchange, repeated: RepeatedInsert, documents: Sequence[bytes]) -> Exchange:
-        exchange.meter = self._insert_meter
-        exchange.started_seconds = time.perf_counter()
-        try:
-            self._handlers.ingest.submit_repeated(exchange.session, repeated, documents, exchange.reply)
-        except CommandError as error:
-            exchange.refuse(error)
-        except Exception as error:  # noqa: BLE001  (the last catch)
-            self._unexpected(exchange, error)
         return exchange
 
     def _guarded(self, exchange: Exchange, work: Callable[[Exchange], None]) -> None:

@@ -40,6 +40,14 @@ class Client(Protocol):
         ...
 
 
+class Pending(Protocol):
+    """A command under way, as the client's connection knows it."""
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        ...
+
+
 class Meter(Protocol):
     """Counts the requests of one command that go one way."""
 

@@ -6,11 +6,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from catalog.namespaces import Namespace, VirtualCollection
+from catalog.write_batch import Writer
 from proxy.command import Command
 from proxy.namespace_registry import Lookup
 from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from rewrite.plan import Effect
+
+
+class ReplyingWriter(Writer, Protocol):
+    """A writer of one measurement who can also be given the whole reply."""
+
+    def reply(self, document: bytes | None) -> None:
+        """The raw reply document; instead of ``settle``."""
+        ...
 
 
 class Ingest(Protocol):
@@ -42,6 +51,17 @@ class Ingest(Protocol):
         reply: Callable[[bytes | None], None],
     ) -> None:
         """As ``submit`` for such an insert; its collection must be what it was then. Raises ``CommandError``."""
+        ...
+
+    def submit_one(self, session: Session, repeated: RepeatedInsert, document: bytes, writer: ReplyingWriter) -> None:
+        """As ``submit_repeated`` for one document; raises nothing.
+
+        ``writer`` is settled once and then calls ``settled_one``, or it is given its reply once.
+        """
+        ...
+
+    def settled_one(self, size_bytes: int) -> None:
+        """A document of ``submit_one`` of this size is not under way any more."""
         ...
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
+from catalog.write_batch import CombineKey
 from proxy.command import Command
 from proxy.insert_command import InsertCommand
 from proxy.wire.framing import document_end
@@ -28,13 +29,23 @@ _DOCUMENTS_AT: Final = 1 + 4 + len(_SEQUENCE_HEAD)
 class RepeatedInsert:
     """What a body of an insert means."""
 
-    __slots__ = ("actions", "collection", "insert")
+    __slots__ = ("_keys", "actions", "collection", "insert")
 
     def __init__(self, insert: InsertCommand, collection: VirtualCollection, actions: tuple[str, ...]) -> None:
         """``insert`` was sent with that body; its documents do not matter."""
         self.insert = insert
         self.collection = collection
         self.actions = actions
+        self._keys: dict[str, CombineKey] = {}
+
+    def key(self, identity: str) -> CombineKey:
+        """With whom those who authenticated as ``identity`` share write batches."""
+        key = self._keys.get(identity)
+        if key is None:
+            if len(self._keys) >= REMEMBERED_LIMIT:
+                self._keys.clear()
+            key = self._keys[identity] = CombineKey(self.insert.write_concern, identity)
+        return key
 
 
 class RepeatedInserts:

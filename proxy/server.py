@@ -30,7 +30,7 @@ from proxy.handlers.answer import HelloHandler
 from proxy.handlers.relay import RelayHandler
 from proxy.members import Members
 from proxy.metrics import ConnectionNumbers
-from proxy.ports import BackendView, Effects, Gate, Ingest, Namespaces, Translate
+from proxy.ports import BackendView, Effects, Gate, Ingest, Namespaces, ReplyingWriter, Translate
 from proxy.repeated_inserts import RepeatedInsert
 from proxy.session import Session
 from proxy.settings_table import Settings
@@ -84,6 +84,13 @@ class NoIngest:
     ) -> None:
         """See ``Ingest``."""
         raise InvariantViolated("nothing is ever taken")
+
+    def submit_one(self, session: Session, repeated: RepeatedInsert, document: bytes, writer: ReplyingWriter) -> None:
+        """See ``Ingest``."""
+        raise InvariantViolated("nothing is ever taken")
+
+    def settled_one(self, size_bytes: int) -> None:
+        """See ``Ingest``."""
 
 
 async def no_translate(session: Session, command: Command, collection: VirtualCollection | None) -> bytes:

@@ -85,11 +85,7 @@ class Submission:
             self._reply(None)
             return
         acknowledgement = self._acknowledgement
-        if (
-            self._errors is None
-            and self._failure is None
-            and (acknowledgement is None or not (acknowledgement.fields or acknowledgement.write_concern_error))
-        ):
+        if self._errors is None and self._failure is None and (acknowledgement is None or acknowledgement.is_plain):
             self._reply(plain_reply(self._stored))
             return
         self._reply(encode(self._document()))
@@ -99,23 +95,11 @@ class Submission:
         if failure is not None:
             return failure.reply()
         acknowledgement = self._acknowledgement or Acknowledgement()
-        fields = dict(acknowledgement.fields)
-        document: dict[str, Any] = {"n": self._stored}
-        for name in ("electionId", "opTime"):
-            if name in fields:
-                document[name] = fields.pop(name)
+        return _stored_document(self._stored, acknowledgement, self._told_errors())
+
+    def _told_errors(self) -> list[tuple[int, CommandError]]:
         errors = sorted((self._errors or {}).items())
-        if errors:
-            told = errors[:1] if self._insert.ordered else errors
-            document["writeErrors"] = [error.write_error(index) for index, error in told]
-            labels = sorted({label for _, error in told for label in error.labels})
-            if labels:
-                document["errorLabels"] = labels
-        if acknowledgement.write_concern_error is not None:
-            document["writeConcernError"] = acknowledgement.write_concern_error
-        document["ok"] = 1.0
-        document.update(fields)
-        return document
+        return errors[:1] if self._insert.ordered else errors
 
     def _refusal(self) -> CommandError | None:
         """What the backend said of whole commands fails this one as a whole, so that drivers see it and retry."""
@@ -123,3 +107,28 @@ class Submission:
             if error.fails_command:
                 return error
         return None
+
+
+def stored_reply(stored: int, acknowledgement: Acknowledgement) -> bytes:
+    """The reply to an insert of which so many documents were stored, and none refused."""
+    return encode(_stored_document(stored, acknowledgement, ()))
+
+
+def _stored_document(
+    stored: int, acknowledgement: Acknowledgement, errors: Sequence[tuple[int, CommandError]]
+) -> dict[str, Any]:
+    fields = dict(acknowledgement.fields)
+    document: dict[str, Any] = {"n": stored}
+    for name in ("electionId", "opTime"):
+        if name in fields:
+            document[name] = fields.pop(name)
+    if errors:
+        document["writeErrors"] = [error.write_error(index) for index, error in errors]
+        labels = sorted({label for _, error in errors for label in error.labels})
+        if labels:
+            document["errorLabels"] = labels
+    if acknowledgement.write_concern_error is not None:
+        document["writeConcernError"] = acknowledgement.write_concern_error
+    document["ok"] = 1.0
+    document.update(fields)
+    return document

@@ -32,6 +32,7 @@ from proxy.insert_command import (
     too_many_documents,
     with_documents,
 )
+from proxy.ports import ReplyingWriter
 from proxy.repeated_inserts import RepeatedInsert, RepeatedInserts
 from proxy.session import Session
 from proxy.submission import Submission
@@ -108,6 +109,41 @@ class InsertHandler:
         insert = with_documents(repeated.insert, documents)
         self.take(insert, repeated.collection, session.identity, reply)
 
+    def submit_one(self, session: Session, repeated: RepeatedInsert, document: bytes, writer: ReplyingWriter) -> None:
+        """See ``proxy.ports.Ingest``."""
+        if self._held or self._is_full:
+            insert = with_documents(repeated.insert, (document,))
+            self.take(insert, repeated.collection, session.identity, writer.reply)
+            return
+        catalog = self._catalog
+        self.pending_bytes += len(document)
+        self.pending_measurements += 1
+        try:
+            buckets = catalog.collection(repeated.collection)
+            measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+            batch = catalog.place(buckets, measurement, writer, 0, repeated.key(session.identity))
+        except CommandError as error:
+            writer.settle((0,), error, None)
+            return
+        except Exception as error:  # noqa: BLE001 - reported
+            self._committer.report(error)
+            writer.settle((0,), _internal_error(error), None)
+            return
+        if batch is not None:
+            if batch.claim():
+                self._committer.submit(batch)
+            else:
+                catalog.waited(batch)
+        if catalog.has_work:
+            self._committer.kick()
+
+    def settled_one(self, size_bytes: int) -> None:
+        """See ``proxy.ports.Ingest``."""
+        self.pending_bytes -= size_bytes
+        self.pending_measurements -= 1
+        if self._held:
+            self._release()
+
     def take(
         self,
         insert: InsertCommand,
@@ -157,7 +193,7 @@ class InsertHandler:
             submission.fail(error)
         except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
             self._committer.report(error)
-            submission.fail(CommandError(1, f"internal error while staging measurements: {error!r}"))
+            submission.fail(_internal_error(error))
         if self._catalog.has_work:
             self._committer.kick()
         submission.staged()
@@ -290,3 +326,7 @@ class InsertHandler:
         batch = self._catalog.place(buckets, measurement, statement, 0, key)
         if batch is not None and batch.claim():
             self._committer.submit(batch)
+
+
+def _internal_error(error: Exception) -> CommandError:
+    return CommandError(1, f"internal error while staging measurements: {error!r}")
