@@ -15,6 +15,7 @@ from proxy.exchange import Client, Pending
 from proxy.keepalive import keep_alive
 from proxy.metrics import ConnectionNumbers
 from proxy.session import Session
+from proxy.turns import Turns
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
 from proxy.wire.reader import MessageReader
@@ -62,9 +63,9 @@ class ClientConnection(asyncio.Protocol):
     active_at_seconds: float
     """When its last command ended, or it came."""
 
-    def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader) -> None:
+    def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader, turns: Turns) -> None:
         self._host = host
-        self._traffic = host.traffic
+        self._turns = turns
         self._dispatcher = dispatcher
         self._reader = reader
         self._transport: asyncio.Transport | None = None
@@ -93,12 +94,21 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        self._traffic.bytes_received += len(data)
+        self._host.traffic.bytes_received += len(data)
         self._reader.feed(data)
         if self._busy or self._writing_paused:
             if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
                 self._pause_reading()
         elif not self._pumping:
+            if self._turns.take(self):
+                self._pump()
+            else:
+                self._busy = True
+
+    def go_on(self) -> None:
+        """See ``Waiting``."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._busy = False
             self._pump()
 
     def pause_writing(self) -> None:
@@ -136,7 +146,7 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Queue bytes for the client; dropped when it is gone."""
         if self._transport is not None and data:
-            self._traffic.bytes_sent += len(data)
+            self._host.traffic.bytes_sent += len(data)
             self._transport.write(data)
 
     def finish(self) -> None:
@@ -192,7 +202,6 @@ class ClientConnection(asyncio.Protocol):
                 if message is None:
                     break
                 self._busy = True
-                self.active_at_seconds = self._host.now_seconds()
                 exchange = self._dispatcher.start(self.session, message, self)
                 # It may be over already.
                 self._current = exchange if self._busy else None

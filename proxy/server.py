@@ -37,6 +37,7 @@ from proxy.settings_table import Settings
 from proxy.step_down import StepDowns
 from proxy.tasks import TaskSet
 from proxy.tls import HANDSHAKE_SECONDS
+from proxy.turns import Turns
 from proxy.upstream import Upstream
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.reader import MessageReader
@@ -280,8 +281,10 @@ class Server:
     async def start(self, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Listen; returns the address, with the port that the kernel chose where 0 was asked. Raises ``OSError``."""
         listen = self._settings.listen
-        self._listener = await asyncio.get_running_loop().create_server(
-            lambda: ClientConnection(self, self._dispatcher, MessageReader()),
+        loop = asyncio.get_running_loop()
+        turns = Turns(loop.call_soon)
+        self._listener = await loop.create_server(
+            lambda: ClientConnection(self, self._dispatcher, MessageReader(), turns),
             listen.host,
             listen.port,
             backlog=BACKLOG,

@@ -8,6 +8,7 @@ from proxy.connection import READ_AHEAD_BYTES, ClientConnection
 from proxy.exchange import Client, Exchange
 from proxy.metrics import ConnectionNumbers
 from proxy.session import Session
+from proxy.turns import Turns
 from proxy.wire import op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
@@ -51,8 +52,21 @@ class Host:
         return Exchange(session, client, message, expects_reply=True)
 
 
-def connected(host: Host) -> tuple[ClientConnection, FakeTransport]:
-    connection = ClientConnection(host, host, MessageReader())
+class EventLoop:
+    """Turns that come when the test says so."""
+
+    def __init__(self, limit: int = 1_000_000) -> None:
+        self.later: list[Callable[[], None]] = []
+        self.turns = Turns(self.later.append, limit)
+
+    def next_turn(self) -> None:
+        later, self.later[:] = self.later[:], []
+        for call in later:
+            call()
+
+
+def connected(host: Host, loop: EventLoop | None = None) -> tuple[ClientConnection, FakeTransport]:
+    connection = ClientConnection(host, host, MessageReader(), (loop or EventLoop()).turns)
     transport = FakeTransport()
     connection.connection_made(transport)
     return connection, transport
@@ -144,3 +158,36 @@ def test_drain_waits_for_the_command_under_way() -> None:
     busy.finish()
     assert busy_transport.closed
     assert len(host.started) == 1
+
+
+def test_a_connection_waits_for_its_turn() -> None:
+    host, loop = Host(), EventLoop(limit=1)
+    first, _ = connected(host, loop)
+    second, transport = connected(host, loop)
+    first.data_received(PING)
+    second.data_received(PING[:7])
+    second.data_received(PING[7:] + PING)
+    assert len(host.started) == 1
+    assert second.is_busy
+    loop.next_turn()
+    assert len(host.started) == 2
+    second.finish()
+    assert len(host.started) == 3
+    assert transport.reading
+
+
+def test_a_connection_that_closes_while_it_waits_starts_nothing() -> None:
+    host, loop = Host(), EventLoop(limit=1)
+    first, _ = connected(host, loop)
+    closed, _ = connected(host, loop)
+    gone, _ = connected(host, loop)
+    drained, transport = connected(host, loop)
+    for connection in (first, closed, gone, drained):
+        connection.data_received(PING)
+    closed.close()
+    gone.connection_lost(None)
+    drained.drain()
+    for _ in range(4):
+        loop.next_turn()
+    assert len(host.started) == 1
+    assert transport.closed

@@ -1,0 +1,55 @@
+"""How much is started in one turn of the event loop.
+
+The sockets that one poll reports may be hundreds. If all their commands were started in that turn, then all would
+be sent to the backend together, and the proxy would wait idly for the one answer to all. Commands beyond a limit
+wait for the next turn instead, before which the first go out; so the backend works while the rest is read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+STARTS_IN_A_TURN: Final = 64
+
+
+class Waiting(Protocol):
+    """Who has a command to start."""
+
+    def go_on(self) -> None:
+        """It is your turn."""
+        ...
+
+
+class Turns:
+    """Gives connections their turns, in the order in which they ask."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], Any], limit: int = STARTS_IN_A_TURN) -> None:
+        """``call_soon`` calls in the next turn of the event loop; ``limit``: starts in one turn."""
+        self._call_soon = call_soon
+        self._limit = limit
+        self._left = limit
+        self._waiting: deque[Waiting] = deque()
+        self._is_scheduled = False
+
+    def take(self, connection: Waiting) -> bool:
+        """Whether the connection may start now; otherwise ``go_on`` tells it later that it may."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._next)
+        if self._left <= 0:
+            self._waiting.append(connection)
+            return False
+        self._left -= 1
+        return True
+
+    def _next(self) -> None:
+        waiting = self._waiting
+        count = min(len(waiting), self._limit)
+        self._left = self._limit - count
+        self._is_scheduled = bool(count)
+        if count:
+            self._call_soon(self._next)
+        for _ in range(count):
+            waiting.popleft().go_on()

@@ -1,0 +1,72 @@
+"""So many starts in a turn, and then in the order of asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.turns import Turns
+
+
+class Connection:
+    def __init__(self, turns: Turns, name: str, started: list[str]) -> None:
+        self.turns = turns
+        self.name = name
+        self.started = started
+
+    def ask(self) -> None:
+        if self.turns.take(self):
+            self.go_on()
+
+    def go_on(self) -> None:
+        self.started.append(self.name)
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self.started: list[str] = []
+        self.turns = Turns(self.calls.append, limit=2)
+
+    def ask(self, names: str) -> None:
+        for name in names:
+            Connection(self.turns, name, self.started).ask()
+
+    def next_turn(self) -> str:
+        calls, self.calls[:] = self.calls[:], []
+        self.started.clear()
+        for call in calls:
+            call()
+        return "".join(self.started)
+
+
+def test_those_beyond_the_limit_come_next_turn_in_order() -> None:
+    loop = Loop()
+    loop.ask("abcde")
+    assert loop.started == ["a", "b"]
+    assert [loop.next_turn() for _ in range(3)] == ["cd", "e", ""]
+
+
+def test_nobody_overtakes_those_who_wait() -> None:
+    loop = Loop()
+    loop.ask("abcde")
+    assert loop.next_turn() == "cd"
+    loop.ask("fg")
+    assert [loop.next_turn() for _ in range(3)] == ["ef", "g", ""]
+
+
+def test_a_turn_with_room_starts_at_once() -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.ask("a")
+        assert loop.started[-1] == "a"
+        loop.next_turn()
+    loop.ask("ab")
+    assert loop.started == ["a", "b"]
+
+
+def test_nothing_is_called_while_nobody_asks() -> None:
+    loop = Loop()
+    loop.ask("abc")
+    for _ in range(4):
+        loop.next_turn()
+    assert loop.calls == []
