@@ -45,11 +45,12 @@ class Readers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JoiningOptions:
-    """``many``: so many parts are joined at once; ``idle_seconds``: after so long without commits all are.
+    """When parts are joined, and how.
 
-    ``at_once``: buckets joined while readers wait; ``workers``: of them side by side. What fails is tried
-    ``attempts`` times more, after ``pause_seconds`` and twice as much each time. ``compress``: the last join of a
-    bucket that takes no more rows writes its compressed form (W6).
+    ``many``: so many parts are joined at once, or half a bucket's rows when that is more; ``idle_seconds``: after so
+    long without commits all are. ``at_once``: buckets joined while readers wait; ``workers``: of them side by side.
+    What fails is tried ``attempts`` times more, after ``pause_seconds`` and twice as much each time. ``compress``: the
+    last join of a bucket that takes no more rows writes its compressed form (W6).
     """
 
     many: int = 64
@@ -144,7 +145,9 @@ class Joining:
         parts = bucket.parts
         if parts is None or not self._may_join(bucket, now_seconds):
             return False
-        if parts.stored >= self._options.many or _takes_no_more(bucket):
+        # As many again as are joined: so a row is written anew a few times and not with every join of its bucket.
+        many = max(self._options.many, bucket.state.committed_rows // 2)
+        if parts.stored >= many or _takes_no_more(bucket):
             return True
         idle_seconds = now_seconds - max(parts.touched_seconds, self._catalog.committed_at_seconds)
         return parts.stored > 1 and idle_seconds > self._options.idle_seconds

@@ -16,6 +16,7 @@ from catalog.minmax import ArraySummary, ObjectSummary, ScalarSummary, Summary, 
 
 _VERSION_ONE = b"\x10\x01\0\0\0"
 _CLOSED = b"\x08closed\x00\x01"
+_NOT_CLOSED = b"\x08\0"
 _CONTROL_AT = 4 + len(b"\x07_id\0") + 12
 _CONTROL = b"\x03control\0"
 
@@ -38,6 +39,16 @@ def closed(document: bytes) -> bytes:
             document[end:],
         )
     )
+
+
+def is_closed(document: bytes) -> bool:
+    """Whether a stored bucket has ``control.closed``."""
+    at = _CONTROL_AT + len(_CONTROL)
+    if document[_CONTROL_AT:at] == _CONTROL:
+        end = at + int.from_bytes(document[at : at + 4], "little") - 1
+        if document[end - len(_CLOSED) : end] == _CLOSED:
+            return True
+    return raw.fields_of(raw.fields_of(document)[b"control"], 1).get(b"closed", _NOT_CLOSED) != _NOT_CLOSED
 
 
 def one_row_part(part_id: bytes, time_field: bytes, start_ms: int, measurement: Measurement, sealed: bool) -> bytes:

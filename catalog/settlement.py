@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from catalog.bson import raw
 from catalog.catalog import BucketCatalog
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import applied_rows, row_ids
+from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.ports import (
     Acknowledgement,
@@ -316,7 +316,7 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     try:
         if applied_rows(document, time_field, batch.base, batch.measurements):
             return True
-        if batch.stored_id == batch.bucket.state.bucket_id and not _is_closed(document):
+        if batch.stored_id == batch.bucket.state.bucket_id and not is_closed(document):
             return False
         stored_ids = row_ids(document)
         return any(
@@ -326,8 +326,3 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
         )
     except ValueError:
         return None
-
-
-def _is_closed(document: bytes) -> bool:
-    control = raw.fields_of(raw.fields_of(document)[b"control"], 1)
-    return control.get(b"closed", b"\x08\0") != b"\x08\0"

@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-import bson
 from bson.binary import Binary
-from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 from bson.objectid import ObjectId
-from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import decode, encode
+from catalog.bson.raw import document, element, fields_of, iter_elements, string_value, sub_array, sub_document
 from catalog.errors import CommandError
+from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from proxy.service import ServicePool
 from rewrite.profile import Profile
 
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 NO_PRIMARY = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
 """A member answers so that is no primary any more."""
 
 WRITE_CONFLICT = 112
+OBJECT_ID = b"\x07"
+_ID = OBJECT_ID + b"_id\0"
 
 Merge = Callable[[Sequence[bytes]], bytes]
 
@@ -93,34 +93,53 @@ class _Join:
         self._pool = pool
         self._buckets = collection.buckets
         self._uuid = Binary(collection.uuid, 4) if collection.uuid else None
-        self._first_id, self._last_id = ObjectId(first_id), ObjectId(last_id)
-        self._range = {"_id": {"$gte": self._first_id, "$lte": self._last_id}}
+        self._first_id, self._last_id = first_id, last_id
+        self._range = {"_id": {"$gte": ObjectId(first_id), "$lte": ObjectId(last_id)}}
         self._merge = merge
         self._deadline_seconds = deadline_seconds
 
     async def in_one_operation(self) -> int | None:
         """For a standalone."""
-        not_closed = {**self._range, "control.closed": {"$ne": True}}
-        seal = {"q": not_closed, "u": {"$set": {"control.closed": True}}, "multi": True}
-        await self._run({"update": self._buckets.collection, "updates": [seal]})
+        # Parts are closed when they are written; the document that they follow is not.
+        await self._seal({"_id": ObjectId(self._first_id)})
         stored = await self._stored({})
+        if not all(map(is_closed, stored)):
+            await self._seal(self._range)
+            stored = await self._stored({})
         if len(stored) < 2:
             return len(stored) or None
-        if not all(document["control"].get("closed") for document in stored):
+        if not all(map(is_closed, stored)):
             # Another process joined some of them just now, and its result is open for appends.
             raise CommandError(WRITE_CONFLICT, "parts were joined meanwhile")
-        operations: list[dict[str, Any]] = [
-            {"op": "d", "ns": str(self._buckets), "ui": self._uuid, "o": {"_id": document["_id"]}}
-            for document in stored
+        body = self._operations([_id_of(each) for each in stored], self._merge(stored))
+        self._checked(await self._pool.request(body, self._deadline_seconds))
+        return len(stored)
+
+    async def _seal(self, which: Mapping[str, Any]) -> None:
+        not_closed = {**which, "control.closed": {"$ne": True}}
+        seal = {"q": not_closed, "u": {"$set": {"control.closed": True}}, "multi": True}
+        await self._run({"update": self._buckets.collection, "updates": [seal]})
+
+    def _operations(self, stored_ids: Sequence[bytes], joined: bytes) -> bytes:
+        """The ``applyOps`` that puts the joined document into the place of these; raw, for there may be many."""
+        shared = fields_of(encode({"ns": str(self._buckets), "ui": self._uuid}))
+        head = [element(name, value) for name, value in shared.items()]
+        delete, insert = element(b"op", string_value(b"d")), element(b"op", string_value(b"i"))
+        operations = [
+            document([delete, *head, sub_document(b"o", [element(b"_id", OBJECT_ID + each)])]) for each in stored_ids
         ]
-        joined = RawBSONDocument(self._merge([bytes(document.raw) for document in stored]))
-        operations.append({"op": "i", "ns": str(self._buckets), "ui": self._uuid, "o": joined})
+        operations.append(document([insert, *head, element(b"o", b"\x03" + joined)]))
         present = [
             {"ns": str(self._buckets), "q": {"_id": each}, "res": {"_id": each}}
-            for each in (stored[0]["_id"], self._last_id)
+            for each in (ObjectId(stored_ids[0]), ObjectId(self._last_id))
         ]
-        await self._run({"applyOps": operations, "preCondition": present}, database="admin")
-        return len(stored)
+        conditions = fields_of(encode({"preCondition": present, "$db": "admin"}))
+        return document(
+            [
+                sub_array(b"applyOps", [b"\x03" + each for each in operations]),
+                *(element(name, value) for name, value in conditions.items()),
+            ]
+        )
 
     async def in_transaction(self, session: Mapping[str, Any]) -> int | None:
         """For a replica set; ``session`` has ``lsid`` and ``txnNumber``."""
@@ -130,20 +149,21 @@ class _Join:
             if len(stored) < 2:
                 await self._abort(fields)
                 return len(stored) or None
-            joined = RawBSONDocument(self._merge([bytes(document.raw) for document in stored]))
+            joined = self._merge(stored)
             statement = {"q": self._range, "limit": 0}
             deleted = await self._run({"delete": self._buckets.collection, "deletes": [statement], **fields})
             if deleted["n"] != len(stored):
                 await self._abort(fields)
                 return None
-            await self._run({"insert": self._buckets.collection, "documents": [joined], **fields})
-            await self._run({"commitTransaction": 1, **fields}, database="admin")
+            await self._run({"insert": self._buckets.collection, **fields}, "", "documents", (joined,))
+            await self._run({"commitTransaction": 1, **fields}, "admin")
         except (CommandError, ValueError):
             await self._abort(fields)
             raise
         return len(stored)
 
-    async def _stored(self, fields: Mapping[str, Any]) -> list[RawBSONDocument]:
+    async def _stored(self, fields: Mapping[str, Any]) -> list[bytes]:
+        """The documents from the first to the last; none when the last is not there."""
         body = {
             "find": self._buckets.collection,
             "filter": self._range,
@@ -152,17 +172,23 @@ class _Join:
             **fields,
             "$db": self._buckets.database,
         }
-        reply = bson.decode(await self._pool.request(encode(body), self._deadline_seconds), RAW)
-        if not reply.get("ok"):
-            raise self._error(decode(bytes(reply.raw)))
-        found: list[RawBSONDocument] = list(reply["cursor"]["firstBatch"])
-        if found and found[-1]["_id"] != self._last_id:
+        reply = await self._pool.request(encode(body), self._deadline_seconds)
+        cursor = fields_of(reply).get(b"cursor")
+        if cursor is None:
+            raise self._error(decode(reply))
+        found = [value[1:] for _, value in iter_elements(fields_of(cursor, 1)[b"firstBatch"], 1)]
+        if found and _id_of(found[-1]) != self._last_id:
             return []
         return found
 
-    async def _run(self, body: Mapping[str, Any], database: str = "") -> dict[str, Any]:
-        document = {**body, "$db": database or self._buckets.database}
-        reply = decode(await self._pool.request(encode(document), self._deadline_seconds))
+    async def _run(
+        self, body: Mapping[str, Any], database: str = "", identifier: str = "", documents: Sequence[bytes] = ()
+    ) -> dict[str, Any]:
+        raw = encode({**body, "$db": database or self._buckets.database})
+        return self._checked(await self._pool.request(raw, self._deadline_seconds, identifier, documents))
+
+    def _checked(self, raw: bytes) -> dict[str, Any]:
+        reply = decode(raw)
         if not reply.get("ok"):
             raise self._error(reply)
         if errors := reply.get("writeErrors"):
@@ -171,7 +197,7 @@ class _Join:
 
     async def _abort(self, fields: Mapping[str, Any]) -> None:
         try:
-            await self._run({"abortTransaction": 1, **fields}, database="admin")
+            await self._run({"abortTransaction": 1, **fields}, "admin")
         except CommandError:
             # It was ended already, or ends by itself when the server's time limit for transactions is over.
             return
@@ -181,3 +207,10 @@ class _Join:
         if error.code in NO_PRIMARY:
             self._pool.forget_primary()
         return error
+
+
+def _id_of(document: bytes) -> bytes:
+    """Servers keep ``_id`` in front; raises ``ValueError`` for one that is no object id."""
+    if not document.startswith(_ID, 4):
+        raise ValueError("a bucket whose _id is no ObjectId")
+    return document[9:21]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bson import DatetimeMS
+from bson import DatetimeMS, ObjectId
 
 from catalog.bson.codec import decode, encode
-from catalog.merging import closed
+from catalog.merging import closed, is_closed
 from tests.support.kernels import KERNELS, measure
 
 START_MS = 1_700_000_040_000
@@ -60,3 +60,21 @@ def test_what_is_no_part_of_the_bucket_is_refused(kernel: Any, change: dict[str,
         bucket[name] = {**bucket[name], **fields}
     with pytest.raises(ValueError, match=r"bucket|row|column|part|differ"):
         kernel.join_documents([part(kernel, 0, v=1), encode(bucket)], PART_ID, b"t", b"m")
+
+
+@pytest.mark.parametrize(
+    ("control", "expected"),
+    [
+        ({"version": 1, "min": {}, "max": {}}, False),
+        ({"version": 1, "min": {}, "max": {}, "closed": True}, True),
+        ({"version": 1, "closed": False, "min": {}, "max": {}}, False),
+        ({"version": 1, "closed": True, "min": {}, "max": {}, "count": 3}, True),
+    ],
+)
+def test_a_closed_bucket_is_known_wherever_it_says_so(control: dict[str, Any], expected: bool) -> None:
+    """Servers append the field where they find place."""
+    bucket = {"_id": ObjectId(), "control": control, "meta": 1, "data": {}}
+    assert is_closed(encode(bucket)) is expected
+    assert is_closed(encode({"control": control})) is expected
+    if "closed" not in control:
+        assert is_closed(closed(encode(bucket)))
