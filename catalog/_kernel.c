@@ -73,6 +73,8 @@ static void take_sizes(void)
 #include "_kernel_batch.h"
 #include "_kernel_parts.h"
 #include "_kernel_column.h"
+#include "_kernel_interleaving.h"
+#include "_kernel_compression.h"
 
 static PyMethodDef functions[] = {
     {"parse_measurement", (PyCFunction)(void (*)(void))parse_measurement, METH_FASTCALL,

@@ -1,5 +1,4 @@
-/* Compressed columns and buckets (W6, W140-W148), as in catalog/column.py and catalog/compression.py.
- * A part of _kernel.c. */
+/* Streams of compressed values (W140-W148), as in catalog/column.py. A part of _kernel.c. */
 
 typedef unsigned __int128 u128;
 
@@ -12,11 +11,22 @@ typedef struct {
     u128 number;
     u8 is_skip;
 } Raw;
+typedef struct { /* what a reader takes at once: the row that it begins with, and where its bytes are */
+    u32 row, leaf;
+    size_t at, len;
+} Piece;
+typedef struct {
+    Piece *items;
+    size_t count, capacity;
+} Pieces;
 typedef struct {
     Writer *out;
-    Raw *values; /* room for all rows */
-    u64 *blocks; /* room for all rows */
+    Pieces *pieces; /* NULL where nobody asks for them */
+    Raw *values;    /* room for all rows */
+    u64 *blocks;    /* room for all rows */
+    u32 *starts;    /* room for all rows: the first row of a block */
     size_t count;
+    u32 row, leaf; /* row: of the next piece */
     u8 control; /* kind of the blocks that the values will make; 0 while it does not matter */
     int has_latest;
     Raw latest; /* the raw value that a run would repeat */
@@ -114,11 +124,29 @@ static size_t pack_block(const Stream *s, size_t at, u64 *block)
     }
     return 0; /* cannot be: every value was found to fit */
 }
+/* What was written since at is a piece that begins with this row. */
+static void note_piece(Stream *s, u32 row, size_t at)
+{
+    Pieces *pieces = s->pieces;
+    if (!pieces)
+        return;
+    if (pieces->count == pieces->capacity) {
+        size_t capacity = pieces->capacity ? pieces->capacity * 2 : 256;
+        Piece *grown = realloc(pieces->items, sizeof(Piece) * capacity);
+        if (!grown) {
+            s->out->failed = 1;
+            return;
+        }
+        pieces->items = grown, pieces->capacity = capacity;
+    }
+    pieces->items[pieces->count++] = (Piece){row, s->leaf, at, s->out->len - at};
+}
 static void stream_flush(Stream *s)
 {
     size_t blocks = 0, at = 0;
     while (at < s->count) {
         size_t run = run_at(s, at), taken;
+        s->starts[blocks] = (u32)at;
         if (run) {
             s->blocks[blocks++] = 0xF | (run - 1) << 4;
             at += run * REPEATED;
@@ -134,7 +162,7 @@ static void stream_flush(Stream *s)
         s->latest = s->values[at - 1], s->has_latest = 1;
     }
     for (size_t first = 0; first < blocks; first += 16) {
-        size_t together = blocks - first < 16 ? blocks - first : 16;
+        size_t together = blocks - first < 16 ? blocks - first : 16, start = s->out->len;
         put_byte(s->out, (u8)((s->control ? s->control : UNSCALED) + together - 1));
         for (size_t i = first; i < first + together; i++) {
             u8 *room = writer_room(s->out, 8);
@@ -143,15 +171,19 @@ static void stream_flush(Stream *s)
                 put_u32(room + 4, (u32)(s->blocks[i] >> 32));
             }
         }
+        note_piece(s, s->row + s->starts[first], start);
     }
+    s->row += (u32)s->count;
     s->count = 0, s->control = 0;
 }
 static void stream_literal(Stream *s, const Cell *cell)
 {
     stream_flush(s);
+    size_t start = s->out->len;
     put_byte(s->out, cell->type);
     put_byte(s->out, 0);
     put(s->out, cell->value, cell->len);
+    note_piece(s, s->row++, start);
     s->latest = (Raw){0, 0}, s->has_latest = 1;
 }
 static void stream_add(Stream *s, u128 number, u8 control)
@@ -281,30 +313,31 @@ static u128 double_step(const Cell *previous, const Cell *cell, int scale, u8 *c
     *control = scale_controls[scale];
     return zigzag64((u64)after - (u64)before);
 }
-typedef struct { /* room for the columns of one bucket */
-    Cell *cells;
+typedef struct { /* room for one stream */
     Raw *values;
     u64 *blocks;
+    u32 *starts;
     signed char *scales;
-    u32 *position; /* of a row after sorting */
-    size_t rows;
-} Room;
+} StreamRoom;
 
-/* 0; 1: there are values that cannot be compressed; -1 without memory. */
-static int put_column(Writer *w, const Room *room)
+/* Cells in pieces; a reference, the cell before the first, counts as a value that was written before. -1 without
+ * memory. */
+static int put_values(Writer *w, const StreamRoom *room, const Cell *cells, size_t rows, const Cell *reference,
+                      Pieces *pieces, u32 leaf)
 {
-    Stream s = {.out = w, .values = room->values, .blocks = room->blocks};
-    const Cell *previous = NULL;
+    Stream s = {.out = w, .pieces = pieces, .values = room->values, .blocks = room->blocks, .starts = room->starts,
+                .leaf = leaf, .has_latest = reference != NULL};
+    const Cell *previous = reference;
     u64 pace = 0;
-    size_t next_scale = 0;
-    for (size_t i = 0; i < room->rows; i++) {
-        const Cell *cell = &room->cells[i];
+    size_t next_scale = 1;
+    if (reference && reference->type == T_DBL && choose_scales(reference, 0, rows + 1, room->scales))
+        return -1;
+    for (size_t i = 0; i < rows; i++) {
+        const Cell *cell = &cells[i];
         if (!cell->type) {
             s.values[s.count++] = (Raw){0, 1};
             continue;
         }
-        if (cell->type == T_MIN || cell->type == T_MAX || cell->type == T_CWS)
-            return 1;
         u128 number = 0;
         u64 step = 0;
         u8 control = UNSCALED;
@@ -312,7 +345,7 @@ static int put_column(Writer *w, const Room *room)
         if (cell->type == T_DBL) {
             if (!alike) {
                 next_scale = 0;
-                if (choose_scales(room->cells, i, room->rows, room->scales))
+                if (choose_scales(cells, i, rows, room->scales))
                     return -1;
             }
             int scale = room->scales[next_scale++];
@@ -336,157 +369,5 @@ static int put_column(Writer *w, const Room *room)
         previous = cell;
     }
     stream_flush(&s);
-    put_byte(w, 0);
     return 0;
-}
-static int take_cells(Room *room, const Field *column)
-{
-    if (column->type != T_DOC)
-        return invalid("a column that is no object");
-    memset(room->cells, 0, sizeof(Cell) * room->rows);
-    const u8 *at = column->value + 4, *limit = column->value + column->value_len - 1;
-    Field f;
-    i64 previous = -1;
-    int more;
-    while ((more = next_element(&at, limit, &f)) > 0) {
-        i64 row = row_of(&f);
-        if (row <= previous || row >= (i64)room->rows)
-            return invalid("row keys do not ascend");
-        previous = row;
-        room->cells[room->position[row]] = (Cell){f.value, f.value_len, f.type};
-    }
-    return more < 0 ? invalid("malformed BSON") : 0;
-}
-typedef struct {
-    i64 time_ms;
-    u32 row;
-} Timed;
-static int by_time(const void *left, const void *right)
-{
-    const Timed *a = left, *b = right;
-    return a->time_ms != b->time_ms ? (a->time_ms > b->time_ms) - (a->time_ms < b->time_ms) : (a->row > b->row) - (a->row < b->row);
-}
-static int sort_rows(Room *room, const Field *time)
-{
-    Timed *order = malloc(sizeof(Timed) * room->rows);
-    if (!order)
-        return no_memory();
-    const u8 *at = time->value + 4, *limit = time->value + time->value_len - 1;
-    Field f;
-    int sorted = 1;
-    for (u32 i = 0; i < room->rows && next_element(&at, limit, &f) > 0; i++) {
-        order[i] = (Timed){(i64)get_u64(f.value), i};
-        sorted &= !i || order[i - 1].time_ms <= order[i].time_ms;
-    }
-    if (!sorted)
-        qsort(order, room->rows, sizeof(Timed), by_time);
-    for (u32 i = 0; i < room->rows; i++)
-        room->position[order[i].row] = i;
-    free(order);
-    return 0;
-}
-static int put_compressed_column(Writer *w, Room *room, const Field *column)
-{
-    if (take_cells(room, column))
-        return -1;
-    put_head(w, T_BIN, "", 0, column->name, column->name_len);
-    size_t at = w->len;
-    writer_room(w, 4);
-    put_byte(w, 7);
-    int failed = put_column(w, room);
-    if (failed < 0 || w->failed)
-        return no_memory();
-    put_u32(w->bytes + at, (u32)(w->len - at - 5));
-    return failed;
-}
-static void put_field(Writer *w, const Field *f)
-{
-    put_head(w, f->type, "", 0, f->name, f->name_len);
-    put(w, f->value, f->value_len);
-}
-static int is_named(const Field *f, const char *name)
-{
-    return f->name_len == strlen(name) && memcmp(f->name, name, f->name_len) == 0;
-}
-
-/* As put_column; -1 with an exception. */
-static int put_compressed(Writer *w, const Stored *s, Room *room, const Field *time)
-{
-    int failed = 0;
-    size_t document = begin(w);
-    for (u32 i = 0; i < s->bucket.count; i++) {
-        const Field *f = &s->bucket.fields[i];
-        if (is_named(f, "control")) {
-            size_t control = BEGIN(w, "\x03" "control\0");
-            for (u32 j = 0; j < s->control.count; j++) {
-                const Field *inner = &s->control.fields[j];
-                if (is_named(inner, "version"))
-                    PUT(w, "\x10version\0\x02\0\0\0");
-                else if (!is_named(inner, "count"))
-                    put_field(w, inner);
-            }
-            PUT(w, "\x10" "count\0");
-            u8 *count = writer_room(w, 4);
-            if (count)
-                put_u32(count, (u32)room->rows);
-            end(w, control);
-        } else if (is_named(f, "data")) {
-            size_t data = BEGIN(w, "\x03" "data\0");
-            failed = put_compressed_column(w, room, time);
-            for (u32 j = 0; !failed && j < s->data.count; j++)
-                if (&s->data.fields[j] != time)
-                    failed = put_compressed_column(w, room, &s->data.fields[j]);
-            if (failed)
-                return failed;
-            end(w, data);
-        } else
-            put_field(w, f);
-    }
-    end(w, document);
-    return 0;
-}
-static PyObject *compressed_stored(const Stored *s, PyObject *time_field, Py_ssize_t size)
-{
-    const Field *time = field_named(&s->data, PyBytes_AS_STRING(time_field), (u32)PyBytes_GET_SIZE(time_field), 0);
-    i64 rows = count_times(time, INT64_MIN);
-    if (rows < 0)
-        return NULL;
-    if (rows < 2)
-        Py_RETURN_NONE;
-    size_t each = sizeof(Raw) + sizeof(Cell) + sizeof(u64) + sizeof(u32) + 1;
-    u8 *memory = malloc(each * (size_t)rows);
-    if (!memory)
-        return PyErr_NoMemory();
-    Room room = {.rows = (size_t)rows};
-    room.values = (Raw *)memory;
-    room.cells = (Cell *)(room.values + rows);
-    room.blocks = (u64 *)(room.cells + rows);
-    room.position = (u32 *)(room.blocks + rows);
-    room.scales = (signed char *)(room.position + rows);
-    Writer w;
-    writer_init(&w, 1024 + (size_t)size / 4);
-    int failed = sort_rows(&room, time);
-    if (!failed)
-        failed = put_compressed(&w, s, &room, time);
-    free(memory);
-    if (failed || (!w.failed && w.len >= (size_t)size)) {
-        free(w.bytes);
-        if (failed < 0)
-            return NULL;
-        Py_RETURN_NONE;
-    }
-    return writer_bytes(&w);
-}
-static PyObject *compressed(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    (void)module;
-    if (count != 2 || !PyBytes_Check(args[0]) || !PyBytes_Check(args[1]))
-        return PyErr_Format(PyExc_TypeError, "compressed takes bytes and bytes");
-    Stored stored;
-    stored_init(&stored);
-    PyObject *smaller = NULL;
-    if (!open_bucket(&stored, (const u8 *)PyBytes_AS_STRING(args[0]), PyBytes_GET_SIZE(args[0])))
-        smaller = compressed_stored(&stored, args[1], PyBytes_GET_SIZE(args[0]));
-    stored_free(&stored);
-    return smaller;
 }

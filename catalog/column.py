@@ -2,7 +2,7 @@
 
 Interpreted form of what ``catalog.kernel`` offers as ``compressed``. A column is a stream of literals and of
 blocks of small integers, most of them differences: a *raw* value of 0 repeats, or keeps up the pace of, what was
-before. Sub-documents are literals or repeats here; servers take them apart, but read this as well (W148).
+before. Objects and arrays are taken apart, each of their leaves has a stream of its own (W147).
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from struct import Struct
 
 from catalog.bson import raw
+from catalog.interleaving import Incompressible, Section, sections
 
 _SKIP = -1
 _REPEATED = 120
 _BLOCKS_PER_CONTROL = 16
 _SCALES = ((0x90, 1.0), (0xA0, 10.0), (0xB0, 100.0), (0xC0, 1e4), (0xD0, 1e8))
 _UNSCALED = 0x80
+_DOUBLE = bytes((raw.DOUBLE,))
 _WORTH_A_SCALE = 4
 """A scale is taken for so many doubles in a row, or for all up to the end."""
 _EXACT = 2.0**53
-_UNTOUCHABLE = frozenset((raw.MIN_KEY, raw.MAX_KEY, raw.CODE_WITH_SCOPE))
-"""Literals of these are not known to all servers (W9, W149)."""
+_INTERLEAVED = {raw.OBJECT: 0xF1, raw.ARRAY: 0xF2}
 _PLAIN_WIDTHS = {raw.INT32: 4, raw.INT64: 8, raw.BOOL: 1, raw.DECIMAL128: 16}
 _PACED = frozenset((raw.DATE, raw.TIMESTAMP, raw.OBJECT_ID))
 _double = Struct("<d").unpack_from
@@ -64,22 +65,28 @@ def _fits(value: int) -> bool:
 
 
 class _Stream:
-    """What has been written of a column."""
+    """What has been written of a column, or of a leaf of its objects.
 
-    __slots__ = ("_control", "_latest", "_values", "out")
+    A *piece* is what a reader takes at once: the row that it begins with, and its bytes.
+    """
 
-    def __init__(self) -> None:
-        self.out = bytearray()
+    __slots__ = ("_control", "_latest", "_row", "_values", "pieces")
+
+    def __init__(self, latest: int | None) -> None:
+        self.pieces: list[tuple[int, bytes]] = []
+        self._row = 0
+        """Of the next piece."""
         self._values: list[int] = []
         self._control = 0
         """Kind of the blocks that ``_values`` will make; 0 while it does not matter."""
-        self._latest: int | None = None
+        self._latest = latest
         """The raw value that a run would repeat."""
 
     def literal(self, value: bytes) -> None:
         """An element value as it is."""
         self.flush()
-        self.out += value[:1] + b"\0" + value[1:]
+        self.pieces.append((self._row, value[:1] + b"\0" + value[1:]))
+        self._row += 1
         self._latest = 0
 
     def add(self, value: int, control: int) -> None:
@@ -96,11 +103,11 @@ class _Stream:
 
     def flush(self) -> None:
         """Write the blocks."""
-        values, blocks, at = self._values, list[int](), 0
+        values, blocks, at = self._values, list[tuple[int, int]](), 0
         while at < len(values):
             run = self._run(at)
             if run:
-                blocks.append(0xF | (run - 1) << 4)
+                blocks.append((at, 0xF | (run - 1) << 4))
                 at += run * _REPEATED
                 continue
             for head, bits, count_bits, unit, slots in _PACKINGS:
@@ -114,15 +121,16 @@ class _Stream:
                     block |= slot << shift
                     shift += bits + count_bits
                 else:
-                    blocks.append(block)
+                    blocks.append((at, block))
                     at += slots
                     self._latest = values[at - 1]
                     break
         for first in range(0, len(blocks), _BLOCKS_PER_CONTROL):
             together = blocks[first : first + _BLOCKS_PER_CONTROL]
-            self.out.append((self._control or _UNSCALED) + len(together) - 1)
-            for block in together:
-                self.out += block.to_bytes(8, "little")
+            control = bytes(((self._control or _UNSCALED) + len(together) - 1,))
+            piece = control + b"".join(block.to_bytes(8, "little") for _, block in together)
+            self.pieces.append((self._row + together[0][0], piece))
+        self._row += len(values)
         values.clear()
         self._control = 0
 
@@ -213,17 +221,38 @@ def encode_column(cells: Sequence[bytes | None]) -> bytes | None:
     """The stream of a column; a cell is an element value, or ``None`` where a row has none.
 
     ``None``: there are values that cannot be compressed.
+
+    :raises ValueError: an object is no BSON
     """
-    stream = _Stream()
-    previous, pace = b"", 0
-    scales: list[int] = []
+    try:
+        return b"".join(_section(section) for section in sections(cells)) + b"\0"
+    except Incompressible:
+        return None
+
+
+def _section(section: Section) -> bytes:
+    if section.reference is None:
+        return b"".join(piece for _, piece in _pieces(section.cells))
+    pieces = [
+        (row, leaf, piece)
+        for leaf, (reference, cells) in enumerate(section.leaf_columns())
+        for row, piece in _pieces(cells, reference)
+    ]
+    # A reader takes the next piece where the leaf that it comes to has none left.
+    body = b"".join(piece for _, _, piece in sorted(pieces))
+    return bytes((_INTERLEAVED[section.reference.kind],)) + section.reference.document() + body + b"\0"
+
+
+def _pieces(cells: Sequence[bytes | None], reference: bytes = b"") -> list[tuple[int, bytes]]:
+    """Cells in pieces; a reference counts as a value that was written before."""
+    stream = _Stream(0 if reference else None)
+    previous, pace = reference, 0
+    scales = _scales([_double(reference, 1)[0], *_doubles(cells, 0)])[:0:-1] if reference[:1] == _DOUBLE else []
     for index, value in enumerate(cells):
         if value is None:
             stream.skip()
             continue
         kind = value[0]
-        if kind in _UNTOUCHABLE:
-            return None
         number: int | None = None
         control = _UNSCALED
         step = 0
@@ -249,7 +278,7 @@ def encode_column(cells: Sequence[bytes | None]) -> bytes | None:
             pace = 0
         previous = value
     stream.flush()
-    return bytes(stream.out) + b"\0"
+    return stream.pieces
 
 
 def _doubles(cells: Sequence[bytes | None], start: int) -> list[float]:
