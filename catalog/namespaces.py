@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 BUCKETS_PREFIX = "system.buckets."
 
 
-@dataclass(frozen=True, slots=True)
-class Namespace:
+class Namespace(NamedTuple):
     """A database and a collection name."""
 
     database: str

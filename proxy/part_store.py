@@ -16,7 +16,7 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 
 from catalog.bson.codec import decode, encode
-from catalog.bson.raw import document, element, fields_of, iter_elements, string_value, sub_array, sub_document
+from catalog.bson.raw import document, documents_of, element, fields_of, string_value, sub_document
 from catalog.errors import CommandError
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
@@ -27,8 +27,7 @@ NO_PRIMARY = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
 """A member answers so that is no primary any more."""
 
 WRITE_CONFLICT = 112
-OBJECT_ID = b"\x07"
-_ID = OBJECT_ID + b"_id\0"
+_ID = b"\x07_id\0"
 
 Merge = Callable[[Sequence[bytes]], bytes]
 
@@ -92,7 +91,7 @@ class _Join:
     ) -> None:
         self._pool = pool
         self._buckets = collection.buckets
-        self._uuid = Binary(collection.uuid, 4) if collection.uuid else None
+        self._place = {"ns": str(self._buckets), "ui": Binary(collection.uuid, 4) if collection.uuid else None}
         self._first_id, self._last_id = first_id, last_id
         self._range = {"_id": {"$gte": ObjectId(first_id), "$lte": ObjectId(last_id)}}
         self._merge = merge
@@ -122,13 +121,16 @@ class _Join:
 
     def _operations(self, stored_ids: Sequence[bytes], joined: bytes) -> bytes:
         """The ``applyOps`` that puts the joined document into the place of these; raw, for there may be many."""
-        shared = fields_of(encode({"ns": str(self._buckets), "ui": self._uuid}))
-        head = [element(name, value) for name, value in shared.items()]
-        delete, insert = element(b"op", string_value(b"d")), element(b"op", string_value(b"i"))
-        operations = [
-            document([delete, *head, sub_document(b"o", [element(b"_id", OBJECT_ID + each)])]) for each in stored_ids
-        ]
-        operations.append(document([insert, *head, element(b"o", b"\x03" + joined)]))
+        place = [element(name, value) for name, value in fields_of(encode(self._place)).items()]
+        insert = document([element(b"op", string_value(b"i")), *place, element(b"o", b"\x03" + joined)])
+        # Deletes differ in nothing but the id, which stands at the end before two terminators.
+        delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [_ID + bytes(12)])])[:-14]
+        operations = b"".join(
+            [
+                *[b"\x03%d\0%b%b\0\0" % (index, delete, each) for index, each in enumerate(stored_ids)],
+                b"\x03%d\0%b" % (len(stored_ids), insert),
+            ]
+        )
         present = [
             {"ns": str(self._buckets), "q": {"_id": each}, "res": {"_id": each}}
             for each in (ObjectId(stored_ids[0]), ObjectId(self._last_id))
@@ -136,7 +138,7 @@ class _Join:
         conditions = fields_of(encode({"preCondition": present, "$db": "admin"}))
         return document(
             [
-                sub_array(b"applyOps", [b"\x03" + each for each in operations]),
+                element(b"applyOps", b"\x04" + document([operations])),
                 *(element(name, value) for name, value in conditions.items()),
             ]
         )
@@ -176,7 +178,7 @@ class _Join:
         cursor = fields_of(reply).get(b"cursor")
         if cursor is None:
             raise self._error(decode(reply))
-        found = [value[1:] for _, value in iter_elements(fields_of(cursor, 1)[b"firstBatch"], 1)]
+        found = documents_of(fields_of(cursor, 1)[b"firstBatch"], 1)
         if found and _id_of(found[-1]) != self._last_id:
             return []
         return found

@@ -171,6 +171,23 @@ def fields_of(raw: bytes, start: int = 0, end: int | None = None) -> dict[bytes,
     return fields
 
 
+def documents_of(raw: bytes, start: int = 0) -> list[bytes]:
+    """The documents of the array at ``start``; raises ``MalformedBSON`` where it holds anything else."""
+    found = []
+    last = start + unpack_int32(raw, start)[0] - 1
+    position = start + 4
+    while position < last:
+        value = raw.find(0, position, last) + 1
+        if not value or value + 4 >= last or raw[position] != OBJECT:
+            raise MalformedBSON("not an array of documents")
+        end = value + unpack_int32(raw, value)[0]
+        if not value + 4 < end <= last:
+            raise MalformedBSON("a document that is longer than its array")
+        found.append(raw[value:end])
+        position = end
+    return found
+
+
 def nested_depth(raw: bytes, kind: int, start: int, end: int, levels: int = 200) -> int:
     """How many levels of documents and arrays the value at ``raw[start:end]`` has; checks all of it.
 

@@ -98,3 +98,25 @@ def test_bottomless_nesting_is_refused() -> None:
         value = b"\x03" + raw.document((raw.element(b"a", value),))
     with pytest.raises(raw.MalformedBSON):
         raw.nested_depth(value, value[0], 1, len(value))
+
+
+def test_documents_of_an_array() -> None:
+    documents = [{}, {"a": 1}, {"b": {"c": [1]}}]
+    array = raw.fields_of(bson.encode({"v": documents}))[b"v"]
+    assert raw.documents_of(array, 1) == [bson.encode(each) for each in documents]
+    assert raw.documents_of(raw.EMPTY_DOCUMENT) == []
+
+
+@pytest.mark.parametrize("values", [[1], [{}, 1], [[]], ["text"], [None]])
+def test_arrays_of_anything_else_are_refused(values: list[object]) -> None:
+    array = raw.fields_of(bson.encode({"v": values}))[b"v"]
+    with pytest.raises(raw.MalformedBSON):
+        raw.documents_of(array, 1)
+
+
+@pytest.mark.parametrize("size", [0, 4, 14, 1000, -5])
+def test_documents_do_not_reach_out_of_their_array(size: int) -> None:
+    array = bytearray(bson.encode({"0": {}}))
+    array[7:11] = size.to_bytes(4, "little", signed=True)
+    with pytest.raises(raw.MalformedBSON):
+        raw.documents_of(bytes(array))
