@@ -175,7 +175,8 @@ class Proxy(Server):
     def command(self) -> list[str]:
         """The command line."""
         command = [sys.executable, "-m", "proxy.cli", "serve", "--backend", self.backend]
-        return [*command, "--listen", f"{LOOPBACK}:{self.port}", *self.flags]
+        # No status port: other proxies of this machine may have it.
+        return [*command, "--listen", f"{LOOPBACK}:{self.port}", "--status-listen", "", *self.flags]
 
 
 def embedded_mongod() -> str:

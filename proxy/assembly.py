@@ -13,7 +13,7 @@ import structlog
 
 from catalog.catalog import BucketCatalog, CatalogOptions, Growth
 from catalog.committer import Committer, CommitterOptions
-from catalog.compressing import Compressing
+from catalog.compressing import Compressing, CompressingOptions
 from catalog.errors import CommandError
 from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits
@@ -22,6 +22,7 @@ from catalog.statements import StatementLog
 from catalog.stats import counters_document
 from proxy.authorisation import Authorisation
 from proxy.backend import Backend
+from proxy.bucket_store import MongoBucketStore
 from proxy.cursor_names import CursorNames
 from proxy.handlers.ingest import InsertHandler
 from proxy.handlers.translate import Surroundings, TranslateHandler
@@ -188,8 +189,12 @@ async def assemble(
         authorisation=authorisation,
         readers=readers if growth.in_parts else None,
         joining=joining,
-        compressing=Compressing(catalog, store, clock) if compresses(settings, backend.profile) else None,
+        compressing=_compressing(catalog, store, clock, settings) if compresses(settings, backend.profile) else None,
     )
+
+
+def _compressing(catalog: BucketCatalog, store: MongoBucketStore, clock: LoopClock, settings: Settings) -> Compressing:
+    return Compressing(catalog, store, clock, CompressingOptions(left_seconds=settings.compress_after_seconds))
 
 
 def compresses(settings: Settings, profile: Profile) -> bool:

@@ -92,6 +92,7 @@ class Settings:
     commit_rounds_in_flight: Count = 2
     bucket_growth: Literal["in_place", "in_parts"] = "in_place"
     compress_closed_buckets: bool = True
+    compress_after_seconds: Seconds = 300.0
     max_pending_measurements: Count = 200_000
     max_pending_bytes: Annotated[int, Meta(ge=16_777_216)] = 268_435_456
 
@@ -144,6 +145,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "commit_linger_ms": "How long a commit waits for company; 0 = it leaves at once.",
         "bucket_growth": "How rows are added under load: by updates, or as small buckets joined soon after.",
         "compress_closed_buckets": "Whether buckets that take no more rows are compressed, from 6.0 on as servers do.",
+        "compress_after_seconds": "How long buckets that time has passed by may still be come back to by late rows.",
         "commit_rounds_in_flight": "Commits of one collection under way at the same time.",
         "max_pending_measurements": "Measurements waiting for their commit before clients are slowed down.",
         "max_pending_bytes": "Bytes waiting for their commit before clients are slowed down.",
