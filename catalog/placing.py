@@ -32,7 +32,7 @@ class Growth:
     ``in_parts``: whether the backend can join parts in one atomic step; without it all growth is in place.
     ``sealed``: parts are closed for everybody, because that step does not notice who else writes to them.
     Rows leave as a part when ``crowd`` buckets or more grow in the same round, or when the bucket has
-    ``rows_in_place`` rows already. With more than ``unjoined_limit`` parts that could not be joined, no new ones
+    ``rows_in_place`` rows with them. With more than ``unjoined_limit`` parts that could not be joined, no new ones
     are made.
     """
 

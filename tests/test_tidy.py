@@ -31,7 +31,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "tests/clients/test_python.py": (
         "proxy/handlers/cursors.py",
-        "proxy/handlers/ingest.py",
         "proxy/handlers/translate.py",
         "proxy/part_store.py",
     ),

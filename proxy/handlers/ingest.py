@@ -8,8 +8,9 @@ holds the same collection, answers them itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from catalog.catalog import BucketCatalog
@@ -36,6 +37,9 @@ from proxy.ports import ReplyingWriter
 from proxy.repeated_inserts import RepeatedInsert, RepeatedInserts
 from proxy.session import Session
 from proxy.submission import Submission
+
+BATCHES_IN_A_TURN = 250
+"""So many new batches of one command are staged in a turn of the event loop."""
 
 
 @dataclass(slots=True)
@@ -182,13 +186,18 @@ class InsertHandler:
                 self._release()
 
         submission = Submission(insert, settled)
-        buckets = self._catalog.collection(collection)
         key = CombineKey(insert.write_concern, identity)
+        stage = self._stage_documents if insert.statement_ids is None else self._stage_statements
+        self._go_on(stage(insert, collection, key, submission), submission)
+
+    def _go_on(self, staging: Iterator[None], submission: Submission) -> None:
+        """Stage until the next pause, and the rest in the next turn of the event loop."""
         try:
-            if insert.statement_ids is None:
-                self._stage_documents(insert, buckets, key, submission)
-            else:
-                self._stage_statements(insert, buckets, key, submission)
+            for _ in staging:
+                if self._catalog.has_work:
+                    self._committer.kick()
+                asyncio.get_running_loop().call_soon(self._go_on, staging, submission)
+                return
         except CommandError as error:
             submission.fail(error)
         except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
@@ -221,14 +230,18 @@ class InsertHandler:
         submission.staged()
 
     def _stage_documents(
-        self, insert: InsertCommand, buckets: CollectionBuckets, key: CombineKey, submission: Submission
-    ) -> None:
-        time_field, meta_field = buckets.time_field, buckets.meta_field
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: Submission
+    ) -> Iterator[None]:
+        """Pauses when many buckets are concerned: their first batches leave while the rest is staged."""
+        buckets = self._catalog.collection(collection)
         place, submit = self._catalog.place, self._committer.submit
-        previous = None
+        previous, until_pause = None, BATCHES_IN_A_TURN
         for index, document in enumerate(insert.documents):
+            if not until_pause:
+                yield
+                buckets, until_pause = self._catalog.collection(collection), BATCHES_IN_A_TURN
             try:
-                measurement = parse_measurement(document, time_field, meta_field)
+                measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
                 batch = place(buckets, measurement, submission, index, key)
             except CommandError as error:
                 submission.refuse(index, error)
@@ -240,14 +253,15 @@ class InsertHandler:
                 continue
             if batch.claim():
                 submit(batch)
+                until_pause -= 1
             elif batch is not previous:
                 self._catalog.waited(batch)
             previous = batch
 
     def _stage_statements(
-        self, insert: InsertCommand, buckets: CollectionBuckets, key: CombineKey, submission: Submission
-    ) -> None:
-        """A retryable write: what was written already is not written again (W102)."""
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: Submission
+    ) -> Iterator[None]:
+        """A retryable write: what was written already is not written again (W102). As ``_stage_documents``."""
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
         transaction = self._statements.transaction(insert.session + key.identity.encode(), insert.txn_number)
@@ -255,7 +269,11 @@ class InsertHandler:
         sought: list[tuple[Statement, Measurement]] | None = None
         if recall.is_needed(first_of_session=not transaction.follows_another):
             sought = []
+        buckets = self._catalog.collection(collection)
         for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
+            if index and not index % BATCHES_IN_A_TURN and sought is None:
+                yield
+                buckets = self._catalog.collection(collection)
             try:
                 self._stage_statement(transaction, number, document, buckets, key, submission, index, sought)
             except CommandError as error:
