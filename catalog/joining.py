@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,7 +22,7 @@ from catalog.kernel import compressed
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import PREFIX_BYTES, join
-from catalog.ports import BucketStore, Clock
+from catalog.ports import COPIES_SECONDS, BucketStore, Clock
 
 UNAUTHORIZED = 13
 WRITE_CONFLICT = 112
@@ -64,6 +64,20 @@ class JoiningOptions:
     compress: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Parts that an earlier process left, or another one that lives is about to join.
+
+    They are not joined before copies of their inserts, which that process may have sent twice, have ended: one that
+    came later would bring a part back whose rows are elsewhere.
+    """
+
+    due_seconds: float
+    buckets: CollectionBuckets
+    first_id: bytes
+    last_id: bytes
+
+
 class JoiningMetrics:
     """Plain numbers."""
 
@@ -97,8 +111,7 @@ class Joining:
         self._options = options
         self._not_allowed = not_allowed
         self._swept: WeakSet[CollectionBuckets] = WeakSet()
-        self._left: deque[tuple[CollectionBuckets, bytes, bytes]] = deque()
-        """What an earlier process left: first and last ids of parts."""
+        self._left: deque[_Left] = deque()
         self._left_not_before_seconds = 0.0
 
     async def run(self) -> None:
@@ -251,19 +264,25 @@ class Joining:
             # Without the right to look, or with the collection gone, there is nothing to do.
             return
         else:
-            self._left += [(buckets, first_id, last_id) for first_id, last_id in found if _may_be_ours(first_id)]
+            due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
+            self._left += [
+                _Left(due_seconds, buckets, first_id, last_id) for first_id, last_id in found if _may_be_ours(first_id)
+            ]
 
     async def _join_left(self) -> None:
         """As many of those as may be joined while readers wait once."""
-        if not self._left or self._clock.monotonic_seconds() < self._left_not_before_seconds:
+        now_seconds = self._clock.monotonic_seconds()
+        if now_seconds < self._left_not_before_seconds or not await self._drop_joined(now_seconds):
             return
-        namespace = self._left[0][0].collection.namespace
+        namespace = self._left[0].buckets.collection.namespace
         async with self._readers.kept_out(namespace) as alone:
             for _ in range(self._options.at_once if alone else 0):
-                if not self._left or self._left[0][0].collection.namespace != namespace:
+                if not self._left or self._left[0].buckets.collection.namespace != namespace:
+                    return
+                if self._left[0].due_seconds > now_seconds:
                     return
                 try:
-                    if not await self._join_found(*self._left[0]):
+                    if not await self._join_found(self._left[0]):
                         return
                 except CommandError:
                     # The transaction of the process that was killed holds them until the server ends it.
@@ -272,8 +291,30 @@ class Joining:
                     return
                 self._left.popleft()
 
-    async def _join_found(self, buckets: CollectionBuckets, first_id: bytes, last_id: bytes) -> bool:
+    async def _drop_joined(self, now_seconds: float) -> bool:
+        """Take off what has no first part any more: who wrote them lives. True when something due is left."""
+        if not self._left or self._left[0].due_seconds > now_seconds:
+            return False
+        buckets = self._left[0].buckets
+        due = [each for each in self._left if each.buckets is buckets and each.due_seconds <= now_seconds]
+        due = due[: self._options.at_once]
+        deadline_seconds = now_seconds + self._options.patience_seconds
+        stored: Mapping[bytes, bytes] = {}
+        try:
+            stored = await self._store.fetch(buckets.collection, [each.first_id for each in due], deadline_seconds)
+        except BackendUnavailable:
+            return False
+        except CommandError:
+            # Without the right to look there is nothing to do.
+            pass
+        for each in due:
+            if each.first_id not in stored:
+                self._left.remove(each)
+        return bool(self._left) and self._left[0].due_seconds <= now_seconds
+
+    async def _join_found(self, left: _Left) -> bool:
         """False when the backend did not answer; raises ``CommandError`` 112 when they are held by somebody."""
+        buckets, first_id, last_id = left.buckets, left.first_id, left.last_id
         if self._catalog.grows_in_parts(first_id) or buckets.replaced:
             return True
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds

@@ -12,6 +12,9 @@ from typing import Any, Protocol, TypeAlias
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 
+COPIES_SECONDS = 180.0
+"""For how long a server may hold a command that it got over a connection that ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriteConcern:

@@ -17,6 +17,7 @@ from catalog.kernel import applied_rows, row_ids
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.ports import (
+    COPIES_SECONDS,
     Acknowledgement,
     Applied,
     BucketStore,
@@ -37,9 +38,6 @@ BEFORE_EXECUTION = frozenset({13, 18, 72, NAMESPACE_NOT_FOUND, UUID_MISMATCH})
 
 FETCHED_AT_ONCE = 64
 """Stored buckets looked at with one command; one may be over 125 KB (W42)."""
-
-COPIES_SECONDS = 180.0
-"""For how long a server may hold a command that it got over a connection that ended."""
 
 SHORTEST_LOOK_SECONDS = 2.0
 """For looking at stored buckets when the writers' time is over already."""

@@ -1,8 +1,8 @@
 """How the backend joins the parts of a bucket in one atomic step (``catalog.ports.BucketStore.join``).
 
 A replica set does it in a transaction. A standalone has none, but applies an ``applyOps`` of inserts and deletes
-as a whole; it does not notice other writers, so parts are closed for them (``control.closed``) before they are
-read, and the first and the last must still be there.
+as a whole. It does not notice other writers, so parts are closed for them (``control.closed``) before they are
+read, and it is told to do nothing unless each of them is still what was read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 
 from catalog.bson.codec import decode, encode
-from catalog.bson.raw import document, documents_of, element, fields_of, string_value, sub_document
+from catalog.bson.raw import OBJECT, document, documents_of, element, fields_of, string_value, sub_document
 from catalog.errors import CommandError
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
@@ -27,7 +27,13 @@ NO_PRIMARY = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
 """A member answers so that is no primary any more."""
 
 WRITE_CONFLICT = 112
+LARGEST_JOIN_BYTES = 7 * 1024 * 1024
+"""A standalone gets parts twice in one command, to compare and to store, and takes 16 MB."""
+
 _ID = b"\x07_id\0"
+
+CONDITIONS = frozenset({0x06, 0x0B})
+"""BSON types that mean something else in a query: undefined, regular expressions."""
 
 Merge = Callable[[Sequence[bytes]], bytes]
 
@@ -110,7 +116,9 @@ class _Join:
         if not all(map(is_closed, stored)):
             # Another process joined some of them just now, and its result is open for appends.
             raise CommandError(WRITE_CONFLICT, "parts were joined meanwhile")
-        body = self._operations([_id_of(each) for each in stored], self._merge(stored))
+        if sum(map(len, stored)) > LARGEST_JOIN_BYTES:
+            raise ValueError("parts that are too large for one operation")
+        body = self._operations(stored, self._merge(stored))
         self._checked(await self._pool.request(body, self._deadline_seconds))
         return len(stored)
 
@@ -119,7 +127,7 @@ class _Join:
         seal = {"q": not_closed, "u": {"$set": {"control.closed": True}}, "multi": True}
         await self._run({"update": self._buckets.collection, "updates": [seal]})
 
-    def _operations(self, stored_ids: Sequence[bytes], joined: bytes) -> bytes:
+    def _operations(self, stored: Sequence[bytes], joined: bytes) -> bytes:
         """The ``applyOps`` that puts the joined document into the place of these; raw, for there may be many."""
         place = [element(name, value) for name, value in fields_of(encode(self._place)).items()]
         insert = document([element(b"op", string_value(b"i")), *place, element(b"o", b"\x03" + joined)])
@@ -127,21 +135,35 @@ class _Join:
         delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [_ID + bytes(12)])])[:-14]
         operations = b"".join(
             [
-                *[b"\x03%d\0%b%b\0\0" % (index, delete, each) for index, each in enumerate(stored_ids)],
-                b"\x03%d\0%b" % (len(stored_ids), insert),
+                *[b"\x03%d\0%b%b\0\0" % (index, delete, _id_of(each)) for index, each in enumerate(stored)],
+                b"\x03%d\0%b" % (len(stored), insert),
             ]
         )
-        present = [
-            {"ns": str(self._buckets), "q": {"_id": each}, "res": {"_id": each}}
-            for each in (ObjectId(stored_ids[0]), ObjectId(self._last_id))
-        ]
-        conditions = fields_of(encode({"preCondition": present, "$db": "admin"}))
+        conditions = b"".join([b"\x03%d\0%b" % (index, each) for index, each in enumerate(self._unchanged(stored))])
         return document(
             [
                 element(b"applyOps", b"\x04" + document([operations])),
-                *(element(name, value) for name, value in conditions.items()),
+                element(b"preCondition", b"\x04" + document([conditions])),
+                element(b"$db", string_value(b"admin")),
             ]
         )
+
+    def _unchanged(self, stored: Sequence[bytes]) -> list[bytes]:
+        """Conditions that each document is what was read."""
+        namespace = element(b"ns", string_value(str(self._buckets).encode()))
+        meta = fields_of(stored[0]).get(b"meta", b"\x0a")
+        # A document is a condition that it fulfils itself, but for values that look like one.
+        is_plain = meta[0] not in CONDITIONS and not (meta[0] == OBJECT and meta[6:7] == b"$")
+        return [
+            document(
+                [
+                    namespace,
+                    sub_document(b"q", [_ID + _id_of(each)]),
+                    b"\x03res\0%b" % (each if is_plain else _equal_to(each)),
+                ]
+            )
+            for each in stored
+        ]
 
     async def in_transaction(self, session: Mapping[str, Any]) -> int | None:
         """For a replica set; ``session`` has ``lsid`` and ``txnNumber``."""
@@ -216,3 +238,8 @@ def _id_of(document: bytes) -> bytes:
     if not document.startswith(_ID, 4):
         raise ValueError("a bucket whose _id is no ObjectId")
     return document[9:21]
+
+
+def _equal_to(stored: bytes) -> bytes:
+    """A condition that every value is what it is here."""
+    return document([sub_document(name, [element(b"$eq", value)]) for name, value in fields_of(stored).items()])

@@ -32,7 +32,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/clients/test_python.py": (
         "proxy/handlers/cursors.py",
         "proxy/handlers/translate.py",
-        "proxy/part_store.py",
     ),
     "tests/property/test_reads.py": (
         "rewrite/commands/refused.py",

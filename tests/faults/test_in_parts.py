@@ -62,7 +62,7 @@ def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str) -> Coun
     return Counter({each: count for each, count in documents.items() if count > 1})
 
 
-async def test_what_a_killed_proxy_left_is_joined_by_the_next(
+async def test_what_a_killed_proxy_left_is_read_and_written_on(
     either: MongodProcess, parts_proxy: ProxyProcess, name: str
 ) -> None:
     fleet = Fleet(parts_proxy.uri, name)
@@ -77,10 +77,6 @@ async def test_what_a_killed_proxy_left_is_joined_by_the_next(
 
     await fleet.run_during(events)
     with either.client() as client:
-        fleet.check(client)
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while in_parts(client, name):  # noqa: ASYNC110 - only the backend knows
-                await asyncio.sleep(0.1)
         fleet.check(client)
 
 

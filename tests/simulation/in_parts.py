@@ -4,92 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bson import ObjectId
 
-from catalog.bson.codec import decode, encode
-from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import PREFIX_BYTES
+from proxy.part_store import PartStore
 from proxy.readers import ReaderRegister
 from tests.simulation.auditor import Auditor, Verdict, rows_of
+from tests.simulation.commands import CommandLine
 from tests.simulation.server import Port, Server, Stored
 
 NAMESPACE = Namespace("db", "c")
 
 
 class JoinPort(Port):
-    """``join`` as a transaction, which notices everything, or as one operation with preconditions."""
+    """A port with ``join``, by the code that does it on real servers."""
 
-    def __init__(self, server: Server, *, sealed: bool, allowed: bool, may_be_late: bool) -> None:
+    def __init__(self, server: Server, line: CommandLine, readers: ReaderRegister, *, sealed: bool) -> None:
         super().__init__(server)
-        self._sealed = sealed
-        self._allowed = allowed
-        self._may_be_late = may_be_late
+        self._readers = readers
+        self.join = PartStore(line, transactions=not sealed).join  # type: ignore[method-assign, arg-type]
 
-    async def join(
-        self,
-        collection: VirtualCollection,
-        first_id: bytes,
-        last_id: bytes,
-        merge: Callable[[Sequence[bytes]], bytes],
-        deadline_seconds: float,
-    ) -> int | None:
-        server, chance, faults = self._server, self._server.chance, self._server.faults
-        await asyncio.sleep(chance.random() * 0.01)
-        if not self._allowed:
-            raise CommandError(13, "not authorized")
-        if chance.random() < faults.refused:
-            raise BackendUnavailable("connection refused")
-        stored = server.current
-        if stored is None:
-            return None
-        if self._sealed and first_id in stored.documents:
-            stored.documents[first_id]["control"]["closed"] = True
-        before = {each: stored.documents[each] for each in sorted(stored.documents) if first_id <= each <= last_id}
-        if last_id not in before:
-            return None
-        if len(before) < 2:
-            return 1
-        encoded = [encode(each) for each in before.values()]
-        joined = decode(merge(encoded))
-        await asyncio.sleep(chance.random() * 0.01)
-        if chance.random() < faults.lost_before:
-            raise BackendUnavailable("connection reset")
-
-        def apply() -> bool:
-            return self._apply(stored, before, encoded, joined)
-
-        if self._may_be_late and chance.random() < faults.late:
-            server.hand_over(lambda: (apply(), None)[1], chance.choice((0.05, 1, 10, 50)))
-            raise BackendUnavailable("no answer in time")
-        if not apply():
-            raise CommandError(112, "write conflict")
-        await asyncio.sleep(chance.random() * 0.01)
-        if chance.random() < faults.lost_after:
-            raise BackendUnavailable("connection reset")
-        return len(before)
-
-    def _apply(
-        self, stored: Stored, before: Mapping[bytes, Any], encoded: Sequence[bytes], joined: dict[str, Any]
-    ) -> bool:
-        documents, ids = stored.documents, list(before)
-        if self._sealed:
-            unchanged = ids[0] in documents and ids[-1] in documents
-        else:
-            unchanged = all(
-                each in documents and encode(documents[each]) == was for each, was in zip(ids, encoded, strict=True)
-            )
-        if not unchanged or self._server.current is not stored:
-            return False
-        self._server.auditor.joined([documents[each] for each in ids], joined)
-        for each in ids:
-            del documents[each]
-        documents[joined["_id"].binary] = joined
-        self._server.joins += 1
-        return True
+    async def _read(self, collection: VirtualCollection, deadline_seconds: float) -> list[dict[str, Any]]:
+        while (barrier := self._readers.barrier("db")) is not None:
+            await barrier
+        self._readers.enter("db")
+        try:
+            return await super()._read(collection, deadline_seconds)
+        finally:
+            self._readers.leave("db")
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float

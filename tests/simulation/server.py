@@ -224,7 +224,7 @@ class Port:
             if not answer.done():
                 answer.set_result(outcome)
 
-        if (lot := lot - faults.stall) < 0:
+        if (lot := lot - faults.stall) < 0 and loop.time() >= server.stalled_until:
             server.stalled_until = loop.time() + chance.choice((1, 20, 90))
         if (lot := lot - faults.late) < 0:
             # An insert that lies on the server while its repetition is executed, and its bucket filled and deleted,

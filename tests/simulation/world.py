@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bson import ObjectId
@@ -17,13 +17,14 @@ from catalog.committer import Committer, CommitterOptions
 from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
+from catalog.ports import COPIES_SECONDS
 from catalog.round import RoundLimits
-from catalog.settlement import COPIES_SECONDS
 from catalog.statements import StatementLog
 from proxy.handlers.ingest import InsertHandler
 from proxy.insert_command import InsertCommand
 from proxy.readers import ReaderRegister
 from tests.simulation.auditor import Auditor, rows_of
+from tests.simulation.commands import CommandLine
 from tests.simulation.expressions import milliseconds
 from tests.simulation.in_parts import JoinPort, Reader
 from tests.simulation.loop import SeededLoop
@@ -48,6 +49,7 @@ class Plan:
     series: int = 6
     faults: Faults = field(default_factory=Faults)
     meddling: bool = True
+    meddling_pauses_seconds: tuple[float, ...] = (0.01, 0.1, 1.0)
     restarts: bool = True
     restart_pauses_seconds: tuple[float, ...] = (1, 5, 30)
     retries_after_restart: bool = False
@@ -61,6 +63,10 @@ class Plan:
     sealed: bool = False
     may_join: bool = True
     readers: int = 0
+    proxies: int = 1
+    """Processes on the same collection, which do not know of each other."""
+    in_place: tuple[int, ...] = ()
+    """Those of them that do not write in parts."""
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Plan:
@@ -117,8 +123,9 @@ class Process:
             Clock(),
             self.ids,
         )
-        port = JoinPort(server, sealed=plan.sealed, allowed=plan.may_join, may_be_late=not plan.readers)
         self.readers = ReaderRegister(lambda _: False)
+        line = CommandLine(server, allowed=plan.may_join, may_be_late=not plan.readers)
+        port = JoinPort(server, line, self.readers, sealed=plan.sealed)
         self.joining = Joining(
             self.catalog, port, Clock(), self.readers, JoiningOptions(many=4, patience_seconds=5), lambda _: None
         )
@@ -142,6 +149,8 @@ class Process:
             retryable_writes=True,
         )
         self.alive = True
+        # Every process makes the server stall once in a while, for all of them.
+        self._longest_wait_seconds = plan.proxies * LONGEST_WAIT_SECONDS
         self._waiting: dict[asyncio.Future[bytes | None], None] = {}
         """In order: sets would make a run depend on addresses."""
 
@@ -160,7 +169,7 @@ class Process:
 
         self.handler.take(command, collection, "", reply)
         try:
-            async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+            async with asyncio.timeout(self._longest_wait_seconds):
                 return await asyncio.shield(answer)
         finally:
             self._waiting.pop(answer, None)
@@ -180,6 +189,13 @@ class Process:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def end_commits(self) -> None:
+        """Nothing is under way or in doubt any more."""
+        committer = self.committer
+        while committer._pursuit is not None or committer._tasks:  # noqa: ASYNC110 - nothing tells its end
+            await asyncio.sleep(1)
+        await committer.drain()
 
     async def stop_joining(self) -> None:
         """The background work is over."""
@@ -248,13 +264,13 @@ class World:
 
     async def _main(self) -> None:
         self.collection = self.server.create()
-        self.process = self._start()
+        self.processes = [self._start(place) for place in range(self.plan.proxies)]
         writers = [asyncio.create_task(self._writer(number)) for number in range(self.plan.writers)]
         others = []
         if self.plan.meddling:
             others.append(asyncio.create_task(self._meddle()))
         if self.plan.restarts:
-            others.append(asyncio.create_task(self._restart()))
+            others += [asyncio.create_task(self._restart(place)) for place in range(self.plan.proxies)]
         others += [asyncio.create_task(self._read(number + 1)) for number in range(self.plan.readers)]
         await asyncio.gather(*writers)
         for task in others:
@@ -262,26 +278,28 @@ class World:
         ended = await asyncio.gather(*others, return_exceptions=True)
         self.failures += [error for error in ended if isinstance(error, AssertionError)]
         self.server.faults = Faults.none()
-        if not self.process.alive:
-            await self.server.settle()
-            self.process = self._start()
-        committer = self.process.committer
-        while committer._pursuit is not None or committer._tasks:  # noqa: ASYNC110 - nothing tells its end
-            await asyncio.sleep(1)
-        await committer.drain()
+        for place, process in enumerate(self.processes):
+            if not process.alive:
+                await self.server.settle()
+                self.processes[place] = self._start(place)
+        for process in self.processes:
+            await process.end_commits()
         await self.server.settle()
         if self.plan.in_parts:
             await asyncio.sleep(2 * COPIES_SECONDS)
-            await self.process.stop_joining()
+            for process in self.processes:
+                await process.stop_joining()
         for document in self.server.current.documents.values() if self.server.current else ():
             self.auditor.check_bucket(document)
         self.auditor.check_end()
-        self.process.check_rest()
+        for process in self.processes:
+            process.check_rest()
         assert self.failures == []
 
-    def _start(self) -> Process:
+    def _start(self, place: int) -> Process:
         self._processes += 1
-        return Process(self._processes, self.server, self.plan, self.failures.append)
+        plan = replace(self.plan, in_parts=self.plan.in_parts and place not in self.plan.in_place)
+        return Process(self._processes, self.server, plan, self.failures.append)
 
     # --- writers -------------------------------------------------------------------------------------------
 
@@ -323,14 +341,14 @@ class World:
                 expects_reply=chance.random() < 0.95,
                 size_bytes=sum(map(len, raws)),
             )
-            await self._insert(command, documents)
+            await self._insert(command, documents, number % self.plan.proxies)
 
-    async def _insert(self, command: InsertCommand, documents: list[dict[str, Any]]) -> None:
+    async def _insert(self, command: InsertCommand, documents: list[dict[str, Any]], place: int) -> None:
         chance = self.chance
         retryable = command.txn_number is not None
-        first = self.process
+        first = self.processes[place]
         for attempt in range(3):
-            process = self.process
+            process = self.processes[place]
             if process is not first and not self.plan.retries_after_restart:
                 break
             task = asyncio.create_task(process.insert(command, self.collection))
@@ -347,7 +365,7 @@ class World:
                 reply = await task
             except ConnectionResetError:
                 if may_retry and self.plan.retries_after_restart:
-                    while self.process is process:  # noqa: ASYNC110 - as a driver looks for a server
+                    while self.processes[place] is process:  # noqa: ASYNC110 - as a driver looks for a server
                         await asyncio.sleep(0.1)
                     continue
                 break
@@ -383,26 +401,25 @@ class World:
     async def _read(self, number: int) -> None:
         while True:
             await asyncio.sleep(self.chance.choice((0.01, 0.3, 2.0)))
-            process = self.process
+            process = self.chance.choice(self.processes)
             if process.alive:
                 reader = Reader(self.server, self.auditor, process.readers, number)
                 await reader.scan(lambda: process.alive)  # noqa: B023 - called before the next round
 
     # --- what others do ------------------------------------------------------------------------------------
 
-    async def _restart(self) -> None:
+    async def _restart(self, place: int) -> None:
         while True:
             await asyncio.sleep(self.chance.choice(self.plan.restart_pauses_seconds))
-            process = self.process
-            await process.kill()
+            await self.processes[place].kill()
             # A command of the dead process that the server has not executed yet is beyond what can be known.
             await self.server.settle()
-            self.process = self._start()
+            self.processes[place] = self._start(place)
 
     async def _meddle(self) -> None:
         actions = (self._close, self._delete, self._delete_row, self._append, self._change_meta, self._foresee)
         while True:
-            await asyncio.sleep(self.chance.choice((0.01, 0.1, 1.0)))
+            await asyncio.sleep(self.chance.choice(self.plan.meddling_pauses_seconds))
             if self.chance.random() < 0.02:
                 await self._drop()
                 continue
@@ -412,8 +429,9 @@ class World:
             self.chance.choice(actions)(identity)
             if self.chance.random() < 0.5:
                 # It came through this proxy, which therefore knows.
-                self.process.catalog.clear(self.collection.namespace, [identity])
-                self.process.committer.kick()
+                process = self.chance.choice(self.processes)
+                process.catalog.clear(self.collection.namespace, [identity])
+                process.committer.kick()
 
     def _document(self, identity: bytes) -> dict[str, Any]:
         assert self.server.current is not None
@@ -477,7 +495,7 @@ class World:
         assert self.server.current is not None
         document = self._document(identity)
         start_ms = milliseconds(document["control"]["min"]["t"])
-        chosen = bucket_id(start_ms, self.process.ids.peek(1))
+        chosen = bucket_id(start_ms, self.chance.choice(self.processes).ids.peek(1))
         if chosen in self.server.current.documents:
             return
         measurement = {**self._measurement(), "t": document["control"]["min"]["t"], "v": 1}
@@ -501,8 +519,9 @@ class World:
         self.server.drop()
         namespace = self.collection.namespace
         if knows:
-            self.process.catalog.drop(namespace)
-            self.process.committer.kick()
+            process = self.chance.choice(self.processes)
+            process.catalog.drop(namespace)
+            process.committer.kick()
         await asyncio.sleep(self.chance.choice((0.0, 0.0, 0.5)))
         created = self.server.create()
         if not knows:

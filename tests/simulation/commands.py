@@ -1,0 +1,196 @@
+"""The commands that join parts, on the simulated server: the real ``PartStore`` speaks to it over a lossy line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from catalog.bson.codec import decode, encode
+from catalog.errors import BackendUnavailable
+from tests.simulation.expressions import at, matches, same
+from tests.simulation.server import Server, Stored
+
+_SESSION_ENDED = {"ok": 0.0, "code": 251, "errmsg": "Given transaction number does not match any in-progress"}
+_CONFLICT = {"ok": 0.0, "code": 112, "errmsg": "WriteConflict"}
+
+Reply = dict[str, Any]
+
+
+class _Transaction:
+    """What it read and what it is going to change; others notice nothing until it is committed."""
+
+    def __init__(self, stored: Stored, snapshot: Mapping[bytes, bytes]) -> None:
+        self.stored = stored
+        self.snapshot = snapshot
+        self.deleted: list[bytes] = []
+        self.inserted: list[dict[str, Any]] = []
+
+
+class CommandLine:
+    """``proxy.service.ServicePool`` of one process, as far as ``PartStore`` needs it."""
+
+    def __init__(self, server: Server, *, allowed: bool, may_be_late: bool) -> None:
+        self._server = server
+        self._allowed = allowed
+        self._may_be_late = may_be_late
+        self._transactions: dict[tuple[bytes, int], _Transaction] = {}
+
+    def forget_primary(self) -> None:
+        """There is only one server."""
+
+    async def request(
+        self, body: bytes, deadline_seconds: float, identifier: str = "", documents: Sequence[bytes] = ()
+    ) -> bytes:
+        """Refused, lost, executed late, or answered."""
+        server, chance, faults = self._server, self._server.chance, self._server.faults
+        command = decode(body)
+        if identifier:
+            command[identifier] = [decode(each) for each in documents]
+        await asyncio.sleep(chance.random() * 0.01)
+        if chance.random() < faults.refused:
+            raise BackendUnavailable("connection refused")
+        if chance.random() < faults.lost_before:
+            raise BackendUnavailable("connection reset")
+        stalled_seconds = server.stalled_until - asyncio.get_running_loop().time()
+        if stalled_seconds > 0:
+            await asyncio.sleep(min(stalled_seconds, max(deadline_seconds - asyncio.get_running_loop().time(), 0)))
+            raise BackendUnavailable("no answer in time")
+        if self._may_be_late and chance.random() < faults.late:
+            server.hand_over(lambda: (self._execute(command), None)[1], chance.choice((0.05, 1, 10, 50)))
+            raise BackendUnavailable("no answer in time")
+        reply = encode(self._execute(command))
+        await asyncio.sleep(chance.random() * 0.01)
+        if chance.random() < faults.lost_after:
+            raise BackendUnavailable("connection reset")
+        return reply
+
+    def _execute(self, command: Mapping[str, Any]) -> Reply:
+        if not self._allowed:
+            return {"ok": 0.0, "code": 13, "errmsg": "not authorized"}
+        name = next(iter(command))
+        execute: Callable[[Mapping[str, Any]], Reply] = getattr(self, f"_{name}")
+        return execute(command)
+
+    # --- on their own --------------------------------------------------------------------------------------
+
+    def _update(self, command: Mapping[str, Any]) -> Reply:
+        """Close documents."""
+        changed = 0
+        for statement in command["updates"]:
+            assert statement["u"] == {"$set": {"control.closed": True}}
+            for document in self._matching(statement["q"]):
+                document["control"]["closed"] = True
+                changed += 1
+                if not statement.get("multi"):
+                    break
+        return {"n": changed, "ok": 1.0}
+
+    def _find(self, command: Mapping[str, Any]) -> Reply:
+        found = self._matching(command["filter"])
+        if command.get("startTransaction"):
+            stored = self._server.current
+            if stored is not None:
+                snapshot = {each["_id"].binary: encode(each) for each in found}
+                self._transactions[_transaction_of(command)] = _Transaction(stored, snapshot)
+        return {"cursor": {"id": 0, "ns": "db.system.buckets.c", "firstBatch": found}, "ok": 1.0}
+
+    def _applyOps(self, command: Mapping[str, Any]) -> Reply:
+        stored = self._of_incarnation(command["applyOps"][0].get("ui"))
+        if stored is None:
+            return {"ok": 0.0, "code": 26, "errmsg": "NamespaceNotFound"}
+        for condition in command.get("preCondition", ()):
+            first = next(iter(self._matching(condition["q"])), {})
+            if not matches(first, condition["res"]):
+                return {"ok": 0.0, "code": 2, "errmsg": "preCondition failed"}
+        operations = command["applyOps"]
+        deleted = [each["o"]["_id"].binary for each in operations if each["op"] == "d"]
+        inserted = [each["o"] for each in operations if each["op"] == "i"]
+        self._replace(stored, deleted, inserted)
+        return {"ok": 1.0}
+
+    def _matching(self, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The stored documents themselves, by id."""
+        stored = self._server.current
+        documents = {} if stored is None else stored.documents
+        return [documents[each] for each in sorted(documents) if _fits(documents[each], query)]
+
+    def _of_incarnation(self, uuid: bytes | None) -> Stored | None:
+        stored = self._server.current
+        return stored if stored is not None and (uuid is None or bytes(uuid) == stored.collection.uuid) else None
+
+    def _replace(self, stored: Stored, deleted: Sequence[bytes], inserted: Sequence[dict[str, Any]]) -> None:
+        documents = stored.documents
+        (joined,) = inserted
+        self._server.auditor.joined([documents[each] for each in deleted if each in documents], joined)
+        for each in deleted:
+            documents.pop(each, None)
+        assert joined["_id"].binary not in documents, "a document with that id is there"
+        documents[joined["_id"].binary] = joined
+        self._server.joins += 1
+
+    # --- in a transaction ----------------------------------------------------------------------------------
+
+    def _delete(self, command: Mapping[str, Any]) -> Reply:
+        transaction = self._transactions.get(_transaction_of(command))
+        if transaction is None:
+            return _SESSION_ENDED
+        (statement,) = command["deletes"]
+        assert list(statement["q"]) == ["_id"]
+        for each in transaction.snapshot:
+            document = decode(transaction.snapshot[each])
+            if _fits(document, statement["q"]):
+                transaction.deleted.append(each)
+        if not self._is_unchanged(transaction):
+            return self._conflict(command)
+        return {"n": len(transaction.deleted), "ok": 1.0}
+
+    def _insert(self, command: Mapping[str, Any]) -> Reply:
+        transaction = self._transactions.get(_transaction_of(command))
+        if transaction is None:
+            return _SESSION_ENDED
+        transaction.inserted += command["documents"]
+        return {"n": 1, "ok": 1.0}
+
+    def _commitTransaction(self, command: Mapping[str, Any]) -> Reply:
+        transaction = self._transactions.get(_transaction_of(command))
+        if transaction is None:
+            return _SESSION_ENDED
+        if not self._is_unchanged(transaction) or transaction.stored is not self._server.current:
+            return self._conflict(command)
+        del self._transactions[_transaction_of(command)]
+        self._replace(transaction.stored, transaction.deleted, transaction.inserted)
+        return {"ok": 1.0}
+
+    def _abortTransaction(self, command: Mapping[str, Any]) -> Reply:
+        return {"ok": 1.0} if self._transactions.pop(_transaction_of(command), None) else _SESSION_ENDED
+
+    def _conflict(self, command: Mapping[str, Any]) -> Reply:
+        self._transactions.pop(_transaction_of(command), None)
+        return _CONFLICT
+
+    def _is_unchanged(self, transaction: _Transaction) -> bool:
+        """Others may write until the end; then this one fails, as if it had met their writes at once."""
+        documents = transaction.stored.documents
+        return all(
+            each in documents and encode(documents[each]) == transaction.snapshot[each] for each in transaction.deleted
+        )
+
+
+def _transaction_of(command: Mapping[str, Any]) -> tuple[bytes, int]:
+    return bytes(command["lsid"]["id"]), int(command["txnNumber"])
+
+
+def _fits(document: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
+    """``matches`` with ranges of ids."""
+    identity = query.get("_id")
+    if isinstance(identity, Mapping):
+        assert set(identity) <= {"$gte", "$lte"}
+        if not identity["$gte"] <= document["_id"] <= identity["$lte"]:
+            return False
+        query = {name: condition for name, condition in query.items() if name != "_id"}
+    if "control.closed" in query and query["control.closed"] == {"$ne": True}:
+        if same(at(document, "control.closed"), True):
+            return False
+        query = {name: condition for name, condition in query.items() if name != "control.closed"}
+    return matches(document, query)

@@ -1,0 +1,144 @@
+"""Joins on real servers while others write to the parts, between the moment they are read and the step that joins."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId, Regex
+from pymongo.collection import Collection
+
+from catalog.errors import CommandError
+from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from catalog.parts import join
+from proxy.part_store import LARGEST_JOIN_BYTES, PartStore
+from proxy.service import ServicePool
+from tests.support.mongod import MongodProcess
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+IDS = [ObjectId(int(START.timestamp()).to_bytes(4, "big") + b"parts" + each.to_bytes(3, "big")) for each in range(3)]
+OPTIONS = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
+
+Others = Callable[[Collection[Any]], object]
+
+
+def part(number: int, rows: int = 1, meta: object = "a", **more: object) -> dict[str, Any]:
+    times = [START + timedelta(seconds=10 * number + row) for row in range(rows)]
+    least = {"t": START, "v": number, **more}
+    return {
+        "_id": IDS[number],
+        "control": {"version": 1, "min": least, "max": {**least, "t": times[-1]}, "closed": True},
+        "meta": meta,
+        "data": {
+            "t": {str(row): time for row, time in enumerate(times)},
+            **{name: {str(row): value for row in range(rows)} for name, value in {"v": number, **more}.items()},
+        },
+    }
+
+
+class Case:
+    """A collection in parts, and the store that joins them."""
+
+    def __init__(self, server: MongodProcess, database: str, pool: ServicePool, *, sealed: bool) -> None:
+        client = server.shared_client
+        client[database].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+        (entry,) = client[database].list_collections(filter={"name": "system.buckets.c"})
+        uuid = entry["info"]["uuid"]
+        self.collection = VirtualCollection(Namespace(database, "c"), OPTIONS, bytes(uuid))
+        self.buckets = client[database]["system.buckets.c"]
+        self._store = PartStore(pool, transactions=not sealed)
+
+    async def joined_while(self, others: Others, parts: Sequence[dict[str, Any]]) -> int | None:
+        """Join while ``others`` write: after the parts were read, before they are replaced."""
+        self.buckets.insert_many(parts, bypass_document_validation=True)
+
+        def merge(documents: Sequence[bytes]) -> bytes:
+            others(self.buckets)
+            return join(documents, IDS[-1].binary, b"t", b"m")
+
+        return await self._store.join(self.collection, IDS[0].binary, IDS[-1].binary, merge, 1e9)
+
+    def rows(self) -> list[Any]:
+        """What every reader sees."""
+        view = self.buckets.database["c"]
+        return [(each["m"], each["v"]) for each in view.find({}, sort=[("v", 1)])]
+
+
+@pytest.fixture(params=["mongod", "replica_set"])
+async def case(request: pytest.FixtureRequest, db_name: str) -> AsyncIterator[Case]:
+    server: MongodProcess = request.getfixturevalue(request.param)
+
+    async def primary(_: float) -> tuple[str, int]:
+        return "127.0.0.1", server.port
+
+    pool = ServicePool(primary, None, None, 5.0)
+    yield Case(server, db_name, pool, sealed=request.param == "mongod")
+    pool.close()
+
+
+async def test_parts_become_one_document(case: Case) -> None:
+    assert await case.joined_while(lambda _: None, [part(0, rows=4), part(1), part(2, rows=2)]) == 3
+    assert [each["_id"] for each in case.buckets.find({})] == [IDS[-1]]
+    assert case.rows() == [("a", 0)] * 4 + [("a", 1)] + [("a", 2)] * 2
+
+
+@pytest.mark.parametrize("meta", [Regex("a", "i"), [1, 2], {"$gt": 1}, {"b": {"$exists": 0}}, None, 1.5], ids=str)
+async def test_values_that_look_like_conditions_are_values(case: Case, meta: object) -> None:
+    parts = [part(number, meta=meta, w={"$in": number}) for number in range(3)]
+    assert await case.joined_while(lambda _: None, parts) == 3
+
+
+def rewritten(buckets: Collection[Any]) -> None:
+    """As a removal of some of the rows does."""
+    buckets.replace_one({"_id": IDS[0]}, part(0, rows=2))
+
+
+OTHERS: dict[str, tuple[Others, list[Any]]] = {
+    "a part in the middle is deleted": (lambda buckets: buckets.delete_one({"_id": IDS[1]}), [0, 0, 0, 2]),
+    "the first part is deleted": (lambda buckets: buckets.delete_one({"_id": IDS[0]}), [1, 2]),
+    "the last part is deleted": (lambda buckets: buckets.delete_one({"_id": IDS[2]}), [0, 0, 0, 1]),
+    "rows are taken away": (rewritten, [0, 0, 1, 2]),
+    "the meta value is changed": (
+        lambda buckets: buckets.update_one({"_id": IDS[1]}, {"$set": {"meta": "b"}}),
+        [0, 0, 0, 1, 2],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_a_join_undoes_nobody_elses_write(case: Case, name: str) -> None:
+    others, left = OTHERS[name]
+    with pytest.raises(CommandError):
+        await case.joined_while(others, [part(0, rows=3), part(1), part(2)])
+    assert [value for _, value in case.rows()] == left
+
+
+async def test_an_append_while_parts_are_joined_is_refused_or_kept(case: Case) -> None:
+    """The first document was open until now; another process goes on with it under its guard."""
+    appended: list[int] = []
+
+    def append(buckets: Collection[Any]) -> None:
+        guard = {"_id": IDS[0], "control.closed": {"$ne": True}, "data.t.1": {"$exists": False}}
+        time = START + timedelta(seconds=5)
+        change = {"data.t.1": time, "data.v.1": 0, "control.max.t": time}
+        appended.append(buckets.update_one(guard, {"$set": change}).matched_count)
+
+    open_one = part(0)
+    del open_one["control"]["closed"]
+    try:
+        await case.joined_while(append, [open_one, part(1), part(2)])
+    except CommandError:
+        assert appended == [1]
+    assert len(case.rows()) == 3 + sum(appended)
+
+
+async def test_parts_too_large_for_one_operation_stay(case: Case) -> None:
+    parts = [part(number, payload="x" * (LARGEST_JOIN_BYTES // 9)) for number in range(3)]
+    if case.buckets.database.client.admin.command("hello").get("setName"):
+        assert await case.joined_while(lambda _: None, parts) == 3
+    else:
+        with pytest.raises(ValueError, match="too large"):
+            await case.joined_while(lambda _: None, parts)
+    assert len(case.rows()) == 3
