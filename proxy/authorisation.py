@@ -23,6 +23,8 @@ MAX_REMEMBERED_ANSWERS: Final = 256
 
 UNAUTHORIZED: Final = 13
 
+_FIND: Final = ("find",)
+
 PRIVILEGES: Final[Mapping[str, Any]] = {"connectionStatus": 1, "showPrivileges": True}
 """Needs no privilege itself; tells a connection what it may do."""
 
@@ -203,8 +205,14 @@ class Authorisation:
 
         The roles ``read`` and ``readWrite`` say nothing of buckets, so most clients read through the view.
         """
-        read = ("find",)
-        return await self.allows(session, read, namespace) and await self.allows(session, read, namespace.buckets)
+        return await self.allows(session, _FIND, namespace) and await self.allows(session, _FIND, namespace.buckets)
+
+    def known_to_read_buckets(self, session: AuthorisedSession, namespace: Namespace) -> bool | None:
+        """As ``reads_buckets``, from memory; ``None`` when the backend must be asked."""
+        if not self._access.enforced:
+            return True
+        reads = self.known(session, _FIND, namespace)
+        return self.known(session, _FIND, namespace.buckets) if reads else reads
 
     async def _ask(self, session: AuthorisedSession) -> Rights:
         identity = session.identity

@@ -23,6 +23,7 @@ from proxy.client_fields import Undecodable
 from proxy.command import Command, parse_command, parse_legacy_command
 from proxy.exchange import Client, Exchange, Meter, Pending, encode, labelled
 from proxy.handlers.answer import HelloHandler
+from proxy.handlers.at_once import ReadsAtOnce
 from proxy.handlers.relay import RelayHandler
 from proxy.members import Members
 from proxy.plain_insert import PlainInserts
@@ -106,6 +107,7 @@ class Handlers:
     translate: Translate
     gate: Gate
     members: Members | None = None
+    at_once: ReadsAtOnce | None = None
 
 
 class Dispatcher:
@@ -207,7 +209,8 @@ class Dispatcher:
                     self._ingest(exchange, command, collection, allowed)
             case router.Translate(collection=collection):
                 self._measure(exchange, command, "translate")
-                self._tasks.spawn(self._translate(exchange, command, collection))
+                if not self._sent_at_once(exchange, command, collection):
+                    self._tasks.spawn(self._translate(exchange, command, collection))
             case router.Answer():
                 self._measure(exchange, command, "answer")
                 self._handlers.answer.start(exchange)
@@ -269,6 +272,17 @@ class Dispatcher:
             self._unexpected(exchange, error)
         else:
             self._guarded(exchange, lambda exchange: self._route(exchange, command))
+
+    def _sent_at_once(self, exchange: Exchange, command: Command, collection: VirtualCollection | None) -> bool:
+        at_once = self._handlers.at_once
+        return at_once is not None and at_once.start(
+            exchange,
+            command,
+            collection,
+            lambda: self._tasks.spawn(self._translate(exchange, command, collection)),
+            lambda error: self._failed(exchange, error),
+            lambda document: self._heard_from_member(exchange.session, document),
+        )
 
     async def _translate(self, exchange: Exchange, command: Command, collection: Any) -> None:
         try:

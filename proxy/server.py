@@ -27,6 +27,7 @@ from proxy.connection import ClientConnection
 from proxy.dialing import Dialer, parse_upstream_name
 from proxy.dispatch import Dispatcher, Handlers, Numbers, Readers
 from proxy.handlers.answer import HelloHandler
+from proxy.handlers.at_once import ReadsAtOnce
 from proxy.handlers.relay import RelayHandler
 from proxy.members import Members
 from proxy.metrics import ConnectionNumbers
@@ -136,6 +137,7 @@ class Parts:
     namespaces: Namespaces = field(default_factory=NoNamespaces)
     ingest: Ingest = field(default_factory=NoIngest)
     translate: Translate = no_translate
+    at_once: ReadsAtOnce | None = None
     translated: Collection[str] = ()
     knows_cursor: Callable[[Command], bool] = no_cursors
     effects: Effects = no_effects
@@ -172,6 +174,7 @@ class Server:
             parts.translate,
             parts.gate,
             self._members(),
+            parts.at_once,
         )
         self._dispatcher = Dispatcher(
             handlers,

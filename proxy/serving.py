@@ -13,6 +13,7 @@ from pymongo.topology_description import TopologyDescription
 from proxy.assembly import Assembly, assemble
 from proxy.config import Address, Settings
 from proxy.dialing import upstream_name
+from proxy.handlers.at_once import ReadsAtOnce
 from proxy.metrics import Metrics
 from proxy.server import Parts, Server
 from proxy.tasks import TaskSet
@@ -63,6 +64,7 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         namespaces=assembly.backend.registry,
         ingest=assembly.ingest,
         translate=assembly.translate,
+        at_once=ReadsAtOnce(assembly.translate, assembly.authorisation),
         translated=assembly.translate.commands,
         knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,

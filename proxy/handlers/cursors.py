@@ -112,7 +112,13 @@ async def _continue(
     session: ClientSession, cursors: CursorNames, cursor_id: int, backend: Namespace, fields: ClientFields
 ) -> bytes:
     body = {**fields.body, "collection": backend.collection}
-    reply = await session.upstream.run(backend.database, body, fields.extra())
+    return answered_more(
+        await session.upstream.run(backend.database, body, fields.extra()), cursors, cursor_id, backend
+    )
+
+
+def answered_more(reply: bytes, cursors: CursorNames, cursor_id: int, backend: Namespace) -> bytes:
+    """The backend's reply to a ``getMore`` as the client wants it; remembers what became of the cursor."""
     renamed, left, answered = rename_cursor(reply, backend.logical)
     if answered is None:
         if _code(reply) == CURSOR_NOT_FOUND:

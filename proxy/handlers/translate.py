@@ -140,12 +140,19 @@ class TranslateHandler:
         reads_buckets = True
         if collection is not None and command.name in READS:
             reads_buckets = await self._around.gate.reads_buckets(session, collection.namespace)
+        target = None if collection is None else self.as_written(collection)
+        plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
+        return await self._carry_out(plan, session, command, fields)
+
+    def _plan(
+        self, command: ClientCommand, target: VirtualCollection | None, fields: ClientFields, *, reads_buckets: bool
+    ) -> Plan:
         request = Request(
             name=command.name,
             namespace=command.namespace,
             body=fields.body,
-            target=self._with_what_was_written(collection),
-            profile=self._around.profile(),
+            target=target,
+            profile=self.profile,
             resolve=self._around.resolve,
             in_transaction=fields.in_transaction,
             has_txn_number=fields.has_txn_number,
@@ -153,16 +160,29 @@ class TranslateHandler:
             catalog_stats=self._around.catalog_stats,
             statement_ids=fields.statement_ids,
         )
-        plan = self._around.rewriters[command.name](request)
-        return await self._carry_out(plan, session, command, fields)
+        return self._around.rewriters[command.name](request)
 
-    def _with_what_was_written(self, collection: VirtualCollection | None) -> VirtualCollection | None:
+    # --- parts of it, for ``proxy.handlers.at_once`` --------------------------------------------------------------
+
+    @property
+    def profile(self) -> Profile:
+        """What the backend can do."""
+        return self._around.profile()
+
+    @property
+    def cursors(self) -> CursorNames:
+        """Where cursors are."""
+        return self._around.cursors
+
+    def as_written(self, collection: VirtualCollection) -> VirtualCollection:
         """The backend's listing may be older than a measurement that puts bucket ids out of order (Q12)."""
-        if collection is None or collection.extended_range:
-            return collection
-        if not self._around.holds_far_times(collection.namespace):
+        if collection.extended_range or not self._around.holds_far_times(collection.namespace):
             return collection
         return replace(collection, extended_range=True)
+
+    def plan_of_read(self, command: ClientCommand, target: VirtualCollection) -> Plan:
+        """The plan for one whom the backend lets read buckets; raises ``CommandError`` and ``Undecodable``."""
+        return self._plan(command, target, take_apart(command.body, command.sequences), reads_buckets=True)
 
     async def _carry_out(
         self, plan: Plan, session: ClientSession, command: ClientCommand, fields: ClientFields
@@ -179,9 +199,9 @@ class TranslateHandler:
                     # What the client itself asked for is refused in its own words, or allowed after all.
                     return await self._pass(PassThrough(plan.effects), session, command)
                 if not isinstance(plan, Single):
-                    return self._renamed(plan, reply)
+                    return self.renamed(plan, reply)
                 try:
-                    return self._reshaped(plan, reply)
+                    return self.reshaped(plan, reply)
                 except InvalidBSON:
                     # Stored strings that are no UTF-8: only the backend's own answer shows them as they are.
                     return await self._pass(PassThrough(), session, command) if command.name in READS else reply
@@ -208,13 +228,15 @@ class TranslateHandler:
                 self._around.cursors.opened(cursor_id, backend or command.namespace)
         return reply
 
-    def _reshaped(self, plan: Single, reply: bytes) -> bytes:
+    def reshaped(self, plan: Single, reply: bytes) -> bytes:
+        """The client's reply; raises ``InvalidBSON`` for one that cannot be decoded without loss."""
         if not is_ok(reply):
             return _reshaped_by(plan.reshape_error, reply)
         self._take_effects(plan.effects)
         return _reshaped_by(plan.reshape, reply)
 
-    def _renamed(self, plan: Cursor, reply: bytes) -> bytes:
+    def renamed(self, plan: Cursor, reply: bytes) -> bytes:
+        """The client's reply, whose cursor is remembered."""
         renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
         if backend is None:
             return _reshaped_by(plan.reshape_error, reply)

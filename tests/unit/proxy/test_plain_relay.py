@@ -195,7 +195,7 @@ async def test_repeatable_read_looks_for_the_next_primary() -> None:
     exchange = relays.start(FIND)
     assert exchange is not None
     relays.connection.connection_lost(None)
-    while len(relays.tasks):
+    while len(relays.tasks):  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert relays.elsewhere == ["backend:1"]
     assert not relays.is_read

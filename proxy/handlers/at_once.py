@@ -1,0 +1,196 @@
+"""Reads of time-series collections that need one step and nobody's permission first: sent without a task.
+
+What is particular about a command makes it go the long way of ``proxy.handlers.translate``, which knows every case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import bson
+from bson.errors import InvalidBSON
+
+from catalog.bson.codec import CODEC
+from catalog.bson.raw import string_value
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.authorisation import is_unauthorized
+from proxy.client_fields import Undecodable
+from proxy.command import Command
+from proxy.exchange import Exchange
+from proxy.handlers.cursors import answered_more
+from proxy.handlers.translate import TranslateHandler
+from proxy.kept_plans import KeptPlan, KeptPlans, Question, question
+from proxy.session import Session, next_request_id
+from proxy.upstream import reply_document
+from proxy.wire import op_msg
+from proxy.wire.message import Message
+from rewrite.plan import Cursor, Single, Via
+
+COMMANDS: Final = frozenset({"aggregate", "count", "distinct", "find"})
+
+Finish = Callable[[bytes], bytes | None]
+"""From the backend's reply document to the client's; ``None``: the command has to go the long way after all."""
+
+
+class ReadGate(Protocol):
+    """What clients may read (``proxy.authorisation``)."""
+
+    def known_to_read_buckets(self, session: Session, namespace: Namespace) -> bool | None:
+        """From memory whether this client may read the buckets of that collection; ``None``: not known."""
+        ...
+
+
+class ReadsAtOnce:
+    """Sends such reads, and makes the client's reply of the backend's."""
+
+    def __init__(self, translate: TranslateHandler, gate: ReadGate) -> None:
+        self._translate = translate
+        self._gate = gate
+        self._kept = KeptPlans()
+
+    def start(
+        self,
+        exchange: Exchange,
+        command: Command,
+        collection: VirtualCollection | None,
+        the_long_way: Callable[[], object],
+        failed: Callable[[Exception], None],
+        heard: Callable[[bytes], None],
+    ) -> bool:
+        """Send it; false when it has to go the long way, and nothing was done.
+
+        Later ``heard`` is told the client's reply, or ``failed`` of an error, or ``the_long_way`` is gone after all.
+        """
+        session = exchange.session
+        connection = session.upstream.ready
+        if connection is None or command.sequences or not command.expects_reply:
+            return False
+        prepared = self._more(command) if command.name == "getMore" else self._read(session, command, collection)
+        if prepared is None:
+            return False
+        document, finish = prepared
+        answer = _Answer(exchange, finish, the_long_way, failed, heard)
+        connection.stream(op_msg.build(next_request_id(), 0, document), answer)
+        return True
+
+    def _read(
+        self, session: Session, command: Command, collection: VirtualCollection | None
+    ) -> tuple[bytes, Finish] | None:
+        if collection is None or command.name not in COMMANDS:
+            return None
+        if not self._gate.known_to_read_buckets(session, collection.namespace):
+            return None
+        asked = question(command)
+        if asked is None:
+            return None
+        kept = self._plan(command, asked, collection)
+        if kept is None:
+            return None
+        return _whole(kept.document, asked.session, command), self._finish(kept.plan)
+
+    def _plan(self, command: Command, asked: Question, collection: VirtualCollection) -> KeptPlan | None:
+        database = command.raw(b"$db")
+        target = self._translate.as_written(collection)
+        profile = self._translate.profile
+        kept = self._kept.find(database, asked, target, profile)
+        if kept is not None:
+            return kept
+        try:
+            plan = self._translate.plan_of_read(command, target)
+        except (CommandError, Undecodable):
+            return None
+        if not isinstance(plan, Single | Cursor) or plan.effects or plan.step.via is not Via.CLIENT:
+            return None
+        kept = KeptPlan(target, profile, plan, bson.encode(plan.step.body, codec_options=CODEC))
+        self._kept.keep(database, asked, kept)
+        return kept
+
+    def _finish(self, plan: Single | Cursor) -> Finish:
+        def finish(reply: bytes) -> bytes | None:
+            if is_unauthorized(reply):
+                return None
+            if isinstance(plan, Cursor):
+                return self._translate.renamed(plan, reply)
+            try:
+                return self._translate.reshaped(plan, reply)
+            except InvalidBSON:
+                return None
+
+        return finish
+
+    def _more(self, command: Command) -> tuple[bytes, Finish] | None:
+        """The next batch of a cursor that this process opened on buckets, asked for by its own collection's name."""
+        cursor_id = command.get("getMore")
+        cursors = self._translate.cursors
+        backend = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
+        if backend is None:
+            return None
+        named = Namespace(command.namespace.database, str(command.get("collection")))
+        asked = question(command, also_left_out=b"collection")
+        if asked is None or named != backend.logical:
+            return None
+        collection = string_value(backend.collection.encode())
+        elements = asked.asked + collection[:1] + b"collection\0" + collection[1:]
+        document = (len(elements) + 5).to_bytes(4, "little") + elements + b"\0"
+        return (
+            _whole(document, asked.session, command),
+            lambda reply: answered_more(reply, cursors, cursor_id, backend),
+        )
+
+
+def _whole(document: bytes, session: bytes, command: Command) -> bytes:
+    """The command of a step with the session's fields and the database."""
+    tail = session + b"\x02$db\0" + command.raw(b"$db") + b"\0"
+    return (len(document) - 1 + len(tail)).to_bytes(4, "little") + document[4:-1] + tail
+
+
+class _Answer:
+    """Where the backend's reply goes."""
+
+    __slots__ = ("_exchange", "_failed", "_finish", "_heard", "_pieces", "_the_long_way")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        finish: Finish,
+        the_long_way: Callable[[], object],
+        failed: Callable[[Exception], None],
+        heard: Callable[[bytes], None],
+    ) -> None:
+        self._exchange = exchange
+        self._finish = finish
+        self._the_long_way = the_long_way
+        self._failed = failed
+        self._heard = heard
+        self._pieces: list[bytes] = []
+
+    def whole(self, reply: bytes) -> None:
+        """See ``Sink``."""
+        try:
+            document = self._finish(reply_document(Message.from_bytes(reply)))
+        except Exception as error:  # noqa: BLE001  (whoever asked knows what to tell the client)
+            self._failed(error)
+            return
+        if document is None:
+            self._the_long_way()
+        else:
+            self._heard(document)
+            self._exchange.reply(document)
+
+    def write(self, data: bytes) -> None:
+        """See ``Sink``."""
+        self._pieces.append(data)
+
+    def done(self) -> None:
+        """See ``Sink``."""
+        self.whole(b"".join(self._pieces))
+
+    def deposed(self, reply: bytes) -> bool:
+        """See ``Sink``: as without a proxy between them."""
+        return False
+
+    def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
+        """See ``Sink``: the client has seen nothing of it."""
+        self._failed(error)
