@@ -30,7 +30,7 @@ class Goal:
         return ratio >= self.bound if self.at_least else ratio <= self.bound
 
 
-PUBLISHED_LAYOUTS = ("document per row", "document per series and day", "packed per period")
+PUBLISHED_LAYOUTS = ("document per row", "document per series and day", "packed per span")
 
 GOALS = (
     Goal("W1", r"\w+ 128c own", "rate", 3.0, at_least=True),

@@ -175,8 +175,9 @@ class Proxy(Server):
     def command(self) -> list[str]:
         """The command line."""
         command = [sys.executable, "-m", "proxy.cli", "serve", "--backend", self.backend]
-        # No status port: other proxies of this machine may have it.
-        return [*command, "--listen", f"{LOOPBACK}:{self.port}", "--status-listen", "", *self.flags]
+        # No status port: other proxies of this machine may have it. Nobody has minutes for late rows to come.
+        quiet = ["--status-listen", "", "--compress-after-seconds", "20"]
+        return [*command, "--listen", f"{LOOPBACK}:{self.port}", *quiet, *self.flags]
 
 
 def embedded_mongod() -> str:

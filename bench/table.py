@@ -25,6 +25,7 @@ COLUMNS = {
     "read_p99_us": "read p99 µs",
     "median_ms": "ms",
     "storage_mb": "MB",
+    "free_mb": "MB free",
     "count_ms": "count ms",
     "totals_ms": "totals ms",
     "load_per_s": "loaded per s",
