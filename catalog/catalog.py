@@ -153,7 +153,11 @@ class BucketCatalog(Placing):
         growth = self.growth
         if not growth.in_parts or not bucket.own or self.unjoined > growth.unjoined_limit:
             return False
-        return bucket.parts is not None or crowd >= growth.crowd or bucket.state.rows >= growth.rows_in_place
+        if bucket.parts is not None:
+            return True
+        if len(self.parted) > self._memory.count + growth.ended_limit:
+            return False
+        return crowd >= growth.crowd or bucket.state.rows >= growth.rows_in_place
 
     def _part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
         """The rows of a batch as a document of their own (``catalog.parts``)."""

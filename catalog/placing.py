@@ -33,7 +33,8 @@ class Growth:
     ``sealed``: parts are closed for everybody, because that step does not notice who else writes to them.
     Rows leave as a part when ``crowd`` buckets or more grow in the same round, or when the bucket has
     ``rows_in_place`` rows with them. With more than ``unjoined_limit`` parts that could not be joined, no new ones
-    are made.
+    are made; with more than ``ended_limit`` buckets that take no more rows and wait for their join, which cost some
+    kilobytes each, no further bucket begins to grow in parts.
     """
 
     in_parts: bool = False
@@ -41,6 +42,7 @@ class Growth:
     crowd: int = 8
     rows_in_place: int = 64
     unjoined_limit: int = 1_000_000
+    ended_limit: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,13 @@ async def assemble(
     store = backend.bucket_store(settings.timeseries_bucket_max_count)
     committer = Committer(catalog, store, clock, committer_options(settings), report)
     metrics.read_catalog(
-        CatalogReadings(lambda: catalog.totals, catalog.gauges, committer.metrics, lambda: catalog.growth.in_parts)
+        CatalogReadings(
+            lambda: catalog.totals,
+            catalog.gauges,
+            committer.metrics,
+            lambda: catalog.growth.in_parts,
+            lambda: catalog.unjoined,
+        )
     )
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)

@@ -97,6 +97,7 @@ class CatalogReadings:
     gauges: Callable[[], Mapping[str, int]]
     committer: CommitterNumbers
     grows_in_parts: Callable[[], bool] = lambda: False
+    unjoined: Callable[[], int] = lambda: 0
 
 
 class Metrics(Collector):
@@ -226,6 +227,7 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
     yield _gauge("tsproxy_idle_buckets", "Open buckets without pending measurements.", gauges["numIdleBuckets"])
     yield _gauge("tsproxy_catalog_memory_bytes", "Memory of open buckets.", gauges["memoryUsage"])
     yield _gauge("tsproxy_grows_in_parts", "1 while buckets grow in parts.", float(catalog.grows_in_parts()))
+    yield _gauge("tsproxy_unjoined_parts", "Parts of buckets that wait for their join.", catalog.unjoined())
     counters = catalog.counters()
     committed = SummaryMetricFamily("tsproxy_batch_measurements", "Measurements for each committed write batch.")
     committed.add_metric((), counters.numCommits, counters.numMeasurementsCommitted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -13,6 +14,9 @@ import pymongo
 
 from tests.support.ports import LOOPBACK, accepts, free_port
 from tests.support.process import ChildProcess
+
+GROWTH = os.environ.get("TSPROXY_TEST_BUCKET_GROWTH", "")
+"""The ``bucket_growth`` of proxies whose test does not say which; the program's default when empty."""
 
 
 class ProxyProcess(ChildProcess):
@@ -57,6 +61,8 @@ class ProxyProcess(ChildProcess):
         command += ["--status-listen", f"{LOOPBACK}:{self.status_port}"]
         if self.backend is not None:
             command += ["--backend", self.backend]
+        if GROWTH and "--bucket-growth" not in self.flags:
+            command += ["--bucket-growth", GROWTH]
         return [*command, *self.flags]
 
     def start(self, *, wait: bool = True) -> Self:

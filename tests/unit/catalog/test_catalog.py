@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.catalog import Lookup
+from catalog.catalog import Growth, Lookup
 from catalog.errors import CommandError
 from catalog.kernel import Limits
 from catalog.ports import Acknowledgement
@@ -303,3 +303,17 @@ def test_found_bucket_goes_on_and_is_counted() -> None:
     assert batch.bucket.state is found
     assert bench.buckets.counters.numBucketsReopened == 1
     assert bench.buckets.counters.numBucketsOpenedDueToMetadata == 0
+
+
+def test_buckets_that_wait_for_their_join_are_bounded() -> None:
+    """They keep their summaries until then; beyond the limit buckets grow in place."""
+    growth = Growth(in_parts=True, crowd=1, rows_in_place=1, ended_limit=2)
+    bench = CatalogBench(growth=growth, limits=Limits(max_count=2))
+    for number in range(4):
+        first = bench.commit(measurement(meta=number))
+        second = bench.commit(measurement(1, meta=number))
+        assert (second.base, second.stored_id == first.stored_id) == (0, False), "a part"
+        bench.commit(measurement(2, meta=number))
+        bench.catalog.clear(bench.virtual.namespace)
+    bench.commit(measurement(meta="in place"))
+    assert bench.commit(measurement(1, meta="in place")).base == 1

@@ -96,7 +96,7 @@ def test_connections(registry: CollectorRegistry, metrics: Metrics) -> None:
 def test_catalog_is_read_when_it_is_scraped(registry: CollectorRegistry, metrics: Metrics) -> None:
     counters, committer = Counters(), CommitterNumbers()
     gauges = {"numBuckets": 3, "numOpenBuckets": 3, "numIdleBuckets": 1, "memoryUsage": 4096}
-    metrics.read_catalog(CatalogReadings(lambda: counters, lambda: gauges, committer, lambda: True))
+    metrics.read_catalog(CatalogReadings(lambda: counters, lambda: gauges, committer, lambda: True, lambda: 3))
     counters.numCommits, counters.numMeasurementsCommitted = 4, 100
     counters.closed(RolloverReason.TIME_FORWARD)
     committer.rounds = 2
@@ -107,6 +107,7 @@ def test_catalog_is_read_when_it_is_scraped(registry: CollectorRegistry, metrics
     assert shown["tsproxy_rollovers_total", "count"] == 0
     assert shown[("tsproxy_open_buckets",)] == 3
     assert shown[("tsproxy_grows_in_parts",)] == 1
+    assert shown[("tsproxy_unjoined_parts",)] == 3
     assert shown[("tsproxy_commit_rounds_total",)] == 2
 
 
