@@ -150,15 +150,7 @@ async def assemble(
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
     store = backend.bucket_store(settings.timeseries_bucket_max_count)
     committer = Committer(catalog, store, clock, committer_options(settings), report)
-    metrics.read_catalog(
-        CatalogReadings(
-            lambda: catalog.totals,
-            catalog.gauges,
-            committer.metrics,
-            lambda: catalog.growth.in_parts,
-            lambda: catalog.unjoined,
-        )
-    )
+    metrics.read_catalog(_readings(catalog, committer))
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)
     cursors = CursorNames()
@@ -196,6 +188,16 @@ async def assemble(
         readers=readers if growth.in_parts else None,
         joining=joining,
         compressing=_compressing(catalog, store, clock, settings) if compresses(settings, backend.profile) else None,
+    )
+
+
+def _readings(catalog: BucketCatalog, committer: Committer) -> CatalogReadings:
+    return CatalogReadings(
+        lambda: catalog.totals,
+        catalog.gauges,
+        committer.metrics,
+        lambda: catalog.growth.in_parts,
+        lambda: catalog.unjoined,
     )
 
 
