@@ -18,7 +18,8 @@ from proxy.bucket_store import MongoBucketStore
 from proxy.driver_errors import command_error
 from proxy.far_times import far_times
 from proxy.hello import GOSSIP
-from proxy.namespace_registry import FAR_TIMES, NamespaceRegistry
+from proxy.latest_indexes import latest_indexes
+from proxy.namespace_registry import FAR_TIMES, LATEST_INDEXES, NamespaceRegistry
 from proxy.part_store import PartStore, may_apply_operations
 from proxy.service import ServicePool
 from proxy.service_auth import authenticator, probing
@@ -111,9 +112,18 @@ class Backend:
             except PyMongoError as error:
                 raise command_error(error) from None
 
-        series = [entry["name"] for entry in entries if entry["type"] == "timeseries"]
-        found = await far_times(run, database, series)
-        return [{**entry, FAR_TIMES: found.get(entry["name"], False)} for entry in entries]
+        series = {
+            entry["name"]: entry["options"]["timeseries"]["timeField"]
+            for entry in entries
+            if entry["type"] == "timeseries"
+        }
+        far, latest = await asyncio.gather(
+            far_times(run, database, list(series)), latest_indexes(run, database, series)
+        )
+        return [
+            {**entry, FAR_TIMES: far.get(entry["name"], False), LATEST_INDEXES: latest.get(entry["name"])}
+            for entry in entries
+        ]
 
     def bucket_store(self, max_count: int) -> MongoBucketStore:
         """The catalog's port; ``max_count`` is the row limit of a bucket."""

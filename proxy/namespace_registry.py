@@ -27,6 +27,9 @@ LISTING_FILTER: Mapping[str, Any] = {
 FAR_TIMES = "farTimes"
 """Added to entries: whether times may be stored for which bucket ids are not in the order of time (Q12)."""
 
+LATEST_INDEXES = "latestIndexes"
+"""Added to entries: see ``VirtualCollection.latest_indexes``."""
+
 
 class Lookup(Enum):
     """Answers of a lookup besides a collection and ``None`` (not virtual)."""
@@ -146,12 +149,13 @@ def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[st
             collation=options.get("collation"),
             expire_after_seconds=None if expiry is None else int(expiry),
             extended_range=bool(entry.get(FAR_TIMES, False)),
+            latest_indexes=entry.get(LATEST_INDEXES),
         )
     return found
 
 
 def _details(collection: VirtualCollection) -> tuple[object, ...]:
-    return collection, collection.collation, collection.extended_range
+    return collection, collection.collation, collection.extended_range, collection.latest_indexes
 
 
 def _keep_identity(

@@ -17,7 +17,7 @@ class Scope:
     ``compares_like_buckets`` tells whether strings compare in this query as they did when
     ``control.min`` and ``control.max`` were folded: without it no string bound is sound (Q14, H3).
     ``extended_range`` tells whether times outside 1970–2106 may be stored: then ``_id`` order is not time
-    order (Q12).
+    order (Q12). ``latest_indexes``: see ``VirtualCollection``.
     """
 
     buckets: Namespace
@@ -28,6 +28,7 @@ class Scope:
     compares_like_buckets: bool = True
     extended_range: bool = False
     in_transaction: bool = False
+    latest_indexes: frozenset[tuple[str, int]] | None = None
 
     @classmethod
     def of(
@@ -43,6 +44,7 @@ class Scope:
             compares_like_buckets=same_collation(collation, target.collation),
             extended_range=target.extended_range,
             in_transaction=in_transaction,
+            latest_indexes=target.latest_indexes,
         )
 
     @property
