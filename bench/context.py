@@ -25,7 +25,7 @@ UNCOUNTED = frozenset(
         "fsync",
         "getParameter",
     }
-    | {"hello", "isMaster", "listCollections", "ping", "serverStatus"}
+    | {"hello", "isMaster", "listCollections", "listIndexes", "ping", "serverStatus"}
 )
 """Commands of the bench itself and of monitoring; what carries measurements is not among them."""
 
