@@ -9,12 +9,21 @@ from typing import Any, cast
 
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
+from pymongo.monitoring import (
+    ServerHeartbeatFailedEvent,
+    ServerHeartbeatListener,
+    ServerHeartbeatStartedEvent,
+    ServerHeartbeatSucceededEvent,
+)
+from pymongo.server_type import SERVER_TYPE
 
 from catalog.bson.codec import CODEC, decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
+from proxy import repeating
 from proxy.authorisation import PRIVILEGES, AccessControl, account_message, is_unauthorized
 from proxy.bucket_store import MongoBucketStore
+from proxy.dialing import upstream_name
 from proxy.driver_errors import command_error
 from proxy.far_times import far_times
 from proxy.hello import GOSSIP
@@ -24,6 +33,32 @@ from proxy.part_store import PartStore, may_apply_operations
 from proxy.service import ServicePool
 from proxy.service_auth import authenticator, probing
 from rewrite.profile import Profile
+
+
+class MemberWatch(ServerHeartbeatListener):
+    """Whether a member says that it is primary, as soon as the driver that watches the backend hears of it."""
+
+    def __init__(self) -> None:
+        self.changed: Callable[[str, bool], None] = lambda address, is_primary: None
+        """Told a member's address when it begins or ends to be primary, also by not answering."""
+        self._primaries: set[str] = set()
+
+    def started(self, event: ServerHeartbeatStartedEvent) -> None:
+        """Called by the driver."""
+
+    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
+        """Called by the driver."""
+        self._heard(event.connection_id, is_primary=event.reply.server_type == SERVER_TYPE.RSPrimary)
+
+    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
+        """Called by the driver."""
+        self._heard(event.connection_id, is_primary=False)
+
+    def _heard(self, member: tuple[str, int | None], *, is_primary: bool) -> None:
+        address = upstream_name(*member)
+        if (address in self._primaries) != is_primary:
+            self._primaries.symmetric_difference_update({address})
+            self.changed(address, is_primary)
 
 
 class Backend:
@@ -38,8 +73,10 @@ class Backend:
         registry: NamespaceRegistry,
         patience_seconds: float,
         access: AccessControl,
+        members: MemberWatch,
     ) -> None:
         self.client = client
+        self.members = members
         self.profile = profile
         self.hello = hello
         self.pool = pool
@@ -59,8 +96,10 @@ class Backend:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> Backend:
         """Reach the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
+        members = MemberWatch()
         client: AsyncMongoClient[Any] = AsyncMongoClient(
             uri,
+            event_listeners=[members],
             serverSelectionTimeoutMS=int(server_selection_timeout_seconds * 1000),
             connectTimeoutMS=int(connect_timeout_seconds * 1000),
             appname="tsproxy",
@@ -94,7 +133,7 @@ class Backend:
             await client.close()
             raise
         registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
-        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access)
+        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access, members)
 
     @staticmethod
     async def _list_collections(
@@ -164,7 +203,7 @@ class Backend:
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """One command over a service connection; the raw reply, error replies too. Raises ``BackendUnavailable``."""
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
-        reply = await self.pool.request(encode({**body, "$db": database}), deadline_seconds)
+        reply = await repeating.request(self.pool, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
             said = decode(reply)
             raise CommandError(int(said["code"]), account_message(said))

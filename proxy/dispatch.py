@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, assert_never
 from uuid import uuid4
 
@@ -20,19 +21,22 @@ from catalog.namespaces import Namespace, VirtualCollection
 from proxy import router
 from proxy.authorisation import insert_actions
 from proxy.client_fields import Undecodable
-from proxy.command import Command, parse_command, parse_legacy_command
-from proxy.exchange import Client, Exchange, Meter, Pending, encode, labelled
+from proxy.command import Command, parse_command
+from proxy.elsewhere import Elsewhere
+from proxy.exchange import Client, Exchange, Meter, Pending, labelled
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.at_once import ReadsAtOnce
 from proxy.handlers.relay import RelayHandler
+from proxy.legacy import legacy_command, refuse_legacy
 from proxy.members import Members
+from proxy.not_primary import NOT_PRIMARY_CODES
 from proxy.plain_insert import PlainInserts
 from proxy.plain_relay import PlainRelays
 from proxy.ports import Gate, Ingest, Namespaces, Translate
 from proxy.session import Session
 from proxy.tasks import TaskSet
 from proxy.upstream import reply_document
-from proxy.wire import op_compressed, op_msg, op_query
+from proxy.wire import op_compressed, op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message, Opcode
 from proxy.wire.op_msg import BODY_AT
@@ -40,19 +44,6 @@ from proxy.wire.op_msg import BODY_AT
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
 _INSERT: Final = b"\x02insert\0"
-
-LEGACY_COMMANDS: Final = frozenset(
-    {
-        "authenticate", "buildInfo", "buildinfo", "connectionStatus", "hello", "isMaster", "ismaster", "logout",
-        "saslContinue", "saslStart",
-    }
-)  # fmt: skip
-"""What still may come as OP_QUERY."""
-
-_MORE_DETAILS: Final = (
-    "is no longer supported. The client driver may require an upgrade. "
-    "For more details see https://dochub.mongodb.org/core/legacy-opcode-removal"
-)
 
 log = structlog.get_logger()
 
@@ -140,6 +131,11 @@ class Dispatcher:
             namespaces.lookup, handlers.relay, readers, prefers_members=handlers.members is not None
         )
         self._inserts = PlainInserts(handlers.ingest, namespaces, handlers.gate, numbers.requests("insert", "ingest"))
+        self._elsewhere = Elsewhere(
+            handlers.relay.failover,
+            handlers.members,
+            lambda exchange, command: self._guarded(exchange, lambda exchange: self._start_command(exchange, command)),
+        )
 
     def start(self, session: Session, message: Message, client: Client) -> Pending:
         """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
@@ -175,17 +171,20 @@ class Dispatcher:
         if message.opcode == _MSG:
             exchange.command = parse_command(message)
         elif message.opcode == Opcode.QUERY:
-            exchange.command = _legacy_command(exchange)
+            exchange.command = legacy_command(exchange)
             if exchange.command is None:
                 return
         elif message.opcode == Opcode.GET_MORE:
-            _refuse_legacy(exchange, f"OP_GET_MORE {_MORE_DETAILS}")
+            refuse_legacy(exchange, "OP_GET_MORE")
             return
         else:
             raise ProtocolError(f"opcode {message.opcode} is not in use")
+        self._start_command(exchange, exchange.command)
+
+    def _start_command(self, exchange: Exchange, command: Command) -> None:
         if self._handlers.members is not None:
-            exchange.session = self._handlers.members.session_for(exchange.session, exchange.command)
-        self._route(exchange, exchange.command)
+            exchange.session = self._handlers.members.session_for(exchange.session, command)
+        self._route(exchange, command)
 
     def _route(self, exchange: Exchange, command: Command) -> None:
         session = exchange.session
@@ -198,7 +197,7 @@ class Dispatcher:
                 if session.member is None:
                     self._handlers.relay.start(exchange, route)
                 else:
-                    self._tasks.spawn(self._read_from_member(exchange))
+                    self._tasks.spawn(self._read_from_member(exchange, command))
             case router.Ingest(collection=collection):
                 self._measure(exchange, command, "ingest")
                 actions = insert_actions(command)
@@ -257,7 +256,7 @@ class Dispatcher:
         try:
             allowed = await self._handlers.gate.allows(exchange.session, actions, collection.namespace)
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._failed(exchange, error)
+            await self._ended(exchange, command, error, partial(self._failed, exchange, error))
         else:
             self._guarded(exchange, lambda exchange: self._ingest(exchange, command, collection, allowed))
 
@@ -275,13 +274,26 @@ class Dispatcher:
 
     def _sent_at_once(self, exchange: Exchange, command: Command, collection: VirtualCollection | None) -> bool:
         at_once = self._handlers.at_once
-        return at_once is not None and at_once.start(
+        if at_once is None:
+            return False
+
+        def failed(error: Exception) -> None:
+            self._tasks.spawn(self._ended(exchange, command, error, partial(self._failed, exchange, error)))
+
+        def deposed(reply: bytes) -> bool:
+            if not self._elsewhere.takes(exchange, command, reply):
+                return False
+            self._tasks.spawn(self._ended(exchange, command, reply, partial(exchange.reply, reply)))
+            return True
+
+        return at_once.start(
             exchange,
             command,
             collection,
             lambda: self._tasks.spawn(self._translate(exchange, command, collection)),
-            lambda error: self._failed(exchange, error),
+            failed,
             lambda document: self._heard_from_member(exchange.session, document),
+            deposed,
         )
 
     async def _translate(self, exchange: Exchange, command: Command, collection: Any) -> None:
@@ -290,20 +302,33 @@ class Dispatcher:
         except Undecodable:
             self._handlers.relay.start(exchange, router.as_it_is(command, collection))
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._failed(exchange, error)
+            await self._ended(exchange, command, error, partial(self._failed, exchange, error))
         else:
             self._heard_from_member(exchange.session, document)
-            exchange.reply(document)
+            await self._ended(exchange, command, document, partial(exchange.reply, document))
 
-    async def _read_from_member(self, exchange: Exchange) -> None:
+    async def _ended(
+        self, exchange: Exchange, command: Command, outcome: bytes | Exception, answer: Callable[[], None]
+    ) -> None:
+        """Answer, unless the server went away and the command may go to another."""
+        try:
+            if self._elsewhere.takes(exchange, command, outcome):
+                await self._elsewhere.go(exchange, command, answer)
+            else:
+                answer()
+        except Exception as error:  # noqa: BLE001  (the last catch)
+            self._unexpected(exchange, error)
+
+    async def _read_from_member(self, exchange: Exchange, command: Command) -> None:
         """The whole reply is looked at, since it may leave a cursor there."""
         try:
             reply = await exchange.session.upstream.exchange(exchange.message.raw)
-            self._heard_from_member(exchange.session, reply_document(reply))
+            document = reply_document(reply)
+            self._heard_from_member(exchange.session, document)
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._failed(exchange, error)
+            await self._ended(exchange, command, error, partial(self._failed, exchange, error))
         else:
-            exchange.relayed(reply.raw)
+            await self._ended(exchange, command, document, partial(exchange.relayed, reply.raw))
 
     def _heard_from_member(self, session: Session, document: bytes) -> None:
         if session.member is not None and self._handlers.members is not None:
@@ -324,6 +349,8 @@ class Dispatcher:
         match error:
             case BackendUnavailable():
                 exchange.failed(error, partly_sent=False)
+            case CommandError() if error.code in NOT_PRIMARY_CODES:
+                exchange.refuse(labelled(error, exchange.command))
             case CommandError():
                 exchange.refuse(error)
             case _:
@@ -335,29 +362,3 @@ class Dispatcher:
         name = exchange.command.name if exchange.command is not None else ""
         log.error("unexpected error", reference=reference, command=name, exc_info=error)
         exchange.refuse(CommandError(1, f"internal error of the proxy, reference {reference}"))
-
-
-def _refuse_legacy(exchange: Exchange, text: str) -> None:
-    document = encode({"$err": text, "code": op_query.LEGACY_OPCODE, "ok": 0.0})
-    raw = op_query.build_reply(1, exchange.message.request_id, document, op_query.QUERY_FAILURE)
-    exchange.relayed(raw)
-
-
-def _legacy_command(exchange: Exchange) -> Command | None:
-    query = op_query.parse(exchange.message)
-    database = query.database
-    if database is None:
-        _refuse_legacy(exchange, f"OP_QUERY {_MORE_DETAILS}")
-        return None
-    if query.number_to_return not in (1, -1):
-        raise CommandError(
-            16979, f"Bad numberToReturn ({query.number_to_return}) for $cmd type ns - can only be 1 or -1"
-        )
-    command = parse_legacy_command(exchange.message, database, query.command)
-    if command.name not in LEGACY_COMMANDS:
-        raise CommandError(
-            352,
-            f"Unsupported OP_QUERY command: {command.name}. The client driver may require an "
-            "upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal",
-        )
-    return command

@@ -189,8 +189,7 @@ class Exchange:
 
     def _may_go_elsewhere(self, otherwise: Callable[[], None]) -> bool:
         decide, self.on_lost = self.on_lost, None
-        if decide is None or self.session.identity:
-            # A login cannot be taken along.
+        if decide is None:
             return False
         decide(otherwise)
         return True
@@ -235,7 +234,7 @@ def _messages(data: bytes) -> list[bytes]:
 _TRANSACTION_ENDS = ("abortTransaction", "commitTransaction")
 
 
-def labelled(error: BackendUnavailable, command: Command | None) -> BackendUnavailable:
+def labelled(error: CommandError, command: Command | None) -> CommandError:
     """The same error with the labels that make drivers do the right thing for this command."""
     labels: tuple[str, ...] = ()
     if command is not None and command.has_txn_number:
@@ -243,4 +242,4 @@ def labelled(error: BackendUnavailable, command: Command | None) -> BackendUnava
             labels = ("RetryableWriteError",)
         else:
             labels = ("TransientTransactionError",)
-    return BackendUnavailable(error.message, code=error.code, labels=labels)
+    return CommandError(error.code, error.message, labels=labels)

@@ -10,6 +10,7 @@ Only where access control is off: a login counts for the connection over which i
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -36,6 +37,9 @@ CURSOR_COMMANDS: Final = frozenset({"getMore", "killCursors"})
 MAX_CURSORS: Final = 65_536
 """Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
 
+AVOIDED_SECONDS: Final = 5.0
+"""Until then the proxy's own driver has found out about a member that does not answer."""
+
 _PREFERENCE: Final = b"$readPreference"
 NO_SUITABLE_MEMBER: Final = 133
 STALENESS_OUT_OF_RANGE: Final = 160
@@ -55,6 +59,16 @@ class Members:
         self._topology = topology
         self._dialer_to = dialer_to
         self._cursors: dict[int, Address] = {}
+        self._avoided: dict[Address, float] = {}
+
+    def avoid(self, session: Session) -> None:
+        """The member that this session reads from does not answer: others are preferred for a while."""
+        if session.member is not None:
+            self._avoided[session.member] = time.monotonic() + AVOIDED_SECONDS
+
+    def is_avoided(self, address: Address) -> bool:
+        """Whether that holds for this member."""
+        return self._avoided.get(address, 0.0) > time.monotonic()
 
     def session_for(self, session: Session, command: Command) -> Session:
         """The session that ``command`` runs in: the client's own, or one over the connection to another member.
@@ -104,6 +118,7 @@ class Members:
             suitable = topology.apply_selector(wanted)
         except ConfigurationError as error:
             raise CommandError(STALENESS_OUT_OF_RANGE, str(error)) from None
+        suitable = [server for server in suitable if not self.is_avoided(server.address)]
         if suitable:
             server = random.choice(suitable)  # noqa: S311 -- spreads load
             return None if server.server_type_name == "RSPrimary" else server.address
@@ -120,7 +135,9 @@ class Members:
         if known is None:
             upstream = Upstream(self._dialer_to(address), lambda: None, to_primary=False)
             upstream.hello = session.upstream.hello
-            known = session.members[name] = replace(session, upstream=upstream, members={}, member=address)
+            known = session.members[name] = replace(
+                session, upstream=upstream, members={}, member=address, home=session
+            )
         return known
 
 

@@ -20,11 +20,9 @@ from catalog.bson.raw import OBJECT, document, documents_of, element, fields_of,
 from catalog.errors import CommandError
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
+from proxy.not_primary import NOT_PRIMARY_CODES
 from proxy.service import ServicePool
 from rewrite.profile import Profile
-
-NO_PRIMARY = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
-"""A member answers so that is no primary any more."""
 
 WRITE_CONFLICT = 112
 LARGEST_JOIN_BYTES = 7 * 1024 * 1024
@@ -228,7 +226,7 @@ class _Join:
 
     def _error(self, reply: Mapping[str, Any]) -> CommandError:
         error = CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
-        if error.code in NO_PRIMARY:
+        if error.code in NOT_PRIMARY_CODES:
             self._pool.forget_primary()
         return error
 

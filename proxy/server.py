@@ -26,6 +26,7 @@ from proxy.command import Command
 from proxy.connection import ClientConnection
 from proxy.dialing import Dialer, parse_upstream_name
 from proxy.dispatch import Dispatcher, Handlers, Numbers, Readers
+from proxy.failover import Failover
 from proxy.handlers.answer import HelloHandler
 from proxy.handlers.at_once import ReadsAtOnce
 from proxy.handlers.relay import RelayHandler
@@ -49,6 +50,9 @@ log = structlog.get_logger()
 BACKLOG: Final = 4096
 SWEEP_SECONDS: Final = 1.0
 """How often idle clients are looked for."""
+STALE_SECONDS: Final = 1.5
+"""How long a login at a server that is primary no more waits for a command: drivers look whether a connection is closed
+when it was idle for a second."""
 
 
 class NoNamespaces:
@@ -168,7 +172,11 @@ class Server:
         )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
         handlers = Handlers(
-            RelayHandler(self._tasks, parts.effects, self._step_downs.suspect if in_replica_set else None),
+            RelayHandler(
+                self._tasks,
+                parts.effects,
+                Failover(self._step_downs.suspect, self._next_primary) if in_replica_set else None,
+            ),
             self.hello,
             parts.ingest,
             parts.translate,
@@ -223,8 +231,10 @@ class Server:
 
         def upstream_lost() -> None:
             # The login of this client went with the connection; without one the next command just opens another.
-            if session.identity:
-                connection.close()
+            if session.upstream.is_bound and self._step_downs.primary:
+                session.upstream.retire()
+            elif session.upstream.is_bound:
+                connection.drain()
 
         def limit_messages(size_bytes: int) -> None:
             connection.limit_messages(size_bytes)
@@ -262,22 +272,38 @@ class Server:
     def left_by_primary(self, address: str) -> None:
         """That server is not the primary any more: nobody's next command goes there.
 
-        A client that logged in did so over its connection to that server, so it has to come again.
+        A client that logged in did so over its connection to that server, so it has to come again: with its next
+        command, which may go on elsewhere (``proxy.failover``), or after a while without any.
         """
         self._dialer.avoid(address)
+        logins = 0
         for client in list(self._clients):
-            session = client.session
-            if session is not None and session.upstream.address == address:
-                session.upstream.retire()
-                if session.identity:
-                    client.drain()
+            upstream = client.session.upstream if client.session is not None else None
+            if upstream is not None and upstream.address == address and not upstream.is_retired:
+                upstream.retire()
+                logins += upstream.is_bound
+        if logins:
+            # Drivers then leave the connections in their pools, all of them of logins that count no more.
+            self.hello.interrupt()
         self._parts.primary_left()
+
+    async def _next_primary(self) -> None:
+        await self._step_downs.next_primary(self._dialer.patience_seconds)
+
+    def is_no_primary(self, address: str) -> None:
+        """A member of the replica set says so, or does not answer: if it was the primary, ask it again."""
+        if address == self._step_downs.primary:
+            self._suspect(address)
 
     def primary_is(self, address: str) -> None:
         """Leave every other server."""
         ready = (client.session.upstream.ready for client in self._clients if client.session is not None)
         for other in {connection.address for connection in ready if connection is not None} - {address}:
             self.left_by_primary(other)
+        for client in self._clients:
+            if client.session is not None and client.session.upstream.address == address:
+                client.session.upstream.reinstate()
+        self._step_downs.primary_is(address)
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -312,7 +338,12 @@ class Server:
             if client.is_busy or client.session is None:
                 continue
             idle_seconds = now_seconds - client.active_at_seconds
-            limits = (settings.idle_timeout_seconds, 0.0 if client.session.identity else login_seconds)
+            upstream = client.session.upstream
+            limits = (
+                settings.idle_timeout_seconds,
+                0.0 if client.session.identity else login_seconds,
+                STALE_SECONDS if upstream.is_bound and upstream.is_retired else 0.0,
+            )
             if any(0 < limit <= idle_seconds for limit in limits):
                 client.close()
 
@@ -321,7 +352,7 @@ class Server:
         if self._listener is not None:
             self._listener.close()
         self._all_left.clear()
-        self.hello.stop()
+        self.hello.interrupt()
         for client in list(self._clients):
             client.drain()
         if self._clients:

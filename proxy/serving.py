@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 from pymongo.errors import PyMongoError
@@ -84,6 +85,14 @@ def _topology(assembly: Assembly) -> Callable[[], TopologyDescription] | None:
 
 async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -> None:
     is_replica_set = assembly.backend.profile.is_replica_set
+    changed = asyncio.Event()
+
+    def member_changed(address: str, is_primary: bool) -> None:
+        changed.set()
+        if is_replica_set and not is_primary:
+            server.is_no_primary(address)
+
+    assembly.backend.members.changed = member_changed
     while True:
         try:
             async with asyncio.timeout(HEALTH_CHECK_SECONDS * 2):
@@ -99,7 +108,10 @@ async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -
         if up and not metrics.backend_up:
             log.info("the backend answers again")
         metrics.backend_up = up
-        await asyncio.sleep(HEALTH_CHECK_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEALTH_CHECK_SECONDS):
+                await changed.wait()
+        changed.clear()
 
 
 def _report(metrics: Metrics, error: BaseException) -> None:

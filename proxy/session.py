@@ -31,7 +31,7 @@ class Session:
     ``compressors`` are the names agreed on. ``rights`` are what the backend said that this connection may do.
     ``message_limit_bytes`` is how large a message may be, unpacked; ``on_login`` is called when somebody has logged in.
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
-    address of that member in such a session.
+    address of that member in such a session, ``home`` the session that it belongs to.
     """
 
     connection_id: int
@@ -45,6 +45,7 @@ class Session:
     message_limit_bytes: int = MAX_MESSAGE_SIZE_BYTES
     members: dict[str, Session] = field(default_factory=dict)
     member: tuple[str, int | None] | None = None
+    home: Session | None = None
 
     def connections(self) -> list[UpstreamConnection]:
         """The open connections to the backend."""

@@ -1,4 +1,4 @@
-"""Whether a server that seems to step down really does.
+"""Whether a server that seems to step down really does, and when there is a primary again.
 
 An error that says "not primary", or a lost connection, may have other causes; only the server itself, asked again,
 tells. What is asked is remembered while it is found out, so that a thousand clients ask once.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 import bson
@@ -40,6 +41,20 @@ class StepDowns:
         self._spawn = spawn
         self._left = left
         self._asking: dict[str, asyncio.Future[bool]] = {}
+        self.primary = ""
+        """The address of the primary, as far as is known."""
+        self._has_primary = asyncio.Event()
+
+    def primary_is(self, address: str) -> None:
+        """That server is the primary now."""
+        self.primary = address
+        self._has_primary.set()
+
+    async def next_primary(self, patience_seconds: float) -> None:
+        """Until a primary is known, but no longer than that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_seconds):
+                await self._has_primary.wait()
 
     def suspect(self, address: str) -> asyncio.Future[bool]:
         """Whether that server is primary no more; ``left`` is told before."""
@@ -57,6 +72,8 @@ class StepDowns:
                     await asyncio.sleep(PAUSE_SECONDS)
                 if not await self._is_primary(address):
                     has_left = True
+                    if address == self.primary:
+                        self._has_primary.clear()
                     self._left(address)
                     return
         finally:

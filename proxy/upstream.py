@@ -17,6 +17,7 @@ import bson
 from catalog.bson.codec import CODEC, TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.keepalive import keep_alive
+from proxy.not_primary import NOT_PRIMARY_CODES
 from proxy.session import next_request_id
 from proxy.wire import op_msg, op_query
 from proxy.wire.errors import ProtocolError
@@ -59,9 +60,6 @@ class Sink(Protocol):
 class UpstreamLost(BackendUnavailable):
     """The connection ended while a command was under way: what happened to it happens to the client's connection."""
 
-
-NOT_PRIMARY_CODES: Final = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
-"""With one of these a server says that it is not, or soon will not be, the one to write to."""
 
 _CODE: Final = b"\x10code\0"
 _ERROR_REPLY_MAX_BYTES: Final = 4096
@@ -291,6 +289,8 @@ class Upstream:
         self._connection: UpstreamConnection | None = None
         self._closed = False
         self._retired = False
+        self.is_bound = False
+        """A login was made, or begun, over the connection: no other can take its place."""
 
     @property
     def ready(self) -> UpstreamConnection | None:
@@ -299,7 +299,8 @@ class Upstream:
         if connection is None or connection.state is _CLOSED:
             return None
         if self._retired and connection.state is _IDLE:
-            connection.close()
+            if not self.is_bound:
+                connection.close()
             return None
         return connection
 
@@ -308,9 +309,19 @@ class Upstream:
         """Where the connection goes or went last; ``""`` before the first."""
         return self._connection.address if self._connection is not None else ""
 
+    @property
+    def is_retired(self) -> bool:
+        """Whether the connection goes to what is the primary no more."""
+        return self._retired
+
     def retire(self) -> None:
-        """The primary is another server now: the next command goes over a new connection."""
+        """The primary is another server now: the next command goes over a new connection, if there may be one."""
         self._retired = True
+
+    def reinstate(self) -> None:
+        """The server is the primary again, before the next command came."""
+        if self._connection is not None and self._connection.state is not _CLOSED:
+            self._retired = False
 
     async def connect(self, hello: bytes | None = None) -> UpstreamConnection:
         """The open connection, opened and greeted with ``hello`` (default: the client's own) if need be.
@@ -320,6 +331,8 @@ class Upstream:
         connection = self.ready
         if connection is not None:
             return connection
+        if self.is_bound:
+            raise UpstreamLost(f"the connection to {self.address} that the client logged in over is lost")
         loop = asyncio.get_running_loop()
         deadline_seconds = loop.time() + self._dialer.patience_seconds
         pause_seconds = 0.05

@@ -47,8 +47,8 @@ class HelloHandler:
         for watch in list(self.waiting):
             watch.fire()
 
-    def stop(self) -> None:
-        """The proxy goes: let those who wait find out at once."""
+    def interrupt(self) -> None:
+        """End the connections of those who wait, so that drivers leave all that they have to this proxy."""
         for watch in list(self.waiting):
             watch.stop()
 
@@ -82,6 +82,8 @@ class HelloHandler:
             left_out: tuple[bytes, ...] = (*_OWN_FIELDS, b"client")
             if speculates_with_certificate(command):
                 left_out += (b"speculativeAuthenticate",)
+            elif b"speculativeAuthenticate" in command.fields:
+                upstream.is_bound = True
             body = command.without(*left_out)
             answer = await upstream.exchange(op_msg.build(1, 0, _with_database(body, command)))
             said = bson.decode(reply_document(answer), codec_options=TOLERANT)

@@ -58,10 +58,12 @@ class ReadsAtOnce:
         the_long_way: Callable[[], object],
         failed: Callable[[Exception], None],
         heard: Callable[[bytes], None],
+        deposed: Callable[[bytes], bool] = lambda reply: False,
     ) -> bool:
         """Send it; false when it has to go the long way, and nothing was done.
 
-        Later ``heard`` is told the client's reply, or ``failed`` of an error, or ``the_long_way`` is gone after all.
+        Later ``heard`` is told the client's reply, or ``failed`` of an error, or ``the_long_way`` is gone after all;
+        ``deposed`` may take over a reply of a server that is primary no more.
         """
         session = exchange.session
         connection = session.upstream.ready
@@ -71,7 +73,7 @@ class ReadsAtOnce:
         if prepared is None:
             return False
         document, finish = prepared
-        answer = _Answer(exchange, finish, the_long_way, failed, heard)
+        answer = _Answer(exchange, finish, the_long_way, failed, heard, deposed)
         connection.stream(op_msg.build(next_request_id(), 0, document), answer)
         return True
 
@@ -149,7 +151,7 @@ def _whole(document: bytes, session: bytes, command: Command) -> bytes:
 class _Answer:
     """Where the backend's reply goes."""
 
-    __slots__ = ("_exchange", "_failed", "_finish", "_heard", "_pieces", "_the_long_way")
+    __slots__ = ("_deposed", "_exchange", "_failed", "_finish", "_heard", "_pieces", "_the_long_way")
 
     def __init__(
         self,
@@ -158,7 +160,9 @@ class _Answer:
         the_long_way: Callable[[], object],
         failed: Callable[[Exception], None],
         heard: Callable[[bytes], None],
+        deposed: Callable[[bytes], bool],
     ) -> None:
+        self._deposed = deposed
         self._exchange = exchange
         self._finish = finish
         self._the_long_way = the_long_way
@@ -188,8 +192,8 @@ class _Answer:
         self.whole(b"".join(self._pieces))
 
     def deposed(self, reply: bytes) -> bool:
-        """See ``Sink``: as without a proxy between them."""
-        return False
+        """See ``Sink``."""
+        return self._deposed(reply_document(Message.from_bytes(reply)))
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         """See ``Sink``: the client has seen nothing of it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 import bson
@@ -11,6 +11,7 @@ from catalog.bson.codec import TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.command import Command
 from proxy.exchange import Exchange, labelled
+from proxy.failover import Failover, Way
 from proxy.ports import Effects
 from proxy.router import Relay
 from proxy.session import Session
@@ -21,13 +22,11 @@ from proxy.upstream import UpstreamConnection, UpstreamLost, reply_document
 class RelayHandler:
     """Relays commands over the client's own upstream connection."""
 
-    def __init__(
-        self, tasks: TaskSet, effects: Effects, has_left: Callable[[str], Awaitable[bool]] | None = None
-    ) -> None:
-        """``has_left`` finds out whether a server is primary no more; ``None`` where there is no other."""
+    def __init__(self, tasks: TaskSet, effects: Effects, failover: Failover | None = None) -> None:
+        """``failover`` is for replica sets."""
         self._tasks = tasks
         self._effects = effects
-        self._has_left = has_left
+        self.failover = failover
 
     def start(self, exchange: Exchange, route: Relay) -> None:
         """Relay; without a task when the connection is open and nothing in the reply concerns the proxy."""
@@ -42,19 +41,21 @@ class RelayHandler:
 
     def may_go_elsewhere(self, exchange: Exchange, route: Relay) -> None:
         """See to it that a command that may be sent again is, when the primary is lost."""
-        if self._has_left is not None and may_be_sent_again(exchange.command):
+        if self.failover is not None and may_be_sent_again(exchange.command):
             exchange.on_lost = lambda otherwise: self._go_elsewhere(exchange, route, otherwise)
 
     def _go_elsewhere(self, exchange: Exchange, route: Relay, otherwise: Callable[[], None]) -> None:
         self._tasks.spawn(self._ask_the_next(exchange, route, otherwise))
 
     async def _ask_the_next(self, exchange: Exchange, route: Relay, otherwise: Callable[[], None]) -> None:
-        """Send the command again when the primary was lost; what else went wrong is the client's to know."""
-        assert self._has_left is not None
-        if await self._has_left(exchange.session.upstream.address):
-            await self._connect_first(exchange, route)
-        else:
-            otherwise()
+        assert self.failover is not None
+        match await self.failover.way_on(exchange.session):
+            case Way.STAYS:
+                otherwise()
+            case Way.AGAIN:
+                await self._connect_first(exchange, route)
+            case Way.ANEW:
+                exchange.close()
 
     async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
         try:
@@ -82,6 +83,9 @@ class RelayHandler:
                 self._apply(route)
                 exchange.reply(None)
                 return
+            if route.changes_identity:
+                await upstream.connect()
+                upstream.is_bound = True
             try:
                 reply = await upstream.exchange(exchange.message.raw)
             finally:

@@ -25,6 +25,7 @@ from proxy.handlers.cursors import (
     is_ok,
     knows_cursor,
 )
+from proxy.not_primary import not_primary
 from rewrite.plan import (
     Answer,
     CatalogStats,
@@ -210,7 +211,8 @@ class TranslateHandler:
                 if not await self._around.gate.allows(session, actions, command.namespace):
                     # The backend refuses it in its own words.
                     return await self._pass(PassThrough(), session, command)
-                return await self._converse(plan.run(), steps)
+                reply = await self._converse(plan.run(), steps)
+                return _retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
         assert_never(plan)
 
     async def _pass(self, plan: PassThrough, session: ClientSession, command: ClientCommand) -> bytes:
@@ -289,6 +291,12 @@ class _Steps:
                     body = {**body, **self._fields.service_extra(step.statement)}
                 return await self._service.run_raw(step.database, body)
         assert_never(step.via)
+
+
+def _retryable(reply: bytes) -> bytes:
+    """With the label that makes a driver send the command again; repeated statements find what was done."""
+    said = _decoded(reply)
+    return bson.encode({**said, "errorLabels": said.get("errorLabels", ["RetryableWriteError"])}, codec_options=CODEC)
 
 
 def _decoded(reply: bytes) -> Document:

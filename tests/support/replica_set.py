@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import pymongo
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from tests.support.mongod import MongodProcess
+
+NOT_CAUGHT_UP = 262
 
 
 class Member(MongodProcess):
@@ -94,11 +96,18 @@ class ReplicaSet:
         return found[-1]
 
     def step_down(self, seconds: int = 10) -> None:
-        """Make the primary a secondary for a while."""
-        primary = self.await_primary()
-        uri = f"mongodb://{self.login}{primary.address}/?directConnection=true"
-        with pymongo.MongoClient[dict[str, Any]](uri) as client:
-            client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=5)
+        """Make the primary a secondary for a while; again where no secondary has caught up in time."""
+        for attempts_left in reversed(range(5)):
+            primary = self.await_primary()
+            uri = f"mongodb://{self.login}{primary.address}/?directConnection=true"
+            with pymongo.MongoClient[dict[str, Any]](uri) as client:
+                try:
+                    client.admin.command("replSetStepDown", seconds, secondaryCatchUpPeriodSecs=5)
+                except OperationFailure as error:
+                    if error.code != NOT_CAUGHT_UP or not attempts_left:
+                        raise
+                else:
+                    return
 
     def heal(self) -> None:
         """Start what was killed; wait until all are well."""
@@ -110,6 +119,8 @@ class ReplicaSet:
         )
 
     def remove(self) -> None:
-        """Stop every member and delete its data."""
+        """End every member and delete its data; a clean stop would look for a successor for a long time."""
         for member in self.members:
+            if member.running:
+                member.kill()
             member.remove()

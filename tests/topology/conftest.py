@@ -1,16 +1,21 @@
-"""A replica set of three and proxies in front of it."""
+"""Replica sets of three, with and without access control, and proxies in front of them."""
 
 from __future__ import annotations
 
+import base64
+import os
 from collections.abc import Iterator
+from typing import Any
 
+import pymongo
 import pytest
 
+from tests.support.access import least_role
 from tests.support.proxy import ProxyProcess
 from tests.support.replica_set import ReplicaSet
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
     """Three mongods 6.0.5."""
     members = ReplicaSet(tmp_path_factory.mktemp("three"))
@@ -20,7 +25,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
         members.remove()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def proxies(three: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProxyProcess]]:
     """Two proxies in front of ``three``."""
     started = [ProxyProcess(tmp_path_factory.mktemp(f"proxy{number}"), three.uri) for number in (1, 2)]
@@ -31,7 +36,48 @@ def proxies(three: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iter
             proxy.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def proxies_uri(proxies: list[ProxyProcess]) -> str:
     """Both proxies in one connection string."""
     return f"mongodb://{','.join(proxy.address for proxy in proxies)}/"
+
+
+@pytest.fixture(scope="session")
+def guarded_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    """Three members and access control."""
+    folder = tmp_path_factory.mktemp("guarded_set")
+    key = folder / "key"
+    key.write_text(base64.b64encode(os.urandom(90)).decode())
+    key.chmod(0o600)
+    members = ReplicaSet(folder, size=3, arguments=["--keyFile", str(key)], login="root:root@")
+    try:
+        members.start()
+        primary = members.await_primary()
+        with pymongo.MongoClient[Any](f"mongodb://{primary.address}/?directConnection=true") as first:
+            first.admin.command("createUser", "root", pwd="root", roles=["root"])
+        with members.client() as root:
+            role = least_role()
+            root.admin.command(role)
+            root.admin.command("createUser", "tsproxy", pwd="x", roles=[role["createRole"]])
+            root.admin.command("createUser", "writer", pwd="x", roles=["readWriteAnyDatabase", "dbAdminAnyDatabase"])
+        yield members
+    finally:
+        members.remove()
+
+
+@pytest.fixture(scope="session")
+def guarded_proxies(guarded_set: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProxyProcess]]:
+    """Two proxies with the least role in front of ``guarded_set``."""
+    account = guarded_set.uri.replace("root:root@", "tsproxy:x@") + "&authSource=admin"
+    started = [ProxyProcess(tmp_path_factory.mktemp(f"guarded_proxy{number}"), account) for number in (1, 2)]
+    try:
+        yield [proxy.start() for proxy in started]
+    finally:
+        for proxy in started:
+            proxy.stop()
+
+
+@pytest.fixture(scope="session")
+def login_uri(guarded_proxies: list[ProxyProcess]) -> str:
+    """How a writer connects to both."""
+    return f"mongodb://writer:x@{','.join(proxy.address for proxy in guarded_proxies)}/?authSource=admin"

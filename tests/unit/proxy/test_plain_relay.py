@@ -14,6 +14,7 @@ from catalog.namespaces import Namespace
 from proxy import router
 from proxy.command import parse_command
 from proxy.exchange import Exchange
+from proxy.failover import Failover
 from proxy.handlers.relay import RelayHandler
 from proxy.namespace_registry import Lookup
 from proxy.plain_relay import LONGEST_BYTES, PlainRelays
@@ -43,7 +44,8 @@ class Relays:
         self.elsewhere: list[str] = []
         self.register = ReaderRegister(lambda _: False)
         self.tasks = TaskSet(self.errors.append)
-        self.relay = RelayHandler(self.tasks, lambda _: None, self.has_left if in_replica_set else None)
+        failover = Failover(self.has_left, self.next_primary) if in_replica_set else None
+        self.relay = RelayHandler(self.tasks, lambda _: None, failover)
         self.relays = PlainRelays(
             lambda _: self.known, self.relay, self.register, prefers_members=prefers_members, limit=10
         )
@@ -53,6 +55,9 @@ class Relays:
         self.connection.connection_made(self.transport)
         self.session.upstream._connection = self.connection
         self.client = FakeClient()
+
+    async def next_primary(self) -> None:
+        raise AssertionError("nobody has logged in")
 
     async def has_left(self, address: str) -> bool:
         self.elsewhere.append(address)

@@ -1,0 +1,60 @@
+"""Commands that the proxy itself carries out, or reads that went to a chosen member, when their server goes away.
+
+What is relayed to the primary is seen to in ``proxy.handlers.relay``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from catalog.errors import BackendUnavailable
+from proxy.command import Command
+from proxy.exchange import Exchange
+from proxy.failover import Failover, Way
+from proxy.handlers.relay import may_be_sent_again
+from proxy.members import Members
+from proxy.not_primary import not_primary
+from proxy.upstream import UpstreamLost
+
+
+class Elsewhere:
+    """Takes such a command to the next server, where it may be sent again."""
+
+    def __init__(
+        self, failover: Failover | None, members: Members | None, begin: Callable[[Exchange, Command], None]
+    ) -> None:
+        """``begin`` starts a command anew; ``None`` for the others where there is no replica set."""
+        self._failover = failover
+        self._members = members
+        self._begin = begin
+
+    def takes(self, exchange: Exchange, command: Command, outcome: bytes | Exception) -> bool:
+        """Whether this reply, or error, is one to go elsewhere with."""
+        if self._failover is None or not may_be_sent_again(command):
+            return False
+        if isinstance(outcome, bytes):
+            return not_primary(outcome) is not None
+        # The way to the primary is sought for long before that error comes; that to another member is not.
+        return isinstance(outcome, UpstreamLost if exchange.session.member is None else BackendUnavailable)
+
+    async def go(self, exchange: Exchange, command: Command, otherwise: Callable[[], None]) -> None:
+        """Begin anew, or close the connection of a client that has to log in anew; ``otherwise`` the error stands."""
+        assert self._failover is not None
+        session = exchange.session
+        if session.home is not None and self._members is not None:
+            self._members.avoid(session)
+            exchange.session = session.home
+        else:
+            match await self._failover.way_on(session):
+                case Way.STAYS:
+                    otherwise()
+                    return
+                case Way.ANEW:
+                    exchange.close()
+                    return
+                case Way.AGAIN:
+                    pass
+        leave, exchange.on_leave = exchange.on_leave, None
+        if leave is not None:
+            leave()
+        self._begin(exchange, command)
