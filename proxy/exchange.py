@@ -108,7 +108,7 @@ class Exchange:
     def reply(self, document: bytes | None, *, failed: bool = False) -> None:
         """Answer with a raw document, or with nothing, and finish."""
         if document is not None and self.expects_reply:
-            if len(document) > _LARGE_BYTES and self._takes_plain_replies:
+            if len(document) > _LARGE_BYTES and self.takes_plain_replies:
                 # Behind its head instead of copied together with it.
                 self.client.write(op_msg.head(next_request_id(), self.message.request_id, len(document)))
                 self.client.write(document)
@@ -117,7 +117,8 @@ class Exchange:
         self._finish(failed)
 
     @property
-    def _takes_plain_replies(self) -> bool:
+    def takes_plain_replies(self) -> bool:
+        """Whether replies are neither compressed nor summed."""
         message = self.message
         return message.opcode == _MSG and not message.compressor and not message.raw[16] & _CHECKSUM_PRESENT
 

@@ -6,6 +6,7 @@ What is particular about a command makes it go the long way of ``proxy.handlers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import bson
@@ -18,6 +19,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from proxy.authorisation import is_unauthorized
 from proxy.client_fields import Undecodable
 from proxy.command import Command
+from proxy.cursor_stream import HEAD_BYTES, CursorStream
 from proxy.exchange import Exchange
 from proxy.handlers.cursors import answered_more
 from proxy.handlers.translate import TranslateHandler
@@ -32,6 +34,18 @@ COMMANDS: Final = frozenset({"aggregate", "count", "distinct", "find"})
 
 Finish = Callable[[bytes], bytes | None]
 """From the backend's reply document to the client's; ``None``: the command has to go the long way after all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A step that is ready to be sent.
+
+    ``grown_bytes`` is how much longer the reply gets by its cursor's name, where that is all that becomes of it.
+    """
+
+    document: bytes
+    finish: Finish
+    grown_bytes: int | None
 
 
 class ReadGate(Protocol):
@@ -72,14 +86,11 @@ class ReadsAtOnce:
         prepared = self._more(command) if command.name == "getMore" else self._read(session, command, collection)
         if prepared is None:
             return False
-        document, finish = prepared
-        answer = _Answer(exchange, finish, the_long_way, failed, heard, deposed)
-        connection.stream(op_msg.build(next_request_id(), 0, document), answer)
+        answer = _Answer(exchange, prepared, the_long_way, failed, heard, deposed)
+        connection.stream(op_msg.build(next_request_id(), 0, prepared.document), answer)
         return True
 
-    def _read(
-        self, session: Session, command: Command, collection: VirtualCollection | None
-    ) -> tuple[bytes, Finish] | None:
+    def _read(self, session: Session, command: Command, collection: VirtualCollection | None) -> Prepared | None:
         if collection is None or command.name not in COMMANDS:
             return None
         if not self._gate.known_to_read_buckets(session, collection.namespace):
@@ -90,7 +101,8 @@ class ReadsAtOnce:
         kept = self._plan(command, asked, collection)
         if kept is None:
             return None
-        return _whole(kept.document, asked.session, command), self._finish(kept.plan)
+        grown_bytes = _grown(collection.buckets) if isinstance(kept.plan, Cursor) else None
+        return Prepared(_whole(kept.document, asked.session, command), self._finish(kept.plan), grown_bytes)
 
     def _plan(self, command: Command, asked: Question, collection: VirtualCollection) -> KeptPlan | None:
         database = command.raw(b"$db")
@@ -122,7 +134,7 @@ class ReadsAtOnce:
 
         return finish
 
-    def _more(self, command: Command) -> tuple[bytes, Finish] | None:
+    def _more(self, command: Command) -> Prepared | None:
         """The next batch of a cursor that this process opened on buckets, asked for by its own collection's name."""
         cursor_id = command.get("getMore")
         cursors = self._translate.cursors
@@ -136,10 +148,16 @@ class ReadsAtOnce:
         collection = string_value(backend.collection.encode())
         elements = asked.asked + collection[:1] + b"collection\0" + collection[1:]
         document = (len(elements) + 5).to_bytes(4, "little") + elements + b"\0"
-        return (
+        return Prepared(
             _whole(document, asked.session, command),
             lambda reply: answered_more(reply, cursors, cursor_id, backend),
+            _grown(backend),
         )
+
+
+def _grown(buckets: Namespace) -> int:
+    """How much longer a reply gets when its cursor has the collection's name instead of that of its buckets."""
+    return len(str(buckets.logical).encode()) - len(str(buckets).encode())
 
 
 def _whole(document: bytes, session: bytes, command: Command) -> bytes:
@@ -151,24 +169,36 @@ def _whole(document: bytes, session: bytes, command: Command) -> bytes:
 class _Answer:
     """Where the backend's reply goes."""
 
-    __slots__ = ("_deposed", "_exchange", "_failed", "_finish", "_heard", "_pieces", "_the_long_way")
+    __slots__ = (
+        "_deposed",
+        "_exchange",
+        "_failed",
+        "_finish",
+        "_grown_bytes",
+        "_heard",
+        "_pieces",
+        "_stream",
+        "_the_long_way",
+    )
 
     def __init__(
         self,
         exchange: Exchange,
-        finish: Finish,
+        prepared: Prepared,
         the_long_way: Callable[[], object],
         failed: Callable[[Exception], None],
         heard: Callable[[bytes], None],
         deposed: Callable[[bytes], bool],
     ) -> None:
-        self._deposed = deposed
         self._exchange = exchange
-        self._finish = finish
+        self._deposed = deposed
+        self._finish = prepared.finish
+        self._grown_bytes = prepared.grown_bytes
         self._the_long_way = the_long_way
         self._failed = failed
         self._heard = heard
         self._pieces: list[bytes] = []
+        self._stream: CursorStream | None = None
 
     def whole(self, reply: bytes) -> None:
         """See ``Sink``."""
@@ -185,16 +215,49 @@ class _Answer:
 
     def write(self, data: bytes) -> None:
         """See ``Sink``."""
-        self._pieces.append(data)
+        if self._stream is not None:
+            self._exchange.client.write(self._stream.feed(data))
+            return
+        pieces = self._pieces
+        pieces.append(data)
+        if self._grown_bytes is not None and len(pieces) == 1 and len(data) >= HEAD_BYTES:
+            self._begin(data, self._grown_bytes)
+
+    def _begin(self, data: bytes, grown_bytes: int) -> None:
+        """Pass a large batch on as it comes."""
+        exchange = self._exchange
+        stream = CursorStream.of(data) if exchange.takes_plain_replies else None
+        if stream is None:
+            return
+        self._stream = stream
+        exchange.client.write(stream.head(data, grown_bytes, next_request_id(), exchange.message.request_id))
+        exchange.client.write(stream.feed(data[stream.body_at() :]))
 
     def done(self) -> None:
         """See ``Sink``."""
-        self.whole(b"".join(self._pieces))
+        if self._stream is None:
+            self.whole(b"".join(self._pieces))
+            return
+        told = self._stream.without_batch()
+        try:
+            document = self._finish(told)
+        except ValueError:
+            document = None
+        if document is None or len(document) - len(told) != self._grown_bytes:
+            # The lengths that the client has seen are wrong: it cannot read on.
+            self._exchange.close()
+            return
+        self._heard(document)
+        self._exchange.client.write(self._stream.tail(document))
+        self._exchange.done()
 
     def deposed(self, reply: bytes) -> bool:
         """See ``Sink``."""
         return self._deposed(reply_document(Message.from_bytes(reply)))
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
-        """See ``Sink``: the client has seen nothing of it."""
-        self._failed(error)
+        """See ``Sink``; until a batch streams the client has seen nothing of it."""
+        if self._stream is not None:
+            self._exchange.close()
+        else:
+            self._failed(error)

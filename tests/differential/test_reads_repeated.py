@@ -98,3 +98,22 @@ def test_cursors_of_repeated_reads(twins: Twins) -> None:
                 assert gone["code"] == 43
                 rows.append(found)
             assert rows[0] == rows[1] == list(range(60))
+
+
+def test_batches_larger_than_any_buffer(twins: Twins) -> None:
+    """C24: they pass while they arrive, under the collection's own name."""
+    twins.same({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
+    padding = "y" * 50_000
+    for start in range(0, 400, 50):
+        rows = [{"_id": n, "t": at(n), "m": n % 3, "p": padding} for n in range(start, start + 50)]
+        twins.same({"insert": "x", "documents": rows})
+    read = {"find": "x", "sort": {"_id": 1}, "batchSize": 3}
+    native, virtual = twins.both(read)
+    assert virtual["cursor"]["firstBatch"] == native["cursor"]["firstBatch"]
+    more = [
+        database.command({"getMore": Int64(reply["cursor"]["id"]), "collection": "x"})
+        for database, reply in ((twins.native, native), (twins.virtual, virtual))
+    ]
+    assert more[1]["cursor"]["nextBatch"] == more[0]["cursor"]["nextBatch"]
+    assert more[1]["cursor"]["ns"] == f"{twins.virtual.name}.x"
+    assert len(more[1]["cursor"]["nextBatch"]) > 300

@@ -203,3 +203,63 @@ def test_plan_follows_the_collection_and_the_backend() -> None:
     reads.profile = Profile(version=(5, 0, 4))
     assert reads.start(command(FIND))
     assert reads.sent[0] == reads.sent[1] != reads.sent[2]
+
+
+LARGE = [{"n": number, "padding": "y" * 1000} for number in range(200)]
+
+
+def large_reply(batch: str, name: str = BUCKETS) -> bytes:
+    document = {"cursor": {batch: LARGE, "id": Int64(9), "ns": name}, "ok": 1.0}
+    return op_msg.build(5, 6, bson.encode(document))
+
+
+@pytest.mark.parametrize("batch", ["firstBatch", "nextBatch"])
+def test_large_batches_go_on_while_they_come(batch: str) -> None:
+    """C24; the client's own request is answered, and the cursor is known afterwards."""
+    reads = Reads()
+    if batch == "nextBatch":
+        reads.cursors.opened(9, TARGET.buckets)
+        assert reads.start(command({"getMore": Int64(9), "collection": "x", "$db": "db"}, request_id=33), None)
+    else:
+        assert reads.start(command(FIND, request_id=33))
+    raw = large_reply(batch)
+    for start in range(0, len(raw), 10_000):
+        assert not reads.client.finished
+        reads.connection.data_received(raw[start : start + 10_000])
+        assert sum(map(len, reads.client.written)) > min(start, len(raw) - 20_000)
+    reply = Message.from_bytes(b"".join(reads.client.written))
+    assert reply.response_to == 33
+    assert document_of(reply)["cursor"] == {batch: LARGE, "id": 9, "ns": "db.x"}
+    assert reads.cursors.backend_namespace(9) == TARGET.buckets
+    assert (reads.client.finished, len(reads.heard)) == (1, 1)
+
+
+def test_large_batch_that_breaks_off_ends_the_client() -> None:
+    reads = Reads()
+    assert reads.start(command(FIND))
+    reads.connection.data_received(large_reply("firstBatch")[:100_000])
+    reads.connection.connection_lost(None)
+    assert (reads.client.closed, reads.errors) == (True, [])
+
+
+def test_large_batch_of_an_unexpected_cursor_ends_the_client() -> None:
+    reads = Reads()
+    assert reads.start(command(FIND))
+    raw = large_reply("firstBatch", "db.another")
+    reads.connection.data_received(raw[:100_000])
+    reads.connection.data_received(raw[100_000:])
+    assert reads.client.closed
+
+
+@pytest.mark.parametrize("summed", [True, False])
+def test_large_batch_that_is_summed_is_collected(summed: bool) -> None:
+    reads = Reads()
+    raw = command(FIND)
+    assert reads.start(op_msg.with_checksum(raw) if summed else raw)
+    reply = large_reply("firstBatch")
+    reads.connection.data_received(reply[:100_000])
+    assert bool(reads.client.written) != summed
+    reads.connection.data_received(reply[100_000:])
+    whole = Message.from_bytes(b"".join(reads.client.written))
+    assert document_of(whole)["cursor"]["ns"] == "db.x"
+    assert bool(op_msg.parse(whole).flags) == summed

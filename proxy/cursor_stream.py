@@ -1,0 +1,91 @@
+"""A large batch on its way to the client while it still arrives, under the name that the client knows.
+
+In a cursor's reply the batch comes first and the cursor's name behind it. How much longer or shorter the reply gets by
+another name is known beforehand, so the lengths at its head are set before the rest has come.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from catalog.bson.raw import pack_int32, unpack_int32
+from proxy.wire import op_msg
+from proxy.wire.message import LENGTH
+
+LARGE_BYTES: Final = 64 * 1024
+"""Smaller replies are as well collected first."""
+
+_BODY: Final = op_msg.BODY_AT
+_CURSOR: Final = b"\x03cursor\0"
+_CURSOR_AT: Final = _BODY + 4
+_INSIDE_AT: Final = _CURSOR_AT + len(_CURSOR)
+_BATCHES: Final = (b"\x04firstBatch\0", b"\x04nextBatch\0")
+HEAD_BYTES: Final = _INSIDE_AT + 4 + max(map(len, _BATCHES)) + 4
+"""So much must be seen before anything can be said."""
+
+
+class CursorStream:
+    """One reply in pieces."""
+
+    __slots__ = ("_batch_at", "_left_bytes", "_reply_bytes", "_rest_of_cursor_bytes", "_tail")
+
+    def __init__(self, head: bytes, batch_at: int) -> None:
+        """See ``of``."""
+        self._batch_at = batch_at
+        self._reply_bytes = LENGTH.unpack_from(head)[0]
+        batch_bytes = unpack_int32(head, batch_at)[0]
+        self._rest_of_cursor_bytes = _INSIDE_AT + unpack_int32(head, _INSIDE_AT)[0] - batch_at - batch_bytes
+        self._left_bytes = batch_bytes - 4
+        self._tail = b""
+
+    @classmethod
+    def of(cls, head: bytes) -> CursorStream | None:
+        """For a reply that begins so; ``None`` for one that is small or no cursor's.
+
+        ``head`` has at least ``HEAD_BYTES``.
+        """
+        reply_bytes = LENGTH.unpack_from(head)[0]
+        if reply_bytes < LARGE_BYTES or head[_BODY - 5 : _BODY] != bytes(5) or not head.startswith(_CURSOR, _CURSOR_AT):
+            return None
+        for name in _BATCHES:
+            if head.startswith(name, _INSIDE_AT + 4):
+                stream = cls(head, _INSIDE_AT + 4 + len(name))
+                return stream if stream._is_sound(head) else None
+        return None
+
+    def _is_sound(self, head: bytes) -> bool:
+        tail_bytes = self._reply_bytes - self._batch_at - 4 - self._left_bytes
+        fits = self._left_bytes > 0 and 0 < self._rest_of_cursor_bytes < tail_bytes
+        return fits and bool(unpack_int32(head, _BODY)[0] == self._reply_bytes - _BODY)
+
+    def head(self, head: bytes, grown_bytes: int, request_id: int, response_to: int) -> bytes:
+        """The beginning for the client, of a reply that is to be so much longer (or, negative, shorter)."""
+        size = self._reply_bytes - _BODY + grown_bytes
+        inside = unpack_int32(head, _INSIDE_AT)[0] + grown_bytes
+        begun = op_msg.head(request_id, response_to, size) + pack_int32(size) + _CURSOR + pack_int32(inside)
+        return begun + head[_INSIDE_AT + 4 : self._batch_at + 4]
+
+    def body_at(self) -> int:
+        """Where in the reply that goes on which ``head`` has begun."""
+        return self._batch_at + 4
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes of the reply behind its head; what of them the client may have now."""
+        size = len(data)
+        if size <= self._left_bytes:
+            self._left_bytes -= size
+            return data
+        batch = data[: self._left_bytes]
+        self._tail += data[self._left_bytes :]
+        self._left_bytes = 0
+        return batch
+
+    def without_batch(self) -> bytes:
+        """The whole reply document, once it is complete, as if its cursor had no batch."""
+        inside = self._rest_of_cursor_bytes + 4
+        return pack_int32(4 + len(_CURSOR) + 4 + len(self._tail)) + _CURSOR + pack_int32(inside) + self._tail
+
+    @staticmethod
+    def tail(document: bytes) -> bytes:
+        """What the client gets behind the batch, of the renamed form of ``without_batch``."""
+        return document[4 + len(_CURSOR) + 4 :]
