@@ -166,7 +166,7 @@ async def assemble(
         cursors=cursors,
         gate=authorisation,
     )
-    readers = ReaderRegister(cursors.is_open_in)
+    readers = ReaderRegister(cursors.is_open_in, cursors.killed)
     store.readers = readers if growth.in_parts else None
     joining = Joining(
         catalog,

@@ -7,6 +7,7 @@ any of their connections.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -50,6 +51,11 @@ class CursorNames:
         """The cursor is exhausted or killed."""
         self._backend.pop(cursor_id, None)
         self._used_at_seconds.pop(cursor_id, None)
+
+    def killed(self, cursor_id: int) -> None:
+        """A client gives it up. The backend may refuse that, so its name is kept."""
+        if cursor_id in self._used_at_seconds:
+            self._used_at_seconds[cursor_id] = -math.inf
 
     def is_open_in(self, database: str) -> bool:
         """Whether a reader may come back to a cursor that may read collections of this database."""

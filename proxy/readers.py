@@ -71,13 +71,19 @@ def cursor_left_by(tail: bytes) -> int:
 class ReaderRegister:
     """Counts readers by database and keeps new ones out for a moment."""
 
-    def __init__(self, has_open_cursors: Callable[[str], bool]) -> None:
-        """``has_open_cursors(database)``: whether a reader may come back to a cursor on a time-series collection."""
+    def __init__(
+        self, has_open_cursors: Callable[[str], bool], killed: Callable[[int], object] = lambda _: None
+    ) -> None:
+        """``has_open_cursors(database)``: whether a reader may come back to a cursor on a time-series collection.
+
+        ``killed`` hears of cursors that clients gave up.
+        """
         self.relayed = CursorNames()
         """Cursors of relayed commands."""
         self.closed = False
         """Whether no reader comes any more, not even to an open cursor."""
         self._has_open_cursors = has_open_cursors
+        self._killed = killed
         self._pauses: dict[str, tuple[float, float]] = {}
         """By database: how long the latest pause is, and when it is over."""
         self._reading: Counter[str] = Counter()
@@ -97,6 +103,7 @@ class ReaderRegister:
         if command.name == "killCursors":
             for cursor_id in command.get("cursors") or ():
                 self.relayed.ended(cursor_id)
+                self._killed(cursor_id)
             return False
         return may_read_buckets(command) or asks_for_cursor(command, self.relayed)
 

@@ -171,3 +171,29 @@ def test_meta_updates_and_deletes_reach_rows_in_parts(
         until(lambda: buckets.count_documents({}) <= 17)
         assert collection.count_documents({}) == 16 * 40 - 40 - 15 + 1
         assert collection.count_documents({"m.site": "north"}) == 39
+
+
+def test_a_cursor_keeps_parts_apart_until_it_is_closed(
+    parts_proxy: ProxyProcess, backend: MongodProcess, db_name: str
+) -> None:
+    """Closed, not exhausted: the driver kills it."""
+    with parts_proxy.client(maxPoolSize=32) as client:
+        collection = client[db_name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+        in_threads(16, lambda writer: [collection.insert_one(document(writer, row)) for row in range(40)])
+        cursor = collection.find({}, batch_size=2)
+        next(cursor)
+        buckets = backend.shared_client[db_name]["system.buckets.x"]
+        before = buckets.count_documents({})
+        assert before > 16
+        in_threads(16, lambda writer: [collection.insert_one(document(writer, row)) for row in range(40, 60)])
+        assert buckets.count_documents({}) >= before
+        cursor.close()
+        until(lambda: buckets.count_documents({}) == 16)
+
+
+def in_threads(count: int, work: Callable[[int], object]) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

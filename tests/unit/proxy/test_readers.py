@@ -11,6 +11,7 @@ from bson import Int64
 
 from catalog.namespaces import Namespace
 from proxy.command import Command, parse_command
+from proxy.cursor_names import CursorNames
 from proxy.readers import WAIT_FOR_READERS_SECONDS, ReaderRegister, cursor_left_by
 from proxy.wire.message import Message
 from tests.support.wire import op_msg as request
@@ -119,6 +120,19 @@ async def test_relayed_cursors_are_in_the_way_until_they_end(end: str) -> None:
         register.answered(more, tail[-2048:])
     async with register.kept_out(COLLECTION) as alone:
         assert alone
+
+
+async def test_translated_cursors_that_are_killed_are_in_nobodys_way() -> None:
+    """Yet they keep their name, for the backend may refuse to kill them."""
+    cursors = CursorNames()
+    cursors.opened(77, Namespace("d", "system.buckets.x"))
+    register = ReaderRegister(cursors.is_open_in, cursors.killed)
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone
+    register.counts(command({"killCursors": "x", "cursors": [Int64(77), Int64(78)]}))
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+    assert cursors.backend_namespace(77) == Namespace("d", "system.buckets.x")
 
 
 def test_the_id_of_a_cursor_is_found_behind_its_batch() -> None:
