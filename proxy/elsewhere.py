@@ -50,7 +50,7 @@ class Elsewhere:
                     otherwise()
                     return
                 case Way.ANEW:
-                    exchange.close()
+                    exchange.come_again()
                     return
                 case Way.AGAIN:
                     pass

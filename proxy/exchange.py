@@ -20,6 +20,8 @@ _MSG: Final = int(Opcode.MSG)
 _CHECKSUM_PRESENT: Final = op_msg.CHECKSUM_PRESENT
 _LARGE_BYTES: Final = 64 * 1024
 
+SHUTDOWN_IN_PROGRESS: Final = 91
+
 TAIL_BYTES: Final = 2_048
 """Behind its batch a reply has the cursor's id, its name of up to 255 bytes, and times."""
 
@@ -148,6 +150,19 @@ class Exchange:
     def close(self) -> None:
         """End the client's connection instead of an answer."""
         self._finish(True, closing=True)
+
+    def come_again(self) -> None:
+        """Tell a client whose login was lost with the primary to come again, and end its connection.
+
+        A driver leaves all its connections to a server that shuts down, and sends a retryable command again. At the
+        mere end of a connection some do so only if their watch over this server says just then that it is well.
+        """
+        if self.expects_reply:
+            error = CommandError(
+                SHUTDOWN_IN_PROGRESS, "the primary that this client logged in at is gone: log in again"
+            )
+            self.client.write(self.frame(encode(labelled(error, self.command).reply())))
+        self.close()
 
     def abandon(self) -> None:
         """The client is gone."""

@@ -55,7 +55,7 @@ class RelayHandler:
             case Way.AGAIN:
                 await self._connect_first(exchange, route)
             case Way.ANEW:
-                exchange.close()
+                exchange.come_again()
 
     async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
         try:
