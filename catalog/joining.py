@@ -9,6 +9,7 @@ under way (the port ``Readers``), and waits for one. While there is none for lon
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -49,6 +50,8 @@ class JoiningOptions:
 
     ``many``: so many parts are joined at once, or half a bucket's rows when that is more; ``idle_seconds``: after so
     long without commits all are. ``at_once``: buckets joined while readers wait; ``workers``: of them side by side.
+    ``share``: of its time that a pass may take while measurements are committed, for joins and commits use the same
+    backend; ``slice_seconds``: after so long a pass ends. With ``hurry_at`` unjoined parts or more joins do not wait.
     What fails is tried ``attempts`` times more, after ``pause_seconds`` and twice as much each time. ``compress``: the
     last join of a bucket that takes no more rows writes its compressed form (W6).
     """
@@ -58,6 +61,9 @@ class JoiningOptions:
     interval_seconds: float = 0.1
     at_once: int = 32
     workers: int = 2
+    share: float = 0.2
+    slice_seconds: float = 0.1
+    hurry_at: int = 250_000
     patience_seconds: float = 10.0
     attempts: int = 6
     pause_seconds: float = 0.25
@@ -116,26 +122,38 @@ class Joining:
 
     async def run(self) -> None:
         """For ever: join what is due."""
+        pause_seconds = self._options.interval_seconds
         while True:
-            await asyncio.sleep(self._options.interval_seconds)
+            await asyncio.sleep(pause_seconds)
+            since_seconds = self._clock.monotonic_seconds()
             for buckets in self._catalog.collections():
                 if buckets.stored_until_ms is not None and buckets not in self._swept:
                     self._swept.add(buckets)
                     await self._look_for_left(buckets)
             await self._join_left()
             await self.join_due()
+            pause_seconds = self._pause_after(self._clock.monotonic_seconds() - since_seconds)
+
+    def _pause_after(self, busy_seconds: float) -> float:
+        options = self._options
+        idle_seconds = self._clock.monotonic_seconds() - self._catalog.committed_at_seconds
+        if self._catalog.unjoined >= options.hurry_at or idle_seconds > options.idle_seconds:
+            return options.interval_seconds
+        return max(options.interval_seconds, busy_seconds * (1 / options.share - 1))
 
     async def join_due(self) -> None:
-        """One pass: join what is due now."""
+        """One pass: join what is due now, those in most parts first."""
         now_seconds = self._clock.monotonic_seconds()
-        await self._pass([bucket for bucket in self._catalog.parted.values() if self._is_due(bucket, now_seconds)])
+        due = [bucket for bucket in self._catalog.parted.values() if self._is_due(bucket, now_seconds)]
+        due.sort(key=_count_of_parts, reverse=True)
+        await self._pass(due, now_seconds + self._options.slice_seconds)
 
     async def join_all(self) -> None:
         """Join whatever can be joined, because nothing more comes."""
         now_seconds = self._clock.monotonic_seconds()
         await self._pass([bucket for bucket in self._catalog.parted.values() if self._may_join(bucket, now_seconds)])
 
-    async def _pass(self, wanted: Sequence[Bucket]) -> None:
+    async def _pass(self, wanted: Sequence[Bucket], until_seconds: float = math.inf) -> None:
         due: dict[Namespace, list[Bucket]] = {}
         for bucket in wanted:
             due.setdefault(bucket.series.collection.collection.namespace, []).append(bucket)
@@ -147,6 +165,8 @@ class Joining:
                         break
                     if not await self._join_side_by_side(buckets[start : start + self._options.at_once]):
                         return
+                if self._clock.monotonic_seconds() >= until_seconds:
+                    return
 
     def _may_join(self, bucket: Bucket, now_seconds: float) -> bool:
         parts = bucket.parts
@@ -366,6 +386,10 @@ def _smaller(
 def _may_be_ours(first_id: bytes) -> bool:
     """Servers count from anywhere in the last three bytes, the parts of a bucket from zero."""
     return int.from_bytes(first_id[PREFIX_BYTES:], "big") <= LAST_LIKELY_PART
+
+
+def _count_of_parts(bucket: Bucket) -> int:
+    return 0 if bucket.parts is None else bucket.parts.stored
 
 
 def _takes_no_more(bucket: Bucket) -> bool:
