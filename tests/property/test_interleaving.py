@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,9 +24,13 @@ from tests.support.kernels import COMPILED, INTERPRETED
 from tests.support.measurement_strategies import START_MS, any_value
 from tests.support.mongod import MongodProcess
 
-pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
+    pytest.mark.timeout(120 + 60 * float(os.environ.get("TSPROXY_TEST_SCALE", "1"))),
+]
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 ABSENT: Any = object()
+SERIES = itertools.count()
 
 _steady = st.sampled_from(
     [
@@ -107,6 +113,8 @@ def cells_of(rows: Sequence[RawBSONDocument]) -> list[bytes | None]:
 def database(mongod: MongodProcess) -> Iterator[Database[Any]]:
     with mongod.client() as client:
         client.drop_database("interleaving")
+        for name in ("read", "native"):
+            client["interleaving"].create_collection(name, timeseries={"timeField": "t", "metaField": "m"})
         yield client["interleaving"]
         client.drop_database("interleaving")
 
@@ -116,15 +124,14 @@ def test_a_server_reads_objects_that_were_taken_apart(database: Database[Any], v
     smaller = compressed(bucket(values), b"t")
     if smaller is None:
         return
-    if "read" not in database.list_collection_names():
-        database.create_collection("read", timeseries={"timeField": "t", "metaField": "m"})
+    series, identity = next(SERIES), ObjectId()
     stored = database.get_collection("system.buckets.read", RAW)
-    stored.delete_many({})
-    stored.insert_one(RawBSONDocument(smaller))
+    stored.insert_one(decode(smaller) | {"_id": identity, "meta": series})
     expected = [None if value is ABSENT else raw.fields_of(encode({"o": value}))[b"o"] for value in values]
     unpack = {"timeField": "t", "metaField": "m", "bucketMaxSpanSeconds": 3600}
-    assert cells_of(list(database.get_collection("read", RAW).find())) == expected
-    assert cells_of(list(stored.aggregate([{"$_internalUnpackBucket": unpack}]))) == expected
+    assert cells_of(list(database.get_collection("read", RAW).find({"m": series}))) == expected
+    rows = stored.aggregate([{"$match": {"_id": identity}}, {"$_internalUnpackBucket": unpack}])
+    assert cells_of(list(rows)) == expected
 
 
 def _outcome(form: Any, document: bytes) -> Any:
@@ -163,18 +170,17 @@ def test_sections_are_those_that_a_server_makes(database: Database[Any], batch: 
     if database.client.server_info()["versionArray"][:2] < [6, 0]:
         # 5.0 compresses nothing (W9).
         return
-    database.drop_collection("native")
-    database.create_collection("native", timeseries={"timeField": "t", "metaField": "m"})
-    for meta, values in enumerate(batch):
+    series = [next(SERIES) for _ in batch]
+    for meta, values in zip(series, batch, strict=True):
         sent = [
             {"t": DatetimeMS(START_MS + 1000 * row), "m": meta, "padding": "x" * 50, "o": value}
             for row, value in enumerate(values)
         ]
         database["native"].insert_many([{k: v for k, v in row.items() if v is not ABSENT} for row in sent])
-    database["native"].insert_many([{"t": DatetimeMS(START_MS - 10**8), "m": meta} for meta in range(len(batch))])
+    database["native"].insert_many([{"t": DatetimeMS(START_MS - 10**8), "m": meta} for meta in series])
     buckets = database.get_collection("system.buckets.native", RAW)
     unpack = {"timeField": "t", "metaField": "m", "bucketMaxSpanSeconds": 3600}
-    for stored in buckets.find({"control.version": 2, "data.o": {"$exists": True}}):
+    for stored in buckets.find({"meta": {"$in": series}, "control.version": 2, "data.o": {"$exists": True}}):
         known = decode(stored.raw)
         rows = buckets.aggregate([{"$match": {"_id": known["_id"]}}, {"$_internalUnpackBucket": unpack}])
         cells = cells_of(list(rows))
