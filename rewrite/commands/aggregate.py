@@ -40,7 +40,7 @@ def rewrite_aggregate(request: Request) -> Plan:
 def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The same aggregate on the buckets."""
     pipeline = body.get("pipeline")
-    if not isinstance(pipeline, list) or not all(isinstance(stage, Mapping) and only(stage)[0] for stage in pipeline):
+    if not isinstance(pipeline, list) or not all(isinstance(stage, dict) and only(stage)[0] for stage in pipeline):
         return None
     if pipeline and (only(pipeline[0])[0] in LEFT_TO_THE_VIEW or only(pipeline[0])[0].startswith("$_internal")):
         return None

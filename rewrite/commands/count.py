@@ -26,12 +26,12 @@ def rewrite_count(request: Request) -> Plan:
 def translate_count(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The ``aggregate`` that answers this ``count``."""
     read_concern = body.get("readConcern")
-    if not body.keys() <= _UNDERSTOOD or (isinstance(read_concern, Mapping) and "snapshot" in read_concern.values()):
+    if not body.keys() <= _UNDERSTOOD or (isinstance(read_concern, dict) and "snapshot" in read_concern.values()):
         return None
     query = body.get("query") or {}
     skip, limit = whole_number(body.get("skip", 0)), whole_number(body.get("limit", 0))
     if (
-        not isinstance(query, Mapping)
+        not isinstance(query, dict)
         or asks_for_text(query)
         or skip is None
         or limit is None

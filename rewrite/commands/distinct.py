@@ -27,7 +27,7 @@ def rewrite_distinct(request: Request) -> Plan:
 def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The ``aggregate`` that answers this ``distinct``; values inside arrays count one by one."""
     key, query = body.get("key"), body.get("query") or {}
-    if not body.keys() <= _UNDERSTOOD or not isinstance(key, str) or not isinstance(query, Mapping):
+    if not body.keys() <= _UNDERSTOOD or not isinstance(key, str) or not isinstance(query, dict):
         return None
     if asks_for_text(query) or not key or key.startswith("$") or "\0" in key:
         return None

@@ -62,7 +62,7 @@ def _is_understood(body: Mapping[str, Any]) -> bool:
                 return False
         elif name not in _UNDERSTOOD:
             return False
-    if any(not isinstance(body.get(name, {}), Mapping) for name in ("filter", "projection", "sort")):
+    if any(not isinstance(body.get(name, {}), dict) for name in ("filter", "projection", "sort")):
         return False
     if asks_for_text(body.get("filter", {})):
         return False
@@ -76,4 +76,4 @@ def _is_understood(body: Mapping[str, Any]) -> bool:
 
 def _is_for_find_only(path: str, value: Any) -> bool:
     """Projections that no aggregation has; the backend words their refusal (Q4)."""
-    return path.endswith(".$") or (isinstance(value, Mapping) and "$elemMatch" in value)
+    return path.endswith(".$") or (isinstance(value, dict) and "$elemMatch" in value)

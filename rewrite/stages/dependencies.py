@@ -6,7 +6,6 @@ Needed where the backend's optimiser is kept out; ``None`` means all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from rewrite.stages.draft import Draft, Stage, only
@@ -25,7 +24,7 @@ def include_needed_columns(draft: Draft, scope: Scope) -> Draft:
     columns = columns_read(draft.tail)
     if columns is None or not all(name and "." not in name and not name.startswith("$") for name in columns):
         return draft
-    return replace(draft, include=tuple(sorted(columns)))
+    return draft._replace(include=tuple(sorted(columns)))
 
 
 def columns_read(stages: Sequence[Stage]) -> Columns | None:
@@ -50,7 +49,7 @@ def columns_read(stages: Sequence[Stage]) -> Columns | None:
 
 def predicate_columns(predicate: Any) -> Columns | None:
     """Fields of a match predicate."""
-    if not isinstance(predicate, Mapping):
+    if not isinstance(predicate, dict):
         return None
     columns: set[str] = set()
     for key, operand in predicate.items():
@@ -77,7 +76,7 @@ def expression_columns(expression: Any) -> Columns | None:
             return None if whole else _NONE
         case str() if expression.startswith("$"):
             return _top(expression[1:])
-        case Mapping():
+        case dict():
             if "$literal" in expression:
                 return _NONE
             if any(key in ("$getField", "$setField", "$unsetField", "$meta") for key in expression):
@@ -104,24 +103,24 @@ def _top(path: str) -> Columns:
 
 
 def _sort_columns(argument: Any) -> Columns | None:
-    if not isinstance(argument, Mapping) or any(isinstance(value, Mapping) for value in argument.values()):
+    if not isinstance(argument, dict) or any(isinstance(value, dict) for value in argument.values()):
         return None
     return frozenset(path.split(".", maxsplit=1)[0] for path in argument)
 
 
 def _group_columns(argument: Any) -> Columns | None:
-    return _all(list(argument.values()), _accumulator_columns) if isinstance(argument, Mapping) else None
+    return _all(list(argument.values()), _accumulator_columns) if isinstance(argument, dict) else None
 
 
 def _accumulator_columns(argument: Any) -> Columns | None:
-    if not isinstance(argument, Mapping):
+    if not isinstance(argument, dict):
         return expression_columns(argument)
     columns: set[str] = set()
     for operator, operand in argument.items():
         if operator in ("$accumulator", "$function"):
             return None
         part = expression_columns(operand)
-        if isinstance(operand, Mapping) and "sortBy" in operand and part is not None:
+        if isinstance(operand, dict) and "sortBy" in operand and part is not None:
             by = _sort_columns(operand["sortBy"])
             part = None if by is None else part | by
         if part is None:
@@ -132,7 +131,7 @@ def _accumulator_columns(argument: Any) -> Columns | None:
 
 def _is_inclusion(argument: Any) -> bool:
     """Whether a projection names what stays; of the documents it makes nothing else is left."""
-    if not isinstance(argument, Mapping):
+    if not isinstance(argument, dict):
         return False
     return any(value not in (0, False) for key, value in argument.items() if key != "_id" or len(argument) == 1)
 
@@ -142,7 +141,7 @@ def _project_columns(argument: Mapping[str, Any]) -> Columns | None:
     for path, value in argument.items():
         if value in (0, False):
             continue
-        if isinstance(value, Mapping) and any(key in ("$slice", "$elemMatch", "$meta") for key in value):
+        if isinstance(value, dict) and any(key in ("$slice", "$elemMatch", "$meta") for key in value):
             return None
         part = expression_columns(value)
         if part is None:
@@ -154,14 +153,14 @@ def _project_columns(argument: Mapping[str, Any]) -> Columns | None:
 
 def _computed_columns(argument: Any) -> Columns | None:
     """``$addFields``: what is computed is read from columns; a dotted path also keeps its siblings."""
-    if not isinstance(argument, Mapping):
+    if not isinstance(argument, dict):
         return None
     columns = expression_columns(argument)
     return None if columns is None else columns | frozenset(path.split(".", maxsplit=1)[0] for path in argument)
 
 
 def _unwind_columns(argument: Any) -> Columns | None:
-    path = argument.get("path") if isinstance(argument, Mapping) else argument
+    path = argument.get("path") if isinstance(argument, dict) else argument
     return _top(path[1:]) if isinstance(path, str) and path.startswith("$") else None
 
 
@@ -170,10 +169,10 @@ def _no_columns(_: Any) -> Columns:
 
 
 def _replacement_columns(argument: Any) -> Columns | None:
-    newer = argument.get("newRoot") if isinstance(argument, Mapping) and "newRoot" in argument else argument
-    if isinstance(newer, Mapping) and len(newer) == 1:
+    newer = argument.get("newRoot") if isinstance(argument, dict) and "newRoot" in argument else argument
+    if isinstance(newer, dict) and len(newer) == 1:
         (value,) = newer.values()
-        if isinstance(value, Mapping) and set(value) == {"$_internalFindAllValuesAtPath"}:
+        if isinstance(value, dict) and set(value) == {"$_internalFindAllValuesAtPath"}:
             return _top(str(value["$_internalFindAllValuesAtPath"]))
     return expression_columns(newer)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from rewrite.stages.draft import Draft, Stage, only
 from rewrite.stages.meta_paths import rename_path
 from rewrite.stages.scope import Scope
@@ -25,15 +22,15 @@ def distinct_from_headers(draft: Draft, scope: Scope) -> Draft:
         return draft
     if "." not in renamed:
         # A missing meta value must not become null, so nothing is grouped here.
-        return replace(draft, tail=(values_stage(renamed), *draft.tail[1:]), unpacks=False)
+        return draft._replace(tail=(values_stage(renamed), *draft.tail[1:]), unpacks=False)
     inside = renamed.split(".", 1)[1]
     once = draft.with_head({"$group": {"_id": "$meta"}})
-    return replace(once, tail=(values_stage(f"_id.{inside}"), *draft.tail[1:]), unpacks=False)
+    return once._replace(tail=(values_stage(f"_id.{inside}"), *draft.tail[1:]), unpacks=False)
 
 
 def _values_path(draft: Draft) -> str | None:
     match only(draft.tail[0]) if draft.tail and draft.unpacks else None:
-        case "$replaceRoot", {"newRoot": Mapping() as root} if len(root) == 1 and VALUE in root:
+        case "$replaceRoot", {"newRoot": dict() as root} if len(root) == 1 and VALUE in root:
             match root[VALUE]:
                 case {"$_internalFindAllValuesAtPath": str() as path}:
                     return path

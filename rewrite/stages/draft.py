@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from types import NoneType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
@@ -18,8 +17,7 @@ from rewrite.stages.scope import Scope
 Stage: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """``head`` works on buckets, then (if ``unpacks``) buckets become measurements, ``tail`` works on those.
 
     ``include`` names the only columns wanted, ``None`` for all; ``computed`` the fields that ``head`` added to
@@ -37,7 +35,7 @@ class Draft:
 
     def with_head(self, *stages: Stage) -> Draft:
         """With further stages on buckets, after those that are there."""
-        return replace(self, head=(*self.head, *stages))
+        return self._replace(head=(*self.head, *stages))
 
     def stages(self, scope: Scope) -> list[Stage]:
         """The whole pipeline."""
@@ -82,14 +80,21 @@ def walk(value: Any) -> Iterator[Any]:
         yield element
         if type(element) in _SCALARS:
             continue
-        if isinstance(element, Mapping):
-            waiting.extend(reversed(list(element.values())))
+        if isinstance(element, dict):
+            waiting.extend(reversed(element.values()))
         elif isinstance(element, list | tuple):
             waiting.extend(reversed(element))
 
 
-def keys_inside(value: Any) -> Iterator[str]:
+def keys_inside(value: Any) -> set[str]:
     """Every field name inside a document or array."""
-    for element in walk(value):
-        if type(element) not in _SCALARS and isinstance(element, Mapping):
-            yield from element
+    keys: set[str] = set()
+    waiting = [value]
+    while waiting:
+        element = waiting.pop()
+        if isinstance(element, dict):
+            keys.update(element)
+            waiting += [inner for inner in element.values() if type(inner) not in _SCALARS]
+        elif isinstance(element, list | tuple):
+            waiting += element
+    return keys

@@ -7,7 +7,7 @@ group; the two branches are then grouped once more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rewrite.stages.draft import Draft, Stage, only
@@ -36,7 +36,7 @@ def count_from_headers(draft: Draft, scope: Scope) -> Draft:
     if name != "$count" or not _is_plain_name(field) or field == "_id":
         return draft
     group: Stage = {"$group": {"_id": None, field: {"$sum": 1}}}
-    grouped = group_from_headers(replace(draft, tail=(group, {"$project": {"_id": 0}}, *draft.tail[1:])), scope)
+    grouped = group_from_headers(draft._replace(tail=(group, {"$project": {"_id": 0}}, *draft.tail[1:])), scope)
     return draft if grouped.unpacks else grouped
 
 
@@ -45,7 +45,7 @@ def group_from_headers(draft: Draft, scope: Scope) -> Draft:
     if not draft.tail or not draft.unpacks or not scope.plain_names:
         return draft
     name, group = only(draft.tail[0])
-    if name != "$group" or not isinstance(group, Mapping) or "_id" not in group:
+    if name != "$group" or not isinstance(group, dict) or "_id" not in group:
         return draft
     key = rename_constant_or_meta(group["_id"], scope)
     partials = _partials(group, scope)
@@ -54,22 +54,22 @@ def group_from_headers(draft: Draft, scope: Scope) -> Draft:
     over_buckets = {"$group": {"_id": key[0]} | {field: part.over_buckets for field, part in partials.items()}}
     untold = {str(predicate): predicate for part in partials.values() for predicate in part.untold}
     if not untold:
-        return replace(draft.with_head(over_buckets), tail=draft.tail[1:], unpacks=False)
+        return draft.with_head(over_buckets)._replace(tail=draft.tail[1:], unpacks=False)
     if scope.in_transaction:
         return draft
-    unpacked = replace(draft, inhibits=True, include=_columns(group, scope), tail=({"$group": group},))
+    unpacked = draft._replace(inhibits=True, include=_columns(group, scope), tail=({"$group": group},))
     unpacked = unpacked.with_head({"$match": {"$or": list(untold.values())}})
     joined = {"$group": {"_id": "$_id"} | {field: {p.joined_by: f"${field}"} for field, p in partials.items()}}
     head = draft.with_head({"$match": {"$nor": list(untold.values())}}, over_buckets)
     union: Stage = {"$unionWith": {"coll": scope.buckets.collection, "pipeline": unpacked.stages(scope)}}
-    return replace(head, tail=(union, joined, *draft.tail[1:]), unpacks=False)
+    return head._replace(tail=(union, joined, *draft.tail[1:]), unpacks=False)
 
 
 def _columns(group: Mapping[str, Any], scope: Scope) -> tuple[str, ...]:
     """The columns that the accumulators and the key of an answerable group read."""
     columns = [] if scope.meta_field is None else [scope.meta_field]
     for argument in group.values():
-        _, operand = only(argument) if isinstance(argument, Mapping) and len(argument) == 1 else ("", None)
+        _, operand = only(argument) if isinstance(argument, dict) and len(argument) == 1 else ("", None)
         if isinstance(operand, str) and operand.startswith("$"):
             columns.append(operand[1:].split(".")[0])
     return tuple(dict.fromkeys(columns))
@@ -80,7 +80,7 @@ def _partials(group: Mapping[str, Any], scope: Scope) -> dict[str, Partial] | No
     for field, argument in group.items():
         if field == "_id":
             continue
-        partial = _partial(argument, scope) if _is_plain_name(field) and isinstance(argument, Mapping) else None
+        partial = _partial(argument, scope) if _is_plain_name(field) and isinstance(argument, dict) else None
         if partial is None:
             return None
         partials[field] = partial

@@ -7,9 +7,7 @@ guarded against them, and costs twice as much per bucket.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import takewhile
+from collections.abc import Mapping
 from typing import Any
 
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
@@ -33,7 +31,7 @@ def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
     )
     inhibits = inhibits and not _fails_when_inhibited(scope)
     extended = scope.extended_range or any(_has_wrapping_date(stage, scope) for stage in draft.tail)
-    return replace(draft, inhibits=inhibits, extended_range=extended)
+    return draft._replace(inhibits=inhibits, extended_range=extended)
 
 
 def _fails_when_inhibited(scope: Scope) -> bool:
@@ -44,27 +42,28 @@ def _fails_when_inhibited(scope: Scope) -> bool:
 
 _BEST_LEFT = frozenset({"$geoNear", "$sample", "$sort"})
 """Stages for which the server has a way of its own over buckets (5.3)."""
+_BOUND_BY_THE_SERVER = frozenset({"$geoIntersects", "$geoWithin"})
+"""Nothing here bounds shapes."""
 
 
 def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
     """Whether pushing the leading predicate is all that can be gained."""
-    leading = list(takewhile(lambda stage: only(stage)[0] == "$match", draft.tail))
-    rest = draft.tail[len(leading) :]
-    if _has_geo(leading) or (rest and only(rest[0])[0] in _BEST_LEFT):
-        return False
-    return any(is_measurement_path(key, scope) for stage in leading for key in keys_inside(stage["$match"]))
-
-
-def _has_geo(stages: Sequence[Stage]) -> bool:
-    """The server bounds shapes itself, which nothing here does."""
-    return any(key in ("$geoWithin", "$geoIntersects") for stage in stages for key in keys_inside(stage))
+    keys: set[str] = set()
+    for stage in draft.tail:
+        name, predicate = only(stage)
+        if name != "$match":
+            if name in _BEST_LEFT:
+                return False
+            break
+        keys |= keys_inside(predicate)
+    return _BOUND_BY_THE_SERVER.isdisjoint(keys) and any(is_measurement_path(key, scope) for key in keys)
 
 
 def _is_hazard(stage: Stage, scope: Scope) -> bool:
     match only(stage):
         case "$match", predicate:
             return "$expr" in keys_inside(predicate)
-        case "$group", Mapping() as group:
+        case "$group", dict() as group:
             return _is_picked_by_meta(group, scope)
         case _:
             return False
@@ -73,7 +72,7 @@ def _is_hazard(stage: Stage, scope: Scope) -> bool:
 def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:
     """A group by meta that takes single values or none: answered from buckets, not always rightly (H4)."""
     accumulators = [argument for name, argument in group.items() if name != "_id"]
-    picks = [argument for argument in accumulators if isinstance(argument, Mapping) and not _PICKS.isdisjoint(argument)]
+    picks = [argument for argument in accumulators if isinstance(argument, dict) and not _PICKS.isdisjoint(argument)]
     return rename_constant_or_meta(group.get("_id"), scope) is not None and (not accumulators or bool(picks))
 
 

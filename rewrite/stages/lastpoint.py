@@ -7,7 +7,6 @@ only those of that time go on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from rewrite.stages.dependencies import columns_read
@@ -24,17 +23,16 @@ def pick_latest_buckets(draft: Draft, scope: Scope) -> Draft:
     if len(draft.tail) < 2 or not draft.unpacks or not _may_pick(scope):
         return draft
     (sort_name, sort), (group_name, group) = only(draft.tail[0]), only(draft.tail[1])
-    if sort_name != "$sort" or group_name != "$group" or not isinstance(group, Mapping):
+    if sort_name != "$sort" or group_name != "$group" or not isinstance(group, dict):
         return draft
-    key = _key_over_buckets(sort, group, scope) if isinstance(sort, Mapping) else None
+    key = _key_over_buckets(sort, group, scope) if isinstance(sort, dict) else None
     if key is None:
         return draft
     picked = draft.with_head(*_latest_of_each(key, sort, scope), *_fetching(scope))
     columns = columns_read(draft.tail)
     include = None if columns is None else (*sorted(columns | {scope.time_field}), LATEST)
     same_time: Stage = {"$match": {"$expr": {"$eq": [f"${scope.time_field}", f"${LATEST}"]}}}
-    return replace(
-        picked,
+    return picked._replace(
         inhibits=True,
         include=include,
         computed=(LATEST,),
@@ -54,7 +52,7 @@ def _key_over_buckets(sort: Mapping[str, Any], group: Mapping[str, Any], scope: 
     accumulators = [argument for field, argument in group.items() if field != "_id"]
     if last != scope.time_field or wanted is None or not accumulators or "_id" not in group:
         return None
-    if not all(isinstance(argument, Mapping) and only(argument)[0] == wanted for argument in accumulators):
+    if not all(isinstance(argument, dict) and only(argument)[0] == wanted for argument in accumulators):
         return None
     moved = rename_expression(group["_id"], scope)
     if moved is None or not _is_constant_in_group([path for path, _ in before], group["_id"], scope):
@@ -69,7 +67,7 @@ def _is_constant_in_group(paths: list[str], key: Any, scope: Scope) -> bool:
 
 
 def _has_plain_values(key: Any) -> bool:
-    return isinstance(key, Mapping) and all(isinstance(value, str) for value in key.values())
+    return isinstance(key, dict) and all(isinstance(value, str) for value in key.values())
 
 
 def _latest_of_each(key: Any, sort: Mapping[str, Any], scope: Scope) -> tuple[Stage, ...]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from rewrite.stages.draft import Draft, Stage, only
 from rewrite.stages.predicate import conjunction, split
 from rewrite.stages.scope import Scope
-from rewrite.stages.time_bounds import Interval
+from rewrite.stages.time_bounds import EVER
 
 
 def push_leading_match(draft: Draft, scope: Scope) -> Draft:
@@ -16,12 +13,12 @@ def push_leading_match(draft: Draft, scope: Scope) -> Draft:
     if not scope.plain_names:
         return draft
     pushed = []
-    interval = Interval()
+    interval = EVER
     residual: list[Stage] = []
     rest = draft.tail
     while rest:
         name, predicate = only(rest[0])
-        if name != "$match" or not isinstance(predicate, Mapping):
+        if name != "$match" or not isinstance(predicate, dict):
             break
         part = split(predicate, scope)
         interval = interval.intersect(part.interval)
@@ -36,4 +33,4 @@ def push_leading_match(draft: Draft, scope: Scope) -> Draft:
     bucket = conjunction(pushed)
     if bucket is None:
         return draft
-    return replace(draft.with_head({"$match": bucket}), tail=(*residual, *rest))
+    return draft.with_head({"$match": bucket})._replace(tail=(*residual, *rest))

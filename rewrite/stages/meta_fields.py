@@ -27,7 +27,7 @@ def rename_update(update: Mapping[str, Any], options: TimeseriesOptions) -> Docu
     """
     renamed: Document = {}
     for operator, changes in update.items():
-        if not isinstance(changes, Mapping):
+        if not isinstance(changes, dict):
             return None
         paths = [meta_path(path, options) for path in changes]
         values: Sequence[Any] = list(changes.values())

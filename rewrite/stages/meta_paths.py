@@ -45,7 +45,7 @@ def rename_predicate(predicate: Mapping[str, Any], scope: Scope) -> dict[str, An
         if key in ("$and", "$or", "$nor"):
             if not isinstance(operand, list) or not operand:
                 return None
-            arms = [rename_predicate(arm, scope) if isinstance(arm, Mapping) else None for arm in operand]
+            arms = [rename_predicate(arm, scope) if isinstance(arm, dict) else None for arm in operand]
             if any(arm is None for arm in arms):
                 return None
             renamed[key] = arms
@@ -63,7 +63,7 @@ def rename_predicate(predicate: Mapping[str, Any], scope: Scope) -> dict[str, An
 
 
 def _is_movable(operand: Any) -> bool:
-    if not isinstance(operand, Mapping):
+    if not isinstance(operand, dict):
         return True
     if not any(isinstance(key, str) and key.startswith("$") for key in operand):
         return True
@@ -78,7 +78,7 @@ def _is_movable(operand: Any) -> bool:
 def _is_movable_inside(argument: Any) -> bool:
     """Operands of ``$not`` and ``$elemMatch``: relative to their element, so nothing in them is renamed."""
     match argument:
-        case Mapping():
+        case dict():
             return all(
                 (key in MOVABLE_OPERATORS or not key.startswith("$")) and _is_movable_inside(value)
                 for key, value in argument.items()
@@ -105,7 +105,7 @@ def _rename(expression: Any, scope: Scope, uses: list[str]) -> tuple[Any] | None
     match expression:
         case str():
             return _rename_string(expression, scope, uses)
-        case Mapping():
+        case dict():
             if "$literal" in expression:
                 return (expression,)
             if any(key in _UNMOVABLE_EXPRESSIONS for key in expression):

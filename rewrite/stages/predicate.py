@@ -16,7 +16,7 @@ from bson.datetime_ms import DatetimeMS
 
 from rewrite.stages.meta_paths import rename_path, rename_predicate
 from rewrite.stages.scope import Scope
-from rewrite.stages.time_bounds import Interval, time_predicate
+from rewrite.stages.time_bounds import EVER, Interval, time_predicate
 
 _SCALARS = (bool, int, float, Int64, Decimal128, ObjectId, Binary, bytes, Timestamp, datetime, DatetimeMS)
 
@@ -37,9 +37,9 @@ def split(predicate: Mapping[str, Any], scope: Scope) -> Split:
     """Split a ``$match``; meta predicates that are exact leave the residue."""
     bucket: list[dict[str, Any]] = []
     residual: dict[str, Any] = {}
-    interval = Interval()
+    interval = EVER
     for key, operand in predicate.items():
-        if key == "$and" and isinstance(operand, list) and operand and all(isinstance(a, Mapping) for a in operand):
+        if key == "$and" and isinstance(operand, list) and operand and all(isinstance(a, dict) for a in operand):
             parts = [split(arm, scope) for arm in operand]
             bucket += [part.bucket for part in parts if part.bucket]
             left = [part.residual for part in parts if part.residual]
@@ -93,7 +93,7 @@ def _necessary_any(arms: Any, scope: Scope) -> dict[str, Any] | None:
         return None
     pushed = []
     for arm in arms:
-        part = split(arm, scope).bucket if isinstance(arm, Mapping) else None
+        part = split(arm, scope).bucket if isinstance(arm, dict) else None
         if part is None:
             return None
         pushed.append(part)
@@ -149,7 +149,7 @@ def _is_plain_path(path: str) -> bool:
 
 
 def _is_operators(operand: Any) -> bool:
-    return isinstance(operand, Mapping) and any(str(key).startswith("$") for key in operand)
+    return isinstance(operand, dict) and any(str(key).startswith("$") for key in operand)
 
 
 def _is_pushable(value: Any, scope: Scope) -> bool:

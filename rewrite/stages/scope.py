@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from catalog.namespaces import Namespace, VirtualCollection
@@ -50,15 +51,20 @@ class Scope:
     @property
     def plain_names(self) -> bool:
         """Whether the time and meta field can be spelled in paths at all (C3 admits names that cannot)."""
-        names = (self.time_field,) if self.meta_field is None else (self.time_field, self.meta_field)
-        return all(name and not name.startswith("$") and "." not in name and "\0" not in name for name in names)
+        return _are_plain(self.time_field, self.meta_field)
+
+
+@lru_cache(maxsize=1024)
+def _are_plain(time_field: str, meta_field: str | None) -> bool:
+    names = (time_field,) if meta_field is None else (time_field, meta_field)
+    return all(name and not name.startswith("$") and "." not in name and "\0" not in name for name in names)
 
 
 def same_collation(wanted: Any, stored: Mapping[str, Any] | None) -> bool:
     """Whether ``wanted`` certainly compares as the stored default does; an unexpanded locale is not certain."""
     if wanted is None or wanted == {}:
         return True
-    if not isinstance(wanted, Mapping):
+    if not isinstance(wanted, dict):
         return False
     if stored is None:
         return dict(wanted) == {"locale": "simple"}

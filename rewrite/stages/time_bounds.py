@@ -28,7 +28,7 @@ def millis(value: Any) -> int | None:
 
 
 def _operators(operand: Any) -> Mapping[str, Any]:
-    if isinstance(operand, Mapping):
+    if isinstance(operand, dict):
         return operand
     return {"$eq": operand}
 
@@ -43,7 +43,7 @@ class Interval:
     @classmethod
     def of(cls, operand: Any) -> Interval:
         """What one operand on the time field says; what is not understood says nothing."""
-        interval = cls()
+        interval = EVER
         for name, value in _operators(operand).items():
             time_ms = millis(value)
             match name:
@@ -62,6 +62,8 @@ class Interval:
 
     def intersect(self, other: Interval) -> Interval:
         """Both at once."""
+        if other is EVER or self is EVER:
+            return self if other is EVER else other
         lows = [low for low in (self.low_ms, other.low_ms) if low is not None]
         highs = [high for high in (self.high_ms, other.high_ms) if high is not None]
         return Interval(max(lows, default=None), min(highs, default=None))
@@ -95,6 +97,10 @@ class Interval:
         low = None if self.low_ms is None else self.low_ms // 1000 - scope.span_seconds
         high = None if self.high_ms is None else -(-self.high_ms // 1000)
         return low, high
+
+
+EVER = Interval()
+"""No bounds."""
 
 
 def _object_id(seconds: int, fill: bytes) -> ObjectId:

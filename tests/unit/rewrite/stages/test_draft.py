@@ -31,4 +31,4 @@ def test_looking_into_stages() -> None:
     assert only({"$match": 1}) == ("$match", 1)
     assert only({}) == only({"a": 1, "b": 2}) == ("", None)
     assert list(walk([{"a": 1}])) == [[{"a": 1}], {"a": 1}, 1]
-    assert list(keys_inside({"a": [{"b": 1}]})) == ["a", "b"]
+    assert keys_inside({"a": [{"b": 1}], "c": ({"d": {"a": 1}},)}) == {"a", "b", "c", "d"}
