@@ -144,6 +144,9 @@ TABLE: Final[Mapping[str, Row]] = {
     "validate": Row(Target.FIRST, Way.TRANSLATE),
 }
 
+CHANGES_INDEXES: Final = frozenset({"createIndexes", "deleteIndexes", "dropIndexes"})
+"""After these it is looked up anew which indexes tell the latest measurements; open buckets stay."""
+
 RELAY: Final = Relay()
 _ANSWER: Final = Answer()
 
@@ -197,6 +200,8 @@ def _on_virtual(command: Command, row: Row, collection: VirtualCollection, trans
         return Ingest(collection)
     if row.way is Way.TRANSLATE and command.name in translated:
         return Translate(collection)
+    if command.name in CHANGES_INDEXES:
+        return Relay((ForgetNamespace(collection.namespace),))
     return Relay(_redefinition(command, collection.namespace)) if row.redefines or row.writes else RELAY
 
 

@@ -89,6 +89,13 @@ def test_what_may_redefine_a_collection_is_followed_by_effects() -> None:
     assert ForgetNamespace(Namespace("d", "c")) in rename.effects
 
 
+@pytest.mark.parametrize("name", ["createIndexes", "dropIndexes", "deleteIndexes"])
+def test_other_indexes_are_looked_up(name: str) -> None:
+    """They decide how the latest measurements are asked for (5.3); what is stored stays the same."""
+    assert routed({name: "ts"}, ALL - {name}) == router.Relay((ForgetNamespace(VIRTUAL.namespace),))
+    assert routed({name: "c"}, ALL - {name}) == router.RELAY
+
+
 def test_create_of_a_time_series_collection_is_translated() -> None:
     assert routed({"create": "c", "timeseries": {"timeField": "t"}}) == router.Translate(None)
 
