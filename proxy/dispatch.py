@@ -156,6 +156,11 @@ class Dispatcher:
         self._guarded(exchange, self._begin)
         return exchange
 
+    def left_by_primary(self, address: tuple[str, int | None]) -> None:
+        """That server is not the primary any more; cursors that clients opened there are there still."""
+        if self._handlers.members is not None:
+            self._handlers.members.was_primary(address)
+
     def _guarded(self, exchange: Exchange, work: Callable[[Exchange], None]) -> None:
         try:
             work(exchange)
@@ -194,7 +199,7 @@ class Dispatcher:
         match route:
             case router.Relay():
                 self._plain.remember(command, route, self._measure(exchange, command, "relay"))
-                if session.member is None:
+                if session.member is None and not self._elsewhere.may_be_elsewhere(command):
                     self._handlers.relay.start(exchange, route)
                 else:
                     self._tasks.spawn(self._read_from_member(exchange, command))
@@ -274,7 +279,7 @@ class Dispatcher:
 
     def _sent_at_once(self, exchange: Exchange, command: Command, collection: VirtualCollection | None) -> bool:
         at_once = self._handlers.at_once
-        if at_once is None:
+        if at_once is None or self._elsewhere.may_be_elsewhere(command):
             return False
 
         def failed(error: Exception) -> None:

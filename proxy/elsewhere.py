@@ -11,6 +11,7 @@ from catalog.errors import BackendUnavailable
 from proxy.command import Command
 from proxy.exchange import Exchange
 from proxy.failover import Failover, Way
+from proxy.handlers.cursors import CURSOR_NOT_FOUND, error_code
 from proxy.handlers.relay import may_be_sent_again
 from proxy.members import Members
 from proxy.not_primary import not_primary
@@ -30,18 +31,32 @@ class Elsewhere:
 
     def takes(self, exchange: Exchange, command: Command, outcome: bytes | Exception) -> bool:
         """Whether this reply, or error, is one to go elsewhere with."""
-        if self._failover is None or not may_be_sent_again(command):
+        if self._failover is None:
+            return False
+        if command.name == "getMore" and isinstance(outcome, bytes) and self.may_be_elsewhere(command):
+            return error_code(outcome) == CURSOR_NOT_FOUND
+        if not may_be_sent_again(command):
             return False
         if isinstance(outcome, bytes):
             return not_primary(outcome) is not None
         # The way to the primary is sought for long before that error comes; that to another member is not.
         return isinstance(outcome, UpstreamLost if exchange.session.member is None else BackendUnavailable)
 
+    def may_be_elsewhere(self, command: Command) -> bool:
+        """Whether the cursor of this command may be where the primary was before."""
+        is_continued = command.name == "getMore" and not command.exhaust_allowed
+        return is_continued and self._members is not None and self._members.has_formers
+
     async def go(self, exchange: Exchange, command: Command, otherwise: Callable[[], None]) -> None:
         """Begin anew, or close the connection of a client that has to log in anew; ``otherwise`` the error stands."""
         assert self._failover is not None
         session = exchange.session
-        if session.home is not None and self._members is not None:
+        if command.name == "getMore":
+            if self._members is None or not self._members.seek_cursor(session, command):
+                otherwise()
+                return
+            exchange.session = session.home or session
+        elif session.home is not None and self._members is not None:
             self._members.avoid(session)
             exchange.session = session.home
         else:

@@ -37,6 +37,8 @@ CURSOR_COMMANDS: Final = frozenset({"getMore", "killCursors"})
 MAX_CURSORS: Final = 65_536
 """Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
 
+CURSOR_SECONDS: Final = 900.0
+"""Servers end cursors that idle for ten minutes."""
 AVOIDED_SECONDS: Final = 5.0
 """Until then the proxy's own driver has found out about a member that does not answer."""
 
@@ -60,6 +62,7 @@ class Members:
         self._dialer_to = dialer_to
         self._cursors: dict[int, Address] = {}
         self._avoided: dict[Address, float] = {}
+        self._formers: dict[Address, float] = {}
 
     def avoid(self, session: Session) -> None:
         """The member that this session reads from does not answer: others are preferred for a while."""
@@ -88,6 +91,33 @@ class Members:
         else:
             address = self._chosen(command.get("$readPreference"))
         return session if address is None else self._at(session, address)
+
+    def was_primary(self, address: Address) -> None:
+        """Cursors that were opened there are there still: a step-down ends none."""
+        self._formers[address] = time.monotonic() + CURSOR_SECONDS
+
+    @property
+    def has_formers(self) -> bool:
+        """Whether cursors may be elsewhere than at the primary."""
+        now_seconds = time.monotonic()
+        for address in [address for address, until in self._formers.items() if until < now_seconds]:
+            del self._formers[address]
+        return bool(self._formers)
+
+    def seek_cursor(self, session: Session, command: Command) -> bool:
+        """The cursor of ``command`` was not found in ``session``: whether there is another place to look for it.
+
+        If so, that is where ``session_for`` leads the command next. Raises nothing.
+        """
+        readable = {server.address for server in self._topology().server_descriptions().values() if server.is_readable}
+        places = [address for address in sorted(self._formers, key=str) if address in readable]
+        tried = places.index(session.member) + 1 if session.member in places else 0
+        cursor_id = _cursor_id(command)
+        if session.upstream.is_bound or tried >= len(places):
+            self._cursors.pop(cursor_id, None)
+            return False
+        self._cursors[cursor_id] = places[tried]
+        return True
 
     def heard(self, session: Session, reply: bytes) -> None:
         """Remember the cursor that a reply from another member opened, or forget the one that it ended."""

@@ -276,6 +276,7 @@ class Server:
         command, which may go on elsewhere (``proxy.failover``), or after a while without any.
         """
         self._dialer.avoid(address)
+        self._dispatcher.left_by_primary(parse_upstream_name(address))
         logins = 0
         for client in list(self._clients):
             upstream = client.session.upstream if client.session is not None else None

@@ -98,14 +98,14 @@ async def continue_cursor(
             return _named_logically(await session.upstream.run(database, fields.body, fields.extra()), backend)
         return await _continue(session, cursors, cursor_id, backend, fields)
     reply = await session.upstream.run(database, in_one_document(command.body, command.sequences))
-    if _code(reply) != UNAUTHORIZED or not isinstance(cursor_id, int) or fields.in_transaction:
+    if error_code(reply) != UNAUTHORIZED or not isinstance(cursor_id, int) or fields.in_transaction:
         return reply
     collection = resolve(named)
     if collection is None:
         return reply
     # Another process of the proxy may have opened it on the buckets; only the backend knows.
     on_buckets = await _continue(session, cursors, cursor_id, collection.buckets, fields)
-    return reply if _code(on_buckets) == UNAUTHORIZED else on_buckets
+    return reply if error_code(on_buckets) == UNAUTHORIZED else on_buckets
 
 
 async def _continue(
@@ -121,7 +121,7 @@ def answered_more(reply: bytes, cursors: CursorNames, cursor_id: int, backend: N
     """The backend's reply to a ``getMore`` as the client wants it; remembers what became of the cursor."""
     renamed, left, answered = rename_cursor(reply, backend.logical)
     if answered is None:
-        if _code(reply) == CURSOR_NOT_FOUND:
+        if error_code(reply) == CURSOR_NOT_FOUND:
             cursors.ended(cursor_id)
     elif left:
         cursors.opened(cursor_id, backend)
@@ -135,7 +135,8 @@ def is_ok(reply: bytes) -> bool:
     return RawBSONDocument(reply, TOLERANT_RAW).get("ok") == 1
 
 
-def _code(reply: bytes) -> int | None:
+def error_code(reply: bytes) -> int | None:
+    """The code of an error reply; ``None`` for a good one."""
     code = None if is_ok(reply) else RawBSONDocument(reply, TOLERANT_RAW).get("code")
     return code if isinstance(code, int) else None
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pytest
 from bson import ObjectId
+from pymongo.write_concern import WriteConcern
 
 from tests.support.proxy import ProxyProcess
 from tests.support.replica_set import ReplicaSet
-from tests.topology.load import Load
+from tests.topology.load import START, TIMESERIES, Load
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -49,3 +50,24 @@ def test_applications_that_log_in_do_not_notice(
     load.check()
     load.client.drop_database(load.db.name)
     load.client.close()
+
+
+@pytest.mark.parametrize("collection", ["ts", "plain"])
+def test_cursor_goes_on_at_the_server_that_stepped_down(
+    collection: str, three: ReplicaSet, proxies: list[ProxyProcess]
+) -> None:
+    """As with a mongos: servers keep cursors over a step-down, and so do drivers."""
+    database = f"cursor_{ObjectId()}"
+    with proxies[0].client() as client:
+        db = client.get_database(database, write_concern=WriteConcern(w=3))
+        db.create_collection("ts", timeseries=TIMESERIES)
+        db[collection].insert_many([{"_id": number, "t": START, "m": number} for number in range(300)])
+        before = three.await_primary()
+        with db[collection].find({}, batch_size=20) as rows:
+            seen = [next(rows)["_id"]]
+            three.step_down()
+            three.await_primary(other_than=before)
+            db.others.insert_one({})
+            seen += [row["_id"] for row in rows]
+        assert sorted(seen) == list(range(300))
+        client.drop_database(database)

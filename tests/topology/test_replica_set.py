@@ -11,7 +11,7 @@ import pytest
 from bson import ObjectId
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
-from pymongo.read_preferences import Secondary
+from pymongo.read_preferences import Nearest, Secondary
 from pymongo.write_concern import WriteConcern
 
 from tests.support.proxy import ProxyProcess
@@ -196,6 +196,16 @@ def test_transaction_fails_over_with_the_label_that_makes_drivers_begin_anew(
     assert stored == [len(attempts)] * 2
 
 
+def served(members: ReplicaSet) -> dict[str, int]:
+    """How many ``find`` commands each member has carried out."""
+    counts = {}
+    for member in members.members:
+        with pymongo.MongoClient[Any](f"mongodb://{members.login}{member.address}/?directConnection=true") as direct:
+            status = direct.admin.command("serverStatus")
+            counts[member.address] = status["metrics"]["commands"]["find"]["total"]
+    return counts
+
+
 def test_secondary_reads_are_read_from_a_secondary(proxies: list[ProxyProcess], three: ReplicaSet) -> None:
     """``$readPreference`` as against a mongos, also for the ``getMore`` of such a cursor on any connection."""
     database = f"secondary_{ObjectId()}"
@@ -204,20 +214,35 @@ def test_secondary_reads_are_read_from_a_secondary(proxies: list[ProxyProcess], 
         db.plain.insert_many([{"_id": index} for index in range(50)])
         primary = three.await_primary()
 
-        def served() -> dict[str, int]:
-            counts = {}
-            for member in three.members:
-                with pymongo.MongoClient[Any](f"mongodb://{member.address}/?directConnection=true") as direct:
-                    status = direct.admin.command("serverStatus")
-                    counts[member.address] = status["metrics"]["commands"]["find"]["total"]
-            return counts
-
-        before = served()
+        before = served(three)
         reading = client[database].plain.with_options(read_preference=Secondary())
         for _ in range(10):
             assert len(list(reading.find({}, batch_size=7))) == 50
-        after = served()
+        after = served(three)
         grown = {address: after[address] - before[address] for address in after}
         assert sum(grown[address] for address in grown if address != primary.address) >= 10, grown
         assert client[database].plain.with_options(read_preference=Secondary()).count_documents({}) == 50
         drop(client, database)
+
+
+@pytest.mark.parametrize("preference", [Secondary(), Secondary(tag_sets=[{"dc": "nowhere"}]), Nearest()], ids=str)
+def test_logged_in_clients_read_from_the_primary_whatever_they_prefer(
+    preference: Any, guarded_set: ReplicaSet, login_uri: str
+) -> None:
+    """A login counts at one member. What they get is as fresh as can be: nobody waits for a secondary."""
+    guarded_set.heal()
+    database = f"preferring_{ObjectId()}"
+    with connect(login_uri) as client:
+        db = client[database]
+        db.create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
+        primary = guarded_set.await_primary()
+        before = served(guarded_set)
+        for number in range(10):
+            db.plain.insert_one({"_id": number})
+            db.ts.insert_one({"t": START, "m": number})
+            for name in ("plain", "ts"):
+                found = list(db[name].with_options(read_preference=preference).find())
+                assert len(found) == number + 1
+        after = served(guarded_set)
+        assert after[primary.address] - before[primary.address] >= 15
+        client.drop_database(database)

@@ -135,3 +135,34 @@ def test_staleness_that_no_set_can_promise_is_an_error() -> None:
     with pytest.raises(CommandError) as refused:
         members(*BOTH).session_for(session(), find("secondary", maxStalenessSeconds=1))
     assert refused.value.code == 160
+
+
+def test_cursor_is_sought_where_the_primary_was() -> None:
+    own, where = session(), members(*BOTH)
+    more = command({"getMore": Int64(5), "collection": "x"})
+    assert not where.has_formers
+    where.was_primary(SECONDARY)
+    where.was_primary(("gone", 1))
+    assert where.has_formers
+    assert where.session_for(own, more) is own
+    assert where.seek_cursor(own, more)
+    there = where.session_for(own, more)
+    assert there.member == SECONDARY
+    assert there.home is own
+    assert not where.seek_cursor(there, more), "nowhere else"
+    assert where.session_for(own, more) is own
+
+
+def test_cursor_of_a_login_is_not_sought() -> None:
+    own, where = session("reader@app"), members(*BOTH)
+    own.upstream.is_bound = True
+    where.was_primary(SECONDARY)
+    assert not where.seek_cursor(own, command({"getMore": Int64(5), "collection": "x"}))
+
+
+def test_member_that_does_not_answer_is_avoided() -> None:
+    own, where = session(), members(*BOTH)
+    away = where.session_for(own, find("secondary"))
+    where.avoid(away)
+    assert where.is_avoided(SECONDARY)
+    assert where.session_for(own, find("secondary")) is own
