@@ -40,9 +40,10 @@ test-matrix: install  ## what depends on the server, on MongoDB 5.0.4 and 6.0.27
 		TSPROXY_TEST_MONGOD_VERSION=$$version $(BIN)/python -m pytest --quiet $(MATRIX) || exit 1; \
 	done
 
-test-drivers: install  ## PyMongo's own test suite, directly and through the proxy (about an hour)
-	$(BIN)/python -m tests.drivers.pymongo_suite standalone
-	$(BIN)/python -m tests.drivers.pymongo_suite replica_set
+test-drivers: install  ## PyMongo's own test suite, both halves, directly and through the proxy (about an hour)
+	@failed=0; for topology in standalone replica_set; do for half in sync async; do \
+		$(BIN)/python -m tests.drivers.pymongo_suite $$topology $$half || failed=1; \
+	done; done; exit $$failed
 
 fuzz: install  ## damaged messages against a running proxy, FUZZ_SECONDS long
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)

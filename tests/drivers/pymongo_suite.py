@@ -1,8 +1,9 @@
 """PyMongo's own test suite against a mongod directly and through the proxy; what differs must be explained.
 
-``python -m tests.drivers.pymongo_suite [standalone|replica_set] [TEST ...]``. The tests come with the source
-distribution of the version that is installed. A test that passes directly must pass through the proxy or stand in
-``pymongo_exceptions.txt`` with its reason; one that stands there and passes is reported too.
+``python -m tests.drivers.pymongo_suite [standalone|replica_set] [sync|async] [TEST ...]``. The tests come with the
+source distribution of the version that is installed. A test that passes directly must pass through the proxy or stand
+in ``pymongo_exceptions.txt`` with its reason; an exception that nothing needs any more is reported too. Both runs go on
+at the same time, each against a server of its own: most of the time the tests wait.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tarfile
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -25,6 +27,11 @@ from tests.support.proxy import ProxyProcess
 
 EXCEPTIONS = Path(__file__).parent / "pymongo_exceptions.txt"
 SECONDS_FOR_A_TEST = 120
+HALVES = {
+    "sync": ("default", ("test", "--ignore=test/asynchronous")),
+    "async": ("default_async", ("test/asynchronous",)),
+}
+"""The suite's own marker, and where the tests are."""
 
 
 def fetch(folder: Path) -> Path:
@@ -40,14 +47,16 @@ def fetch(folder: Path) -> Path:
     return target
 
 
-def run(suite: Path, port: int, report: Path, selected: Sequence[str]) -> dict[str, str]:
-    """Outcome by test: ``passed``, ``failed`` or ``skipped``."""
+def run(suite: Path, port: int, report: Path, half: str, selected: Sequence[str]) -> dict[str, str]:
+    """Outcome by test: ``passed``, ``failed`` or ``skipped``; what pytest says goes beside the report."""
+    marker, everything = HALVES[half]
     # The sources are found before the installed driver; both are the same version.
     environment = {**os.environ, "DB_IP": LOOPBACK, "DB_PORT": str(port), "PYTHONPATH": str(suite)}
-    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", "default"]
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", marker]
     command += ["--timeout", str(SECONDS_FOR_A_TEST), "--timeout-method", "signal", f"--junitxml={report}"]
-    command += selected or ["test", "--ignore=test/asynchronous"]
-    subprocess.run(command, cwd=suite, env=environment, check=False)
+    command += selected or everything
+    with report.with_suffix(".log").open("w") as log:
+        subprocess.run(command, cwd=suite, env=environment, check=False, stdout=log, stderr=subprocess.STDOUT)
     return outcomes(report)
 
 
@@ -93,11 +102,23 @@ def compare(
     ]
 
 
+def needless(direct: Mapping[str, str], proxied: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
+    """Exceptions whose tests all pass in both runs."""
+    found = []
+    for name in known:
+        pairs = {(outcome, proxied.get(test)) for test, outcome in direct.items() if fnmatchcase(test, name)}
+        if pairs == {("passed", "passed")}:
+            found.append(name)
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run both and tell; the exit code is 1 when something is not explained."""
-    topology = arguments[0] if arguments else "standalone"
+    topology, half, *selected = [*arguments, *("standalone", "sync")[len(arguments) :]]
     name = "rs0" if topology == "replica_set" else None
-    suite = fetch(Path(sys.prefix) / "drivers")
+    drivers = Path(sys.prefix) / "drivers"
+    suite = fetch(drivers)
+    reports = [drivers / f"{topology}-{half}-{where}.xml" for where in ("direct", "proxied")]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         servers = [MongodProcess(place / where, replica_set=name) for where in ("direct", "proxied")]
@@ -106,17 +127,24 @@ def main(arguments: Sequence[str]) -> int:
             for server in servers:
                 server.start()
             proxy = ProxyProcess(place / "proxy", servers[1].uri).start()
-            direct = run(suite, servers[0].port, place / "direct.xml", arguments[1:])
-            proxied = run(suite, proxy.port, place / "proxied.xml", arguments[1:])
+            ports = (servers[0].port, proxy.port)
+            with ThreadPoolExecutor() as both:
+                sides = both.map(lambda port, report: run(suite, port, report, half, selected), ports, reports)
+                direct, proxied = sides
         finally:
             if proxy is not None:
                 proxy.stop()
             for server in servers:
                 server.remove()
-    unexplained = compare(direct, proxied, exceptions(topology), skips_allowed=name is not None)
+    known = exceptions(topology)
+    unexplained = compare(direct, proxied, known, skips_allowed=name is not None)
     passed = [sum(outcome == "passed" for outcome in side.values()) for side in (direct, proxied)]
-    print(f"{topology}: {passed[0]} pass directly, {passed[1]} through the proxy, {len(unexplained)} unexplained")
-    print("\n".join(unexplained))
+    print(
+        f"{topology} {half}: {passed[0]} pass directly, {passed[1]} through the proxy, {len(unexplained)} unexplained"
+    )
+    print("".join(f"  {each}\n" for each in unexplained), end="")
+    print("".join(f"  needless exception: {each}\n" for each in needless(direct, proxied, known)), end="")
+    print(f"  in full: {reports[0].parent}/{topology}-{half}-*.log", flush=True)
     return 1 if unexplained else 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.drivers.pymongo_suite import compare, exceptions, explained
+from tests.drivers.pymongo_suite import compare, exceptions, explained, needless
 
 
 def test_only_unexplained_losses_count() -> None:
@@ -16,3 +16,10 @@ def test_exceptions_have_reasons_and_may_cover_several_tests() -> None:
         assert all(reason for reason in exceptions(topology).values())
     assert explained("m.T::one", {"m.T::*": "x"})
     assert not explained("m.U::one", {"m.T::*": "x"})
+    assert explained("test.asynchronous.test_a.AsyncTestB::c", {"test*.test_a.*TestB::c": "x"})
+
+
+def test_exceptions_that_nothing_needs_are_found() -> None:
+    direct = {"a": "passed", "b": "passed", "c": "skipped"}
+    proxied = {"a": "passed", "b": "failed", "c": "skipped"}
+    assert needless(direct, proxied, {"a": "old", "b": "needed", "c": "elsewhere", "d": "gone"}) == ["a"]
