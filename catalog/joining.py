@@ -10,38 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-from weakref import WeakSet
 
 from catalog.catalog import BucketCatalog, Growth
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import compressed
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.parts import PREFIX_BYTES, join
-from catalog.ports import COPIES_SECONDS, BucketStore, Clock
-
-UNAUTHORIZED = 13
-WRITE_CONFLICT = 112
-CONFLICT_PAUSE_SECONDS = 1.0
-"""Between tries to join what the transaction of a killed process still holds."""
-SWEPT_SPANS = 8
-"""How far back, in bucket spans, parts that a killed process left are looked for."""
-
-LAST_LIKELY_PART = 1_000_000
-"""So many rows may a bucket have at most, and so many parts."""
-
-
-class Readers(Protocol):
-    """Who reads buckets at the moment."""
-
-    def kept_out(self, namespace: Namespace) -> AbstractAsyncContextManager[bool]:
-        """Keep new readers of the collection waiting; true when none is under way. Short, bounded in time."""
-        ...
+from catalog.parts import join
+from catalog.ports import BucketStore, Clock
+from catalog.sweeping import UNAUTHORIZED, Readers, Sweeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +28,8 @@ class JoiningOptions:
     """When parts are joined, and how.
 
     ``many``: so many parts are joined at once, or half a bucket's rows when that is more; ``idle_seconds``: after so
-    long without commits all are. ``at_once``: buckets joined while readers wait; ``workers``: of them side by side.
+    long without commits all are; after ``aged_seconds`` they are whatever else is written, for reads of many small
+    buckets are slow. ``at_once``: buckets joined while readers wait; ``workers``: of them side by side.
     ``share``: of its time that a pass may take while measurements are committed, for joins and commits use the same
     backend; ``slice_seconds``: after so long a pass ends. With ``hurry_at`` unjoined parts or more joins do not wait.
     What fails is tried ``attempts`` times more, after ``pause_seconds`` and twice as much each time. ``compress``: the
@@ -58,6 +38,7 @@ class JoiningOptions:
 
     many: int = 64
     idle_seconds: float = 2.0
+    aged_seconds: float = 10.0
     interval_seconds: float = 0.1
     at_once: int = 32
     workers: int = 2
@@ -68,20 +49,6 @@ class JoiningOptions:
     attempts: int = 6
     pause_seconds: float = 0.25
     compress: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """Parts that an earlier process left, or another one that lives is about to join.
-
-    They are not joined before copies of their inserts, which that process may have sent twice, have ended: one that
-    came later would bring a part back whose rows are elsewhere.
-    """
-
-    due_seconds: float
-    buckets: CollectionBuckets
-    first_id: bytes
-    last_id: bytes
 
 
 class JoiningMetrics:
@@ -116,9 +83,7 @@ class Joining:
         self._readers = readers
         self._options = options
         self._not_allowed = not_allowed
-        self._swept: WeakSet[CollectionBuckets] = WeakSet()
-        self._left: deque[_Left] = deque()
-        self._left_not_before_seconds = 0.0
+        self._sweeping = Sweeping(catalog, store, clock, readers, self._merge, self._lack_of_rights)
 
     async def run(self) -> None:
         """For ever: join what is due."""
@@ -126,11 +91,7 @@ class Joining:
         while True:
             await asyncio.sleep(pause_seconds)
             since_seconds = self._clock.monotonic_seconds()
-            for buckets in self._catalog.collections():
-                if buckets.stored_until_ms is not None and buckets not in self._swept:
-                    self._swept.add(buckets)
-                    await self._look_for_left(buckets)
-            await self._join_left()
+            self.metrics.documents_joined += await self._sweeping.sweep()
             await self.join_due()
             pause_seconds = self._pause_after(self._clock.monotonic_seconds() - since_seconds)
 
@@ -182,8 +143,11 @@ class Joining:
         many = max(self._options.many, bucket.state.committed_rows // 2)
         if parts.stored >= many or _takes_no_more(bucket):
             return True
+        if parts.stored == 1:
+            return False
         idle_seconds = now_seconds - max(parts.touched_seconds, self._catalog.committed_at_seconds)
-        return parts.stored > 1 and idle_seconds > self._options.idle_seconds
+        aged_seconds = now_seconds - parts.since_seconds
+        return idle_seconds > self._options.idle_seconds or aged_seconds >= self._options.aged_seconds
 
     async def _join_side_by_side(self, buckets: Sequence[Bucket]) -> bool:
         """False when the backend did not answer, so that readers are not kept waiting for the rest."""
@@ -270,91 +234,6 @@ class Joining:
         bucket.parts.joined(last_id, count)
         self._done(bucket)
 
-    async def _look_for_left(self, buckets: CollectionBuckets) -> None:
-        """Find what a process that was killed left in parts; only lately started buckets can be."""
-        if buckets.stored_until_ms is None or buckets.stored_until_ms < 0:
-            return
-        since_ms = buckets.stored_until_ms - SWEPT_SPANS * buckets.span_ms
-        deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
-        try:
-            found = await self._store.find_parts(buckets.collection, since_ms, deadline_seconds)
-        except BackendUnavailable:
-            self._swept.discard(buckets)
-        except CommandError:
-            # Without the right to look, or with the collection gone, there is nothing to do.
-            return
-        else:
-            due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
-            self._left += [
-                _Left(due_seconds, buckets, first_id, last_id) for first_id, last_id in found if _may_be_ours(first_id)
-            ]
-
-    async def _join_left(self) -> None:
-        """As many of those as may be joined while readers wait once."""
-        now_seconds = self._clock.monotonic_seconds()
-        if now_seconds < self._left_not_before_seconds or not await self._drop_joined(now_seconds):
-            return
-        namespace = self._left[0].buckets.collection.namespace
-        async with self._readers.kept_out(namespace) as alone:
-            for _ in range(self._options.at_once if alone else 0):
-                if not self._left or self._left[0].buckets.collection.namespace != namespace:
-                    return
-                if self._left[0].due_seconds > now_seconds:
-                    return
-                try:
-                    if not await self._join_found(self._left[0]):
-                        return
-                except CommandError:
-                    # The transaction of the process that was killed holds them until the server ends it.
-                    self._left.rotate(-1)
-                    self._left_not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
-                    return
-                self._left.popleft()
-
-    async def _drop_joined(self, now_seconds: float) -> bool:
-        """Take off what has no first part any more: who wrote them lives. True when something due is left."""
-        if not self._left or self._left[0].due_seconds > now_seconds:
-            return False
-        buckets = self._left[0].buckets
-        due = [each for each in self._left if each.buckets is buckets and each.due_seconds <= now_seconds]
-        due = due[: self._options.at_once]
-        deadline_seconds = now_seconds + self._options.patience_seconds
-        stored: Mapping[bytes, bytes] = {}
-        try:
-            stored = await self._store.fetch(buckets.collection, [each.first_id for each in due], deadline_seconds)
-        except BackendUnavailable:
-            return False
-        except CommandError:
-            # Without the right to look there is nothing to do.
-            pass
-        for each in due:
-            if each.first_id not in stored:
-                self._left.remove(each)
-        return bool(self._left) and self._left[0].due_seconds <= now_seconds
-
-    async def _join_found(self, left: _Left) -> bool:
-        """False when the backend did not answer; raises ``CommandError`` 112 when they are held by somebody."""
-        buckets, first_id, last_id = left.buckets, left.first_id, left.last_id
-        if self._catalog.grows_in_parts(first_id) or buckets.replaced:
-            return True
-        deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
-        merge = self._merge(buckets, last_id)
-        try:
-            joined = await self._store.join(buckets.collection, first_id, last_id, merge, deadline_seconds)
-        except BackendUnavailable:
-            return False
-        except ValueError:
-            # Other processes' buckets may have ids that look like parts; they are left alone.
-            return True
-        except CommandError as error:
-            if error.code == WRITE_CONFLICT:
-                raise
-            if error.code == UNAUTHORIZED:
-                self._lack_of_rights(error)
-            return True
-        self.metrics.documents_joined += joined or 0
-        return True
-
     def _lack_of_rights(self, error: CommandError) -> None:
         """Without the right to join no further parts are made."""
         if self._catalog.growth.in_parts:
@@ -381,11 +260,6 @@ def _smaller(
         return smaller
 
     return merge_and_compress
-
-
-def _may_be_ours(first_id: bytes) -> bool:
-    """Servers count from anywhere in the last three bytes, the parts of a bucket from zero."""
-    return int.from_bytes(first_id[PREFIX_BYTES:], "big") <= LAST_LIKELY_PART
 
 
 def _count_of_parts(bucket: Bucket) -> int:

@@ -44,6 +44,7 @@ class Parts:
         "joining",
         "last_id",
         "not_before_seconds",
+        "since_seconds",
         "stored",
         "touched_seconds",
     )
@@ -54,6 +55,8 @@ class Parts:
         self.last_id = bucket_id
         self.stored = 1
         self.touched_seconds = touched_seconds
+        self.since_seconds = touched_seconds
+        """When the first of those parts was stored that are not joined."""
         self.joining = False
         self.full = False
         """Whether the bucket takes no more rows and all of them are stored."""
@@ -73,6 +76,8 @@ class Parts:
 
     def committed(self, part_id: bytes, now_seconds: float) -> None:
         """One more part is stored."""
+        if self.stored == 1:
+            self.since_seconds = now_seconds
         self.last_id = part_id
         self.stored += 1
         self.touched_seconds = now_seconds
@@ -81,6 +86,7 @@ class Parts:
         """Up to ``last_id`` the parts are one document now, which has that id; ``count`` were counted until then."""
         self.first_id = last_id
         self.stored -= count - 1
+        self.since_seconds = self.touched_seconds
         self.attempts = 0
 
 

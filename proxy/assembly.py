@@ -40,6 +40,7 @@ log = structlog.get_logger(__name__)
 JOIN_AT_THE_END_SECONDS = 5.0
 """What joining may add to the time that stopping takes; parts that are left are joined by nobody, but are read."""
 
+CANNOT_JOIN = "buckets grow in place: this backend cannot join parts"
 GROW_IN_PLACE = "buckets grow in place: the account of the backend may not join parts"
 
 
@@ -249,6 +250,8 @@ async def _reach(settings: Settings, spawn: Callable[[Coroutine[Any, Any, None]]
 def growth_of(settings: Settings, profile: Profile) -> Growth:
     """How buckets grow: as asked, where the backend can do it."""
     able, sealed = joins_atomically(profile)
+    if settings.bucket_growth == "in_parts" and not able:
+        log.warning(CANNOT_JOIN, needs="a replica set, or a standalone before 7.0")
     return Growth(in_parts=able and settings.bucket_growth == "in_parts", sealed=sealed)
 
 

@@ -43,7 +43,6 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/simulation/test_catalog.py": (
         "catalog/bson/codec.py",
         "catalog/errors.py",
-        "catalog/joining.py",
         "catalog/namespaces.py",
         "catalog/ports.py",
     ),

@@ -19,6 +19,7 @@ import pymongo
 import pytest
 
 from tests.support.mongod import MongodProcess
+from tests.support.parts import wait_until_joined
 from tests.support.proxy import ProxyProcess
 
 with warnings.catch_warnings():
@@ -140,6 +141,7 @@ async def test_every_measurement_is_found_exactly_once(
         assert {group["_id"]: group["n"] for group in groups} == dict.fromkeys(range(DEVICES), MEASUREMENTS // DEVICES)
 
     stored = mongod.shared_client[db_name]["system.buckets.points"]
+    await asyncio.to_thread(wait_until_joined, stored)
     ids: Counter[int] = Counter()
     buckets = 0
     for bucket in stored.find():

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
-import time
 from typing import Any
 
 from pymongo import MongoClient
 
 from tests.support.mongod import MongodProcess
+from tests.support.parts import wait_until_joined
 
 DAY = dt.datetime(2024, 5, 17, tzinfo=dt.UTC)
 HOURS = 4
 MINUTES = 60 * HOURS
-DEADLINE_SECONDS = 30.0
 
 
 def two_days_interleaved() -> list[dict[str, Any]]:
@@ -23,24 +21,13 @@ def two_days_interleaved() -> list[dict[str, Any]]:
     return [{"t": DAY + offset, "m": "a", "v": number} for number, offset in enumerate(times)]
 
 
-def joined_buckets(server: MongodProcess, database: str) -> int:
-    """How many there are when none is in parts any more; the start of their ids tells what belongs together."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        ids = [each["_id"].binary for each in server.shared_client[database]["system.buckets.c"].find({}, {"_id": 1})]
-        if len({each[:9] for each in ids}) == len(ids):
-            return len(ids)
-        assert time.monotonic() < deadline, "parts are not joined"
-        threading.Event().wait(0.1)
-
-
 def buckets_of(client: MongoClient[dict[str, Any]], server: MongodProcess, database: str) -> int:
     """Insert through ``client`` and count in the server."""
     client[database].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
     measurements = two_days_interleaved()
     for start in range(0, len(measurements), 20):
         client[database].c.insert_many(measurements[start : start + 20])
-    stored = joined_buckets(server, database)
+    stored = wait_until_joined(server.shared_client[database]["system.buckets.c"])
     assert server.shared_client[database].c.count_documents({}) == len(measurements)
     client.drop_database(database)
     return stored

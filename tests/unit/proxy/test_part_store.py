@@ -52,7 +52,8 @@ class Case:
 
     async def joined_while(self, others: Others, parts: Sequence[dict[str, Any]]) -> int | None:
         """Join while ``others`` write: after the parts were read, before they are replaced."""
-        self.buckets.insert_many(parts, bypass_document_validation=True)
+        if parts:
+            self.buckets.insert_many(parts, bypass_document_validation=True)
 
         def merge(documents: Sequence[bytes]) -> bytes:
             others(self.buckets)
@@ -142,3 +143,29 @@ async def test_parts_too_large_for_one_operation_stay(case: Case) -> None:
         with pytest.raises(ValueError, match="too large"):
             await case.joined_while(lambda _: None, parts)
     assert len(case.rows()) == 3
+
+
+@pytest.mark.parametrize(("direction", "seen"), [(1, [0, 0, 1, 2]), (-1, [2])])
+async def test_what_a_reader_past_the_proxy_may_meet(case: Case, direction: int, seen: list[int]) -> None:
+    """A cursor that stands between two parts: forwards rows come twice, backwards they are missed."""
+    met: list[dict[str, Any]] = []
+    cursor = case.buckets.find({}, sort=[("$natural", direction)], batch_size=1)
+
+    def read_one(_: Collection[Any]) -> None:
+        met.append(next(cursor))
+
+    assert await case.joined_while(read_one, [part(0), part(1), part(2)]) == 3
+    met += list(cursor)
+    assert [value for each in met for value in each["data"]["v"].values()] == seen
+
+
+async def test_a_snapshot_sees_one_state(case: Case) -> None:
+    if not case.buckets.database.client.admin.command("hello").get("setName"):
+        return
+    met: list[dict[str, Any]] = []
+    with case.buckets.database.client.start_session(snapshot=True) as session:
+        case.buckets.insert_many([part(number) for number in range(3)], bypass_document_validation=True)
+        cursor = case.buckets.find({}, sort=[("$natural", -1)], batch_size=1, session=session)
+        assert await case.joined_while(lambda _: met.append(next(cursor)), []) == 3
+        met += list(cursor)
+    assert [value for each in met for value in each["data"]["v"].values()] == [2, 1, 0]

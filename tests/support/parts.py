@@ -1,0 +1,22 @@
+"""Buckets that are stored in parts for a while."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from pymongo.collection import Collection
+
+DEADLINE_SECONDS = 60.0
+
+
+def wait_until_joined(buckets: Collection[dict[str, Any]]) -> int:
+    """Until no two documents belong to one bucket, which the start of their ids tells; returns how many there are."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        ids = [each["_id"].binary[:9] for each in buckets.find({}, {"_id": 1})]
+        if len(set(ids)) == len(ids):
+            return len(ids)
+        assert time.monotonic() < deadline, "parts are not joined"
+        threading.Event().wait(0.1)
