@@ -19,10 +19,11 @@ from catalog.namespaces import Namespace, VirtualCollection
 from proxy.authorisation import is_unauthorized
 from proxy.client_fields import Undecodable
 from proxy.command import Command
+from proxy.cursor_names import rename_cursor
 from proxy.cursor_stream import HEAD_BYTES, CursorStream
 from proxy.exchange import Exchange
-from proxy.handlers.cursors import answered_more
-from proxy.handlers.translate import TranslateHandler
+from proxy.handlers.cursors import answered_more, is_ok
+from proxy.handlers.translate import OPENS_CURSORS, TranslateHandler
 from proxy.kept_plans import KeptPlan, KeptPlans, Question, question
 from proxy.session import Session, next_request_id
 from proxy.upstream import reply_document
@@ -93,9 +94,10 @@ class ReadsAtOnce:
     def _read(self, session: Session, command: Command, collection: VirtualCollection | None) -> Prepared | None:
         if collection is None or command.name not in COMMANDS:
             return None
-        if not self._gate.known_to_read_buckets(session, collection.namespace):
-            return None
-        asked = question(command)
+        reads_buckets = self._gate.known_to_read_buckets(session, collection.namespace)
+        if reads_buckets is False:
+            return self._through_the_view(command)
+        asked = question(command) if reads_buckets else None
         if asked is None:
             return None
         kept = self._plan(command, asked, collection)
@@ -133,6 +135,17 @@ class ReadsAtOnce:
                 return None
 
         return finish
+
+    def _through_the_view(self, command: Command) -> Prepared:
+        """As the client sent it; most clients may read the collection but not its buckets."""
+
+        def finish(reply: bytes) -> bytes:
+            if command.name in OPENS_CURSORS and b"$changeStream\0" not in command.body and is_ok(reply):
+                _, cursor_id, backend = rename_cursor(reply, command.namespace)
+                self._translate.cursors.opened(cursor_id, backend or command.namespace)
+            return reply
+
+        return Prepared(command.body, finish, grown_bytes=0)
 
     def _more(self, command: Command) -> Prepared | None:
         """The next batch of a cursor that this process opened on buckets, asked for by its own collection's name."""

@@ -137,7 +137,6 @@ def test_more_of_a_cursor_is_asked_for_by_the_name_of_the_buckets() -> None:
     ("raw", "allowed"),
     [
         (command(FIND), None),
-        (command(FIND), False),
         (command(FIND, flags=2), True),
         (command({**FIND, "tailable": True}), True),
         (command({"explain": {"find": "x"}, "$db": "db"}), True),
@@ -263,3 +262,35 @@ def test_large_batch_that_is_summed_is_collected(summed: bool) -> None:
     whole = Message.from_bytes(b"".join(reads.client.written))
     assert document_of(whole)["cursor"]["ns"] == "db.x"
     assert bool(op_msg.parse(whole).flags) == summed
+
+
+@pytest.mark.parametrize("read", [FIND, {"count": "x", "$db": "db"}, {"explain": {"find": "x"}, "$db": "db"}])
+def test_client_that_may_not_read_buckets_reads_through_the_view(read: dict[str, Any]) -> None:
+    """As it asked; a cursor is known, so that it counts as a reader and may be continued."""
+    reads = Reads()
+    reads.allowed = False
+    assert reads.start(command(read)) == ("explain" not in read)
+    if "explain" in read:
+        return
+    assert reads.sent == [read]
+    reply = {"cursor": {"firstBatch": [{"a": 1}], "id": Int64(9), "ns": "db.x"}, "ok": 1.0}
+    assert reads.answer(reply) == reply
+    assert reads.cursors.backend_namespace(9) == (TARGET.namespace if "find" in read else None)
+    assert reads.start(command(read))
+    error = {"ok": 0.0, "errmsg": "not authorized", "code": 13}
+    assert reads.answer(error) == error
+    assert reads.went_the_long_way == 0
+
+
+def test_cursor_of_the_view_is_continued_under_its_name() -> None:
+    reads = Reads()
+    reads.cursors.opened(9, TARGET.namespace)
+    more = {"getMore": Int64(9), "collection": "x", "$db": "db"}
+    assert reads.start(command(more), None)
+    assert reads.sent == [more]
+    reply = {"cursor": {"nextBatch": LARGE, "id": Int64(0), "ns": "db.x"}, "ok": 1.0}
+    raw = op_msg.build(5, 6, bson.encode(reply))
+    for start in range(0, len(raw), 30_000):
+        reads.connection.data_received(raw[start : start + 30_000])
+    assert document_of(Message.from_bytes(b"".join(reads.client.written))) == reply
+    assert reads.cursors.backend_namespace(9) is None
