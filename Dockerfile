@@ -10,18 +10,19 @@ FROM python:${PYTHON_VERSION}-slim AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
-RUN python -m venv /opt/tsproxy
-ENV PATH=/opt/tsproxy/bin:$PATH \
-    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /src
-COPY requirements-run.lock ./
-RUN pip install --require-hashes --requirement requirements-run.lock
-COPY pyproject.toml README.md ./
+# What builds stays out of the environment that is copied.
+COPY requirements-build.lock requirements-run.lock ./
+RUN python -m venv /opt/build && /opt/build/bin/pip install --require-hashes --requirement requirements-build.lock
+RUN python -m venv /opt/tsproxy && /opt/tsproxy/bin/pip install --require-hashes --requirement requirements-run.lock
+COPY pyproject.toml setup.py README.md ./
 COPY proxy ./proxy
 COPY catalog ./catalog
 COPY rewrite ./rewrite
-RUN pip install --no-deps --no-build-isolation .
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && /opt/tsproxy/bin/pip install --no-deps /wheels/*.whl
 
 FROM python:${PYTHON_VERSION}-slim
 RUN groupadd --system --gid 10001 tsproxy \

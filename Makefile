@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 KERNEL := $(wildcard catalog/_kernel*.[ch])
 ROOMS := proxy catalog rewrite
+SOURCES := $(shell find $(ROOMS) -name '*.py')
+BUILT := build/installed
+INSTALLED := TSPROXY_TEST_PROGRAM=$(CURDIR)/$(BUILT)
 LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 LISTEN ?= $(or $(TSPROXY_LISTEN),127.0.0.1:27018)
 DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
-.PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke profile clean test-drivers fuzz fuzz-codec
+.PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -25,14 +28,24 @@ $(STAMP): pyproject.toml requirements.lock $(KERNEL)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+built: $(BUILT)/.built  ## make an installation of its own, with compiled modules, for the tests and the bench
+
+$(BUILT)/.built: $(STAMP) setup.py $(SOURCES)
+	rm -rf $(BUILT)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target $(BUILT) .
+	@touch $@
+
 run: install  ## start the proxy on $(LISTEN) in front of an embedded mongod
 	@exec $(BIN)/tsproxy serve --listen $(LISTEN) --embedded-data-directory $(DATA)
 
-test: install  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property runs)
-	$(BIN)/python -m pytest
+test: install built  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property runs)
+	$(INSTALLED) $(BIN)/python -m pytest
 
-test-faults: install  ## kill, stop and cut everything for minutes (TSPROXY_TEST_SCALE makes it longer)
-	$(BIN)/python -m pytest tests/faults tests/faults/long_faults.py tests/faults/long_in_parts.py
+test-interpreted: install  ## the same without compiled modules and kernel
+	TSPROXY_KERNEL=python $(BIN)/python -m pytest
+
+test-faults: install built  ## kill, stop and cut everything for minutes (TSPROXY_TEST_SCALE makes it longer)
+	$(INSTALLED) $(BIN)/python -m pytest tests/faults tests/faults/long_faults.py tests/faults/long_in_parts.py
 
 test-matrix: install  ## what depends on the server, on MongoDB 5.0.4 and 6.0.27 (about 120 MB are fetched once)
 	@for version in $(VERSIONS); do \
@@ -71,14 +84,16 @@ check: lint types imports test  ## all of the above
 lock: install  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKED) --upgrade --output-file requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --group build $(LOCKED) --upgrade --constraint requirements.lock \
+	$(BIN)/uv pip compile pyproject.toml $(LOCKED) --upgrade --constraint requirements.lock \
 		--output-file requirements-run.lock
+	$(BIN)/uv pip compile --group build $(LOCKED) --upgrade --constraint requirements.lock \
+		--output-file requirements-build.lock
 
-bench: install  ## measure the proxy against the database alone (about 20 minutes); figures in bench/out
-	$(BIN)/python -m bench
+bench: install built  ## measure the proxy against the database alone (about 20 minutes); figures in bench/out
+	$(INSTALLED) $(BIN)/python -m bench
 
-bench-smoke: install  ## every kind of measurement once, briefly
-	$(BIN)/python -m bench --smoke
+bench-smoke: install built  ## every kind of measurement once, briefly
+	$(INSTALLED) $(BIN)/python -m bench --smoke
 
 profile: install  ## flame graph of the proxy under single-document inserts; bench/out/profile.svg
 	$(BIN)/python -m bench.profile --native

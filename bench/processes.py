@@ -17,6 +17,8 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 LOOPBACK = "127.0.0.1"
+PROGRAM = os.environ.get("TSPROXY_TEST_PROGRAM", "")
+"""The directory of an installation to measure, such as ``make built`` makes; the checkout itself when empty."""
 
 
 def free_port() -> int:
@@ -111,7 +113,10 @@ class Server:
     def start(self) -> Self:
         """Start it and wait until it answers."""
         with self.log_path.open("wb") as log:
-            self._child = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            environment = os.environ | ({"PYTHONPATH": PROGRAM} if PROGRAM else {})
+            self._child = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
         deadline = time.monotonic() + 60
         while not self._answers():
             if self._child.poll() is not None or time.monotonic() > deadline:
@@ -174,7 +179,8 @@ class Proxy(Server):
 
     def command(self) -> list[str]:
         """The command line."""
-        command = [sys.executable, "-m", "proxy.cli", "serve", "--backend", self.backend]
+        # Without -P the working directory, which may be the checkout, would come before PYTHONPATH.
+        command = [sys.executable, "-P", "-m", "proxy.cli", "serve", "--backend", self.backend]
         # No status port: other proxies of this machine may have it. Nobody has minutes for late rows to come.
         quiet = ["--status-listen", "", "--compress-after-seconds", "20"]
         return [*command, "--listen", f"{LOOPBACK}:{self.port}", *quiet, *self.flags]

@@ -81,7 +81,6 @@ class CollectionBuckets:
     """
 
     __slots__ = (
-        "__weakref__",
         "collection",
         "counters",
         "era",

@@ -14,10 +14,13 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from proxy.settings_table import ROWS
+from tests.support.proxy import PROGRAM
 
 ROOT = Path(__file__).parent.parent
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = ("requirements.lock", "requirements-run.lock")
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT: dict[str, Any] = PYPROJECT["project"]
+BUILD: dict[str, Any] = PYPROJECT["build-system"]
+LOCKS = ("requirements.lock", "requirements-run.lock", "requirements-build.lock")
 VARIABLES = {row.variable for row in ROWS.values()}
 
 
@@ -38,6 +41,7 @@ def test_lock_has_hashes_and_names_no_index(lock: str) -> None:
     ("lock", "requirements"),
     [
         ("requirements-run.lock", PROJECT["dependencies"]),
+        ("requirements-build.lock", BUILD["requires"]),
         ("requirements.lock", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]),
     ],
 )
@@ -48,9 +52,35 @@ def test_lock_fulfils_what_the_project_asks_for(lock: str, requirements: list[st
             assert pins[requirement.name.lower()] in requirement.specifier, requirement.name
 
 
-def test_both_locks_agree() -> None:
+@pytest.mark.parametrize("lock", LOCKS[1:])
+def test_locks_agree(lock: str) -> None:
     everything = pinned("requirements.lock")
-    assert {name: everything[name] for name in pinned("requirements-run.lock")} == pinned("requirements-run.lock")
+    assert {name: everything[name] for name in pinned(lock)} == pinned(lock)
+
+
+def test_what_builds_is_the_same_with_and_without_isolation() -> None:
+    assert PYPROJECT["dependency-groups"]["build"] == BUILD["requires"]
+
+
+def hot_modules() -> list[str]:
+    """What ``setup.py`` compiles."""
+    (table,) = re.findall(r"HOT_MODULES = \((.*?)\n\)", (ROOT / "setup.py").read_text(), re.DOTALL)
+    return re.findall(r'"([^"]+)"', table)
+
+
+def test_compiled_modules_exist() -> None:
+    assert "catalog/catalog.py" in hot_modules()
+    for name in hot_modules():
+        assert (ROOT / name).exists(), f"setup.py compiles {name}, which does not exist"
+
+
+def test_an_installation_is_compiled() -> None:
+    """``make test`` tests an installation as users make it; in a bare checkout there is only the kernel."""
+    if PROGRAM:
+        compiled = {path.name.partition(".")[0] for path in Path(PROGRAM).rglob("*.so")}
+        assert {Path(name).stem for name in hot_modules()} <= compiled
+    else:
+        assert not list((ROOT / "catalog").glob("placing*.so")), "compiled modules hide what is edited here"
 
 
 def test_node_lock_names_no_registry() -> None:

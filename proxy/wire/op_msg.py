@@ -32,7 +32,7 @@ CHECKSUM_PRESENT: Final = 1
 MORE_TO_COME: Final = 2
 EXHAUST_ALLOWED: Final = 1 << 16
 ILLEGAL_FLAGS: Final = 0xFFFC
-BODY_AT: Final = HEADER_SIZE_BYTES + 5
+BODY_AT: Final[int] = HEADER_SIZE_BYTES + 5
 """Where the body starts when it is the first section."""
 
 _BODY_KIND: Final = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pymongo
@@ -14,19 +13,20 @@ import pytest
 from proxy.embedded import is_alive
 from tests.support.mongod import MongodProcess
 from tests.support.ports import accepts, free_port
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, program
 
 EMBEDDED = {"TSPROXY_EMBEDDED_CACHE_SIZE_GB": "0.25"}
 
 
 def tsproxy(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command, environment_of_program = program()
     return subprocess.run(
-        [sys.executable, "-m", "proxy.cli", *arguments],
+        [*command, *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, **environment},
+        env={**os.environ, **environment_of_program, **environment},
     )
 
 

@@ -18,6 +18,17 @@ from tests.support.process import ChildProcess
 GROWTH = os.environ.get("TSPROXY_TEST_BUCKET_GROWTH", "")
 """The ``bucket_growth`` of proxies whose test does not say which; the program's default when empty."""
 
+PROGRAM = os.environ.get("TSPROXY_TEST_PROGRAM", "")
+"""The directory of an installation to test, such as ``make built`` makes; the checkout itself when empty."""
+
+
+def program() -> tuple[list[str], dict[str, str]]:
+    """How the tsproxy under test is started: the beginning of its command line, and what its environment needs."""
+    if not PROGRAM:
+        return [sys.executable, "-m", "proxy.cli"], {}
+    # Without -P the working directory, which may be the checkout, would come first.
+    return [sys.executable, "-P", "-m", "proxy.cli"], {"PYTHONPATH": PROGRAM}
+
 
 class ProxyProcess(ChildProcess):
     """``tsproxy serve`` in front of ``backend``, with further flags and environment variables.
@@ -57,7 +68,7 @@ class ProxyProcess(ChildProcess):
 
     def command(self) -> list[str]:
         """The command line."""
-        command = [sys.executable, "-m", "proxy.cli", "serve", "--listen", self.address]
+        command = [*program()[0], "serve", "--listen", self.address]
         command += ["--status-listen", f"{LOOPBACK}:{self.status_port}"]
         if self.backend is not None:
             command += ["--backend", self.backend]
@@ -67,7 +78,7 @@ class ProxyProcess(ChildProcess):
 
     def start(self, *, wait: bool = True) -> Self:
         """Start it; with ``wait`` return when it accepts clients."""
-        self.spawn(self.command(), self.environment)
+        self.spawn(self.command(), program()[1] | self.environment)
         if wait:
             self.wait_until(lambda: accepts(self.port))
         return self
