@@ -280,6 +280,8 @@ class World:
         self.server.faults = Faults.none()
         for place, process in enumerate(self.processes):
             if not process.alive:
+                # The task that killed it may have been cancelled halfway.
+                await process.kill()
                 await self.server.settle()
                 self.processes[place] = self._start(place)
         for process in self.processes:
