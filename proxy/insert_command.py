@@ -67,15 +67,15 @@ class InsertCommand:
     size_bytes: int
 
 
-def with_documents(insert: InsertCommand, documents: Sequence[bytes]) -> InsertCommand:
-    """The same command with other documents."""
+def with_documents(insert: InsertCommand, documents: Sequence[bytes], txn_number: int | None = None) -> InsertCommand:
+    """The same command with other documents, and another transaction number if it is retryable."""
     return InsertCommand(
         documents,
         insert.ordered,
         insert.write_concern,
         insert.session,
-        None,
-        None,
+        txn_number,
+        None if txn_number is None else range(len(documents)),
         insert.expects_reply,
         len(documents[0]) if len(documents) == 1 else sum(map(len, documents)),
     )

@@ -68,6 +68,9 @@ class PlainInsert:
         self._meter = meter
         self._started_seconds = time.perf_counter()
 
+    def expect(self) -> None:
+        """See ``ReplyingWriter``; nothing has to be counted."""
+
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
     ) -> None:
@@ -125,7 +128,7 @@ class PlainInserts:
         found = self._find(message.raw)
         if found is None:
             return None
-        repeated, documents = found
+        repeated, documents, txn_number = found
         collection = repeated.collection
         if self._lookup(collection.namespace) is not collection or not self._gate.known(
             session, repeated.actions, collection.namespace
@@ -134,13 +137,13 @@ class PlainInserts:
         if len(documents) == 1 and not message.compressor:
             document = documents[0]
             insert = PlainInsert(self._ingest, client, message.request_id, repeated, len(document), self._meter)
-            self._ingest.submit_one(session, repeated, document, insert)
+            self._ingest.submit_one(session, repeated, document, txn_number, insert)
             return insert
         exchange = Exchange(session, client, message, expects_reply=True)
         exchange.meter = self._meter
         exchange.started_seconds = time.perf_counter()
         try:
-            self._ingest.submit_repeated(session, repeated, documents, exchange.reply)
+            self._ingest.submit_repeated(session, repeated, documents, txn_number, exchange.reply)
         except CommandError as error:
             exchange.refuse(error)
         return exchange

@@ -9,13 +9,17 @@ from catalog.namespaces import Namespace, VirtualCollection
 from catalog.write_batch import Writer
 from proxy.command import Command
 from proxy.namespace_registry import Lookup
-from proxy.repeated_inserts import RepeatedInsert
+from proxy.repeated_inserts import Found, RepeatedInsert
 from proxy.session import Session
 from rewrite.plan import Effect
 
 
 class ReplyingWriter(Writer, Protocol):
     """A writer of one measurement who can also be given the whole reply."""
+
+    def expect(self) -> None:
+        """It will be settled."""
+        ...
 
     def reply(self, document: bytes | None) -> None:
         """The raw reply document; instead of ``settle``."""
@@ -39,7 +43,7 @@ class Ingest(Protocol):
         """
         ...
 
-    def repeated(self, raw: bytes) -> tuple[RepeatedInsert, Sequence[bytes]] | None:
+    def repeated(self, raw: bytes) -> Found | None:
         """What a raw OP_MSG inserts, when its body was seen before and it is sound."""
         ...
 
@@ -48,12 +52,20 @@ class Ingest(Protocol):
         session: Session,
         repeated: RepeatedInsert,
         documents: Sequence[bytes],
+        txn_number: int | None,
         reply: Callable[[bytes | None], None],
     ) -> None:
         """As ``submit`` for such an insert; its collection must be what it was then. Raises ``CommandError``."""
         ...
 
-    def submit_one(self, session: Session, repeated: RepeatedInsert, document: bytes, writer: ReplyingWriter) -> None:
+    def submit_one(
+        self,
+        session: Session,
+        repeated: RepeatedInsert,
+        document: bytes,
+        txn_number: int | None,
+        writer: ReplyingWriter,
+    ) -> None:
         """As ``submit_repeated`` for one document; raises nothing.
 
         ``writer`` is settled once and then calls ``settled_one``, or it is given its reply once.

@@ -86,12 +86,20 @@ class NoIngest:
         session: Session,
         repeated: RepeatedInsert,
         documents: Sequence[bytes],
+        txn_number: int | None,
         reply: Callable[[bytes | None], None],
     ) -> None:
         """See ``Ingest``."""
         raise InvariantViolated("nothing is ever taken")
 
-    def submit_one(self, session: Session, repeated: RepeatedInsert, document: bytes, writer: ReplyingWriter) -> None:
+    def submit_one(
+        self,
+        session: Session,
+        repeated: RepeatedInsert,
+        document: bytes,
+        txn_number: int | None,
+        writer: ReplyingWriter,
+    ) -> None:
         """See ``Ingest``."""
         raise InvariantViolated("nothing is ever taken")
 

@@ -105,41 +105,76 @@ class InsertHandler:
         session: Session,
         repeated: RepeatedInsert,
         documents: Sequence[bytes],
+        txn_number: int | None,
         reply: Callable[[bytes | None], None],
     ) -> None:
         """As ``submit`` for a command that was seen before; its collection must be what it was then."""
         if len(documents) > MAX_DOCUMENTS:
             raise CommandError(16, too_many_documents(len(documents)))
-        insert = with_documents(repeated.insert, documents)
+        insert = with_documents(repeated.insert, documents, txn_number)
         self.take(insert, repeated.collection, session.identity, reply)
 
-    def submit_one(self, session: Session, repeated: RepeatedInsert, document: bytes, writer: ReplyingWriter) -> None:
+    def submit_one(
+        self,
+        session: Session,
+        repeated: RepeatedInsert,
+        document: bytes,
+        txn_number: int | None,
+        writer: ReplyingWriter,
+    ) -> None:
         """See ``proxy.ports.Ingest``."""
+        identity = session.identity
         if self._held or self._is_full:
-            insert = with_documents(repeated.insert, (document,))
-            self.take(insert, repeated.collection, session.identity, writer.reply)
+            insert = with_documents(repeated.insert, (document,), txn_number)
+            self.take(insert, repeated.collection, identity, writer.reply)
             return
-        catalog = self._catalog
+        transaction: Transaction | None = None
+        if txn_number is not None:
+            try:
+                transaction = self._statements.transaction(repeated.insert.session + identity.encode(), txn_number)
+            except CommandError:
+                transaction = None
+            if transaction is None or self._may_be_written(transaction):
+                insert = with_documents(repeated.insert, (document,), txn_number)
+                self._stage(insert, repeated.collection, identity, writer.reply)
+                return
         self.pending_bytes += len(document)
         self.pending_measurements += 1
         try:
-            buckets = catalog.collection(repeated.collection)
-            measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
-            batch = catalog.place(buckets, measurement, writer, 0, repeated.key(session.identity))
+            self._stage_one(repeated, document, transaction, repeated.key(identity), writer)
         except CommandError as error:
             writer.settle((0,), error, None)
-            return
         except Exception as error:  # noqa: BLE001 - reported
             self._committer.report(error)
             writer.settle((0,), _internal_error(error), None)
-            return
-        if batch is not None:
-            if batch.claim():
-                self._committer.submit(batch)
-            else:
-                catalog.waited(batch)
-        if catalog.has_work:
+        if self._catalog.has_work:
             self._committer.kick()
+
+    def _stage_one(
+        self,
+        repeated: RepeatedInsert,
+        document: bytes,
+        transaction: Transaction | None,
+        key: CombineKey,
+        writer: ReplyingWriter,
+    ) -> None:
+        catalog = self._catalog
+        buckets = catalog.collection(repeated.collection)
+        if transaction is not None:
+            self._stage_statement(transaction, 0, document, buckets, key, writer, 0, None)
+            return
+        measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+        batch = catalog.place(buckets, measurement, writer, 0, key)
+        if batch is None:
+            return
+        if batch.claim():
+            self._committer.submit(batch)
+        else:
+            catalog.waited(batch)
+
+    def _may_be_written(self, transaction: Transaction) -> bool:
+        """Whether an earlier process may have written statements of this transaction."""
+        return self._committer.recall.is_needed(first_of_session=not transaction.follows_another)
 
     def settled_one(self, size_bytes: int) -> None:
         """See ``proxy.ports.Ingest``."""
@@ -265,10 +300,7 @@ class InsertHandler:
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
         transaction = self._statements.transaction(insert.session + key.identity.encode(), insert.txn_number)
-        recall = self._committer.recall
-        sought: list[tuple[Statement, Measurement]] | None = None
-        if recall.is_needed(first_of_session=not transaction.follows_another):
-            sought = []
+        sought: list[tuple[Statement, Measurement]] | None = [] if self._may_be_written(transaction) else None
         buckets = self._catalog.collection(collection)
         for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
             if index and not index % BATCHES_IN_A_TURN and sought is None:
@@ -282,7 +314,7 @@ class InsertHandler:
                     break
         if sought:
             measurements = [measurement for _, measurement in sought]
-            recall.ask(
+            self._committer.recall.ask(
                 buckets,
                 measurements,
                 WriteConcern(key.write_concern),
@@ -313,7 +345,7 @@ class InsertHandler:
         document: bytes,
         buckets: CollectionBuckets,
         key: CombineKey,
-        submission: Submission,
+        submission: Submission | ReplyingWriter,
         index: int,
         sought: list[tuple[Statement, Measurement]] | None,
     ) -> None:

@@ -56,11 +56,18 @@ class Rooms:
     def submit(self, *arguments: Any) -> bool:
         return False
 
-    def submit_one(self, session: Session, repeated: RepeatedInsert, document: bytes, writer: Writer) -> None:
+    def submit_one(
+        self, session: Session, repeated: RepeatedInsert, document: bytes, txn_number: int | None, writer: Writer
+    ) -> None:
         self.writers.append((document, writer))
 
     def submit_repeated(
-        self, session: Session, repeated: RepeatedInsert, documents: Sequence[bytes], reply: Any
+        self,
+        session: Session,
+        repeated: RepeatedInsert,
+        documents: Sequence[bytes],
+        txn_number: int | None,
+        reply: Any,
     ) -> None:
         if self.refusal is not None:
             raise self.refusal

@@ -40,7 +40,8 @@ def test_same_body_with_other_documents_is_recognised(count: int) -> None:
     inserts = remembering(message(DOCUMENTS[2]))
     found = inserts.find(message(*DOCUMENTS[:count]))
     assert found is not None
-    repeated, documents = found
+    repeated, documents, txn_number = found
+    assert txn_number is None
     assert tuple(documents) == DOCUMENTS[:count]
     assert repeated.collection is COLLECTION
     assert repeated.insert.ordered
@@ -74,9 +75,56 @@ def test_every_cut_of_a_message_is_harmless() -> None:
         assert inserts.find(raw[:size]) is None
 
 
-def test_retryable_writes_and_unanswered_ones_are_not_remembered() -> None:
-    body = {"insert": "x", "lsid": {"id": bson.Binary(b"s" * 16, 4)}, "txnNumber": bson.Int64(1), "$db": "d"}
-    raw = message(DOCUMENTS[0], body=body)
+def retryable(number: int, **more: object) -> bytes:
+    session = {"id": bson.Binary(b"s" * 16, 4)}
+    body = {"insert": "x", "ordered": True, "txnNumber": bson.Int64(number), "lsid": session, **more, "$db": "d"}
+    return message(DOCUMENTS[0], body=body)
+
+
+def gossip(second: int, **more: object) -> dict[str, object]:
+    return {"clusterTime": bson.Timestamp(second, 1), "signature": {"hash": bytes(20), "keyId": bson.Int64(0)}, **more}
+
+
+def test_retryable_writes_differ_in_their_number_and_the_cluster_time() -> None:
+    """Drivers of replica sets send both with every insert."""
+    for known, other in (
+        (retryable(1), retryable(1 << 40)),
+        (retryable(1, **{"$clusterTime": gossip(1)}), retryable(-2, **{"$clusterTime": gossip(99)})),
+    ):
+        inserts = remembering(known)
+        for raw in (known, other):
+            found = inserts.find(raw)
+            assert found is not None
+            repeated, documents, txn_number = found
+            assert documents == (DOCUMENTS[0],)
+            assert txn_number == parse_command(Message.from_bytes(raw)).get("txnNumber")
+            assert b"s" * 16 in repeated.insert.session
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        retryable(1),
+        retryable(1, **{"$clusterTime": gossip(1, more=1)}),
+        retryable(1, **{"$clusterTimE": gossip(1)}),
+        message(DOCUMENTS[0], body={"insert": "x", "txnNumber": 1, "lsid": {"id": 1}, "$db": "d"}),
+    ],
+    ids=["without", "longer", "name", "kind"],
+)
+def test_other_layouts_are_not_taken_for_known_ones(raw: bytes) -> None:
+    assert remembering(retryable(1, **{"$clusterTime": gossip(1)})).find(raw) is None
+
+
+def test_bodies_of_one_length_and_different_layouts_do_not_mix() -> None:
+    """The layout is looked up by the length; the bytes that stay tell whether it is the right one."""
+    first = retryable(7, comment=bson.Int64(7))
+    second = retryable(7, commenu=bson.Int64(7))
+    assert len(first) == len(second)
+    assert remembering(first).find(second) is None
+
+
+def test_numbered_statements_and_unanswered_inserts_are_not_remembered() -> None:
+    raw = retryable(1, stmtId=5)
     assert remembering(raw).find(raw) is None
     raw = message(DOCUMENTS[0], flags=2)
     assert remembering(raw).find(message(DOCUMENTS[0])) is None

@@ -49,12 +49,12 @@ class Ingest:
         insert = InsertCommand(documents, ordered, b"", b"session", txn_number, statements, True, size_bytes)
         self.handler.take(insert, self.bench.virtual, "", lambda raw: self.replies.append(bson.decode(raw or b"")))
 
-    def insert_one(self, raw: bytes) -> FakeClient:
+    def insert_one(self, raw: bytes, txn_number: int | None = None) -> FakeClient:
         client = FakeClient()
-        command = InsertCommand((b"",), True, b"", b"", None, None, True, 0)
+        command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
         repeated = RepeatedInsert(command, self.bench.virtual, ("insert",))
         writer = PlainInsert(self.handler, client, 7, repeated, len(raw), Meter())
-        self.handler.submit_one(session(), repeated, raw, writer)
+        self.handler.submit_one(session(), repeated, raw, txn_number, writer)
         return client
 
     async def rest(self) -> None:
@@ -135,6 +135,39 @@ async def test_one_document_is_staged_and_answered() -> None:
     assert ingest.handler.pending_measurements == 1
     await ingest.rest()
     assert document_of(Message.from_bytes(stored.written[0])) == {"n": 1, "ok": 1.0}
+
+
+def answer(client: FakeClient) -> dict[str, Any]:
+    (raw,) = client.written
+    return document_of(Message.from_bytes(raw))
+
+
+async def test_one_retryable_document_is_written_once() -> None:
+    """W102: a retry while it is under way, a retry of what was written, and one of a transaction that is over."""
+    ingest = Ingest()
+    first = [ingest.insert_one(document(1), 5) for _ in range(2)]
+    await ingest.rest()
+    second = [ingest.insert_one(document(2), 6) for _ in range(2)]
+    await ingest.rest()
+    again = ingest.insert_one(document(2), 6)
+    too_old = ingest.insert_one(document(1), 5)
+    refused = ingest.insert_one(BROKEN, 7)
+    await ingest.rest()
+    assert [answer(each) for each in (*first, *second, again)] == [{"n": 1, "ok": 1.0}] * 5
+    assert answer(too_old)["code"] == 225
+    assert answer(refused)["writeErrors"][0]["index"] == 0
+    assert sum(ingest.sent) == 2
+
+
+async def test_what_an_earlier_process_wrote_is_looked_for_first() -> None:
+    ingest = Ingest()
+    ingest.bench.store.documents[b"1"] = bson.encode(
+        {"_id": bson.ObjectId(), "control": {"version": 1}, "data": {"_id": {"0": 1}}}
+    )
+    written = ingest.insert_one(document(1), 5)
+    await ingest.rest()
+    assert answer(written) == {"n": 1, "ok": 1.0}
+    assert (ingest.sent, len(ingest.bench.store.asked)) == ([], 1)
 
 
 async def test_inserts_wait_in_order_while_too_much_is_pending() -> None:
