@@ -17,7 +17,7 @@ from pymongo.monitoring import (
 )
 from pymongo.server_type import SERVER_TYPE
 
-from catalog.bson.codec import CODEC, decode, encode
+from catalog.bson.codec import TOLERANT, decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from proxy import repeating
@@ -140,14 +140,14 @@ class Backend:
         client: AsyncMongoClient[Any], database: str, wanted: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         try:
-            listed = client.get_database(database, codec_options=CODEC)
+            listed = client.get_database(database, codec_options=TOLERANT)
             entries = [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
         except PyMongoError as error:
             raise command_error(error) from None
 
         async def run(name: str, body: dict[str, Any]) -> Mapping[str, Any]:
             try:
-                return dict(await client.get_database(name, codec_options=CODEC).command(body))
+                return dict(await client.get_database(name).command(body, codec_options=TOLERANT))
             except PyMongoError as error:
                 raise command_error(error) from None
 
@@ -196,7 +196,7 @@ class Backend:
     async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
         """One command over the service account; raises ``CommandError``."""
         try:
-            return dict(await self.client.get_database(database, codec_options=CODEC).command(body))
+            return dict(await self.client.get_database(database).command(body, codec_options=TOLERANT))
         except PyMongoError as error:
             raise command_error(error) from None
 

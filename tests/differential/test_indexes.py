@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
 
+from catalog.bson.codec import encode
 from catalog.namespaces import Granularity, TimeseriesOptions
 from rewrite.indexes import user_index
 from tests.support.twins import Twins, masked
@@ -182,3 +184,15 @@ def test_x1_create_indexes_in_a_transaction_and_commit_quorum(set_twins: Twins) 
             session.abort_transaction()
     assert replies[1] == replies[0]
     assert replies[0]["code"] == 263
+
+
+def test_an_index_whose_name_is_no_text_disturbs_nobody(twins: Twins) -> None:
+    """Servers take any bytes for a name; the proxy looks indexes up before it answers for a collection."""
+    index = encode({"key": {"m.a": 1}, "name": "zzz"}).replace(b"zzz", b"\xeda_")
+    twins.both(CREATE)
+    twins.both({"insert": "x", "documents": [{"_id": 1, "t": DatetimeMS(NOON), "m": {"a": 1}}]})
+    twins.both({"createIndexes": "x", "indexes": [RawBSONDocument(index)]})
+    for database in (twins.native, twins.virtual):
+        # Known no longer, so that it is looked up again.
+        database.command({"create": "other", "timeseries": {"timeField": "t"}})
+        assert [row["_id"] for row in database.command({"find": "x"})["cursor"]["firstBatch"]] == [1]
