@@ -45,7 +45,7 @@ def joins_atomically(profile: Profile) -> tuple[bool, bool]:
         return False, False
     if profile.is_replica_set:
         return True, False
-    return profile.version < (7, 0, 0), True
+    return profile.deletes_from_closed_buckets, True
 
 
 def may_apply_operations(privileges: Iterable[Mapping[str, Any]]) -> bool:

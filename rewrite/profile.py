@@ -29,3 +29,8 @@ class Profile:
     def has_collection_uuid(self) -> bool:
         """Whether commands take ``collectionUUID`` (6.0)."""
         return self.version >= (6, 0, 0)
+
+    @property
+    def deletes_from_closed_buckets(self) -> bool:
+        """Whether deletes look into buckets with ``control.closed``; servers from 7.0 on leave them out."""
+        return self.version < (7, 0, 0)

@@ -15,6 +15,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.raw import fields_of
 from catalog.errors import CommandError
+from catalog.merging import closed
 from rewrite import bucket_reads
 from rewrite.bucket_reads import TAG, Selection, Stage
 from rewrite.bucket_writes import Removal, Talk, checked, unchanged
@@ -161,6 +162,9 @@ def _apply(removal: Removal, selection: Selection, change: _Change, statement: i
     time = selection.target.options.time_field
     guard = unchanged(change.bucket_id, change.bucket, time)
     bucket = repacked(change.bucket, kept, time.encode()) if kept else None
+    if bucket is not None and selection.profile.deletes_from_closed_buckets:
+        # Rows have other numbers now: the guard of an append, that of a late copy too, must not hold any more.
+        bucket = closed(bucket)
     return (yield from removal.change(selection, guard, bucket, statement))
 
 

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 from bson import Decimal128, Int64, ObjectId, Regex
 from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
 
+from catalog.bson.codec import encode
+from catalog.kernel import BucketState, Limits, parse_measurement
 from tests.support.twins import Twins
 
 NOON = 1_700_000_000_000
@@ -453,3 +456,22 @@ def test_w90_replies_on_a_replica_set(set_twins: Twins) -> None:
     unsatisfied = {"delete": "x", "deletes": [{"q": {"v": 4}, "limit": 0}], "writeConcern": {"w": 5, "wtimeout": 1}}
     reply = set_twins.virtual.command(unsatisfied, check=False)
     assert (reply["n"], reply["writeConcernError"]["code"]) == (1, 100)
+
+
+def test_a_late_copy_of_an_append_finds_no_room_in_a_bucket_that_lost_rows(twins: Twins) -> None:
+    """W127, U8: what was sent twice is applied once, although the rows were numbered anew in between."""
+    Pair(twins, [{"n": number, "m": 1, "t": DatetimeMS(NOON + number), "_id": number} for number in range(3)])
+    (bucket,) = twins.stored.command({"find": "system.buckets.x"})["cursor"]["firstBatch"]
+    state = BucketState.from_document(encode(bucket), b"t", b"m", 3_600_000, Limits())
+    late = parse_measurement(encode({"_id": 3, "t": DatetimeMS(NOON + 3), "m": 1, "n": 3}), b"t", b"m")
+    assert state.try_stage(late) == 0
+    statement = RawBSONDocument(state.prepare([late]))
+    append = {"update": "system.buckets.x", "updates": [statement]}
+    assert twins.stored.command(append)["n"] == 1
+    assert twins.virtual.command({"delete": "x", "deletes": [{"q": {"n": 0}, "limit": 1}]})["n"] == 1
+    assert twins.stored.command(append)["n"] == 0
+    assert [row["n"] for row in rows_of(twins.virtual, "x")] == [1, 2, 3]
+    # Later measurements go to another bucket.
+    twins.virtual.command({"insert": "x", "documents": [{"n": 4, "m": 1, "t": DatetimeMS(NOON + 4)}]})
+    assert [row["n"] for row in rows_of(twins.virtual, "x")] == [1, 2, 3, 4]
+    check_buckets(twins.stored)
