@@ -42,7 +42,7 @@ class JoiningOptions:
     interval_seconds: float = 0.1
     at_once: int = 32
     workers: int = 2
-    share: float = 0.2
+    share: float = 0.1
     slice_seconds: float = 0.1
     hurry_at: int = 250_000
     patience_seconds: float = 10.0
