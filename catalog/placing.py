@@ -267,6 +267,16 @@ class Placing:
         # Several ids may be parts of one bucket.
         doomed = dict.fromkeys(each for each in known if each is not None and each.series.collection is buckets)
         self._move([batch for bucket in doomed for batch in self._forget(bucket)])
+        if buckets.replaced:
+            self._forget_parts(buckets)
+
+    def _forget_parts(self, buckets: CollectionBuckets) -> None:
+        """Of a collection that is gone nothing is left to join; joins that are under way come to know it themselves."""
+        for part_of, bucket in list(self.parted.items()):
+            parts = bucket.parts
+            if bucket.series.collection is buckets and parts is not None and not parts.joining:
+                del self.parted[part_of]
+                self.unjoined -= parts.stored - 1
 
     def _forget(self, bucket: Bucket) -> list[WriteBatch]:
         """Remove from memory; returns the batches that were not prepared."""

@@ -317,3 +317,17 @@ def test_buckets_that_wait_for_their_join_are_bounded() -> None:
         bench.catalog.clear(bench.virtual.namespace)
     bench.commit(measurement(meta="in place"))
     assert bench.commit(measurement(1, meta="in place")).base == 1
+
+
+def test_of_a_dropped_collection_no_parts_are_left_to_join() -> None:
+    """They would count among those that keep others from growing in parts."""
+    bench = CatalogBench(growth=Growth(in_parts=True, crowd=1, rows_in_place=1))
+    for meta in range(3):
+        for second in range(3):
+            bench.commit(measurement(second * 1000, meta=meta))
+    assert (len(bench.catalog.parted), bench.catalog.unjoined) == (3, 6)
+    joining = next(iter(bench.catalog.parted.values()))
+    assert joining.parts is not None
+    joining.parts.joining = True
+    bench.catalog.drop(bench.virtual.namespace)
+    assert (list(bench.catalog.parted.values()), bench.catalog.unjoined) == ([joining], 2)
