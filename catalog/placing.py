@@ -277,6 +277,8 @@ class Placing:
             if bucket.series.collection is buckets and parts is not None and not parts.joining:
                 del self.parted[part_of]
                 self.unjoined -= parts.stored - 1
+                # A batch under way may still add to them.
+                parts.joined(parts.last_id, parts.stored)
 
     def _forget(self, bucket: Bucket) -> list[WriteBatch]:
         """Remove from memory; returns the batches that were not prepared."""

@@ -331,3 +331,17 @@ def test_of_a_dropped_collection_no_parts_are_left_to_join() -> None:
     joining.parts.joining = True
     bench.catalog.drop(bench.virtual.namespace)
     assert (list(bench.catalog.parted.values()), bench.catalog.unjoined) == ([joining], 2)
+
+
+def test_a_part_that_is_under_way_when_its_collection_is_dropped_counts_once() -> None:
+    bench = CatalogBench(growth=Growth(in_parts=True, crowd=1, rows_in_place=1))
+    for second in range(3):
+        bench.commit(measurement(second * 1000))
+    (late,) = bench.stage(measurement(3000))
+    late.claim()
+    assert bench.catalog.prepare(late) is not None
+    bench.catalog.drop(bench.virtual.namespace)
+    bench.catalog.finish([late], ACKNOWLEDGED)
+    (left,) = bench.catalog.parted.values()
+    assert left.parts is not None
+    assert bench.catalog.unjoined == left.parts.stored - 1 == 1
