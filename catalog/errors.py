@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+UNAUTHORIZED = 13
+WRITE_CONFLICT = 112
+
 CODE_NAMES: Mapping[int, str] = {
     1: "InternalError",
     2: "BadValue",

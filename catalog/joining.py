@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from catalog.catalog import BucketCatalog, Growth
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.kernel import compressed
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import join
 from catalog.ports import BucketStore, Clock
-from catalog.sweeping import UNAUTHORIZED, Readers, Sweeping
+from catalog.sweeping import Readers, Sweeping
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from catalog.errors import CommandError, InvariantViolated
+from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
 from catalog.kernel import BucketState, Limits, Measurement, bucket_id, rounded_start_ms
 from catalog.memory import BucketMemory, Ended
 from catalog.namespaces import Namespace, VirtualCollection
@@ -245,7 +245,9 @@ class Placing:
         for batch in batches:
             moves = batch.moves + 1
             if moves > MOVES_LIMIT:
-                batch.settle(CommandError(112, "time-series bucket changed too often while it was written"), None)
+                batch.settle(
+                    CommandError(WRITE_CONFLICT, "time-series bucket changed too often while it was written"), None
+                )
                 continue
             position = iter(batch.measurements)
             shares, batch.shares = batch.shares, []

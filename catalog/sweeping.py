@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from catalog.catalog import BucketCatalog
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.open_bucket import CollectionBuckets
 from catalog.parts import PREFIX_BYTES
 from catalog.ports import COPIES_SECONDS, BucketStore, Clock
 
-UNAUTHORIZED = 13
-WRITE_CONFLICT = 112
 CONFLICT_PAUSE_SECONDS = 1.0
 """Between tries to join what the transaction of a killed process still holds."""
 SWEPT_SPANS = 8

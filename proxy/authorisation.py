@@ -15,13 +15,11 @@ from typing import Any, Final, Protocol
 
 from catalog.bson.codec import decode
 from catalog.bson.raw import BOOL, INT32, fields_of, iter_positions, unpack_int32
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 
 MAX_REMEMBERED_ANSWERS: Final = 256
 """How many different answers of the backend, and how many decisions about each, are kept decoded."""
-
-UNAUTHORIZED: Final = 13
 
 _FIND: Final = ("find",)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, cast
 
 from pymongo import AsyncMongoClient
@@ -145,12 +146,7 @@ class Backend:
         except PyMongoError as error:
             raise command_error(error) from None
 
-        async def run(name: str, body: dict[str, Any]) -> Mapping[str, Any]:
-            try:
-                return dict(await client.get_database(name).command(body, codec_options=TOLERANT))
-            except PyMongoError as error:
-                raise command_error(error) from None
-
+        run = partial(_run, client)
         series = {
             entry["name"]: entry["options"]["timeseries"]["timeField"]
             for entry in entries
@@ -195,10 +191,7 @@ class Backend:
 
     async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
         """One command over the service account; raises ``CommandError``."""
-        try:
-            return dict(await self.client.get_database(database).command(body, codec_options=TOLERANT))
-        except PyMongoError as error:
-            raise command_error(error) from None
+        return await _run(self.client, database, body)
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """One command over a service connection; the raw reply, error replies too. Raises ``BackendUnavailable``."""
@@ -254,3 +247,10 @@ def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
         max_message_size_bytes=int(hello["maxMessageSizeBytes"]),
         max_write_batch=int(hello["maxWriteBatchSize"]),
     )
+
+
+async def _run(client: AsyncMongoClient[Any], database: str, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(await client.get_database(database).command(body, codec_options=TOLERANT))
+    except PyMongoError as error:
+        raise command_error(error) from None

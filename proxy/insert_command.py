@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bson.errors import InvalidBSON
 
 from catalog.bson.codec import decode
+from catalog.bson.raw import BOOL, INT32, INT64
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from proxy.command import Command
@@ -21,8 +22,6 @@ def too_many_documents(count: int) -> str:
     """What a server says of more than ``MAX_DOCUMENTS`` (W94)."""
     return f"Write batch sizes must be between 1 and {MAX_DOCUMENTS}. Got {count} operations."
 
-
-_BOOL, _INT32, _INT64 = 0x08, 0x10, 0x12
 
 TAKEN_FIELDS = frozenset(
     {
@@ -104,7 +103,7 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
     ordered = True
     element = fields.get(b"ordered")
     if element is not None:
-        if element[0] != _BOOL:
+        if element[0] != BOOL:
             return None
         ordered = command.body[element[1]] == 1
     txn_number, statement_ids = None, None
@@ -154,7 +153,7 @@ def _documents(command: Command) -> Sequence[bytes] | None:
 
 def _integer(command: Command, name: bytes) -> int | None:
     kind, start, end = command.fields.get(name, (0, 0, 0))
-    if kind not in (_INT32, _INT64):
+    if kind not in (INT32, INT64):
         return None
     return int.from_bytes(command.body[start:end], "little", signed=True)
 

@@ -16,21 +16,31 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 
 from catalog.bson.codec import decode, encode
-from catalog.bson.raw import OBJECT, document, documents_of, element, fields_of, string_value, sub_document
-from catalog.errors import CommandError
+from catalog.bson.raw import (
+    OBJECT,
+    REGEX,
+    UNDEFINED,
+    document,
+    documents_of,
+    element,
+    fields_of,
+    string_value,
+    sub_array,
+    sub_document,
+)
+from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from proxy.not_primary import NOT_PRIMARY_CODES
 from proxy.service import ServicePool
 from rewrite.profile import Profile
 
-WRITE_CONFLICT = 112
 LARGEST_JOIN_BYTES = 7 * 1024 * 1024
 """A standalone gets parts twice in one command, to compare and to store, and takes 16 MB."""
 
 _ID = b"\x07_id\0"
 
-CONDITIONS = frozenset({0x06, 0x0B})
+CONDITIONS = frozenset({UNDEFINED, REGEX})
 """BSON types that mean something else in a query: undefined, regular expressions."""
 
 Merge = Callable[[Sequence[bytes]], bytes]
@@ -131,17 +141,11 @@ class _Join:
         insert = document([element(b"op", string_value(b"i")), *place, element(b"o", b"\x03" + joined)])
         # Deletes differ in nothing but the id, which stands at the end before two terminators.
         delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [_ID + bytes(12)])])[:-14]
-        operations = b"".join(
-            [
-                *[b"\x03%d\0%b%b\0\0" % (index, delete, _id_of(each)) for index, each in enumerate(stored)],
-                b"\x03%d\0%b" % (len(stored), insert),
-            ]
-        )
-        conditions = b"".join([b"\x03%d\0%b" % (index, each) for index, each in enumerate(self._unchanged(stored))])
+        operations = [b"\x03%b%b\0\0" % (delete, _id_of(each)) for each in stored]
         return document(
             [
-                element(b"applyOps", b"\x04" + document([operations])),
-                element(b"preCondition", b"\x04" + document([conditions])),
+                sub_array(b"applyOps", [*operations, b"\x03" + insert]),
+                sub_array(b"preCondition", [b"\x03" + each for each in self._unchanged(stored)]),
                 element(b"$db", string_value(b"admin")),
             ]
         )

@@ -7,7 +7,6 @@ it is the writer that the catalog tells, and writes its own reply.
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -23,22 +22,20 @@ from proxy.submission import Submission, plain_reply, stored_reply
 from proxy.wire import op_msg
 from proxy.wire.message import Message
 
-_PLAIN_REPLY_BODY: Final = plain_reply(1)
-_PLAIN_REPLY: Final = struct.Struct(f"<iiiiIB{len(_PLAIN_REPLY_BODY)}s")
-_PLAIN_REPLY_BYTES: Final = _PLAIN_REPLY.size
-
 
 class _Latest:
     """The reply to one measurement by the acknowledgement it belongs to: those of a round come one after another."""
 
     acknowledgement: Acknowledgement | None = None
-    reply = _PLAIN_REPLY_BODY
+    reply = b""
 
 
 _latest: Final = _Latest()
 
 
-def _reply_to_one(acknowledgement: Acknowledgement) -> bytes:
+def _reply_to_one(acknowledgement: Acknowledgement | None) -> bytes:
+    if acknowledgement is None:
+        return plain_reply(1)
     if _latest.acknowledgement is not acknowledgement:
         _latest.reply = stored_reply(1, acknowledgement)
         _latest.acknowledgement = acknowledgement
@@ -78,13 +75,6 @@ class PlainInsert:
         self._ingest.settled_one(self._size_bytes)
         if error is not None:
             self._submitted(error)
-        elif acknowledgement is None or acknowledgement.is_plain:
-            self._client.write(
-                _PLAIN_REPLY.pack(
-                    _PLAIN_REPLY_BYTES, next_request_id(), self._request_id, 2013, 0, 0, _PLAIN_REPLY_BODY
-                )
-            )
-            self._finish()
         else:
             self.reply(_reply_to_one(acknowledgement))
 

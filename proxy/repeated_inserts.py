@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from catalog.bson.raw import INT64
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.write_batch import CombineKey
@@ -25,7 +26,6 @@ REMEMBERED_LIMIT: Final = 8_192
 _NO_FLAGS_AND_A_BODY: Final = bytes(5)
 _SEQUENCE_HEAD: Final = b"documents\0"
 _DOCUMENTS_AT: Final = 1 + 4 + len(_SEQUENCE_HEAD)
-_INT64: Final = 0x12
 _STATEMENT_IDS: Final = frozenset({b"stmtId", b"stmtIds"})
 
 
@@ -91,7 +91,7 @@ class RepeatedInserts:
         ranges: list[Range] = []
         if insert.txn_number is not None:
             kind, start, end = command.fields[b"txnNumber"]
-            if kind != _INT64:
+            if kind != INT64:
                 return
             txn_number = (start, end)
             ranges.append(txn_number)

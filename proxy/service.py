@@ -48,7 +48,6 @@ class ServiceConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._waiter: asyncio.Future[bytes] | None = None
         self._request_id = 0
-        self._lost: Exception | None = None
 
     @property
     def is_open(self) -> bool:

@@ -14,7 +14,7 @@ from bson import Int64, ObjectId
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.raw import fields_of
-from catalog.errors import CommandError
+from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.merging import closed
 from rewrite import bucket_reads
 from rewrite.bucket_reads import TAG, Selection, Stage
@@ -96,7 +96,7 @@ def _remove_from(removal: Removal, selection: Selection, ids: Sequence[ObjectId]
             else:
                 pending.append(bucket_id)
         yield _clear(selection, list(found))
-    raise CommandError(112, "buckets are changed by others again and again; try again")
+    raise CommandError(WRITE_CONFLICT, "buckets are changed by others again and again; try again")
 
 
 def _clear(selection: Selection, ids: Sequence[ObjectId]) -> ClearBuckets:
@@ -185,7 +185,7 @@ def remove_one(removal: Removal, selection: Selection, statement: int | None = N
             return False
         if (yield from remove_found(removal, selection, found, statement)):
             return True
-    raise CommandError(112, "the measurement's bucket is changed by others again and again; try again")
+    raise CommandError(WRITE_CONFLICT, "the measurement's bucket is changed by others again and again; try again")
 
 
 def remove_found(removal: Removal, selection: Selection, found: Found, statement: int | None) -> Talk[bool]:
@@ -211,7 +211,7 @@ def find_one(selection: Selection, sort: Mapping[str, Any] | None) -> Talk[Found
                 return Found(bucket_id, bytes(row.raw), columns_of(bytes(row.raw), meta))
         if not ids or selection.sees_whole_rows:
             return None
-    raise CommandError(112, "the measurement's bucket is changed by others again and again; try again")
+    raise CommandError(WRITE_CONFLICT, "the measurement's bucket is changed by others again and again; try again")
 
 
 def _buckets_to_search(

@@ -10,12 +10,12 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC, TOLERANT
+from catalog.errors import UNAUTHORIZED
 from catalog.namespaces import Namespace
 from proxy.client_fields import ClientFields, in_one_document
 from proxy.cursor_names import CursorNames, rename_cursor
 from rewrite.plan import Resolve
 
-UNAUTHORIZED = 13
 CURSOR_NOT_FOUND = 43
 
 TOLERANT_RAW: CodecOptions[RawBSONDocument] = CodecOptions(

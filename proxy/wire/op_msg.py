@@ -7,31 +7,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from enum import IntFlag
 from typing import Final
 
 from crc32c import crc32c
 
-from catalog.errors import CommandError
+from catalog.errors import UNAUTHORIZED, CommandError
 from proxy.wire.errors import ProtocolError
 from proxy.wire.framing import document_end
 from proxy.wire.limits import HEADER_SIZE_BYTES
 from proxy.wire.message import HEADER, LENGTH, Message, Opcode
 
-
-class Flag(IntFlag):
-    """``flagBits``: of the lower sixteen, unknown ones must not be set; the upper may be ignored."""
-
-    NONE = 0
-    CHECKSUM_PRESENT = 1
-    MORE_TO_COME = 2
-    EXHAUST_ALLOWED = 1 << 16
-
-
 CHECKSUM_PRESENT: Final = 1
 MORE_TO_COME: Final = 2
 EXHAUST_ALLOWED: Final = 1 << 16
 ILLEGAL_FLAGS: Final = 0xFFFC
+"""``flagBits``: of the lower sixteen, unknown ones must not be set; the upper may be ignored."""
 BODY_AT: Final[int] = HEADER_SIZE_BYTES + 5
 """Where the body starts when it is the first section."""
 
@@ -110,7 +100,7 @@ def _parse_sections(raw: bytes, flags: int, end: int) -> OpMsg:
                 raise CommandError(40431, f"Duplicate document sequence: {sequence[0]}")
             sequences.append(sequence)
         elif kind == _SECURITY_TOKEN_KIND:
-            raise CommandError(13, "Unsupported Security Token provided")
+            raise CommandError(UNAUTHORIZED, "Unsupported Security Token provided")
         else:
             raise CommandError(40432, f"Unknown section kind {kind}")
         position = section_end

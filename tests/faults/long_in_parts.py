@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from catalog.ports import COPIES_SECONDS
-from tests.faults.test_in_parts import DEADLINE_SECONDS, IN_PARTS, SOME, either, in_parts, name, parts_proxy
+from tests.faults.test_in_parts import (
+    DEADLINE_SECONDS,
+    IN_PARTS,
+    SOME,
+    either,
+    in_parts,
+    killed_while_in_parts,
+    name,
+    parts_proxy,
+)
 from tests.support.fleet import Fleet, start_again
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
@@ -21,17 +30,7 @@ __all__ = ["either", "name", "parts_proxy"]
 async def test_what_a_killed_proxy_left_is_joined_by_the_next(
     either: MongodProcess, parts_proxy: ProxyProcess, name: str
 ) -> None:
-    fleet = Fleet(parts_proxy.uri, name)
-
-    async def events() -> None:
-        await fleet.until(SOME)
-        parts_proxy.kill()
-        with either.client() as client:
-            assert in_parts(client, name)
-        await start_again(parts_proxy)
-        await fleet.until(SOME)
-
-    await fleet.run_during(events)
+    fleet = await killed_while_in_parts(either, parts_proxy, name)
     with either.client() as client:
         async with asyncio.timeout(COPIES_SECONDS + DEADLINE_SECONDS):
             while in_parts(client, name):  # noqa: ASYNC110 - only the backend knows

@@ -62,20 +62,26 @@ def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str) -> Coun
     return Counter({each: count for each, count in documents.items() if count > 1})
 
 
-async def test_what_a_killed_proxy_left_is_read_and_written_on(
-    either: MongodProcess, parts_proxy: ProxyProcess, name: str
-) -> None:
-    fleet = Fleet(parts_proxy.uri, name)
+async def killed_while_in_parts(either: MongodProcess, proxy: ProxyProcess, name: str) -> Fleet:
+    """A fleet that has written through a proxy that was killed with parts left, and through the next one."""
+    fleet = Fleet(proxy.uri, name)
 
     async def events() -> None:
         await fleet.until(SOME)
-        parts_proxy.kill()
+        proxy.kill()
         with either.client() as client:
             assert in_parts(client, name)
-        await start_again(parts_proxy)
+        await start_again(proxy)
         await fleet.until(SOME)
 
     await fleet.run_during(events)
+    return fleet
+
+
+async def test_what_a_killed_proxy_left_is_read_and_written_on(
+    either: MongodProcess, parts_proxy: ProxyProcess, name: str
+) -> None:
+    fleet = await killed_while_in_parts(either, parts_proxy, name)
     with either.client() as client:
         fleet.check(client)
 

@@ -25,15 +25,19 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
         members.remove()
 
 
-@pytest.fixture(scope="session")
-def proxies(three: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProxyProcess]]:
-    """Two proxies in front of ``three``."""
-    started = [ProxyProcess(tmp_path_factory.mktemp(f"proxy{number}"), three.uri) for number in (1, 2)]
+def _two_proxies(folders: pytest.TempPathFactory, name: str, uri: str) -> Iterator[list[ProxyProcess]]:
+    started = [ProxyProcess(folders.mktemp(f"{name}{number}"), uri) for number in (1, 2)]
     try:
         yield [proxy.start() for proxy in started]
     finally:
         for proxy in started:
             proxy.stop()
+
+
+@pytest.fixture(scope="session")
+def proxies(three: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProxyProcess]]:
+    """Two proxies in front of ``three``."""
+    yield from _two_proxies(tmp_path_factory, "proxy", three.uri)
 
 
 @pytest.fixture(scope="session")
@@ -69,12 +73,7 @@ def guarded_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet
 def guarded_proxies(guarded_set: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProxyProcess]]:
     """Two proxies with the least role in front of ``guarded_set``."""
     account = guarded_set.uri.replace("root:root@", "tsproxy:x@") + "&authSource=admin"
-    started = [ProxyProcess(tmp_path_factory.mktemp(f"guarded_proxy{number}"), account) for number in (1, 2)]
-    try:
-        yield [proxy.start() for proxy in started]
-    finally:
-        for proxy in started:
-            proxy.stop()
+    yield from _two_proxies(tmp_path_factory, "guarded_proxy", account)
 
 
 @pytest.fixture(scope="session")

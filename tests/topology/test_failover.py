@@ -32,24 +32,23 @@ def run_through(way: str, members: ReplicaSet, proxy: ProxyProcess, uri: str) ->
     return load
 
 
-@pytest.mark.parametrize("way", ["step down", "kill"])
-def test_applications_do_not_notice(way: str, three: ReplicaSet, proxies: list[ProxyProcess], proxies_uri: str) -> None:
-    load = run_through(way, three, proxies[0], proxies_uri)
+def nothing_was_noticed(load: Load) -> None:
     assert load.surprises() == []
     load.check()
     load.client.drop_database(load.db.name)
     load.client.close()
+
+
+@pytest.mark.parametrize("way", ["step down", "kill"])
+def test_applications_do_not_notice(way: str, three: ReplicaSet, proxies: list[ProxyProcess], proxies_uri: str) -> None:
+    nothing_was_noticed(run_through(way, three, proxies[0], proxies_uri))
 
 
 @pytest.mark.parametrize("way", ["step down", "kill"])
 def test_applications_that_log_in_do_not_notice(
     way: str, guarded_set: ReplicaSet, guarded_proxies: list[ProxyProcess], login_uri: str
 ) -> None:
-    load = run_through(way, guarded_set, guarded_proxies[0], login_uri)
-    assert load.surprises() == []
-    load.check()
-    load.client.drop_database(load.db.name)
-    load.client.close()
+    nothing_was_noticed(run_through(way, guarded_set, guarded_proxies[0], login_uri))
 
 
 @pytest.mark.parametrize("collection", ["ts", "plain"])
