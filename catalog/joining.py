@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,8 @@ class JoiningOptions:
 
     ``many``: so many parts are joined at once, or half a bucket's rows when that is more; ``idle_seconds``: after so
     long without commits all are; after ``aged_seconds`` they are whatever else is written, for reads of many small
-    buckets are slow. ``at_once``: buckets joined while readers wait; ``workers``: of them side by side.
+    buckets are slow. ``window_seconds``: after so long readers that wait for a join are let in; ``workers``: buckets
+    joined side by side.
     ``share``: of its time that a pass may take while measurements are committed, for joins and commits use the same
     backend; ``slice_seconds``: after so long a pass ends. With ``hurry_at`` unjoined parts or more joins do not wait.
     What fails is tried ``attempts`` times more, after ``pause_seconds`` and twice as much each time. ``compress``: the
@@ -40,7 +42,7 @@ class JoiningOptions:
     idle_seconds: float = 2.0
     aged_seconds: float = 10.0
     interval_seconds: float = 0.1
-    at_once: int = 32
+    window_seconds: float = 0.02
     workers: int = 2
     share: float = 0.1
     slice_seconds: float = 0.1
@@ -119,15 +121,22 @@ class Joining:
         for bucket in wanted:
             due.setdefault(bucket.series.collection.collection.namespace, []).append(bucket)
         for namespace, buckets in due.items():
-            for start in range(0, len(buckets), self._options.at_once):
+            queue = deque(buckets)
+            while queue:
                 async with self._readers.kept_out(namespace) as alone:
+                    self._note(buckets, alone=alone)
                     if not alone:
-                        self.metrics.readers_in_the_way += 1
                         break
-                    if not await self._join_side_by_side(buckets[start : start + self._options.at_once]):
+                    if not await self._join_side_by_side(queue):
                         return
                 if self._clock.monotonic_seconds() >= until_seconds:
                     return
+
+    def _note(self, buckets: Sequence[Bucket], *, alone: bool) -> None:
+        now_seconds = self._clock.monotonic_seconds()
+        for collection in {bucket.series.collection for bucket in buckets}:
+            collection.readers_let_join(now_seconds, alone=alone)
+        self.metrics.readers_in_the_way += not alone
 
     def _may_join(self, bucket: Bucket, now_seconds: float) -> bool:
         parts = bucket.parts
@@ -149,16 +158,16 @@ class Joining:
         aged_seconds = now_seconds - parts.since_seconds
         return idle_seconds > self._options.idle_seconds or aged_seconds >= self._options.aged_seconds
 
-    async def _join_side_by_side(self, buckets: Sequence[Bucket]) -> bool:
-        """False when the backend did not answer, so that readers are not kept waiting for the rest."""
-        queue = iter(buckets)
+    async def _join_side_by_side(self, queue: deque[Bucket]) -> bool:
+        """As many as there is time for; false when the backend did not answer, so that readers need not wait."""
         answers = True
+        until_seconds = self._clock.monotonic_seconds() + self._options.window_seconds
 
         async def work() -> None:
             nonlocal answers
-            for bucket in queue:
-                answers = answers and await self._join(bucket)
-                if not answers:
+            while queue and answers:
+                answers = await self._join(queue.popleft()) and answers
+                if self._clock.monotonic_seconds() >= until_seconds:
                     return
 
         await asyncio.gather(*(work() for _ in range(self._options.workers)))

@@ -34,7 +34,8 @@ class Growth:
     Rows leave as a part when ``crowd`` buckets or more grow in the same round, or when the bucket has
     ``rows_in_place`` rows with them. With more than ``unjoined_limit`` parts that could not be joined, no new ones
     are made; with more than ``ended_limit`` buckets that take no more rows and wait for their join, which cost some
-    kilobytes each, no further bucket begins to grow in parts.
+    kilobytes each, no further bucket begins to grow in parts; and none of a collection whose readers have not let
+    parts be joined for ``apart_seconds``.
     """
 
     in_parts: bool = False
@@ -43,6 +44,7 @@ class Growth:
     rows_in_place: int = 64
     unjoined_limit: int = 1_000_000
     ended_limit: int = 20_000
+    apart_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class Placing:
         self._work = Work()
         self.growth = options.growth
         """As in the options, until it turns out that the backend does not let parts be joined."""
+        self.is_shared = False
+        """Whether other processes like this use the backend now; their readers would meet joins, so none are made."""
         self.committed_at_seconds = 0.0
         """When the latest batch was acknowledged."""
         self.unjoined = 0

@@ -24,12 +24,13 @@ from proxy.authorisation import Authorisation
 from proxy.backend import Backend
 from proxy.bucket_store import MongoBucketStore
 from proxy.cursor_names import CursorNames
+from proxy.growth import Company, growth_of
 from proxy.handlers.ingest import InsertHandler
 from proxy.handlers.translate import Surroundings, TranslateHandler
 from proxy.metrics import CatalogReadings, Metrics
 from proxy.namespace_registry import Lookup, NamespaceRegistry
-from proxy.part_store import joins_atomically
-from proxy.readers import ReaderRegister
+from proxy.part_store import PartStore
+from proxy.readers import ReaderRegister, nobody
 from proxy.settings_table import Settings
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
 from rewrite.profile import Profile
@@ -40,8 +41,7 @@ log = structlog.get_logger(__name__)
 JOIN_AT_THE_END_SECONDS = 5.0
 """What joining may add to the time that stopping takes; parts that are left are joined by nobody, but are read."""
 
-CANNOT_JOIN = "buckets grow in place: this backend cannot join parts"
-GROW_IN_PLACE = "buckets grow in place: the account of the backend may not join parts"
+GROW_IN_PLACE = "buckets grow in place from now on: the account of the backend may not join parts any more"
 
 
 class LoopClock:
@@ -120,6 +120,8 @@ class Assembly:
     authorisation: Authorisation
     readers: ReaderRegister | None
     joining: Joining
+    part_store: PartStore
+    company: Company | None
     compressing: Compressing | None
 
     async def close(self) -> None:
@@ -147,11 +149,11 @@ async def assemble(
     backend = await _reach(settings, spawn)
     backend.pool.answered = metrics.commit_answered
     clock = LoopClock()
-    growth = await _allowed(growth_of(settings, backend.profile), backend)
+    growth = await growth_of(settings, backend)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
-    store = backend.bucket_store(settings.timeseries_bucket_max_count)
+    part_store = PartStore(backend.pool, transactions=backend.profile.is_replica_set)
+    store = backend.bucket_store(settings.timeseries_bucket_max_count, part_store)
     committer = Committer(catalog, store, clock, committer_options(settings), report)
-    metrics.read_catalog(_readings(catalog, committer))
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)
     cursors = CursorNames()
@@ -167,7 +169,11 @@ async def assemble(
         cursors=cursors,
         gate=authorisation,
     )
-    readers = ReaderRegister(cursors.is_open_in, cursors.killed)
+    company = Company(catalog, backend.others) if growth.in_parts and settings.bucket_growth == "auto" else None
+    if company is not None:
+        await company.look()
+    may_ask = growth.in_parts and await backend.may_on_cluster("inprog")
+    readers = ReaderRegister(cursors.is_open_in, cursors.killed, backend.others.read if may_ask else nobody)
     store.readers = readers if growth.in_parts else None
     joining = Joining(
         catalog,
@@ -177,6 +183,7 @@ async def assemble(
         JoiningOptions(compress=compresses(settings, backend.profile)),
         not_allowed_to_join,
     )
+    metrics.read_catalog(_readings(catalog, committer, joining))
     return Assembly(
         backend=backend,
         catalog=catalog,
@@ -188,17 +195,21 @@ async def assemble(
         authorisation=authorisation,
         readers=readers if growth.in_parts else None,
         joining=joining,
+        part_store=part_store,
+        company=company,
         compressing=_compressing(catalog, store, clock, settings) if compresses(settings, backend.profile) else None,
     )
 
 
-def _readings(catalog: BucketCatalog, committer: Committer) -> CatalogReadings:
+def _readings(catalog: BucketCatalog, committer: Committer, joining: Joining) -> CatalogReadings:
     return CatalogReadings(
         lambda: catalog.totals,
         catalog.gauges,
         committer.metrics,
-        lambda: catalog.growth.in_parts,
+        lambda: catalog.growth.in_parts and not catalog.is_shared,
         lambda: catalog.unjoined,
+        lambda: joining.metrics.documents_joined,
+        lambda: joining.metrics.readers_in_the_way,
     )
 
 
@@ -214,14 +225,6 @@ def compresses(settings: Settings, profile: Profile) -> bool:
 def not_allowed_to_join(error: CommandError) -> None:
     """A right that was there at the start is missing now; what becomes of growth is in ``catalog.joining``."""
     log.warning(GROW_IN_PLACE, reason=error.message)
-
-
-async def _allowed(growth: Growth, backend: Backend) -> Growth:
-    """In parts only where the account may join them: found out before there are any."""
-    if not growth.in_parts or await backend.may_join_parts():
-        return growth
-    log.warning(GROW_IN_PLACE, reason="it lacks applyOps on the cluster, which joining needs on a standalone")
-    return Growth()
 
 
 def _insert_handler(
@@ -245,14 +248,6 @@ async def _reach(settings: Settings, spawn: Callable[[Coroutine[Any, Any, None]]
         refresh_seconds=settings.namespace_refresh_seconds,
         spawn=spawn,
     )
-
-
-def growth_of(settings: Settings, profile: Profile) -> Growth:
-    """How buckets grow: as asked, where the backend can do it."""
-    able, sealed = joins_atomically(profile)
-    if settings.bucket_growth == "in_parts" and not able:
-        log.warning(CANNOT_JOIN, needs="a replica set, or a standalone before 7.0")
-    return Growth(in_parts=able and settings.bucket_growth == "in_parts", sealed=sealed)
 
 
 def committer_options(settings: Settings) -> CommitterOptions:

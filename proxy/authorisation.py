@@ -8,7 +8,7 @@ refused here: its command goes to the backend as it came, which refuses it in it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
@@ -67,6 +67,15 @@ def resources_of(namespace: Namespace) -> tuple[Resource, ...]:
         return _ANYTHING, exact
     wider = ((database, ""), ("", collection), ("", ""))
     return _ANYTHING, exact, *((ResourceKind.COLLECTION, *each) for each in wider)
+
+
+def may_on_cluster(privileges: Iterable[Mapping[str, Any]], action: str) -> bool:
+    """Whether privileges as ``connectionStatus`` lists them allow this action on the cluster resource."""
+    return any(
+        not {action, "anyAction"}.isdisjoint(privilege.get("actions", ()))
+        for privilege in privileges
+        if privilege["resource"].get("cluster") or privilege["resource"].get("anyResource")
+    )
 
 
 class Rights:

@@ -22,7 +22,7 @@ from catalog.bson.codec import TOLERANT, decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from proxy import repeating
-from proxy.authorisation import PRIVILEGES, AccessControl, account_message, is_unauthorized
+from proxy.authorisation import PRIVILEGES, AccessControl, account_message, is_unauthorized, may_on_cluster
 from proxy.bucket_store import MongoBucketStore
 from proxy.dialing import upstream_name
 from proxy.driver_errors import command_error
@@ -30,9 +30,10 @@ from proxy.far_times import far_times
 from proxy.hello import GOSSIP
 from proxy.latest_indexes import latest_indexes
 from proxy.namespace_registry import FAR_TIMES, LATEST_INDEXES, NamespaceRegistry
-from proxy.part_store import PartStore, may_apply_operations
+from proxy.other_clients import OtherClients, process_name
+from proxy.part_store import PartStore
 from proxy.service import ServicePool
-from proxy.service_auth import authenticator, probing
+from proxy.service_auth import authenticator, introducing
 from rewrite.profile import Profile
 
 
@@ -75,9 +76,11 @@ class Backend:
         patience_seconds: float,
         access: AccessControl,
         members: MemberWatch,
+        others: OtherClients,
     ) -> None:
         self.client = client
         self.members = members
+        self.others = others
         self.profile = profile
         self.hello = hello
         self.pool = pool
@@ -97,13 +100,14 @@ class Backend:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> Backend:
         """Reach the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
+        name = process_name()
         members = MemberWatch()
         client: AsyncMongoClient[Any] = AsyncMongoClient(
             uri,
             event_listeners=[members],
             serverSelectionTimeoutMS=int(server_selection_timeout_seconds * 1000),
             connectTimeoutMS=int(connect_timeout_seconds * 1000),
-            appname="tsproxy",
+            appname=name,
             retryWrites=False,
         )
         try:
@@ -118,7 +122,7 @@ class Backend:
         access = AccessControl(has_account=authenticator(uri) is not None)
         pool = ServicePool(
             lambda timeout_seconds: find_primary(client, timeout_seconds),
-            probing(access.heard, authenticator(uri)),
+            introducing(name, access.heard, authenticator(uri)),
             tls,
             connect_timeout_seconds,
         )
@@ -134,7 +138,8 @@ class Backend:
             await client.close()
             raise
         registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
-        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access, members)
+        others = OtherClients(pool, name)
+        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access, members, others)
 
     @staticmethod
     async def _list_collections(
@@ -160,7 +165,7 @@ class Backend:
             for entry in entries
         ]
 
-    def bucket_store(self, max_count: int) -> MongoBucketStore:
+    def bucket_store(self, max_count: int, parts: PartStore) -> MongoBucketStore:
         """The catalog's port; ``max_count`` is the row limit of a bucket."""
 
         async def resolve(collection: VirtualCollection) -> VirtualCollection | None:
@@ -172,18 +177,15 @@ class Backend:
             resolve,
             sends_uuid=self.profile.has_collection_uuid,
             max_count=max_count,
-            parts=PartStore(self.pool, transactions=self.profile.is_replica_set),
+            parts=parts,
         )
 
-    async def may_join_parts(self) -> bool:
-        """Whether the account has what joining needs beyond the least role; raises ``CommandError``.
-
-        Nothing is written for it. Transactions need nothing more, so only standalones with access control are asked.
-        """
-        if self.profile.is_replica_set or not self.access.enforced:
+    async def may_on_cluster(self, action: str) -> bool:
+        """Whether the account has this right beyond the least role; raises ``CommandError``. Nothing is written."""
+        if not self.access.enforced:
             return True
         told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
-        return may_apply_operations(told.get("authenticatedUserPrivileges", ()))
+        return may_on_cluster(told.get("authenticatedUserPrivileges", ()), action)
 
     def heard(self, reply: Mapping[str, Any]) -> None:
         """The time of the cluster as a reply tells it; hello passes it on."""

@@ -9,6 +9,7 @@ Only where access control is off: a login counts for the connection over which i
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -63,6 +64,13 @@ class Members:
         self._cursors: dict[int, Address] = {}
         self._avoided: dict[Address, float] = {}
         self._formers: dict[Address, float] = {}
+        self._read_until_seconds = -math.inf
+
+    def that_read(self) -> int:
+        """How many members clients read from: one, or all when any was lately chosen beside the primary."""
+        if time.monotonic() >= self._read_until_seconds:
+            return 1
+        return sum(server.is_readable for server in self._topology().server_descriptions().values())
 
     def avoid(self, session: Session) -> None:
         """The member that this session reads from does not answer: others are preferred for a while."""
@@ -151,7 +159,10 @@ class Members:
         suitable = [server for server in suitable if not self.is_avoided(server.address)]
         if suitable:
             server = random.choice(suitable)  # noqa: S311 -- spreads load
-            return None if server.server_type_name == "RSPrimary" else server.address
+            if server.server_type_name == "RSPrimary":
+                return None
+            self._read_until_seconds = time.monotonic() + CURSOR_SECONDS
+            return server.address
         if tags or staleness_seconds != -1:
             raise CommandError(
                 NO_SUITABLE_MEMBER, f"Could not find host matching read preference {dict(preference)} for the set"

@@ -98,6 +98,8 @@ class CatalogReadings:
     committer: CommitterNumbers
     grows_in_parts: Callable[[], bool] = lambda: False
     unjoined: Callable[[], int] = lambda: 0
+    joined: Callable[[], int] = lambda: 0
+    joins_put_off: Callable[[], int] = lambda: 0
 
 
 class Metrics(Collector):
@@ -228,6 +230,8 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
     yield _gauge("tsproxy_catalog_memory_bytes", "Memory of open buckets.", gauges["memoryUsage"])
     yield _gauge("tsproxy_grows_in_parts", "1 while buckets grow in parts.", float(catalog.grows_in_parts()))
     yield _gauge("tsproxy_unjoined_parts", "Parts of buckets that wait for their join.", catalog.unjoined())
+    yield _counter("tsproxy_joined_parts", "Parts of buckets that were joined.", catalog.joined())
+    yield _counter("tsproxy_joins_put_off", "Joins that readers were in the way of.", catalog.joins_put_off())
     counters = catalog.counters()
     committed = SummaryMetricFamily("tsproxy_batch_measurements", "Measurements for each committed write batch.")
     committed.add_metric((), counters.numCommits, counters.numMeasurementsCommitted)

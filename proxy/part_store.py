@@ -7,7 +7,7 @@ read, and it is told to do nothing unless each of them is still what was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -37,6 +37,8 @@ from rewrite.profile import Profile
 
 LARGEST_JOIN_BYTES = 7 * 1024 * 1024
 """A standalone gets parts twice in one command, to compare and to store, and takes 16 MB."""
+REPLICATION_MS = 500
+"""How long readers wait for a join to reach the members that they read from."""
 
 _ID = b"\x07_id\0"
 
@@ -58,22 +60,12 @@ def joins_atomically(profile: Profile) -> tuple[bool, bool]:
     return profile.deletes_from_closed_buckets, True
 
 
-def may_apply_operations(privileges: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether privileges as ``connectionStatus`` lists them let an account join parts on a standalone.
-
-    What each operation inside needs besides is in the least role, and is asked for by every commit anyway.
-    """
-    return any(
-        not {"applyOps", "anyAction"}.isdisjoint(privilege.get("actions", ()))
-        for privilege in privileges
-        if privilege["resource"].get("cluster") or privilege["resource"].get("anyResource")
-    )
-
-
 class PartStore:
     """Joins, over service connections."""
 
     def __init__(self, pool: ServicePool, *, transactions: bool) -> None:
+        self.members_that_read: Callable[[], int] = lambda: 1
+        """How many members clients of this process read from: none must meet a join after it was acknowledged."""
         self._pool = pool
         self._transactions = transactions
         self._sessions: list[tuple[Binary, int]] = []
@@ -88,7 +80,8 @@ class PartStore:
             return await step.in_one_operation()
         session, number = self._sessions.pop() if self._sessions else (Binary(uuid4().bytes, 4), 0)
         try:
-            return await step.in_transaction({"lsid": {"id": session}, "txnNumber": Int64(number + 1)})
+            fields = {"lsid": {"id": session}, "txnNumber": Int64(number + 1)}
+            return await step.in_transaction(fields, self.members_that_read())
         finally:
             self._sessions.append((session, number + 1))
 
@@ -167,8 +160,8 @@ class _Join:
             for each in stored
         ]
 
-    async def in_transaction(self, session: Mapping[str, Any]) -> int | None:
-        """For a replica set; ``session`` has ``lsid`` and ``txnNumber``."""
+    async def in_transaction(self, session: Mapping[str, Any], members: int) -> int | None:
+        """For a replica set; ``session`` has ``lsid`` and ``txnNumber``; ``members`` shall have it in the end."""
         fields = {**session, "autocommit": False}
         try:
             stored = await self._stored({**fields, "startTransaction": True, "readConcern": {"level": "snapshot"}})
@@ -182,7 +175,8 @@ class _Join:
                 await self._abort(fields)
                 return None
             await self._run({"insert": self._buckets.collection, **fields}, "", "documents", (joined,))
-            await self._run({"commitTransaction": 1, **fields}, "admin")
+            concern = {"writeConcern": {"w": members, "wtimeout": REPLICATION_MS}} if members > 1 else {}
+            await self._run({"commitTransaction": 1, **fields, **concern}, "admin")
         except (CommandError, ValueError):
             await self._abort(fields)
             raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -68,15 +68,24 @@ def cursor_left_by(tail: bytes) -> int:
     return 0
 
 
+async def nobody(database: str) -> bool:
+    """No reader is ever elsewhere."""
+    return False
+
+
 class ReaderRegister:
     """Counts readers by database and keeps new ones out for a moment."""
 
     def __init__(
-        self, has_open_cursors: Callable[[str], bool], killed: Callable[[int], object] = lambda _: None
+        self,
+        has_open_cursors: Callable[[str], bool],
+        killed: Callable[[int], object] = lambda _: None,
+        read_elsewhere: Callable[[str], Awaitable[bool]] = nobody,
     ) -> None:
         """``has_open_cursors(database)``: whether a reader may come back to a cursor on a time-series collection.
 
-        ``killed`` hears of cursors that clients gave up.
+        ``killed`` hears of cursors that clients gave up. ``read_elsewhere(database)``: whether somebody reads it past
+        this process.
         """
         self.relayed = CursorNames()
         """Cursors of relayed commands."""
@@ -84,6 +93,7 @@ class ReaderRegister:
         """Whether no reader comes any more, not even to an open cursor."""
         self._has_open_cursors = has_open_cursors
         self._killed = killed
+        self._read_elsewhere = read_elsewhere
         self._pauses: dict[str, tuple[float, float]] = {}
         """By database: how long the latest pause is, and when it is over."""
         self._reading: Counter[str] = Counter()
@@ -142,7 +152,8 @@ class ReaderRegister:
         try:
             alone = await self._emptied(database)
             self._pause(database, needed=not alone)
-            yield alone and not self._may_come_back(database)
+            alone = alone and not self._may_come_back(database)
+            yield alone and not await self._read_elsewhere(database)
         finally:
             del self._kept_out[database]
             barrier.set_result(None)

@@ -179,6 +179,7 @@ class Server:
             on_not_primary=self._suspect if in_replica_set else None,
         )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
+        self.members = self._members()
         handlers = Handlers(
             RelayHandler(
                 self._tasks,
@@ -189,7 +190,7 @@ class Server:
             parts.ingest,
             parts.translate,
             parts.gate,
-            self._members(),
+            self.members,
             parts.at_once,
         )
         self._dispatcher = Dispatcher(

@@ -7,7 +7,9 @@ ours, so they run the SCRAM conversation (RFC 5802, 7677) by way of the library 
 from __future__ import annotations
 
 import hashlib
+import platform
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from typing import Any
 
 from bson.binary import Binary
@@ -41,15 +43,26 @@ def authenticator(uri: str) -> Authenticate | None:
     return _Scram(str(username), str(password or ""), str(source), None if mechanism == "DEFAULT" else mechanism)
 
 
-def probing(heard: Callable[[Mapping[str, Any]], None], authenticate: Authenticate | None) -> Authenticate:
-    """Before a new connection authenticates, ask what an unauthenticated one may do; ``heard`` gets the answer."""
+def introducing(
+    name: str, heard: Callable[[Mapping[str, Any]], None], authenticate: Authenticate | None
+) -> Authenticate:
+    """A new connection says whose it is, so that the backend's ``currentOp`` shows it.
 
-    async def probe_and_authenticate(connection: ServiceConnection) -> None:
+    Before it authenticates it asks what an unauthenticated one may do; ``heard`` gets the answer.
+    """
+    client = {
+        "application": {"name": name},
+        "driver": {"name": "tsproxy", "version": version("tsproxy")},
+        "os": {"type": platform.system()},
+    }
+
+    async def introduce_and_authenticate(connection: ServiceConnection) -> None:
+        await connection.request(encode({"hello": 1, "client": client, "$db": "admin"}))
         heard(decode(await connection.request(encode(PROBE))))
         if authenticate is not None:
             await authenticate(connection)
 
-    return probe_and_authenticate
+    return introduce_and_authenticate
 
 
 class _X509:

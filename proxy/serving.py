@@ -38,6 +38,8 @@ async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_re
     assembly = await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error))
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics))
+    if server.members is not None:
+        assembly.part_store.members_that_read = server.members.that_read
     try:
         address = Address(*await server.start(tls.context if tls is not None else None))
         if tls is not None:
@@ -46,6 +48,8 @@ async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_re
         tasks.spawn(_watch_backend(assembly, metrics, server))
         if assembly.readers is not None:
             tasks.spawn(assembly.joining.run())
+        if assembly.company is not None:
+            tasks.spawn(assembly.company.watch())
         if assembly.compressing is not None:
             tasks.spawn(assembly.compressing.run())
         on_ready(address)

@@ -90,7 +90,7 @@ class Settings:
     reopening: bool = True
     commit_linger_ms: Annotated[float, Meta(ge=0, le=1000)] = 0.0
     commit_rounds_in_flight: Count = 2
-    bucket_growth: Literal["in_place", "in_parts"] = "in_place"
+    bucket_growth: Literal["auto", "in_place", "in_parts"] = "auto"
     compress_closed_buckets: bool = True
     compress_after_seconds: Seconds = 300.0
     max_pending_measurements: Count = 200_000

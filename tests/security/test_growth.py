@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 from bson import ObjectId
 
+from tests.conftest import MONGOD_VERSION
 from tests.support.access import PASSWORD, GuardedMongod, least_role
 from tests.support.proxy import ProxyProcess
+from tests.support.versions import server
 
-WARNING = "buckets grow in place: the account of the backend may not join parts"
+IN_PLACE = "buckets grow in place"
+LATER = "buckets grow in place from now on: the account of the backend may not join parts any more"
 GAUGE = "tsproxy_grows_in_parts"
 APPLY_OPS = {"resource": {"cluster": True}, "actions": ["applyOps"]}
+INPROG = {"resource": {"cluster": True}, "actions": ["inprog"]}
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +32,18 @@ def joiner_uri(guarded: GuardedMongod) -> Iterator[str]:
     admin.command("dropRole", "joiner")
 
 
-def in_parts(folder: Path, account: str) -> ProxyProcess:
-    return ProxyProcess(folder, account, flags=["--bucket-growth", "in_parts"])
+def in_parts(folder: Path, account: str, growth: str = "in_parts") -> ProxyProcess:
+    return ProxyProcess(folder, account, flags=["--bucket-growth", growth])
 
 
-def test_account_that_may_not_join_grows_buckets_in_place(guarded: GuardedMongod, tmp_path: Path) -> None:
+@pytest.mark.parametrize("growth", ["in_parts", "auto"])
+def test_account_that_may_not_join_grows_buckets_in_place(guarded: GuardedMongod, tmp_path: Path, growth: str) -> None:
     before = guarded.shared_client.list_database_names()
-    proxy = in_parts(tmp_path, guarded.account_uri).start()
+    proxy = in_parts(tmp_path, guarded.account_uri, growth).start()
     try:
-        assert proxy.log.count(WARNING) == 1
+        assert proxy.log.count(IN_PLACE) == 1
         assert "applyOps" in proxy.log
+        assert ("warning" in proxy.log) == (growth == "in_parts"), "only what was asked for is missed"
         assert proxy.metrics()[GAUGE] == 0
         assert guarded.shared_client.list_database_names() == before, "asking leaves nothing behind"
     finally:
@@ -47,8 +53,21 @@ def test_account_that_may_not_join_grows_buckets_in_place(guarded: GuardedMongod
 def test_account_that_may_join_grows_buckets_in_parts(guarded: GuardedMongod, joiner_uri: str, tmp_path: Path) -> None:
     proxy = in_parts(tmp_path, joiner_uri).start()
     try:
-        assert WARNING not in proxy.log
+        assert IN_PLACE not in proxy.log
         assert proxy.metrics()[GAUGE] == 1
+    finally:
+        proxy.stop()
+
+
+def test_account_that_may_not_see_other_readers_grows_buckets_in_place_by_default(
+    guarded: GuardedMongod, joiner_uri: str, tmp_path: Path
+) -> None:
+    """Joins that a reader past the proxy would meet are made only where somebody asked for it."""
+    proxy = in_parts(tmp_path, joiner_uri, "auto").start()
+    try:
+        assert proxy.log.count(IN_PLACE) == 1
+        assert "inprog" in proxy.log
+        assert proxy.metrics()[GAUGE] == 0
     finally:
         proxy.stop()
 
@@ -67,7 +86,7 @@ def test_right_that_is_lost_later_ends_growth_in_parts(guarded: GuardedMongod, j
             for second in range(4):
                 rows = [{"t": start + dt.timedelta(seconds=second), "m": device} for device in range(20)]
                 client[database].ts.insert_many(rows)
-        proxy.wait_until(lambda: WARNING in proxy.log)
+        proxy.wait_until(lambda: LATER in proxy.log)
         assert proxy.metrics()[GAUGE] == 0
         assert series.count_documents({}) == 80
     finally:
@@ -75,3 +94,26 @@ def test_right_that_is_lost_later_ends_growth_in_parts(guarded: GuardedMongod, j
         admin.command("grantPrivilegesToRole", "joiner", privileges=[APPLY_OPS])
         guarded.shared_client[database].command("dropAllUsersFromDatabase")
         guarded.shared_client.drop_database(database)
+
+
+def test_account_that_may_join_and_ask_grows_buckets_in_parts_by_default(tmp_path: Path) -> None:
+    """With a server of its own: in front of the shared one are other proxies."""
+    chosen = server(MONGOD_VERSION)
+    alone = GuardedMongod(
+        tmp_path / "mongod", binary=chosen.binary, environment=chosen.environment, arguments=["--auth"]
+    )
+    try:
+        alone.start()
+        alone.create_accounts()
+        alone.shared_client.admin.command(
+            "createRole", "grower", privileges=[APPLY_OPS, INPROG], roles=[least_role()["createRole"]]
+        )
+        alone.create_user("admin", "grower", ["grower"])
+        proxy = in_parts(tmp_path / "proxy", alone.uri_of("grower", PASSWORD, "admin"), "auto").start()
+        try:
+            assert IN_PLACE not in proxy.log
+            assert proxy.metrics()[GAUGE] == 1
+        finally:
+            proxy.stop()
+    finally:
+        alone.remove()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from catalog.catalog import Growth
 from catalog.joining import Joining, JoiningOptions
@@ -80,3 +81,77 @@ async def test_parts_are_joined_when_they_are_old_though_others_are_committed() 
         bench.commit(measurement(second, meta="busy"))
         await bench.joining.join_due()
         assert [first for first, _ in bench.store.joins if first == slow] == [slow] * (second >= 11)
+
+
+class Somebody(Nobody):
+    """Readers are there when the test says so."""
+
+    def __init__(self) -> None:
+        self.reads = True
+        self.asked = 0
+
+    @asynccontextmanager
+    async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
+        self.asked += 1
+        yield not self.reads
+
+
+async def test_readers_that_stay_end_growth_in_parts_until_they_leave() -> None:
+    """Reads of many small buckets are slow: they must not become more while they cannot be joined."""
+    bench, readers = Bench(), Somebody()
+    joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None)
+    first = bench.commit(measurement(0))
+    assert bench.commit(measurement(1)).stored_id != first.stored_id
+    for _ in range(5):
+        bench.clock.now += 8
+        await joining.join_due()
+    assert joining.metrics.readers_in_the_way == 5
+    assert not bench.store.joins
+    fresh = bench.commit(measurement(0, meta="b"))
+    assert bench.commit(measurement(1, meta="b")).stored_id == fresh.stored_id, "in place"
+    readers.reads = False
+    await joining.join_due()
+    assert bench.store.joins
+    assert bench.commit(measurement(2, meta="b")).stored_id != fresh.stored_id, "in parts again"
+
+
+async def test_what_nobody_tries_to_join_any_more_is_no_reason_to_grow_in_place() -> None:
+    bench, readers = Bench(), Somebody()
+    joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None)
+    bench.commit(measurement(0))
+    bench.commit(measurement(1))
+    for _ in range(5):
+        bench.clock.now += 8
+        await joining.join_due()
+    bench.clock.now += 60
+    first = bench.commit(measurement(0, meta="b"))
+    assert bench.commit(measurement(1, meta="b")).stored_id != first.stored_id
+
+
+async def test_readers_are_let_in_between_joins_that_take_long() -> None:
+    bench, readers = Bench(replace(OPTIONS, workers=1)), Somebody()
+    readers.reads = False
+
+    class SlowStore(RememberingStore):
+        async def join(self, *arguments: Any) -> int | None:  # type: ignore[override]
+            bench.clock.now += 0.015
+            return await super().join(*arguments)
+
+    store = SlowStore()
+    joining = Joining(bench.catalog, store, bench.clock, readers, replace(OPTIONS, workers=1), lambda _: None)
+    for series in range(6):
+        bench.commit(measurement(0, meta=series))
+        bench.commit(measurement(1, meta=series))
+    bench.clock.now += 3
+    await joining.join_all()
+    assert len(store.joins) == 6
+    assert readers.asked == 3, "two joins in a window of 20 ms"
+
+
+def test_no_parts_are_made_while_others_share_the_backend() -> None:
+    bench = Bench()
+    first = bench.commit(measurement(0))
+    bench.catalog.is_shared = True
+    assert bench.commit(measurement(1)).stored_id == first.stored_id
+    bench.catalog.is_shared = False
+    assert bench.commit(measurement(2)).stored_id != first.stored_id

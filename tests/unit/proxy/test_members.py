@@ -166,3 +166,13 @@ def test_member_that_does_not_answer_is_avoided() -> None:
     where.avoid(away)
     assert where.is_avoided(SECONDARY)
     assert where.session_for(own, find("secondary")) is own
+
+
+def test_members_that_clients_read_from_are_waited_for() -> None:
+    """A join must have reached whoever reads at a secondary before the next reader comes."""
+    own, where = session(), members(*BOTH)
+    assert where.that_read() == 1
+    where.session_for(own, find("primaryPreferred"))
+    assert where.that_read() == 1
+    where.session_for(own, find("secondary"))
+    assert where.that_read() == 2

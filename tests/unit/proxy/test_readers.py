@@ -139,3 +139,22 @@ def test_the_id_of_a_cursor_is_found_behind_its_batch() -> None:
     assert cursor_left_by(reply(2**62)[-2048:]) == 2**62
     assert cursor_left_by(reply(0)) == 0
     assert cursor_left_by(b"") == 0
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_readers_past_this_process_are_asked_for_when_its_own_are_gone(elsewhere: bool) -> None:
+    asked: list[str] = []
+
+    async def read_elsewhere(database: str) -> bool:
+        assert register.barrier(database) is not None, "no new reader may slip in"
+        asked.append(database)
+        return elsewhere
+
+    register = ReaderRegister(lambda _: False, read_elsewhere=read_elsewhere)
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone is not elsewhere
+    assert asked == ["d"]
+    register.enter("d")
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone
+    assert asked == ["d"]
