@@ -151,12 +151,11 @@ class BucketCatalog(Placing):
 
     def _grows_in_parts(self, bucket: Bucket, crowd: int) -> bool:
         growth = self.growth
-        if not growth.in_parts or not bucket.own or self.is_shared or self.unjoined > growth.unjoined_limit:
+        if not growth.in_parts or not bucket.own or self.unjoined > growth.unjoined_limit:
             return False
-        buckets = bucket.series.collection
-        if buckets.apart_seconds is not None:
+        if self.hindrances.are_known:
             now_seconds = self._clock.monotonic_seconds()
-            if buckets.are_parts_kept_apart(now_seconds, growth.apart_seconds):
+            if self.hindrances.hinder(bucket.series.collection, now_seconds, growth.apart_seconds):
                 return False
         if bucket.parts is not None:
             return True

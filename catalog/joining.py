@@ -135,7 +135,7 @@ class Joining:
     def _note(self, buckets: Sequence[Bucket], *, alone: bool) -> None:
         now_seconds = self._clock.monotonic_seconds()
         for collection in {bucket.series.collection for bucket in buckets}:
-            collection.readers_let_join(now_seconds, alone=alone)
+            self._catalog.hindrances.tried(collection, now_seconds, alone=alone)
         self.metrics.readers_in_the_way += not alone
 
     def _may_join(self, bucket: Bucket, now_seconds: float) -> bool:

@@ -16,9 +16,6 @@ from catalog.parts import Parts
 from catalog.stats import Counters
 from catalog.write_batch import CombineKey, WriteBatch, Writer
 
-LATELY_SECONDS = 15.0
-"""Joins that readers do not let in are tried again more often than this."""
-
 
 class Parked:
     """A measurement on its way into a bucket: it waits for a look at the backend, or has to be placed again."""
@@ -84,7 +81,6 @@ class CollectionBuckets:
     """
 
     __slots__ = (
-        "apart_seconds",
         "collection",
         "counters",
         "era",
@@ -118,25 +114,6 @@ class CollectionBuckets:
         """Whether times may be stored for which bucket ids are not in the order of time (Q12)."""
         self.lanes: dict[bytes, Any] = {}
         """The committer's queues for this collection, by write concern."""
-        self.apart_seconds: tuple[float, float] | None = None
-        """Since when, and when last, readers did not let parts be joined."""
-
-    def readers_let_join(self, now_seconds: float, *, alone: bool) -> None:
-        """Parts were to be joined: whether there was a moment without readers."""
-        if alone:
-            self.apart_seconds = None
-        elif self.are_parts_kept_apart(now_seconds, 0.0):
-            assert self.apart_seconds is not None
-            self.apart_seconds = self.apart_seconds[0], now_seconds
-        else:
-            self.apart_seconds = now_seconds, now_seconds
-
-    def are_parts_kept_apart(self, now_seconds: float, since_seconds: float) -> bool:
-        """Whether that has been so for ``since_seconds`` and is so still, as far as was tried lately."""
-        if self.apart_seconds is None:
-            return False
-        first_seconds, last_seconds = self.apart_seconds
-        return last_seconds - first_seconds >= since_seconds and now_seconds - last_seconds < LATELY_SECONDS
 
     @property
     def rounding_seconds(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
+from catalog.hindrances import Hindrances
 from catalog.kernel import BucketState, Limits, Measurement, bucket_id, rounded_start_ms
 from catalog.memory import BucketMemory, Ended
 from catalog.namespaces import Namespace, VirtualCollection
@@ -85,8 +86,7 @@ class Placing:
         self._work = Work()
         self.growth = options.growth
         """As in the options, until it turns out that the backend does not let parts be joined."""
-        self.is_shared = False
-        """Whether other processes like this use the backend now; their readers would meet joins, so none are made."""
+        self.hindrances = Hindrances()
         self.committed_at_seconds = 0.0
         """When the latest batch was acknowledged."""
         self.unjoined = 0

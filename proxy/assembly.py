@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -14,8 +13,7 @@ import structlog
 from catalog.catalog import BucketCatalog, CatalogOptions, Growth
 from catalog.committer import Committer, CommitterOptions
 from catalog.compressing import Compressing, CompressingOptions
-from catalog.errors import CommandError
-from catalog.joining import Joining, JoiningOptions
+from catalog.joining import JoiningMetrics, JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.statements import StatementLog
@@ -24,24 +22,18 @@ from proxy.authorisation import Authorisation
 from proxy.backend import Backend
 from proxy.bucket_store import MongoBucketStore
 from proxy.cursor_names import CursorNames
-from proxy.growth import Company, growth_of
+from proxy.growth import InParts, growth_of
 from proxy.handlers.ingest import InsertHandler
 from proxy.handlers.translate import Surroundings, TranslateHandler
+from proxy.members import MembersRead
 from proxy.metrics import CatalogReadings, Metrics
 from proxy.namespace_registry import Lookup, NamespaceRegistry
-from proxy.part_store import PartStore
-from proxy.readers import ReaderRegister, nobody
 from proxy.settings_table import Settings
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
 
 log = structlog.get_logger(__name__)
-
-JOIN_AT_THE_END_SECONDS = 5.0
-"""What joining may add to the time that stopping takes; parts that are left are joined by nobody, but are read."""
-
-GROW_IN_PLACE = "buckets grow in place from now on: the account of the backend may not join parts any more"
 
 
 class LoopClock:
@@ -118,20 +110,15 @@ class Assembly:
     effects: CatalogEffects
     cursors: CursorNames
     authorisation: Authorisation
-    readers: ReaderRegister | None
-    joining: Joining
-    part_store: PartStore
-    company: Company | None
+    members_read: MembersRead
+    in_parts: InParts | None
     compressing: Compressing | None
 
     async def close(self) -> None:
         """Let commits end and parts be joined as far as time allows, then leave the backend."""
         await self.committer.drain()
-        if self.readers is not None:
-            self.readers.closed = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(JOIN_AT_THE_END_SECONDS):
-                await self.joining.join_all()
+        if self.in_parts is not None:
+            await self.in_parts.finish()
         await self.backend.close()
 
 
@@ -151,8 +138,8 @@ async def assemble(
     clock = LoopClock()
     growth = await growth_of(settings, backend)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
-    part_store = PartStore(backend.pool, transactions=backend.profile.is_replica_set)
-    store = backend.bucket_store(settings.timeseries_bucket_max_count, part_store)
+    members_read = MembersRead(backend.topology)
+    store = backend.bucket_store(settings.timeseries_bucket_max_count, members_read.count)
     committer = Committer(catalog, store, clock, committer_options(settings), report)
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)
@@ -169,21 +156,12 @@ async def assemble(
         cursors=cursors,
         gate=authorisation,
     )
-    company = Company(catalog, backend.others) if growth.in_parts and settings.bucket_growth == "auto" else None
-    if company is not None:
-        await company.look()
-    may_ask = growth.in_parts and await backend.may_on_cluster("inprog")
-    readers = ReaderRegister(cursors.is_open_in, cursors.killed, backend.others.read if may_ask else nobody)
-    store.readers = readers if growth.in_parts else None
-    joining = Joining(
-        catalog,
-        store,
-        clock,
-        readers,
-        JoiningOptions(compress=compresses(settings, backend.profile)),
-        not_allowed_to_join,
-    )
-    metrics.read_catalog(_readings(catalog, committer, joining))
+    in_parts: InParts | None = None
+    if growth.in_parts:
+        joining = JoiningOptions(compress=compresses(settings, backend.profile))
+        in_parts = await InParts.of(settings, backend, catalog, store, clock, cursors, joining)
+        store.readers = in_parts.readers
+    metrics.read_catalog(_readings(catalog, committer, in_parts))
     return Assembly(
         backend=backend,
         catalog=catalog,
@@ -193,23 +171,22 @@ async def assemble(
         effects=effects,
         cursors=cursors,
         authorisation=authorisation,
-        readers=readers if growth.in_parts else None,
-        joining=joining,
-        part_store=part_store,
-        company=company,
+        members_read=members_read,
+        in_parts=in_parts,
         compressing=_compressing(catalog, store, clock, settings) if compresses(settings, backend.profile) else None,
     )
 
 
-def _readings(catalog: BucketCatalog, committer: Committer, joining: Joining) -> CatalogReadings:
+def _readings(catalog: BucketCatalog, committer: Committer, in_parts: InParts | None) -> CatalogReadings:
+    joins = in_parts.joining.metrics if in_parts is not None else JoiningMetrics()
     return CatalogReadings(
         lambda: catalog.totals,
         catalog.gauges,
         committer.metrics,
-        lambda: catalog.growth.in_parts and not catalog.is_shared,
+        lambda: catalog.growth.in_parts and not catalog.hindrances.is_shared,
         lambda: catalog.unjoined,
-        lambda: joining.metrics.documents_joined,
-        lambda: joining.metrics.readers_in_the_way,
+        lambda: joins.documents_joined,
+        lambda: joins.readers_in_the_way,
     )
 
 
@@ -220,11 +197,6 @@ def _compressing(catalog: BucketCatalog, store: MongoBucketStore, clock: LoopClo
 def compresses(settings: Settings, profile: Profile) -> bool:
     """Whether buckets are compressed: as asked, where servers do it themselves (W9); from 8.0 on all are (W8)."""
     return settings.compress_closed_buckets and profile.has_native_timeseries and profile.version >= (6, 0, 0)
-
-
-def not_allowed_to_join(error: CommandError) -> None:
-    """A right that was there at the start is missing now; what becomes of growth is in ``catalog.joining``."""
-    log.warning(GROW_IN_PLACE, reason=error.message)
 
 
 def _insert_handler(

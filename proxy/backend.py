@@ -17,6 +17,7 @@ from pymongo.monitoring import (
     ServerHeartbeatSucceededEvent,
 )
 from pymongo.server_type import SERVER_TYPE
+from pymongo.topology_description import TopologyDescription
 
 from catalog.bson.codec import TOLERANT, decode, encode
 from catalog.errors import BackendUnavailable, CommandError
@@ -165,8 +166,8 @@ class Backend:
             for entry in entries
         ]
 
-    def bucket_store(self, max_count: int, parts: PartStore) -> MongoBucketStore:
-        """The catalog's port; ``max_count`` is the row limit of a bucket."""
+    def bucket_store(self, max_count: int, members_read: Callable[[], int]) -> MongoBucketStore:
+        """The catalog's port; ``max_count`` is the row limit of a bucket, ``members_read`` as for ``PartStore``."""
 
         async def resolve(collection: VirtualCollection) -> VirtualCollection | None:
             return await self.registry.resolve_anew(collection.namespace)
@@ -177,7 +178,7 @@ class Backend:
             resolve,
             sends_uuid=self.profile.has_collection_uuid,
             max_count=max_count,
-            parts=parts,
+            parts=PartStore(self.pool, transactions=self.profile.is_replica_set, members_read=members_read),
         )
 
     async def may_on_cluster(self, action: str) -> bool:
@@ -186,6 +187,11 @@ class Backend:
             return True
         told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
         return may_on_cluster(told.get("authenticatedUserPrivileges", ()), action)
+
+    @property
+    def topology(self) -> Callable[[], TopologyDescription] | None:
+        """What the driver knows of a replica set; ``None`` for a single server or a cluster behind a mongos."""
+        return (lambda: self.client.topology_description) if self.profile.is_replica_set else None
 
     def heard(self, reply: Mapping[str, Any]) -> None:
         """The time of the cluster as a reply tells it; hello passes it on."""

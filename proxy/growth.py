@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import structlog
 
 from catalog.catalog import BucketCatalog, Growth
 from catalog.errors import CommandError
+from catalog.joining import Joining, JoiningOptions
+from catalog.ports import Clock
 from proxy.backend import Backend
-from proxy.config import Settings
-from proxy.other_clients import OtherClients
+from proxy.bucket_store import MongoBucketStore
+from proxy.cursor_names import CursorNames
 from proxy.part_store import joins_atomically
+from proxy.readers import ReaderRegister, nobody
+from proxy.settings_table import Settings
 
 log = structlog.get_logger(__name__)
 
@@ -20,6 +28,10 @@ CANNOT_JOIN = "this backend cannot join parts; a replica set can, and a standalo
 MAY_NOT_JOIN = "the backend's account may not join parts: it lacks applyOps on the cluster"
 MAY_NOT_ASK = "the backend's account may not see who else reads: it lacks inprog on the cluster"
 
+MAY_NOT_ANY_MORE = "buckets grow in place from now on: the account of the backend may not join parts any more"
+
+JOIN_AT_THE_END_SECONDS = 5.0
+"""What joining may add to the time that stopping takes; parts that are left are read, and joined by the next one."""
 WATCH_SECONDS = 1.0
 """How soon another process of the proxy is noticed."""
 GONE_SECONDS = 5.0
@@ -53,13 +65,21 @@ async def _missing_right(backend: Backend, *, asks: bool) -> str | None:
     return None
 
 
+class Others(Protocol):
+    """See ``proxy.other_clients``."""
+
+    def are_proxies(self) -> Awaitable[bool]:
+        """Whether other processes of the proxy are connected; raises ``CommandError``."""
+        ...
+
+
 class Company:
     """Sees to it that no parts are made while other processes of the proxy use the backend.
 
     Each knows its own readers only, and what it joins would be met by the others'.
     """
 
-    def __init__(self, catalog: BucketCatalog, others: OtherClients) -> None:
+    def __init__(self, catalog: BucketCatalog, others: Others) -> None:
         self._catalog = catalog
         self._others = others
         self._until_seconds = 0.0
@@ -74,8 +94,8 @@ class Company:
             # Unknown is not alone; a backend that does not answer takes no parts either.
             self._until_seconds = max(self._until_seconds, now_seconds + 2 * WATCH_SECONDS)
         shared = now_seconds < self._until_seconds
-        if shared != self._catalog.is_shared:
-            self._catalog.is_shared = shared
+        if shared != self._catalog.hindrances.is_shared:
+            self._catalog.hindrances.is_shared = shared
             log.info(
                 "buckets grow in place while another tsproxy uses the backend"
                 if shared
@@ -87,3 +107,48 @@ class Company:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             await self.look()
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """What growth in parts needs besides."""
+
+    readers: ReaderRegister
+    joining: Joining
+    company: Company | None
+
+    @classmethod
+    async def of(
+        cls,
+        settings: Settings,
+        backend: Backend,
+        catalog: BucketCatalog,
+        store: MongoBucketStore,
+        clock: Clock,
+        cursors: CursorNames,
+        options: JoiningOptions,
+    ) -> Self:
+        """``cursors`` are those of rewritten reads. Raises ``CommandError``."""
+        company = Company(catalog, backend.others) if settings.bucket_growth == "auto" else None
+        if company is not None:
+            await company.look()
+        read_elsewhere = backend.others.read if await backend.may_on_cluster("inprog") else nobody
+        readers = ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere)
+        return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed), company)
+
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """What goes on in the background."""
+        watching = [] if self.company is None else [self.company.watch()]
+        return [self.joining.run(), *watching]
+
+    async def finish(self) -> None:
+        """No reader comes any more: join what there is time for."""
+        self.readers.closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(JOIN_AT_THE_END_SECONDS):
+                await self.joining.join_all()
+
+
+def _not_allowed(error: CommandError) -> None:
+    """A right that was there at the start is missing now; what becomes of growth is in ``catalog.joining``."""
+    log.warning(MAY_NOT_ANY_MORE, reason=error.message)

@@ -50,6 +50,25 @@ STALENESS_OUT_OF_RANGE: Final = 160
 Address = tuple[str, int | None]
 
 
+class MembersRead:
+    """How many members clients of this process read from: none of them may meet what another one shows already."""
+
+    def __init__(self, topology: Callable[[], TopologyDescription] | None) -> None:
+        """``None`` for no replica set."""
+        self._topology = topology
+        self._until_seconds = -math.inf
+
+    def chosen(self) -> None:
+        """A client reads from another one than the primary, and may keep a cursor there."""
+        self._until_seconds = time.monotonic() + CURSOR_SECONDS
+
+    def count(self) -> int:
+        """One, or all when any was lately chosen beside the primary."""
+        if self._topology is None or time.monotonic() >= self._until_seconds:
+            return 1
+        return sum(server.is_readable for server in self._topology().server_descriptions().values())
+
+
 class Members:
     """Chooses the member for each read, and remembers where cursors are."""
 
@@ -57,20 +76,18 @@ class Members:
         self,
         topology: Callable[[], TopologyDescription],
         dialer_to: Callable[[Address], Dialer],
+        chosen: Callable[[], None] = lambda: None,
     ) -> None:
-        """``topology`` is what is known of the set now; ``dialer_to`` reaches one member of it."""
+        """``topology`` is what is known of the set now; ``dialer_to`` reaches one member of it.
+
+        ``chosen`` is told whenever it is not the primary that was.
+        """
         self._topology = topology
         self._dialer_to = dialer_to
         self._cursors: dict[int, Address] = {}
         self._avoided: dict[Address, float] = {}
         self._formers: dict[Address, float] = {}
-        self._read_until_seconds = -math.inf
-
-    def that_read(self) -> int:
-        """How many members clients read from: one, or all when any was lately chosen beside the primary."""
-        if time.monotonic() >= self._read_until_seconds:
-            return 1
-        return sum(server.is_readable for server in self._topology().server_descriptions().values())
+        self._chosen_beside_primary = chosen
 
     def avoid(self, session: Session) -> None:
         """The member that this session reads from does not answer: others are preferred for a while."""
@@ -161,7 +178,7 @@ class Members:
             server = random.choice(suitable)  # noqa: S311 -- spreads load
             if server.server_type_name == "RSPrimary":
                 return None
-            self._read_until_seconds = time.monotonic() + CURSOR_SECONDS
+            self._chosen_beside_primary()
             return server.address
         if tags or staleness_seconds != -1:
             raise CommandError(

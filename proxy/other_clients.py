@@ -20,6 +20,7 @@ from bson.regex import Regex
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import CommandError
+from catalog.namespaces import BUCKETS_PREFIX
 from proxy.service import ServicePool
 
 PROGRAM: Final = "tsproxy"
@@ -30,7 +31,7 @@ READS: Final = ("aggregate", "count", "distinct", "explain", "find", "geoSearch"
 WRITES: Final = ("delete", "findAndModify", "update")
 """Commands that look for what they change; on the buckets or their view only."""
 
-_BUCKETS: Final = re.escape("system.buckets.")
+_BUCKETS: Final = re.escape(BUCKETS_PREFIX)
 
 
 def process_name() -> str:

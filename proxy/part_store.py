@@ -63,9 +63,9 @@ def joins_atomically(profile: Profile) -> tuple[bool, bool]:
 class PartStore:
     """Joins, over service connections."""
 
-    def __init__(self, pool: ServicePool, *, transactions: bool) -> None:
-        self.members_that_read: Callable[[], int] = lambda: 1
-        """How many members clients of this process read from: none must meet a join after it was acknowledged."""
+    def __init__(self, pool: ServicePool, *, transactions: bool, members_read: Callable[[], int] = lambda: 1) -> None:
+        """``members_read``: how many members shall have a join when it is acknowledged."""
+        self._members_read = members_read
         self._pool = pool
         self._transactions = transactions
         self._sessions: list[tuple[Binary, int]] = []
@@ -81,7 +81,7 @@ class PartStore:
         session, number = self._sessions.pop() if self._sessions else (Binary(uuid4().bytes, 4), 0)
         try:
             fields = {"lsid": {"id": session}, "txnNumber": Int64(number + 1)}
-            return await step.in_transaction(fields, self.members_that_read())
+            return await step.in_transaction(fields, self._members_read())
         finally:
             self._sessions.append((session, number + 1))
 

@@ -158,6 +158,7 @@ class Parts:
     primary_left: Callable[[], None] = lambda: None
     topology: Callable[[], TopologyDescription] | None = None
     requires_login: Callable[[], bool] = no_login
+    chosen_beside_primary: Callable[[], None] = lambda: None
 
 
 class Server:
@@ -179,7 +180,6 @@ class Server:
             on_not_primary=self._suspect if in_replica_set else None,
         )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
-        self.members = self._members()
         handlers = Handlers(
             RelayHandler(
                 self._tasks,
@@ -190,7 +190,7 @@ class Server:
             parts.ingest,
             parts.translate,
             parts.gate,
-            self.members,
+            self._members(),
             parts.at_once,
         )
         self._dispatcher = Dispatcher(
@@ -210,7 +210,7 @@ class Server:
 
     def _members(self) -> Members | None:
         topology = self._parts.topology
-        return None if topology is None else Members(topology, self._dialer_to)
+        return None if topology is None else Members(topology, self._dialer_to, self._parts.chosen_beside_primary)
 
     def _dialer_to(self, member: tuple[str, int | None]) -> Dialer:
         async def address() -> tuple[str, int]:

@@ -9,7 +9,6 @@ from contextlib import suppress
 
 import structlog
 from pymongo.errors import PyMongoError
-from pymongo.topology_description import TopologyDescription
 
 from proxy.assembly import Assembly, assemble
 from proxy.config import Address, Settings
@@ -38,18 +37,14 @@ async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_re
     assembly = await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error))
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics))
-    if server.members is not None:
-        assembly.part_store.members_that_read = server.members.that_read
     try:
         address = Address(*await server.start(tls.context if tls is not None else None))
         if tls is not None:
             tasks.spawn(tls.watch())
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)
         tasks.spawn(_watch_backend(assembly, metrics, server))
-        if assembly.readers is not None:
-            tasks.spawn(assembly.joining.run())
-        if assembly.company is not None:
-            tasks.spawn(assembly.company.watch())
+        for work in assembly.in_parts.work() if assembly.in_parts is not None else ():
+            tasks.spawn(work)
         if assembly.compressing is not None:
             tasks.spawn(assembly.compressing.run())
         on_ready(address)
@@ -75,16 +70,11 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         effects=assembly.effects,
         gate=assembly.authorisation,
         primary_left=assembly.backend.pool.forget_primary,
-        topology=_topology(assembly),
+        topology=assembly.backend.topology,
+        chosen_beside_primary=assembly.members_read.chosen,
         requires_login=lambda: assembly.backend.access.enforced,
-        readers=assembly.readers,
+        readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
     )
-
-
-def _topology(assembly: Assembly) -> Callable[[], TopologyDescription] | None:
-    """What the driver knows of a replica set; ``None`` for a single server or a cluster behind a mongos."""
-    client = assembly.backend.client
-    return (lambda: client.topology_description) if assembly.backend.profile.is_replica_set else None
 
 
 async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -> None:

@@ -151,7 +151,7 @@ async def test_readers_are_let_in_between_joins_that_take_long() -> None:
 def test_no_parts_are_made_while_others_share_the_backend() -> None:
     bench = Bench()
     first = bench.commit(measurement(0))
-    bench.catalog.is_shared = True
+    bench.catalog.hindrances.is_shared = True
     assert bench.commit(measurement(1)).stored_id == first.stored_id
-    bench.catalog.is_shared = False
+    bench.catalog.hindrances.is_shared = False
     assert bench.commit(measurement(2)).stored_id != first.stored_id

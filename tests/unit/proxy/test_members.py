@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 import bson
@@ -15,7 +16,7 @@ from pymongo.topology_description import TOPOLOGY_TYPE, TopologyDescription
 from catalog.errors import CommandError
 from proxy.command import Command, parse_command
 from proxy.dialing import Dialer
-from proxy.members import Members
+from proxy.members import Members, MembersRead
 from proxy.session import Session
 from proxy.upstream import Upstream
 from proxy.wire import op_msg
@@ -50,14 +51,14 @@ class _Settings:
     server_selector = None
 
 
-def members(*servers: ServerDescription) -> Members:
+def members(*servers: ServerDescription, chosen: Callable[[], None] = lambda: None) -> Members:
     def dialer_to(address: Any) -> Dialer:
         async def at() -> tuple[str, int]:
             return address[0], address[1]
 
         return Dialer(at, None, 1.0)
 
-    return Members(lambda: topology(*servers), dialer_to)
+    return Members(lambda: topology(*servers), dialer_to, chosen)
 
 
 def session(identity: str = "") -> Session:
@@ -170,9 +171,9 @@ def test_member_that_does_not_answer_is_avoided() -> None:
 
 def test_members_that_clients_read_from_are_waited_for() -> None:
     """A join must have reached whoever reads at a secondary before the next reader comes."""
-    own, where = session(), members(*BOTH)
-    assert where.that_read() == 1
+    read = MembersRead(lambda: topology(*BOTH))
+    own, where = session(), members(*BOTH, chosen=read.chosen)
     where.session_for(own, find("primaryPreferred"))
-    assert where.that_read() == 1
+    assert read.count() == 1
     where.session_for(own, find("secondary"))
-    assert where.that_read() == 2
+    assert read.count() == 2

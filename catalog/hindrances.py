@@ -1,0 +1,51 @@
+"""Why rows do not leave in parts for the moment (``catalog.parts``), though the backend can join parts.
+
+Joins need moments without readers. While there are none, parts would become more and more, and reads of many small
+buckets are slow.
+"""
+
+from __future__ import annotations
+
+from catalog.open_bucket import CollectionBuckets
+
+LATELY_SECONDS = 15.0
+"""Joins that readers do not let in are tried again more often than this."""
+
+
+class Hindrances:
+    """What is known of them now."""
+
+    __slots__ = ("_apart", "is_shared")
+
+    def __init__(self) -> None:
+        self.is_shared = False
+        """Whether other processes like this use the backend now: they would meet joins, since only their own readers
+        are known to each."""
+        self._apart: dict[CollectionBuckets, tuple[float, float]] = {}
+        """Since when, and when last, readers did not let the parts of a collection be joined."""
+
+    def tried(self, buckets: CollectionBuckets, now_seconds: float, *, alone: bool) -> None:
+        """Parts were to be joined: whether there was a moment without readers."""
+        if alone:
+            self._apart.pop(buckets, None)
+            return
+        self._forget_before(now_seconds - LATELY_SECONDS)
+        first_seconds, _ = self._apart.get(buckets, (now_seconds, now_seconds))
+        self._apart[buckets] = first_seconds, now_seconds
+
+    @property
+    def are_known(self) -> bool:
+        """Whether there may be any, for any collection."""
+        return self.is_shared or bool(self._apart)
+
+    def hinder(self, buckets: CollectionBuckets, now_seconds: float, apart_seconds: float) -> bool:
+        """Whether there is one for this collection; readers are after ``apart_seconds``."""
+        if self.is_shared:
+            return True
+        self._forget_before(now_seconds - LATELY_SECONDS)
+        first_seconds, last_seconds = self._apart.get(buckets, (0.0, 0.0))
+        return last_seconds - first_seconds >= apart_seconds
+
+    def _forget_before(self, seconds: float) -> None:
+        for buckets in [buckets for buckets, (_, last_seconds) in self._apart.items() if last_seconds < seconds]:
+            del self._apart[buckets]
