@@ -15,6 +15,7 @@ from setuptools import Extension, setup
 HOT_MODULES = (
     "catalog/catalog.py",
     "catalog/committer.py",
+    "catalog/hindrances.py",
     "catalog/memory.py",
     "catalog/namespaces.py",
     "catalog/open_bucket.py",

@@ -143,7 +143,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "roles_refresh_seconds": "How soon a change of a user's roles takes effect.",
         "reopening": "Whether late measurements go to stored buckets that have room.",
         "commit_linger_ms": "How long a commit waits for company; 0 = it leaves at once.",
-        "bucket_growth": "How rows are added under load: by updates, or as small buckets joined soon after.",
+        "bucket_growth": "How rows are added under load: by updates, as small buckets joined later, or as is best.",
         "compress_closed_buckets": "Whether buckets that take no more rows are compressed, from 6.0 on as servers do.",
         "compress_after_seconds": "How long buckets that time has passed by may still be come back to by late rows.",
         "commit_rounds_in_flight": "Commits of one collection under way at the same time.",
