@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from catalog.errors import BackendUnavailable
+from proxy.connecting import connect
 from proxy.upstream import UpstreamConnection
 
 STEP_DOWN_SECONDS: Final = 1.0
@@ -60,12 +61,8 @@ class Dialer:
             raise BackendUnavailable(f"{name} is stepping down", code=10107)
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                _, connection = await loop.create_connection(
-                    lambda: UpstreamConnection(name, on_lost, self._on_not_primary),
-                    host,
-                    port,
-                    ssl=self._tls,
-                    server_hostname=host if self._tls is not None else None,
+                _, connection = await connect(
+                    lambda: UpstreamConnection(name, on_lost, self._on_not_primary), host, port, self._tls
                 )
         except TimeoutError:
             raise BackendUnavailable(

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from catalog.errors import BackendUnavailable
+from proxy.connecting import connect
 from proxy.keepalive import keep_alive
 
 _HEADER = struct.Struct("<iiiiIB")
@@ -264,17 +265,8 @@ class ServicePool:
         host, port = self._primary
         address = f"{host}:{port}"
         async with asyncio.timeout(min(left_seconds, self._connect_timeout_seconds)):
-            if host.endswith(".sock"):
-                _, connection = await loop.create_unix_connection(lambda: ServiceConnection(address), host)
-            else:
-                transport, connection = await loop.create_connection(
-                    lambda: ServiceConnection(address),
-                    host,
-                    port,
-                    ssl=self.tls,
-                    server_hostname=host if self.tls else None,
-                )
-                keep_alive(transport)
+            transport, connection = await connect(lambda: ServiceConnection(address), host, port, self.tls)
+            keep_alive(transport)
             if self._authenticate is not None:
                 try:
                     await self._authenticate(connection)

@@ -74,7 +74,9 @@ class MongodProcess(ChildProcess):
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         command = [str(self.binary), "--dbpath", str(data), "--port", str(self.port), "--bind_ip", LOOPBACK]
-        command += ["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--setParameter", "enableTestCommands=1"]
+        command += ["--wiredTigerCacheSizeGB", "0.5", "--setParameter", "enableTestCommands=1"]
+        if "--unixSocketPrefix" not in self.arguments:
+            command.append("--nounixsocket")
         command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
         if self.replica_set:
             command += ["--replSet", self.replica_set, "--oplogSize", "256"]
