@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from catalog.bson.raw import pack_int32, unpack_int32
+from catalog.bson.raw import pack_int32, string_value, unpack_int32, unpack_int64
+from catalog.namespaces import Namespace
 from proxy.wire import op_msg
 from proxy.wire.message import LENGTH
 
@@ -22,6 +23,60 @@ _INSIDE_AT: Final = _CURSOR_AT + len(_CURSOR)
 _BATCHES: Final = (b"\x04firstBatch\0", b"\x04nextBatch\0")
 HEAD_BYTES: Final = _INSIDE_AT + 4 + max(map(len, _BATCHES)) + 4
 """So much must be seen before anything can be said."""
+
+
+_ID: Final = b"\x12id\0"
+_ID_BYTES: Final = len(_ID) + 8
+
+
+class Renaming:
+    """From the name under which the backend keeps a cursor to the one that its client knows."""
+
+    __slots__ = ("_given", "_stored", "buckets", "grown_bytes")
+
+    def __init__(self, buckets: Namespace) -> None:
+        """``grown_bytes``: how much longer a reply gets, negative when it gets shorter."""
+        self.buckets = buckets
+        self._stored = _name_element(buckets)
+        self._given = _name_element(buckets.logical)
+        self.grown_bytes = len(self._given) - len(self._stored)
+
+    def whole(self, reply: bytes, request_id: int, response_to: int) -> tuple[bytes, int] | None:
+        """A whole reply message as the client gets it, and its cursor's id.
+
+        ``None`` for what is no cursor's reply, or one in another order than servers have.
+        """
+        size = len(reply)
+        if size < HEAD_BYTES or reply[_BODY - 5 : _BODY] != bytes(5) or not reply.startswith(_CURSOR, _CURSOR_AT):
+            return None
+        inside = int(unpack_int32(reply, _INSIDE_AT)[0])
+        end = _INSIDE_AT + inside - 1
+        stored, given, grown = self._stored, self._given, self.grown_bytes
+        name_at = end - len(stored)
+        id_at = name_at - _ID_BYTES
+        if (
+            not _INSIDE_AT < id_at < name_at < end < size
+            or int(unpack_int32(reply, _BODY)[0]) != size - _BODY
+            or reply[name_at:end] != stored
+            or not reply.startswith(_ID, id_at)
+        ):
+            return None
+        body_bytes = size - _BODY + grown
+        parts = (
+            op_msg.head(request_id, response_to, body_bytes),
+            pack_int32(body_bytes),
+            _CURSOR,
+            pack_int32(inside + grown),
+            reply[_INSIDE_AT + 4 : name_at],
+            given,
+            reply[end:],
+        )
+        return b"".join(parts), int(unpack_int64(reply, name_at - 8)[0])
+
+
+def _name_element(namespace: Namespace) -> bytes:
+    name = string_value(str(namespace).encode())
+    return name[:1] + b"ns\0" + name[1:]
 
 
 class CursorStream:
@@ -79,6 +134,11 @@ class CursorStream:
         self._tail += data[self._left_bytes :]
         self._left_bytes = 0
         return batch
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether the batch is complete and more has come."""
+        return bool(self._tail)
 
     def without_batch(self) -> bytes:
         """The whole reply document, once it is complete, as if its cursor had no batch."""

@@ -25,12 +25,13 @@ from proxy.command import Command, parse_command
 from proxy.elsewhere import Elsewhere
 from proxy.exchange import Client, Exchange, Meter, Pending, labelled
 from proxy.handlers.answer import HelloHandler
-from proxy.handlers.at_once import ReadsAtOnce
+from proxy.handlers.at_once import ReadsAtOnce, SentStep
 from proxy.handlers.relay import RelayHandler
 from proxy.legacy import legacy_command, refuse_legacy
 from proxy.members import Members
 from proxy.not_primary import NOT_PRIMARY_CODES
 from proxy.plain_insert import PlainInserts
+from proxy.plain_read import PlainReads
 from proxy.plain_relay import PlainRelays
 from proxy.ports import Gate, Ingest, Namespaces, Translate
 from proxy.session import Session
@@ -120,7 +121,6 @@ class Dispatcher:
         """
         self._handlers = handlers
         self._namespaces = namespaces
-        self._lookup: router.Lookup = namespaces.lookup
         self._translated = frozenset(translated)
         self._knows_cursor = knows_cursor
         self._tasks = tasks
@@ -130,6 +130,7 @@ class Dispatcher:
         self._plain = PlainRelays(
             namespaces.lookup, handlers.relay, readers, prefers_members=handlers.members is not None
         )
+        self._reads = PlainReads(namespaces.lookup, handlers.at_once, readers, has_members=handlers.members is not None)
         self._inserts = PlainInserts(handlers.ingest, namespaces, handlers.gate, numbers.requests("insert", "ingest"))
         self._elsewhere = Elsewhere(
             handlers.relay.failover,
@@ -151,6 +152,8 @@ class Dispatcher:
                     return insert
             if not message.compressor and (plain := self._plain.start(session, message, client)) is not None:
                 return plain
+            if not message.compressor and (read := self._reads.start(session, message, client, self)) is not None:
+                return read
             expects_reply = not op_msg.peek_flags(message) & op_msg.MORE_TO_COME
         exchange = Exchange(session, client, message, expects_reply=expects_reply)
         self._guarded(exchange, self._begin)
@@ -193,7 +196,7 @@ class Dispatcher:
 
     def _route(self, exchange: Exchange, command: Command) -> None:
         session = exchange.session
-        route = router.route(command, self._lookup, self._translated, self._knows_cursor)
+        route = router.route(command, self._namespaces.lookup, self._translated, self._knows_cursor)
         if self._readers is not None and self._must_wait(exchange, command, route, self._readers):
             return
         match route:
@@ -282,24 +285,40 @@ class Dispatcher:
         if at_once is None or self._elsewhere.may_be_elsewhere(command):
             return False
 
-        def failed(error: Exception) -> None:
-            self._tasks.spawn(self._ended(exchange, command, error, partial(self._failed, exchange, error)))
+        return at_once.start(exchange, command, collection, self)
 
-        def deposed(reply: bytes) -> bool:
-            if not self._elsewhere.takes(exchange, command, reply):
-                return False
-            self._tasks.spawn(self._ended(exchange, command, reply, partial(exchange.reply, reply)))
-            return True
+    # --- proxy.handlers.at_once.Ways ------------------------------------------------------------------------------
 
-        return at_once.start(
-            exchange,
-            command,
-            collection,
-            lambda: self._tasks.spawn(self._translate(exchange, command, collection)),
-            failed,
-            lambda document: self._heard_from_member(exchange.session, document),
-            deposed,
-        )
+    def sent_again(self, exchange: Exchange, step: SentStep) -> None:
+        """See ``Ways``."""
+        self._reads.remember(exchange, step)
+
+    def goes_the_long_way(self, exchange: Exchange, collection: VirtualCollection | None) -> None:
+        """See ``Ways``."""
+        self._tasks.spawn(self._translate(exchange, self._command_of(exchange), collection))
+
+    def heard_from_member(self, exchange: Exchange, document: bytes) -> None:
+        """See ``Ways``."""
+        self._heard_from_member(exchange.session, document)
+
+    def failed(self, exchange: Exchange, error: Exception) -> None:
+        """See ``Ways``."""
+        command = self._command_of(exchange)
+        self._tasks.spawn(self._ended(exchange, command, error, partial(self._failed, exchange, error)))
+
+    def deposed(self, exchange: Exchange, reply: bytes) -> bool:
+        """See ``Ways``."""
+        command = self._command_of(exchange)
+        if not self._elsewhere.takes(exchange, command, reply):
+            return False
+        self._tasks.spawn(self._ended(exchange, command, reply, partial(exchange.reply, reply)))
+        return True
+
+    def _command_of(self, exchange: Exchange) -> Command:
+        """Of one that was recognised, only now."""
+        if exchange.command is None:
+            exchange.command = parse_command(exchange.message)
+        return exchange.command
 
     async def _translate(self, exchange: Exchange, command: Command, collection: Any) -> None:
         try:

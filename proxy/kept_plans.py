@@ -13,6 +13,7 @@ from typing import Final
 from catalog.namespaces import VirtualCollection
 from proxy.client_fields import SESSION_FIELDS, STATEMENT_FIELDS, TRANSACTION_FIELDS
 from proxy.command import Command
+from proxy.cursor_stream import Renaming
 from rewrite.plan import Cursor, Single
 from rewrite.profile import Profile
 
@@ -56,12 +57,16 @@ def question(command: Command, also_left_out: bytes = b"") -> Question | None:
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A plan of one step over the client's own connection. ``document`` is the step's raw body."""
+    """A plan of one step over the client's own connection.
+
+    ``document`` is the step's raw body, ``renaming`` what becomes of its reply's cursor.
+    """
 
     target: VirtualCollection
     profile: Profile
     plan: Single | Cursor
     document: bytes
+    renaming: Renaming | None = None
 
 
 class KeptPlans:

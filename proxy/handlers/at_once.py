@@ -6,7 +6,6 @@ What is particular about a command makes it go the long way of ``proxy.handlers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import bson
@@ -19,12 +18,12 @@ from catalog.namespaces import Namespace, VirtualCollection
 from proxy.authorisation import is_unauthorized
 from proxy.client_fields import Undecodable
 from proxy.command import Command
-from proxy.cursor_names import rename_cursor
-from proxy.cursor_stream import HEAD_BYTES, CursorStream
+from proxy.cursor_names import CursorNames, rename_cursor
+from proxy.cursor_stream import HEAD_BYTES, CursorStream, Renaming
 from proxy.exchange import Exchange
 from proxy.handlers.cursors import answered_more, is_ok
 from proxy.handlers.translate import OPENS_CURSORS, TranslateHandler
-from proxy.kept_plans import KeptPlan, KeptPlans, Question, question
+from proxy.kept_plans import KeptPlan, KeptPlans, question
 from proxy.session import Session, next_request_id
 from proxy.upstream import reply_document
 from proxy.wire import op_msg
@@ -37,16 +36,61 @@ Finish = Callable[[bytes], bytes | None]
 """From the backend's reply document to the client's; ``None``: the command has to go the long way after all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A step that is ready to be sent.
+class Ways(Protocol):
+    """How a command goes on that was sent at once, and who hears of it (``proxy.dispatch``)."""
 
-    ``grown_bytes`` is how much longer the reply gets by its cursor's name, where that is all that becomes of it.
+    def sent_again(self, exchange: Exchange, step: SentStep) -> None:
+        """What was asked before, or goes on, is sent as this step."""
+        ...
+
+    def goes_the_long_way(self, exchange: Exchange, collection: VirtualCollection | None) -> None:
+        """After all."""
+        ...
+
+    def heard_from_member(self, exchange: Exchange, document: bytes) -> None:
+        """The client's reply, of another member of the replica set."""
+        ...
+
+    def failed(self, exchange: Exchange, error: Exception) -> None:
+        """There is no reply."""
+        ...
+
+    def deposed(self, exchange: Exchange, reply: bytes) -> bool:
+        """The reply document of a server that is primary no more; true when it is taken over."""
+        ...
+
+
+class Prepared:
+    """What becomes of a step's reply.
+
+    ``grown_bytes`` is how much longer the reply gets by its cursor's name, where that is all that becomes of it;
+    ``renaming`` does that to a whole reply. ``more_of`` is the cursor that goes on, 0 for a new one.
     """
 
-    document: bytes
-    finish: Finish
-    grown_bytes: int | None
+    __slots__ = ("finish", "grown_bytes", "more_of", "renaming")
+
+    def __init__(
+        self, finish: Finish, grown_bytes: int | None, renaming: Renaming | None = None, more_of: int = 0
+    ) -> None:
+        self.finish = finish
+        self.grown_bytes = grown_bytes
+        self.renaming = renaming
+        self.more_of = more_of
+
+
+class SentStep:
+    """A step as it was sent: its own raw ``document`` and the elements of the ``session``.
+
+    ``kept`` is the plan that it is of; without one it asks for more of a cursor on ``buckets``.
+    """
+
+    __slots__ = ("buckets", "document", "kept", "session")
+
+    def __init__(self, document: bytes, session: bytes, buckets: Namespace, kept: KeptPlan | None) -> None:
+        self.document = document
+        self.session = session
+        self.buckets = buckets
+        self.kept = kept
 
 
 class ReadGate(Protocol):
@@ -65,63 +109,89 @@ class ReadsAtOnce:
         self._gate = gate
         self._kept = KeptPlans()
 
-    def start(
-        self,
-        exchange: Exchange,
-        command: Command,
-        collection: VirtualCollection | None,
-        the_long_way: Callable[[], object],
-        failed: Callable[[Exception], None],
-        heard: Callable[[bytes], None],
-        deposed: Callable[[bytes], bool] = lambda reply: False,
-    ) -> bool:
+    def start(self, exchange: Exchange, command: Command, collection: VirtualCollection | None, ways: Ways) -> bool:
         """Send it; false when it has to go the long way, and nothing was done.
 
-        Later ``heard`` is told the client's reply, or ``failed`` of an error, or ``the_long_way`` is gone after all;
-        ``deposed`` may take over a reply of a server that is primary no more.
+        Later ``ways`` is told the client's reply, or of an error, or the long way is gone after all.
         """
         session = exchange.session
         connection = session.upstream.ready
         if connection is None or command.sequences or not command.expects_reply:
             return False
-        prepared = self._more(command) if command.name == "getMore" else self._read(session, command, collection)
-        if prepared is None:
+        sent = (
+            self._more(exchange, command, ways)
+            if command.name == "getMore"
+            else self._read(exchange, command, collection, ways)
+        )
+        if sent is None:
             return False
-        answer = _Answer(exchange, prepared, the_long_way, failed, heard, deposed)
-        connection.stream(op_msg.build(next_request_id(), 0, prepared.document), answer)
+        document, prepared = sent
+        raw = op_msg.build(next_request_id(), 0, document)
+        connection.stream(raw, AtOnceReply(exchange, collection, prepared, ways, self.cursors))
         return True
 
-    def _read(self, session: Session, command: Command, collection: VirtualCollection | None) -> Prepared | None:
+    @property
+    def cursors(self) -> CursorNames:
+        """Where cursors are."""
+        return self._translate.cursors
+
+    def holds(self, session: Session, kept: KeptPlan, collection: VirtualCollection) -> bool:
+        """Whether a plan that was made for somebody is right for this client now."""
+        translate = self._translate
+        return (
+            translate.as_written(collection) is kept.target
+            and translate.profile is kept.profile
+            and self._gate.known_to_read_buckets(session, collection.namespace) is True
+        )
+
+    def prepared(self, kept: KeptPlan) -> Prepared:
+        """What becomes of the reply to this plan's step."""
+        renaming = kept.renaming
+        return Prepared(self._finish(kept.plan), None if renaming is None else renaming.grown_bytes, renaming)
+
+    def prepared_more(self, cursor_id: int, renaming: Renaming) -> Prepared:
+        """What becomes of the next batch of this cursor."""
+        cursors, buckets = self.cursors, renaming.buckets
+
+        def finish(reply: bytes) -> bytes:
+            return answered_more(reply, cursors, cursor_id, buckets)
+
+        return Prepared(finish, renaming.grown_bytes, renaming, cursor_id)
+
+    def _read(
+        self, exchange: Exchange, command: Command, collection: VirtualCollection | None, ways: Ways
+    ) -> tuple[bytes, Prepared] | None:
         if collection is None or command.name not in COMMANDS:
             return None
-        reads_buckets = self._gate.known_to_read_buckets(session, collection.namespace)
+        reads_buckets = self._gate.known_to_read_buckets(exchange.session, collection.namespace)
         if reads_buckets is False:
             return self._through_the_view(command)
         asked = question(command) if reads_buckets else None
         if asked is None:
             return None
-        kept = self._plan(command, asked, collection)
-        if kept is None:
-            return None
-        grown_bytes = _grown(collection.buckets) if isinstance(kept.plan, Cursor) else None
-        return Prepared(_whole(kept.document, asked.session, command), self._finish(kept.plan), grown_bytes)
-
-    def _plan(self, command: Command, asked: Question, collection: VirtualCollection) -> KeptPlan | None:
         database = command.raw(b"$db")
         target = self._translate.as_written(collection)
-        profile = self._translate.profile
-        kept = self._kept.find(database, asked, target, profile)
+        kept = self._kept.find(database, asked, target, self._translate.profile)
         if kept is not None:
-            return kept
+            ways.sent_again(exchange, SentStep(kept.document, asked.session, target.buckets, kept))
+        else:
+            kept = self._plan(command, target)
+            if kept is None:
+                return None
+            self._kept.keep(database, asked, kept)
+        return whole_command(kept.document, asked.session, database), self.prepared(kept)
+
+    def _plan(self, command: Command, target: VirtualCollection) -> KeptPlan | None:
         try:
             plan = self._translate.plan_of_read(command, target)
         except (CommandError, Undecodable):
             return None
         if not isinstance(plan, Single | Cursor) or plan.effects or plan.step.via is not Via.CLIENT:
             return None
-        kept = KeptPlan(target, profile, plan, bson.encode(plan.step.body, codec_options=CODEC))
-        self._kept.keep(database, asked, kept)
-        return kept
+        renaming = Renaming(target.buckets) if isinstance(plan, Cursor) else None
+        return KeptPlan(
+            target, self._translate.profile, plan, bson.encode(plan.step.body, codec_options=CODEC), renaming
+        )
 
     def _finish(self, plan: Single | Cursor) -> Finish:
         def finish(reply: bytes) -> bytes | None:
@@ -136,7 +206,7 @@ class ReadsAtOnce:
 
         return finish
 
-    def _through_the_view(self, command: Command) -> Prepared:
+    def _through_the_view(self, command: Command) -> tuple[bytes, Prepared]:
         """As the client sent it; most clients may read the collection but not its buckets."""
 
         def finish(reply: bytes) -> bytes:
@@ -145,96 +215,95 @@ class ReadsAtOnce:
                 self._translate.cursors.opened(cursor_id, backend or command.namespace)
             return reply
 
-        return Prepared(command.body, finish, grown_bytes=0)
+        return command.body, Prepared(finish, grown_bytes=0)
 
-    def _more(self, command: Command) -> Prepared | None:
+    def _more(self, exchange: Exchange, command: Command, ways: Ways) -> tuple[bytes, Prepared] | None:
         """The next batch of a cursor that this process opened on buckets, asked for by its own collection's name."""
         cursor_id = command.get("getMore")
-        cursors = self._translate.cursors
-        backend = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
-        if backend is None:
+        buckets = self.cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
+        if buckets is None or not isinstance(cursor_id, int):
             return None
         named = Namespace(command.namespace.database, str(command.get("collection")))
         asked = question(command, also_left_out=b"collection")
-        if asked is None or named != backend.logical:
+        if asked is None or named != buckets.logical:
             return None
-        collection = string_value(backend.collection.encode())
+        collection = string_value(buckets.collection.encode())
         elements = asked.asked + collection[:1] + b"collection\0" + collection[1:]
         document = (len(elements) + 5).to_bytes(4, "little") + elements + b"\0"
-        return Prepared(
-            _whole(document, asked.session, command),
-            lambda reply: answered_more(reply, cursors, cursor_id, backend),
-            _grown(backend),
-        )
+        ways.sent_again(exchange, SentStep(document, asked.session, buckets, None))
+        whole = whole_command(document, asked.session, command.raw(b"$db"))
+        return whole, self.prepared_more(cursor_id, Renaming(buckets))
 
 
-def _grown(buckets: Namespace) -> int:
-    """How much longer a reply gets when its cursor has the collection's name instead of that of its buckets."""
-    return len(str(buckets.logical).encode()) - len(str(buckets).encode())
-
-
-def _whole(document: bytes, session: bytes, command: Command) -> bytes:
-    """The command of a step with the session's fields and the database."""
-    tail = session + b"\x02$db\0" + command.raw(b"$db") + b"\0"
+def whole_command(document: bytes, session: bytes, database: bytes) -> bytes:
+    """The command of a step with the raw fields of the session and the raw value of ``$db``."""
+    tail = session + b"\x02$db\0" + database + b"\0"
     return (len(document) - 1 + len(tail)).to_bytes(4, "little") + document[4:-1] + tail
 
 
-class _Answer:
+class AtOnceReply:
     """Where the backend's reply goes."""
 
-    __slots__ = (
-        "_deposed",
-        "_exchange",
-        "_failed",
-        "_finish",
-        "_grown_bytes",
-        "_heard",
-        "_pieces",
-        "_stream",
-        "_the_long_way",
-    )
+    __slots__ = ("_collection", "_cursors", "_exchange", "_pieces", "_prepared", "_stream", "_ways")
 
     def __init__(
         self,
         exchange: Exchange,
+        collection: VirtualCollection | None,
         prepared: Prepared,
-        the_long_way: Callable[[], object],
-        failed: Callable[[Exception], None],
-        heard: Callable[[bytes], None],
-        deposed: Callable[[bytes], bool],
+        ways: Ways,
+        cursors: CursorNames,
     ) -> None:
+        """To a command on ``collection`` that was sent."""
         self._exchange = exchange
-        self._deposed = deposed
-        self._finish = prepared.finish
-        self._grown_bytes = prepared.grown_bytes
-        self._the_long_way = the_long_way
-        self._failed = failed
-        self._heard = heard
+        self._collection = collection
+        self._prepared = prepared
+        self._ways = ways
+        self._cursors = cursors
         self._pieces: list[bytes] = []
         self._stream: CursorStream | None = None
 
     def whole(self, reply: bytes) -> None:
         """See ``Sink``."""
+        exchange, renaming = self._exchange, self._prepared.renaming
+        if renaming is not None and exchange.session.member is None and exchange.takes_plain_replies:
+            renamed = renaming.whole(reply, next_request_id(), exchange.message.request_id)
+            if renamed is not None:
+                raw, cursor_id = renamed
+                if cursor_id:
+                    self._cursors.opened(cursor_id, renaming.buckets)
+                elif self._prepared.more_of:
+                    self._cursors.ended(self._prepared.more_of)
+                exchange.relayed(raw)
+                return
         try:
-            document = self._finish(reply_document(Message.from_bytes(reply)))
+            document = self._prepared.finish(reply_document(Message.from_bytes(reply)))
         except Exception as error:  # noqa: BLE001  (whoever asked knows what to tell the client)
-            self._failed(error)
+            self._ways.failed(exchange, error)
             return
         if document is None:
-            self._the_long_way()
+            self._ways.goes_the_long_way(exchange, self._collection)
         else:
-            self._heard(document)
-            self._exchange.reply(document)
+            if exchange.session.member is not None:
+                self._ways.heard_from_member(exchange, document)
+            exchange.reply(document)
 
     def write(self, data: bytes) -> None:
         """See ``Sink``."""
-        if self._stream is not None:
-            self._exchange.client.write(self._stream.feed(data))
+        stream = self._stream
+        if stream is not None:
+            batch = stream.feed(data)
+            if stream.has_tail:
+                # Its last bytes follow in the same turn, so one piece less is written.
+                self._pieces.append(batch)
+            else:
+                self._exchange.client.write(batch)
             return
         pieces = self._pieces
         pieces.append(data)
-        if self._grown_bytes is not None and len(pieces) == 1 and len(data) >= HEAD_BYTES:
-            self._begin(data, self._grown_bytes)
+        grown_bytes = self._prepared.grown_bytes
+        if grown_bytes is not None and len(pieces) == 1 and len(data) >= HEAD_BYTES:
+            self._begin(data, grown_bytes)
 
     def _begin(self, data: bytes, grown_bytes: int) -> None:
         """Pass a large batch on as it comes."""
@@ -243,34 +312,38 @@ class _Answer:
         if stream is None:
             return
         self._stream = stream
-        exchange.client.write(stream.head(data, grown_bytes, next_request_id(), exchange.message.request_id))
-        exchange.client.write(stream.feed(data[stream.body_at() :]))
+        self._pieces = []
+        head = stream.head(data, grown_bytes, next_request_id(), exchange.message.request_id)
+        exchange.client.write(head + stream.feed(data[stream.body_at() :]))
 
     def done(self) -> None:
         """See ``Sink``."""
-        if self._stream is None:
+        stream = self._stream
+        if stream is None:
             self.whole(b"".join(self._pieces))
             return
-        told = self._stream.without_batch()
+        told = stream.without_batch()
         try:
-            document = self._finish(told)
+            document = self._prepared.finish(told)
         except ValueError:
             document = None
-        if document is None or len(document) - len(told) != self._grown_bytes:
+        if document is None or len(document) - len(told) != self._prepared.grown_bytes:
             # The lengths that the client has seen are wrong: it cannot read on.
             self._exchange.close()
             return
-        self._heard(document)
-        self._exchange.client.write(self._stream.tail(document))
+        if self._exchange.session.member is not None:
+            self._ways.heard_from_member(self._exchange, document)
+        self._pieces.append(stream.tail(document))
+        self._exchange.client.write(b"".join(self._pieces))
         self._exchange.done()
 
     def deposed(self, reply: bytes) -> bool:
         """See ``Sink``."""
-        return self._deposed(reply_document(Message.from_bytes(reply)))
+        return self._ways.deposed(self._exchange, reply_document(Message.from_bytes(reply)))
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         """See ``Sink``; until a batch streams the client has seen nothing of it."""
         if self._stream is not None:
             self._exchange.close()
         else:
-            self._failed(error)
+            self._ways.failed(self._exchange, error)

@@ -8,7 +8,7 @@ from bson import Int64
 
 from catalog.namespaces import Namespace
 from proxy.cursor_names import rename_cursor
-from proxy.cursor_stream import HEAD_BYTES, LARGE_BYTES, CursorStream
+from proxy.cursor_stream import HEAD_BYTES, LARGE_BYTES, CursorStream, Renaming
 from proxy.wire import op_msg
 
 NAME = Namespace("db", "x")
@@ -60,3 +60,30 @@ def test_streamed_reply_is_the_collected_one(size: int, batch: str) -> None:
 )
 def test_what_is_no_large_batch_is_collected(raw: bytes) -> None:
     assert CursorStream.of(raw) is None
+
+
+def reply_of(cursor: dict[str, Any], **more: Any) -> bytes:
+    return op_msg.build(5, 6, bson.encode({"cursor": cursor, **more}))
+
+
+@pytest.mark.parametrize("more", [{"ok": 1.0}, {"ok": 1.0, "$clusterTime": {"a": 1}, "operationTime": 3}])
+def test_whole_reply_gets_the_name_that_the_client_knows(more: dict[str, Any]) -> None:
+    """C24."""
+    cursor = {"firstBatch": [{"ns": "db.system.buckets.x"}], "id": Int64(9), "ns": "db.system.buckets.x"}
+    renamed = Renaming(Namespace("db", "system.buckets.x")).whole(reply_of(cursor, **more), 7, 8)
+    assert renamed == (op_msg.build(7, 8, bson.encode({"cursor": {**cursor, "ns": "db.x"}, **more})), 9)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        op_msg.build(5, 6, bson.encode({"ok": 0.0, "errmsg": "no", "code": 13, "codeName": "Unauthorized"})),
+        reply_of({"firstBatch": [], "id": Int64(0), "ns": "db.y"}, ok=1.0),
+        reply_of({"firstBatch": [], "ns": "db.system.buckets.x", "id": Int64(0)}, ok=1.0),
+        reply_of({"ns": "db.system.buckets.x"}, ok=1.0),
+        reply_of({"firstBatch": [], "id": Int64(0), "ns": "db.system.buckets.x"}, ok=1.0) + b"more",
+        reply_of({"firstBatch": [], "id": Int64(0), "ns": "db.system.buckets.x"}, ok=1.0)[:50],
+    ],
+)
+def test_reply_in_another_order_is_looked_at_in_full(reply: bytes) -> None:
+    assert Renaming(Namespace("db", "system.buckets.x")).whole(reply, 7, 8) is None

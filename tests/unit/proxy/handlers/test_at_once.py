@@ -13,7 +13,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from proxy.command import parse_command
 from proxy.cursor_names import CursorNames
 from proxy.exchange import Exchange
-from proxy.handlers.at_once import ReadsAtOnce
+from proxy.handlers.at_once import ReadsAtOnce, SentStep
 from proxy.handlers.translate import Surroundings, TranslateHandler
 from proxy.upstream import UpstreamConnection
 from proxy.wire import op_msg
@@ -42,6 +42,7 @@ class Reads:
         self.cursors = CursorNames()
         self.allowed: bool | None = True
         self.heard: list[bytes] = []
+        self.again: list[bytes] = []
         self.errors: list[Exception] = []
         self.went_the_long_way = 0
         self.profile = Profile()
@@ -67,15 +68,25 @@ class Reads:
     def known_to_read_buckets(self, session: object, namespace: Namespace) -> bool | None:
         return self.allowed
 
-    def _the_long_way(self) -> None:
+    def sent_again(self, exchange: Exchange, step: SentStep) -> None:
+        self.again.append(step.document)
+
+    def goes_the_long_way(self, exchange: Exchange, collection: VirtualCollection | None) -> None:
         self.went_the_long_way += 1
+
+    def heard_from_member(self, exchange: Exchange, document: bytes) -> None:
+        self.heard.append(document)
+
+    def failed(self, exchange: Exchange, error: Exception) -> None:
+        self.errors.append(error)
+
+    def deposed(self, exchange: Exchange, reply: bytes) -> bool:
+        return False
 
     def start(self, raw: bytes, collection: VirtualCollection | None = TARGET) -> bool:
         message = Message.from_bytes(raw)
         exchange = Exchange(self.session, self.client, message, expects_reply=True)
-        return self.reads.start(
-            exchange, parse_command(message), collection, self._the_long_way, self.errors.append, self.heard.append
-        )
+        return self.reads.start(exchange, parse_command(message), collection, self)
 
     @property
     def sent(self) -> list[dict[str, Any]]:
@@ -106,7 +117,8 @@ def test_read_goes_to_the_buckets_and_its_reply_has_its_own_name(size: int) -> N
     assert first == second == {**third, "lsid": LSID}
     assert (first["aggregate"], first["lsid"], first["$db"]) == ("system.buckets.x", LSID, "db")
     assert third["lsid"] == {"id": 8}
-    assert len(reads.heard) == reads.client.finished == 3
+    assert reads.client.finished == 3
+    assert len(reads.again) == 2
 
 
 def test_counts_are_told_in_their_own_form() -> None:
@@ -214,8 +226,9 @@ def large_reply(batch: str, name: str = BUCKETS) -> bytes:
 
 @pytest.mark.parametrize("batch", ["firstBatch", "nextBatch"])
 def test_large_batches_go_on_while_they_come(batch: str) -> None:
-    """C24; the client's own request is answered, and the cursor is known afterwards."""
+    """C24; the client's own request is answered, and the cursor is known afterwards, also where members are."""
     reads = Reads()
+    reads.session.member = ("other", 27017)
     if batch == "nextBatch":
         reads.cursors.opened(9, TARGET.buckets)
         assert reads.start(command({"getMore": Int64(9), "collection": "x", "$db": "db"}, request_id=33), None)
