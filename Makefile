@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml requirements.lock $(KERNEL)
 built: $(BUILT)/.built  ## make an installation of its own, with compiled modules, for the tests and the bench
 
 $(BUILT)/.built: $(STAMP) setup.py $(SOURCES)
-	rm -rf $(BUILT)
+	rm -rf build
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target $(BUILT) .
 	@touch $@
 

@@ -22,7 +22,7 @@ from proxy.authorisation import Authorisation
 from proxy.backend import Backend
 from proxy.bucket_store import MongoBucketStore
 from proxy.cursor_names import CursorNames
-from proxy.growth import InParts, growth_of
+from proxy.growth import InParts, growth_of, is_alone
 from proxy.handlers.ingest import InsertHandler
 from proxy.handlers.translate import Surroundings, TranslateHandler
 from proxy.members import MembersRead
@@ -139,7 +139,9 @@ async def assemble(
     growth = await growth_of(settings, backend)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
     members_read = MembersRead(backend.topology)
-    store = backend.bucket_store(settings.timeseries_bucket_max_count, members_read.count)
+    store = backend.bucket_store(
+        settings.timeseries_bucket_max_count, members_read.count, lambda: is_alone(settings, catalog)
+    )
     committer = Committer(catalog, store, clock, committer_options(settings), report)
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)

@@ -166,8 +166,10 @@ class Backend:
             for entry in entries
         ]
 
-    def bucket_store(self, max_count: int, members_read: Callable[[], int]) -> MongoBucketStore:
-        """The catalog's port; ``max_count`` is the row limit of a bucket, ``members_read`` as for ``PartStore``."""
+    def bucket_store(
+        self, max_count: int, members_read: Callable[[], int], alone: Callable[[], bool]
+    ) -> MongoBucketStore:
+        """The catalog's port; ``max_count`` is the row limit of a bucket, the others as for ``PartStore``."""
 
         async def resolve(collection: VirtualCollection) -> VirtualCollection | None:
             return await self.registry.resolve_anew(collection.namespace)
@@ -178,7 +180,9 @@ class Backend:
             resolve,
             sends_uuid=self.profile.has_collection_uuid,
             max_count=max_count,
-            parts=PartStore(self.pool, transactions=self.profile.is_replica_set, members_read=members_read),
+            parts=PartStore(
+                self.pool, transactions=self.profile.is_replica_set, members_read=members_read, alone=alone
+            ),
         )
 
     async def may_on_cluster(self, action: str) -> bool:

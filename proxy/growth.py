@@ -65,6 +65,11 @@ async def _missing_right(backend: Backend, *, asks: bool) -> str | None:
     return None
 
 
+def is_alone(settings: Settings, catalog: BucketCatalog) -> bool:
+    """Whether no other process of the proxy is there, as far as is known; joins ask again."""
+    return settings.bucket_growth == "auto" and not catalog.hindrances.is_shared
+
+
 class Others(Protocol):
     """See ``proxy.other_clients``."""
 
@@ -132,8 +137,12 @@ class InParts:
         company = Company(catalog, backend.others) if settings.bucket_growth == "auto" else None
         if company is not None:
             await company.look()
-        read_elsewhere = backend.others.read if await backend.may_on_cluster("inprog") else nobody
-        readers = ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere)
+
+        async def read_elsewhere(database: str) -> bool:
+            return await backend.others.read(database, or_are_proxies=is_alone(settings, catalog))
+
+        may_ask = await backend.may_on_cluster("inprog")
+        readers = ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere if may_ask else nobody)
         return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed), company)
 
     def work(self) -> list[Coroutine[Any, Any, None]]:

@@ -46,10 +46,13 @@ class OtherClients:
         self._pool = pool
         self._own_name = own_name
 
-    async def read(self, database: str) -> bool:
-        """Whether one of them reads this database, or has a cursor open there; also when that cannot be found out."""
+    async def read(self, database: str, *, or_are_proxies: bool = False) -> bool:
+        """Whether one of them reads this database, or has a cursor open there; also when that cannot be found out.
+
+        ``or_are_proxies``: or another process of the proxy is connected.
+        """
         try:
-            return await self._any(_readers_of(database, self._own_name))
+            return await self._any(_readers_of(database, self._own_name, or_are_proxies))
         except CommandError:
             return True
 
@@ -77,7 +80,7 @@ def _current_operations(options: Mapping[str, Any], condition: Mapping[str, Any]
 
 
 @lru_cache(maxsize=256)
-def _readers_of(database: str, own_name: str) -> bytes:
+def _readers_of(database: str, own_name: str, or_proxies: bool) -> bytes:
     inside = re.escape(database) + r"\."
     reads = [{f"command.{name}": {"$exists": True}} for name in READS]
     writes = [{f"command.{name}": {"$exists": True}} for name in WRITES]
@@ -91,9 +94,15 @@ def _readers_of(database: str, own_name: str) -> bytes:
     # Change streams and tailable cursors are open for ever and read no buckets.
     ends = {"cursor.tailable": {"$ne": True}, "cursor.originatingCommand.pipeline.0.$changeStream": {"$exists": False}}
     others = {"appName": {"$ne": own_name}, "ns": Regex(f"^{inside}")}
-    return _current_operations({"idleCursors": True}, {**others, **ends, "$or": kinds})
+    readers: dict[str, Any] = {**others, **ends, "$or": kinds}
+    # A driver's connection that watches the server is busy all the time.
+    condition = {"$or": [readers, _named(own_name)]} if or_proxies else readers
+    return _current_operations({"idleCursors": True}, condition)
 
 
 def _proxies_but(own_name: str) -> bytes:
-    named = {"appName": {"$regex": f"^{PROGRAM}( |$)", "$ne": own_name}}
-    return _current_operations({"idleConnections": True}, named)
+    return _current_operations({"idleConnections": True}, _named(own_name))
+
+
+def _named(own_name: str) -> dict[str, Any]:
+    return {"appName": {"$regex": f"^{PROGRAM}( |$)", "$ne": own_name}}

@@ -2,7 +2,9 @@
 
 A replica set does it in a transaction. A standalone has none, but applies an ``applyOps`` of inserts and deletes
 as a whole. It does not notice other writers, so parts are closed for them (``control.closed``) before they are
-read, and it is told to do nothing unless each of them is still what was read.
+read, and it is told to do nothing unless they are still what was read: each of them where other processes of the
+proxy may take out single rows; where there are none, what the server's own writes would change. Those choose by meta,
+which parts of a bucket have in common, and go through them in the order of their ids.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from bson.objectid import ObjectId
 
 from catalog.bson.codec import decode, encode
 from catalog.bson.raw import (
+    ARRAY,
     OBJECT,
     REGEX,
     UNDEFINED,
@@ -42,6 +45,15 @@ REPLICATION_MS = 500
 
 _ID = b"\x07_id\0"
 
+_STILL_CLOSED = encode({"$v": 2, "diff": {"scontrol": {"u": {"closed": True}}}})
+"""A change, as an oplog says it, that leaves a closed bucket as it is."""
+
+_OPENED_OR_COMPRESSED = (
+    encode({"control.closed": {"$ne": True}}),
+    encode({"control.version": {"$ne": 1}}),
+)
+_NONE_FOUND = encode({"_id": {"$exists": False}})
+
 CONDITIONS = frozenset({UNDEFINED, REGEX})
 """BSON types that mean something else in a query: undefined, regular expressions."""
 
@@ -63,9 +75,20 @@ def joins_atomically(profile: Profile) -> tuple[bool, bool]:
 class PartStore:
     """Joins, over service connections."""
 
-    def __init__(self, pool: ServicePool, *, transactions: bool, members_read: Callable[[], int] = lambda: 1) -> None:
-        """``members_read``: how many members shall have a join when it is acknowledged."""
+    def __init__(
+        self,
+        pool: ServicePool,
+        *,
+        transactions: bool,
+        members_read: Callable[[], int] = lambda: 1,
+        alone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``members_read``: how many members shall have a join when it is acknowledged.
+
+        ``alone``: whether no other process of the proxy writes.
+        """
         self._members_read = members_read
+        self._alone = alone
         self._pool = pool
         self._transactions = transactions
         self._sessions: list[tuple[Binary, int]] = []
@@ -77,7 +100,7 @@ class PartStore:
         """See the port."""
         step = _Join(self._pool, collection, first_id, last_id, merge, deadline_seconds)
         if not self._transactions:
-            return await step.in_one_operation()
+            return await step.in_one_operation(alone=self._alone())
         session, number = self._sessions.pop() if self._sessions else (Binary(uuid4().bytes, 4), 0)
         try:
             fields = {"lsid": {"id": session}, "txnNumber": Int64(number + 1)}
@@ -104,8 +127,8 @@ class _Join:
         self._merge = merge
         self._deadline_seconds = deadline_seconds
 
-    async def in_one_operation(self) -> int | None:
-        """For a standalone."""
+    async def in_one_operation(self, *, alone: bool) -> int | None:
+        """For a standalone; ``alone``: see ``PartStore``."""
         # Parts are closed when they are written; the document that they follow is not.
         await self._seal({"_id": ObjectId(self._first_id)})
         stored = await self._stored({})
@@ -119,7 +142,8 @@ class _Join:
             raise CommandError(WRITE_CONFLICT, "parts were joined meanwhile")
         if sum(map(len, stored)) > LARGEST_JOIN_BYTES:
             raise ValueError("parts that are too large for one operation")
-        body = self._operations(stored, self._merge(stored))
+        guard = self._natively_unchanged(stored) if alone else None
+        body = self._operations(stored, self._merge(stored), guard or self._unchanged(stored))
         self._checked(await self._pool.request(body, self._deadline_seconds))
         return len(stored)
 
@@ -128,27 +152,51 @@ class _Join:
         seal = {"q": not_closed, "u": {"$set": {"control.closed": True}}, "multi": True}
         await self._run({"update": self._buckets.collection, "updates": [seal]})
 
-    def _operations(self, stored: Sequence[bytes], joined: bytes) -> bytes:
-        """The ``applyOps`` that puts the joined document into the place of these; raw, for there may be many."""
+    def _operations(self, stored: Sequence[bytes], joined: bytes, conditions: Sequence[bytes]) -> bytes:
+        """The ``applyOps`` that puts the joined document into the place of these; raw, for there may be many.
+
+        It fails when the first of them is gone, for an update that changes nothing asks for it.
+        """
         place = [element(name, value) for name, value in fields_of(encode(self._place)).items()]
         insert = document([element(b"op", string_value(b"i")), *place, element(b"o", b"\x03" + joined)])
         # Deletes differ in nothing but the id, which stands at the end before two terminators.
         delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [_ID + bytes(12)])])[:-14]
-        operations = [b"\x03%b%b\0\0" % (delete, _id_of(each)) for each in stored]
+        exists = document(
+            [
+                element(b"op", string_value(b"u")),
+                *place,
+                sub_document(b"o2", [_ID + _id_of(stored[0])]),
+                element(b"o", b"\x03" + _STILL_CLOSED),
+            ]
+        )
+        operations = [b"\x03" + exists, *(b"\x03%b%b\0\0" % (delete, _id_of(each)) for each in stored)]
         return document(
             [
                 sub_array(b"applyOps", [*operations, b"\x03" + insert]),
-                sub_array(b"preCondition", [b"\x03" + each for each in self._unchanged(stored)]),
+                sub_array(b"preCondition", [b"\x03" + each for each in conditions]),
+                element(b"alwaysUpsert", b"\x08\0"),
                 element(b"$db", string_value(b"admin")),
             ]
         )
+
+    def _natively_unchanged(self, stored: Sequence[bytes]) -> list[bytes] | None:
+        """A condition that no document has another meta, or was compressed or opened; ``None``: no such condition."""
+        meta = fields_of(stored[0]).get(b"meta")
+        if meta is not None and (meta[0] == ARRAY or not _is_value(meta)):
+            return None
+        test = element(b"$exists", b"\x08\1") if meta is None else element(b"$ne", meta)
+        other_meta = document([sub_document(b"meta", [test])])
+        changed = [b"\x03" + each for each in (other_meta, *_OPENED_OR_COMPRESSED)]
+        query = [*(element(*field) for field in fields_of(encode(self._range)).items()), sub_array(b"$or", changed)]
+        place = element(b"ns", string_value(str(self._buckets).encode()))
+        return [document([place, sub_document(b"q", query), element(b"res", b"\x03" + _NONE_FOUND)])]
 
     def _unchanged(self, stored: Sequence[bytes]) -> list[bytes]:
         """Conditions that each document is what was read."""
         namespace = element(b"ns", string_value(str(self._buckets).encode()))
         meta = fields_of(stored[0]).get(b"meta", b"\x0a")
         # A document is a condition that it fulfils itself, but for values that look like one.
-        is_plain = meta[0] not in CONDITIONS and not (meta[0] == OBJECT and meta[6:7] == b"$")
+        is_plain = _is_value(meta)
         return [
             document(
                 [
@@ -234,6 +282,11 @@ def _id_of(document: bytes) -> bytes:
     if not document.startswith(_ID, 4):
         raise ValueError("a bucket whose _id is no ObjectId")
     return document[9:21]
+
+
+def _is_value(meta: bytes) -> bool:
+    """Whether it means itself where conditions may stand."""
+    return meta[0] not in CONDITIONS and not (meta[0] == OBJECT and meta[6:7] == b"$")
 
 
 def _equal_to(stored: bytes) -> bytes:

@@ -115,3 +115,18 @@ async def test_other_proxies_are_known_by_their_name(tmp_path: Path, name: str) 
     finally:
         pool.close()
         server.remove()
+
+
+async def test_another_proxy_can_count_as_a_reader_of_everything(tmp_path: Path) -> None:
+    server = MongodProcess(tmp_path / "mongod").start()
+    pool = pool_of(server)
+    others = OtherClients(pool, NAME)
+    try:
+        assert not await others.read("any", or_are_proxies=True)
+        with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxy 1") as other:
+            other.admin.command("ping")
+            assert not await others.read("any")
+            assert await others.read("any", or_are_proxies=True)
+    finally:
+        pool.close()
+        server.remove()

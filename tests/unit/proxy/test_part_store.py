@@ -41,14 +41,14 @@ def part(number: int, rows: int = 1, meta: object = "a", **more: object) -> dict
 class Case:
     """A collection in parts, and the store that joins them."""
 
-    def __init__(self, server: MongodProcess, database: str, pool: ServicePool, *, sealed: bool) -> None:
+    def __init__(self, server: MongodProcess, database: str, pool: ServicePool, *, sealed: bool, alone: bool) -> None:
         client = server.shared_client
         client[database].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
         (entry,) = client[database].list_collections(filter={"name": "system.buckets.c"})
         uuid = entry["info"]["uuid"]
         self.collection = VirtualCollection(Namespace(database, "c"), OPTIONS, bytes(uuid))
         self.buckets = client[database]["system.buckets.c"]
-        self._store = PartStore(pool, transactions=not sealed)
+        self._store = PartStore(pool, transactions=not sealed, alone=lambda: alone)
 
     async def joined_while(self, others: Others, parts: Sequence[dict[str, Any]]) -> int | None:
         """Join while ``others`` write: after the parts were read, before they are replaced."""
@@ -67,15 +67,16 @@ class Case:
         return [(each["m"], each["v"]) for each in view.find({}, sort=[("v", 1)])]
 
 
-@pytest.fixture(params=["mongod", "replica_set"])
+@pytest.fixture(params=["mongod", "mongod, alone", "replica_set"])
 async def case(request: pytest.FixtureRequest, db_name: str) -> AsyncIterator[Case]:
-    server: MongodProcess = request.getfixturevalue(request.param)
+    name, _, alone = request.param.partition(", ")
+    server: MongodProcess = request.getfixturevalue(name)
 
     async def primary(_: float) -> tuple[str, int]:
         return "127.0.0.1", server.port
 
     pool = ServicePool(primary, None, None, 5.0)
-    yield Case(server, db_name, pool, sealed=request.param == "mongod")
+    yield Case(server, db_name, pool, sealed=name == "mongod", alone=bool(alone))
     pool.close()
 
 
@@ -108,12 +109,36 @@ OTHERS: dict[str, tuple[Others, list[Any]]] = {
 }
 
 
+@pytest.mark.parametrize("case", ["mongod", "replica_set"], indirect=True)
 @pytest.mark.parametrize("name", OTHERS)
 async def test_a_join_undoes_nobody_elses_write(case: Case, name: str) -> None:
     others, left = OTHERS[name]
     with pytest.raises(CommandError):
         await case.joined_while(others, [part(0, rows=3), part(1), part(2)])
     assert [value for _, value in case.rows()] == left
+
+
+NATIVELY: dict[str, tuple[Others, list[Any]]] = {
+    "all are deleted": (lambda buckets: buckets.database["c"].delete_many({"m": "a"}), []),
+    "the meta value is changed": (
+        lambda buckets: buckets.database["c"].update_many({"m": "a"}, {"$set": {"m": "b"}}),
+        [("b", 0), ("b", 1), ("b", 2)],
+    ),
+    "a delete has only begun": (lambda buckets: buckets.delete_one({"_id": IDS[0]}), [("a", 1), ("a", 2)]),
+    "a change of meta has only begun": (
+        lambda buckets: buckets.update_one({"_id": IDS[0]}, {"$set": {"meta": "b"}}),
+        [("b", 0), ("a", 1), ("a", 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NATIVELY)
+async def test_a_join_undoes_no_native_write(case: Case, name: str) -> None:
+    """What parts have in common is all that a native write chooses by, and it takes them in their order."""
+    others, left = NATIVELY[name]
+    with pytest.raises(CommandError):
+        await case.joined_while(others, [part(0), part(1), part(2)])
+    assert case.rows() == left
 
 
 async def test_an_append_while_parts_are_joined_is_refused_or_kept(case: Case) -> None:
