@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from catalog.namespaces import Namespace, VirtualCollection
 from rewrite.profile import Profile
@@ -116,24 +116,36 @@ class DropNamespace:
 Effect: TypeAlias = ClearBuckets | ForgetNamespace | DropNamespace
 
 
+GUESS_FAILED: Final = 241
+"""The code (ConversionFailure) with which a step that bets on usual values tells that stored ones are others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Single:
-    """One step; ``reshape`` maps its ``ok: 1`` reply to the client's. Errors pass through ``reshape_error``."""
+    """One step; ``reshape`` maps its ``ok: 1`` reply to the client's. Errors pass through ``reshape_error``.
+
+    ``otherwise`` takes the place of a step that was refused with ``GUESS_FAILED``.
+    """
 
     step: Step
     reshape: Callable[[Document], Document] | None = None
     effects: tuple[Effect, ...] = ()
     reshape_error: Callable[[Document], Document] | None = None
+    otherwise: Step | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """One step whose reply holds a cursor: batches pass raw, only ``cursor.ns`` becomes ``namespace``."""
+    """One step whose reply holds a cursor: batches pass raw, only ``cursor.ns`` becomes ``namespace``.
+
+    ``otherwise``: see ``Single``.
+    """
 
     step: Step
     namespace: Namespace
     effects: tuple[Effect, ...] = ()
     reshape_error: Callable[[Document], Document] | None = None
+    otherwise: Step | None = None
 
 
 Conversation: TypeAlias = Generator[Step | Effect, Mapping[str, Any], Document]

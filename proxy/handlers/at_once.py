@@ -21,14 +21,14 @@ from proxy.command import Command
 from proxy.cursor_names import CursorNames, rename_cursor
 from proxy.cursor_stream import HEAD_BYTES, CursorStream, Renaming
 from proxy.exchange import Exchange
-from proxy.handlers.cursors import answered_more, is_ok
+from proxy.handlers.cursors import answered_more, error_code, is_ok
 from proxy.handlers.translate import OPENS_CURSORS, TranslateHandler
 from proxy.kept_plans import KeptPlan, KeptPlans, question
 from proxy.session import Session, next_request_id
 from proxy.upstream import reply_document
 from proxy.wire import op_msg
 from proxy.wire.message import Message
-from rewrite.plan import Cursor, Single, Via
+from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
 
 COMMANDS: Final = frozenset({"aggregate", "count", "distinct", "find"})
 
@@ -195,7 +195,7 @@ class ReadsAtOnce:
 
     def _finish(self, plan: Single | Cursor) -> Finish:
         def finish(reply: bytes) -> bytes | None:
-            if is_unauthorized(reply):
+            if is_unauthorized(reply) or (plan.otherwise is not None and error_code(reply) == GUESS_FAILED):
                 return None
             if isinstance(plan, Cursor):
                 return self._translate.renamed(plan, reply)

@@ -22,11 +22,13 @@ from proxy.handlers.cursors import (
     ClientSession,
     CursorCommand,
     continue_cursor,
+    error_code,
     is_ok,
     knows_cursor,
 )
 from proxy.not_primary import not_primary
 from rewrite.plan import (
+    GUESS_FAILED,
     Answer,
     CatalogStats,
     Cursor,
@@ -196,6 +198,8 @@ class TranslateHandler:
                 return bson.encode(plan.reply, codec_options=CODEC)
             case Single() | Cursor():
                 reply = await steps.run(plan.step)
+                if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:
+                    reply = await steps.run(plan.otherwise)
                 if plan.step.via is Via.CLIENT and is_unauthorized(reply):
                     # What the client itself asked for is refused in its own words, or allowed after all.
                     return await self._pass(PassThrough(plan.effects), session, command)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import reads_buckets
+from rewrite.commands.reading import guessed, reads_buckets
 from rewrite.commands.statistics import is_collection_statistics, rewrite_collection_statistics
 from rewrite.indexes import bucket_hint
 from rewrite.plan import Cursor, PassThrough, Plan, Request, Single, Step
@@ -34,7 +34,12 @@ def rewrite_aggregate(request: Request) -> Plan:
     if body is None:
         return PassThrough()
     step = Step(request.namespace.database, body)
-    return Single(step) if body.get("explain") else Cursor(step, request.namespace)
+    if body.get("explain"):
+        return Single(step)
+    guess = guessed(body, request.body, request.body["pipeline"], request.target, request)
+    if guess is None:
+        return Cursor(step, request.namespace)
+    return Cursor(guess, request.namespace, otherwise=step)
 
 
 def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:

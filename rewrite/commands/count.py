@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import asks_for_text, cursor_reply_fields, on_buckets, reads_buckets, whole_number
+from rewrite.commands.reading import (
+    asks_for_text,
+    cursor_reply_fields,
+    guessed,
+    on_buckets,
+    reads_buckets,
+    whole_number,
+)
 from rewrite.plan import Document, PassThrough, Plan, Request, Single, Step
 from rewrite.stages.draft import Stage
 
@@ -20,7 +27,9 @@ def rewrite_count(request: Request) -> Plan:
     body = translate_count(request.body, request.target, request)
     if body is None:
         return PassThrough()
-    return Single(Step(request.namespace.database, body), reshape=count_reply)
+    step = Step(request.namespace.database, body)
+    guess = guessed(body, request.body, _stages(request.body) or (), request.target, request)
+    return Single(guess or step, reshape=count_reply, otherwise=step if guess else None)
 
 
 def translate_count(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
@@ -28,6 +37,11 @@ def translate_count(body: Mapping[str, Any], target: VirtualCollection, request:
     read_concern = body.get("readConcern")
     if not body.keys() <= _UNDERSTOOD or (isinstance(read_concern, dict) and "snapshot" in read_concern.values()):
         return None
+    stages = _stages(body)
+    return None if stages is None else on_buckets(body, stages, target, request)
+
+
+def _stages(body: Mapping[str, Any]) -> list[Stage] | None:
     query = body.get("query") or {}
     skip, limit = whole_number(body.get("skip", 0)), whole_number(body.get("limit", 0))
     if (
@@ -45,7 +59,7 @@ def translate_count(body: Mapping[str, Any], target: VirtualCollection, request:
         stages.append({"$skip": skip})
     if limit:
         stages.append({"$limit": limit})
-    return on_buckets(body, [*stages, {"$count": "count"}], target, request)
+    return [*stages, {"$count": "count"}]
 
 
 def count_reply(reply: Document) -> Document:

@@ -1,4 +1,4 @@
-"""``explain`` of reads: of the aggregate that answers them (Q6)."""
+"""``explain`` of reads: of the aggregate that answers them whatever is stored (Q6)."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from catalog.namespaces import VirtualCollection
 from rewrite.indexes import bucket_hint
-from rewrite.plan import Request
+from rewrite.plan import Request, Step
 from rewrite.stages.draft import Stage, keys_inside
-from rewrite.stages.pipeline import rewrite_pipeline
+from rewrite.stages.pipeline import guess_pipeline, rewrite_pipeline
 from rewrite.stages.scope import Scope
 
 Translator: TypeAlias = Callable[[Mapping[str, Any], VirtualCollection, Request], dict[str, Any] | None]
@@ -53,6 +53,25 @@ def on_buckets(
         if option in body:
             command[option] = body[option]
     return command
+
+
+def guessed(
+    sure: Mapping[str, Any],
+    body: Mapping[str, Any],
+    pipeline: Sequence[Stage],
+    target: VirtualCollection,
+    request: Request,
+) -> Step | None:
+    """The command ``sure``, which runs ``pipeline``, with a guess in its place (see ``Scope.may_guess``).
+
+    A cursor whose first batch is empty would meet the error of a guess later; then there is none.
+    """
+    cursor = body.get("cursor") or {}
+    if body.get("explain") or not isinstance(cursor, dict) or not whole_number(cursor.get("batchSize", 1)):
+        return None
+    scope = Scope.of(target, request.profile, body.get("collation"), in_transaction=request.in_transaction)
+    stages = guess_pipeline(pipeline, scope)
+    return None if stages is None else Step(request.namespace.database, {**sure, "pipeline": stages})
 
 
 def asks_for_text(query: Mapping[str, Any]) -> bool:

@@ -22,7 +22,8 @@ class Draft(NamedTuple):
 
     ``include`` names the only columns wanted, ``None`` for all; ``computed`` the fields that ``head`` added to
     buckets and rows shall carry. ``inhibits`` keeps the backend's optimiser
-    from carrying stages over the unpacking, where it would lose rows or groups (H2–H5).
+    from carrying stages over the unpacking, where it would lose rows or groups (H2–H5). ``guesses``: see
+    ``Scope.may_guess``.
     """
 
     head: tuple[Stage, ...]
@@ -32,6 +33,7 @@ class Draft(NamedTuple):
     computed: tuple[str, ...] = ()
     inhibits: bool = False
     extended_range: bool = False
+    guesses: bool = False
 
     def with_head(self, *stages: Stage) -> Draft:
         """With further stages on buckets, after those that are there."""

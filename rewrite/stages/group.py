@@ -1,7 +1,8 @@
 """``$group`` by meta and ``$count`` from the headers of buckets (5.3, H4).
 
 Buckets whose header cannot say it are unpacked in a second branch, so that no stored value makes a wrong
-group; the two branches are then grouped once more.
+group; the two branches are then grouped once more. There are seldom any, so a guess takes the headers alone, and fails
+when one of them could not say it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bson import Binary
+
 from rewrite.stages.draft import Draft, Stage, only
 from rewrite.stages.meta_paths import rename_constant_or_meta, rename_expression
 from rewrite.stages.rows import UNKNOWN_COUNT, rows_in_bucket
 from rewrite.stages.scope import Scope
+
+DOUBT = "__untold_by_a_header"
+"""Whether any header of a group could not tell, until the group is looked at."""
+NOT_MERGED = Binary(b"")
+"""The least value above objects and arrays, which summaries merge (W31)."""
+_UNKNOWN_COUNT: dict[str, Any] = {"$and": [{"$ne": ["$control.version", 1]}, {"$lt": ["$control.count", None]}]}
 
 _IDEMPOTENT = frozenset({"$min", "$max", "$addToSet", "$first", "$last"})
 """Accumulators that do not care how often they see a value that is the same in the whole bucket."""
@@ -21,11 +30,17 @@ _IDEMPOTENT = frozenset({"$min", "$max", "$addToSet", "$first", "$last"})
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """One accumulator over buckets: what it takes of a header, how parts are joined, when it cannot tell."""
+    """One accumulator over buckets: what it takes of a header, how parts are joined, when it cannot tell.
+
+    ``untold`` are predicates on such buckets. ``doubts`` are expressions over a header that say the same, as far as the
+    ``result`` of the group does not: that must be less than ``below`` or not less than ``NOT_MERGED``.
+    """
 
     over_buckets: dict[str, Any]
     joined_by: str
     untold: tuple[Stage, ...] = ()
+    doubts: tuple[dict[str, Any], ...] = ()
+    below: Any = None
 
 
 def count_from_headers(draft: Draft, scope: Scope) -> Draft:
@@ -55,6 +70,8 @@ def group_from_headers(draft: Draft, scope: Scope) -> Draft:
     untold = {str(predicate): predicate for part in partials.values() for predicate in part.untold}
     if not untold:
         return draft.with_head(over_buckets)._replace(tail=draft.tail[1:], unpacks=False)
+    if scope.may_guess and DOUBT not in partials:
+        return draft.with_head(*_guess(key[0], partials))._replace(tail=draft.tail[1:], unpacks=False, guesses=True)
     if scope.in_transaction:
         return draft
     unpacked = draft._replace(inhibits=True, include=_columns(group, scope), tail=({"$group": group},))
@@ -63,6 +80,30 @@ def group_from_headers(draft: Draft, scope: Scope) -> Draft:
     head = draft.with_head({"$match": {"$nor": list(untold.values())}}, over_buckets)
     union: Stage = {"$unionWith": {"coll": scope.buckets.collection, "pipeline": unpacked.stages(scope)}}
     return head._replace(tail=(union, joined, *draft.tail[1:]), unpacks=False)
+
+
+def _guess(key: Any, partials: Mapping[str, Partial]) -> tuple[Stage, ...]:
+    """The group from headers alone; an error where one of them could not tell."""
+    group: dict[str, Any] = {"_id": key} | {field: part.over_buckets for field, part in partials.items()}
+    doubts = list({str(doubt): doubt for part in partials.values() for doubt in part.doubts}.values())
+    told: list[Any] = [
+        {"$or": [{"$lt": [f"${field}", part.below]}, {"$gte": [f"${field}", NOT_MERGED]}]}
+        for field, part in partials.items()
+        if part.below is not None
+    ]
+    if doubts:
+        group[DOUBT] = {"$max": {"$or": doubts}}
+        told.append({"$ne": [f"${DOUBT}", True]})
+    # The name of a type is no number: GUESS_FAILED.
+    fails: Stage = {"$toInt": {"$type": "$_id"}}
+    stages: list[Stage] = [{"$group": group}, {"$match": {"$expr": {"$cond": [{"$and": told}, True, fails]}}}]
+    if doubts:
+        stages.append({"$project": {DOUBT: 0}})
+    if key is not None:
+        # All groups are looked at before the first is answered: no error comes with a later batch.
+        stages.append({"$sort": {"_id": 1}})
+    # Nor must a later predicate drop a group before it was looked at.
+    return (*stages, {"$_internalInhibitOptimization": {}})
 
 
 def _columns(group: Mapping[str, Any], scope: Scope) -> tuple[str, ...]:
@@ -90,11 +131,11 @@ def _partials(group: Mapping[str, Any], scope: Scope) -> dict[str, Partial] | No
 def _partial(accumulator: Mapping[str, Any], scope: Scope) -> Partial | None:
     operator, operand = only(accumulator)
     if operator == "$count" and operand == {}:
-        return Partial({"$sum": rows_in_bucket(scope)}, "$sum", (UNKNOWN_COUNT,))
+        return Partial({"$sum": rows_in_bucket(scope)}, "$sum", (UNKNOWN_COUNT,), (_UNKNOWN_COUNT,))
     if operator == "$sum" and isinstance(operand, int) and not isinstance(operand, bool):
         times = rows_in_bucket(scope) if operand == 1 and type(operand) is int else None
         product = times or {"$multiply": [rows_in_bucket(scope), operand]}
-        return Partial({"$sum": product}, "$sum", (UNKNOWN_COUNT,))
+        return Partial({"$sum": product}, "$sum", (UNKNOWN_COUNT,), (_UNKNOWN_COUNT,))
     if operator in _IDEMPOTENT and (moved := rename_expression(operand, scope)) is not None:
         return Partial({operator: moved[0]}, operator) if operator != "$addToSet" else None
     if operator in ("$min", "$max") and isinstance(operand, str) and _is_plain_name(operand[1:]):
@@ -119,7 +160,10 @@ def _extreme(operator: str, operand: str, scope: Scope) -> Partial | None:
         {"$or": [{low: {"$type": merged}}, {high: {"$type": merged}}]},
         {low: {"$type": "null"}, high: {"$not": {"$type": "null"}}},
     ]
-    return Partial({operator: f"$control.{operator[1:]}.{field}"}, operator, tuple(untold))
+    # Groups leave null out, which a summary holds.
+    doubts = () if operator == "$max" else ({"$and": [{"$lte": [f"${low}", None]}, {"$gt": [f"${high}", None]}]},)
+    below: Any = {} if scope.compares_like_buckets else ""
+    return Partial({operator: f"$control.{operator[1:]}.{field}"}, operator, tuple(untold), doubts, below)
 
 
 def _is_plain_name(name: Any) -> bool:

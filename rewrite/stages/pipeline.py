@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rewrite.stages.dependencies import include_needed_columns
 from rewrite.stages.distinct import distinct_from_headers
-from rewrite.stages.draft import Draft, Rule, Stage
+from rewrite.stages.draft import Draft, Rule, Stage, only
 from rewrite.stages.group import count_from_headers, group_from_headers
 from rewrite.stages.hazards import keep_optimiser_out
 from rewrite.stages.lastpoint import pick_latest_buckets
@@ -29,7 +30,25 @@ RULES: tuple[Rule, ...] = (
 
 def rewrite_pipeline(pipeline: Sequence[Stage], scope: Scope) -> list[Stage]:
     """The stages to run on the bucket collection, equal in result to ``pipeline`` on the measurements."""
+    return _drafted(pipeline, scope).stages(scope)
+
+
+def guess_pipeline(pipeline: Sequence[Stage], scope: Scope) -> list[Stage] | None:
+    """Faster stages that fail with ``GUESS_FAILED`` where stored values are not as usual; ``None``: there are none.
+
+    In a transaction an error would be its end.
+    """
+    if scope.in_transaction or not any(only(stage)[0] in _GUESSED for stage in pipeline):
+        return None
+    draft = _drafted(pipeline, replace(scope, may_guess=True))
+    return draft.stages(scope) if draft.guesses else None
+
+
+_GUESSED = frozenset({"$count", "$group"})
+
+
+def _drafted(pipeline: Sequence[Stage], scope: Scope) -> Draft:
     draft = Draft(head=(), tail=tuple(pipeline))
     for rule in RULES:
         draft = rule(draft, scope)
-    return draft.stages(scope)
+    return draft

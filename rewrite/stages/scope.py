@@ -30,6 +30,7 @@ class Scope:
     extended_range: bool = False
     in_transaction: bool = False
     latest_indexes: frozenset[tuple[str, int]] | None = None
+    may_guess: bool = False
 
     @classmethod
     def of(

@@ -12,7 +12,7 @@ from pymongo.errors import OperationFailure
 from catalog.bson.codec import CODEC
 from catalog.namespaces import Namespace, TimeseriesOptions, VirtualCollection
 from rewrite.commands.reads import READ_REWRITERS
-from rewrite.plan import Cursor, PassThrough, Request, Single
+from rewrite.plan import GUESS_FAILED, Cursor, PassThrough, Request, Single
 from rewrite.profile import Profile
 
 
@@ -55,6 +55,8 @@ def carry_out(client: MongoClient[dict[str, Any]], request: Request, **options: 
             return send(client, request.namespace.database, request.body, **options)
         case Single() | Cursor():
             reply = send(client, plan.step.database, plan.step.body, **options)
+            if plan.otherwise is not None and reply.get("code") == GUESS_FAILED:
+                reply = send(client, plan.otherwise.database, plan.otherwise.body, **options)
             if reply.get("ok") != 1:
                 return reply
             if isinstance(plan, Cursor):

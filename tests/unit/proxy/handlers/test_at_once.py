@@ -184,6 +184,17 @@ def test_refused_read_is_tried_as_its_client_sent_it() -> None:
     assert reads.went_the_long_way == 1
 
 
+def test_guess_that_fails_goes_the_long_way() -> None:
+    """H4."""
+    reads = Reads()
+    error = {"ok": 0.0, "errmsg": "no number", "code": 241}
+    assert reads.start(command({"aggregate": "x", "pipeline": [{"$count": "n"}], "cursor": {}, "$db": "db"}))
+    assert reads.answer(error) is None
+    assert reads.went_the_long_way == 1
+    assert reads.start(command(FIND))
+    assert reads.answer(error) == error
+
+
 def test_other_errors_are_the_clients() -> None:
     reads = Reads()
     assert reads.start(command(FIND))

@@ -30,3 +30,31 @@ def test_stages_about_the_collection(stage: str) -> None:
 @pytest.mark.parametrize("pipeline", [None, 5, [5], [{}], [{"a": 1, "b": 2}], [{"$_internalUnpackBucket": {}}]])
 def test_malformed_pipelines(pipeline: Any) -> None:
     assert rewrite_aggregate(request({"aggregate": "x", "pipeline": pipeline, "cursor": {}})) == PassThrough()
+
+
+@pytest.mark.parametrize(
+    ("options", "guesses"),
+    [
+        ({"cursor": {}}, True),
+        ({"cursor": {"batchSize": 1}}, True),
+        ({"cursor": {"batchSize": 0}}, False),
+        ({"explain": True}, False),
+        ({"cursor": {}, "pipeline": [{"$group": {"_id": "$m", "until": {"$max": "$t"}}}]}, False),
+    ],
+)
+def test_guess_has_the_sure_command_behind_it(options: dict[str, Any], guesses: bool) -> None:
+    """H4; an error that would come with a later batch, or in an explanation, is none to guess for."""
+    body = {
+        "aggregate": "x",
+        "pipeline": [{"$group": {"_id": "$m", "high": {"$max": "$v"}}}],
+        "comment": "c",
+        **options,
+    }
+    plan = rewrite_aggregate(request(body))
+    assert isinstance(plan, Cursor | Single)
+    assert (plan.otherwise is not None) == guesses
+    if plan.otherwise is not None:
+        assert plan.otherwise.body == {**plan.step.body, "pipeline": plan.otherwise.body["pipeline"]}
+        assert "$unionWith" in str(plan.otherwise.body["pipeline"])
+    assert "$toInt" not in str((plan.otherwise or plan.step).body)
+    assert not getattr(rewrite_aggregate(request(body, in_transaction=True)), "otherwise", None)

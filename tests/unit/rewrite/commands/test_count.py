@@ -38,3 +38,12 @@ def test_what_the_backend_answers(options: dict[str, Any]) -> None:
 def test_no_count_in_transactions() -> None:
     """X1."""
     assert rewrite_count(request({"count": "x"}, in_transaction=True)) == PassThrough()
+
+
+def test_count_is_guessed_from_headers() -> None:
+    """W6."""
+    plan = rewrite_count(request({"count": "x", "query": {"m": 1}}))
+    assert isinstance(plan, Single)
+    assert plan.otherwise is not None
+    assert "$unionWith" in str(plan.otherwise.body)
+    assert "$unionWith" not in str(plan.step.body)

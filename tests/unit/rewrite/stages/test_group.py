@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rewrite.stages.group import count_from_headers, group_from_headers
+from rewrite.stages.group import DOUBT, count_from_headers, group_from_headers
 from rewrite.stages.rows import UNKNOWN_COUNT, rows_in_bucket
 from tests.support.scopes import SCOPE, draft
 
@@ -100,3 +100,41 @@ def test_count() -> None:
     before = draft({"$count": "n"})
     assert count_from_headers(before, replace(SCOPE, in_transaction=True)) == before
     assert count_from_headers(draft(), SCOPE) == draft()
+
+
+GUESSING = replace(SCOPE, may_guess=True)
+
+
+def test_guess_takes_headers_alone_and_looks_at_what_came_out() -> None:
+    """H4, W6: a merged document or array comes out as one; a null, or a count that is not there, is told beside."""
+    group = {"$group": {"_id": "$m.a", "n": {"$sum": 1}, "high": {"$max": "$v"}, "low": {"$min": "$v"}}}
+    after = group_from_headers(draft(group, AFTER), GUESSING)
+    assert (after.tail, after.unpacks, after.guesses) == ((AFTER,), False, True)
+    grouped, checked, projected, ordered, inhibit = after.head
+    fields = grouped["$group"]
+    assert fields["high"] == {"$max": "$control.max.v"}
+    assert fields["low"] == {"$min": "$control.min.v"}
+    assert len(fields[DOUBT]["$max"]["$or"]) == 2
+    told, passes, fails = checked["$match"]["$expr"]["$cond"]
+    assert [next(iter(each)) for each in told["$and"]] == ["$or", "$or", "$ne"]
+    assert (passes, fails) == (True, {"$toInt": {"$type": "$_id"}})
+    assert (projected, ordered) == ({"$project": {DOUBT: 0}}, {"$sort": {"_id": 1}})
+    assert list(inhibit) == ["$_internalInhibitOptimization"]
+
+
+def test_guess_knows_strings_only_where_they_compare_as_in_headers() -> None:
+    """H3."""
+    group = {"$group": {"_id": None, "high": {"$max": "$v"}}}
+    bounds = []
+    for compares in (True, False):
+        scope = replace(GUESSING, compares_like_buckets=compares)
+        _, checked, inhibit = group_from_headers(draft(group), scope).head
+        assert list(inhibit) == ["$_internalInhibitOptimization"]
+        (told,) = checked["$match"]["$expr"]["$cond"][0]["$and"]
+        bounds.append(told["$or"][0]["$lt"][1])
+    assert bounds == [{}, ""]
+
+
+def test_no_guess_where_none_is_needed_or_its_name_is_taken() -> None:
+    for group in ({"_id": "$m.a", "until": {"$max": "$t"}}, {"_id": "$m.a", DOUBT: {"$max": "$v"}}):
+        assert not group_from_headers(draft({"$group": group}), GUESSING).guesses
