@@ -46,32 +46,41 @@ class Renaming:
 
         ``None`` for what is no cursor's reply, or one in another order than servers have.
         """
-        size = len(reply)
-        if size < HEAD_BYTES or reply[_BODY - 5 : _BODY] != bytes(5) or not reply.startswith(_CURSOR, _CURSOR_AT):
+        if len(reply) < HEAD_BYTES or reply[_BODY - 5 : _BODY] != bytes(5):
             return None
-        inside = int(unpack_int32(reply, _INSIDE_AT)[0])
-        end = _INSIDE_AT + inside - 1
-        stored, given, grown = self._stored, self._given, self.grown_bytes
-        name_at = end - len(stored)
+        head = op_msg.head(request_id, response_to, len(reply) - _BODY + self.grown_bytes)
+        return self._renamed(reply, _BODY, head)
+
+    def document(self, reply: bytes) -> tuple[bytes, int] | None:
+        """As ``whole``, of the reply's document alone."""
+        return self._renamed(reply, 0, b"")
+
+    def _renamed(self, raw: bytes, start: int, head: bytes) -> tuple[bytes, int] | None:
+        size = len(raw) - start
+        inside_at = start + 4 + len(_CURSOR)
+        if size < HEAD_BYTES - _BODY or not raw.startswith(_CURSOR, start + 4):
+            return None
+        inside = int(unpack_int32(raw, inside_at)[0])
+        end = inside_at + inside - 1
+        name_at = end - len(self._stored)
         id_at = name_at - _ID_BYTES
         if (
-            not _INSIDE_AT < id_at < name_at < end < size
-            or int(unpack_int32(reply, _BODY)[0]) != size - _BODY
-            or reply[name_at:end] != stored
-            or not reply.startswith(_ID, id_at)
+            not inside_at < id_at < name_at < end < len(raw)
+            or int(unpack_int32(raw, start)[0]) != size
+            or raw[name_at:end] != self._stored
+            or not raw.startswith(_ID, id_at)
         ):
             return None
-        body_bytes = size - _BODY + grown
         parts = (
-            op_msg.head(request_id, response_to, body_bytes),
-            pack_int32(body_bytes),
+            head,
+            pack_int32(size + self.grown_bytes),
             _CURSOR,
-            pack_int32(inside + grown),
-            reply[_INSIDE_AT + 4 : name_at],
-            given,
-            reply[end:],
+            pack_int32(inside + self.grown_bytes),
+            raw[inside_at + 4 : name_at],
+            self._given,
+            raw[end:],
         )
-        return b"".join(parts), int(unpack_int64(reply, name_at - 8)[0])
+        return b"".join(parts), int(unpack_int64(raw, name_at - 8)[0])
 
 
 def _name_element(namespace: Namespace) -> bytes:

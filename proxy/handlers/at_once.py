@@ -269,12 +269,8 @@ class AtOnceReply:
         if renaming is not None and exchange.session.member is None and exchange.takes_plain_replies:
             renamed = renaming.whole(reply, next_request_id(), exchange.message.request_id)
             if renamed is not None:
-                raw, cursor_id = renamed
-                if cursor_id:
-                    self._cursors.opened(cursor_id, renaming.buckets)
-                elif self._prepared.more_of:
-                    self._cursors.ended(self._prepared.more_of)
-                exchange.relayed(raw)
+                self._is_left(renaming, renamed[1])
+                exchange.relayed(renamed[0])
                 return
         try:
             document = self._prepared.finish(reply_document(Message.from_bytes(reply)))
@@ -322,20 +318,39 @@ class AtOnceReply:
         if stream is None:
             self.whole(b"".join(self._pieces))
             return
-        told = stream.without_batch()
-        try:
-            document = self._prepared.finish(told)
-        except ValueError:
-            document = None
-        if document is None or len(document) - len(told) != self._prepared.grown_bytes:
+        document = self._renamed(stream.without_batch())
+        if document is None:
             # The lengths that the client has seen are wrong: it cannot read on.
             self._exchange.close()
             return
-        if self._exchange.session.member is not None:
-            self._ways.heard_from_member(self._exchange, document)
         self._pieces.append(stream.tail(document))
         self._exchange.client.write(b"".join(self._pieces))
         self._exchange.done()
+
+    def _renamed(self, told: bytes) -> bytes | None:
+        """A reply without its batch as the client gets it; ``None`` when its length is not as it was announced."""
+        exchange, renaming = self._exchange, self._prepared.renaming
+        if renaming is not None and exchange.session.member is None:
+            renamed = renaming.document(told)
+            if renamed is not None:
+                self._is_left(renaming, renamed[1])
+                return renamed[0]
+        try:
+            document = self._prepared.finish(told)
+        except ValueError:
+            return None
+        if document is None or len(document) - len(told) != self._prepared.grown_bytes:
+            return None
+        if exchange.session.member is not None:
+            self._ways.heard_from_member(exchange, document)
+        return document
+
+    def _is_left(self, renaming: Renaming, cursor_id: int) -> None:
+        """This is the cursor after the reply; 0: there is none any more."""
+        if cursor_id:
+            self._cursors.opened(cursor_id, renaming.buckets)
+        elif self._prepared.more_of:
+            self._cursors.ended(self._prepared.more_of)
 
     def deposed(self, reply: bytes) -> bool:
         """See ``Sink``."""
