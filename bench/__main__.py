@@ -44,6 +44,7 @@ class Servers:
     proxy_flags: Sequence[str]
     binary: str | None
     cache_gb: float
+    replica_set: bool
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def _site(servers: Servers) -> Iterator[Site]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tsproxy-bench-")))
         backend = servers.backend
         if backend is None:
-            mongod = Mongod(directory / "mongod", servers.binary, servers.cache_gb)
+            mongod = Mongod(directory / "mongod", servers.binary, servers.cache_gb, replica_set=servers.replica_set)
             stack.callback(mongod.stop)
             mongod.start()
             backend = mongod.uri
@@ -98,6 +99,7 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 @click.option("--without-proxy", is_flag=True, help="Measure the database alone.")
 @click.option("--proxy-flag", multiple=True, help="A flag for the proxy that is started; may be repeated.")
 @click.option("--mongod", "binary", help="Path of the mongod to start; by default the embedded one.")
+@click.option("--replica-set", is_flag=True, help="The mongod that is started is the one member of a replica set.")
 @click.option("--cache-gb", default=1.0, show_default=True, help="WiredTiger cache of the mongod that is started.")
 @click.option("--measurements", default=1_000_000, show_default=True, help="Size of the loaded set of Q.")
 @click.option("--scale", default=0.02, show_default=True, help="Size of S; 1 is the published one.")
@@ -109,8 +111,9 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print ratios as Markdown instead of tables.")
 def main(  # the options of a command line are many by nature
     workloads: str, cases: str, seconds: float, warmup: float, repeat: int, backend: str | None, proxy: str | None,
-    without_proxy: bool, proxy_flag: tuple[str, ...], binary: str | None, cache_gb: float, measurements: int,
-    scale: float, unordered: bool, smoke: bool, out: Path, plots: Path, show: Path | None, as_markdown: bool,
+    without_proxy: bool, proxy_flag: tuple[str, ...], binary: str | None, cache_gb: float,
+    replica_set: bool, measurements: int, scale: float, unordered: bool, smoke: bool, out: Path, plots: Path,
+    show: Path | None, as_markdown: bool,
 ) -> None:  # fmt: skip
     """Measure the proxy against the database alone, on one mongod, in turns."""
     if show is not None:
@@ -126,7 +129,7 @@ def main(  # the options of a command line are many by nature
             settings = Settings(0.2, 0.1, 1, 10_000, 0.0005, 4 * 1024 * 1024, cases, not unordered, smoke=True)
         results = Results({**asdict(settings), "machine": describe_machine()})
         out.parent.mkdir(parents=True, exist_ok=True)
-        with _site(Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb)) as site:
+        with _site(Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb, replica_set)) as site:
             _measure(site, names, settings, results, out)
     if as_markdown:
         print(markdown(results.summaries()))

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from bench.results import Ratio, Summary, ratios
 
 COLUMNS = {
-    "W1": ("rate", "p50_us", "p99_us", "mongod_cpu_us", "commands_per_1000"),
-    "W2": ("rate", "mongod_cpu_us", "rows_per_bucket", "statements_per_1000"),
+    "W1": ("rate", "p50_us", "p99_us", "mongod_cpu_us", "whole_mongod_cpu_us", "commands_per_1000"),
+    "W2": ("rate", "mongod_cpu_us", "whole_mongod_cpu_us", "rows_per_bucket", "statements_per_1000"),
     "W3": ("rate", "p99_us", "read_rate", "read_p50_us", "read_p99_us"),
     "Q": ("median_ms", "load_per_s", "storage_mb"),
     "S": ("storage_mb", "free_mb", "load_per_s", "count_ms", "totals_ms"),
@@ -20,6 +20,7 @@ TITLES = {
     "p50_us": "p50",
     "p99_us": "p99",
     "mongod_cpu_us": "mongod CPU",
+    "whole_mongod_cpu_us": "with joins",
     "commands_per_1000": "commands",
     "statements_per_1000": "statements",
     "rows_per_bucket": "rows per bucket",

@@ -17,6 +17,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 LOOPBACK = "127.0.0.1"
+REPLICA_SET = "bench"
 PROGRAM = os.environ.get("TSPROXY_TEST_PROGRAM", "")
 """The directory of an installation to measure, such as ``make built`` makes; the checkout itself when empty."""
 
@@ -149,16 +150,39 @@ class Mongod(Server):
 
     name = "mongod"
 
-    def __init__(self, directory: Path, binary: str | None, cache_gb: float, port: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        binary: str | None,
+        cache_gb: float,
+        port: int | None = None,
+        *,
+        replica_set: bool = False,
+    ) -> None:
+        """With ``replica_set`` it is the one member of a set."""
         super().__init__(directory, port)
         self.binary = binary or embedded_mongod()
         self.cache_gb = cache_gb
+        self.replica_set = replica_set
+
+    def start(self) -> Self:
+        """Start it and wait until it takes writes."""
+        super().start()
+        if self.replica_set:
+            member = {"_id": 0, "host": f"{LOOPBACK}:{self.port}"}
+            with pymongo.MongoClient[dict[str, Any]](self.uri) as client:
+                client.admin.command("replSetInitiate", {"_id": REPLICA_SET, "members": [member]})
+                while not client.admin.command("hello")["isWritablePrimary"]:
+                    time.sleep(0.05)
+        return self
 
     def command(self) -> list[str]:
         """The command line: everything at its default but the cache, which would take half of the memory."""
         data = self.directory / "data"
         data.mkdir(exist_ok=True)
         command = [self.binary, "--dbpath", str(data), "--port", str(self.port), "--bind_ip", LOOPBACK]
+        if self.replica_set:
+            command += ["--replSet", REPLICA_SET, "--oplogSize", "2048"]
         return [*command, "--nounixsocket", "--wiredTigerCacheSizeGB", str(self.cache_gb)]
 
     def stop(self) -> None:

@@ -19,8 +19,8 @@ from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.kernel import compressed
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.parts import join
-from catalog.ports import BucketStore, Clock
+from catalog.parts import Parts, join
+from catalog.ports import BucketStore, Clock, Span
 from catalog.sweeping import Readers, Sweeping
 
 
@@ -31,7 +31,7 @@ class JoiningOptions:
     ``many``: so many parts are joined at once, or half a bucket's rows when that is more; ``idle_seconds``: after so
     long without commits all are; after ``aged_seconds`` they are whatever else is written, for reads of many small
     buckets are slow. ``window_seconds``: after so long readers that wait for a join are let in; ``workers``: buckets
-    joined side by side.
+    joined side by side; ``group_parts``, ``group_rows``: as many at most in one step.
     ``share``: of its time that a pass may take while measurements are committed, for joins and commits use the same
     backend; ``slice_seconds``: after so long a pass ends. With ``hurry_at`` unjoined parts or more joins do not wait.
     What fails is tried ``attempts`` times more, after ``pause_seconds`` and twice as much each time. ``compress``: the
@@ -43,6 +43,8 @@ class JoiningOptions:
     aged_seconds: float = 10.0
     interval_seconds: float = 0.1
     window_seconds: float = 0.02
+    group_parts: int = 128
+    group_rows: int = 2_000
     workers: int = 2
     share: float = 0.1
     slice_seconds: float = 0.1
@@ -51,6 +53,15 @@ class JoiningOptions:
     attempts: int = 6
     pause_seconds: float = 0.25
     compress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """A bucket whose parts, as many as there were, are being joined."""
+
+    bucket: Bucket
+    parts: Parts
+    span: Span
 
 
 class JoiningMetrics:
@@ -108,7 +119,6 @@ class Joining:
         """One pass: join what is due now, those in most parts first."""
         now_seconds = self._clock.monotonic_seconds()
         due = [bucket for bucket in self._catalog.parted.values() if self._is_due(bucket, now_seconds)]
-        due.sort(key=_count_of_parts, reverse=True)
         await self._pass(due, now_seconds + self._options.slice_seconds)
 
     async def join_all(self) -> None:
@@ -121,7 +131,7 @@ class Joining:
         for bucket in wanted:
             due.setdefault(bucket.series.collection.collection.namespace, []).append(bucket)
         for namespace, buckets in due.items():
-            queue = deque(buckets)
+            queue = deque(self._groups(buckets))
             while queue:
                 async with self._readers.kept_out(namespace) as alone:
                     self._note(buckets, alone=alone)
@@ -158,7 +168,24 @@ class Joining:
         aged_seconds = now_seconds - parts.since_seconds
         return idle_seconds > self._options.idle_seconds or aged_seconds >= self._options.aged_seconds
 
-    async def _join_side_by_side(self, queue: deque[Bucket]) -> bool:
+    def _groups(self, buckets: Sequence[Bucket]) -> list[list[Bucket]]:
+        """Such that lie side by side and are joined in one step, for each step has its price; most parts first."""
+        options = self._options
+        groups: list[list[Bucket]] = []
+        rows = documents = 0
+        for bucket in sorted(buckets, key=_identity):
+            rows += bucket.state.committed_rows
+            documents += _count_of_parts(bucket)
+            fits = rows <= options.group_rows and documents <= options.group_parts
+            if groups and fits and _are_neighbours(groups[-1][-1], bucket):
+                groups[-1].append(bucket)
+            else:
+                groups.append([bucket])
+                rows, documents = bucket.state.committed_rows, _count_of_parts(bucket)
+        groups.sort(key=lambda group: sum(map(_count_of_parts, group)), reverse=True)
+        return groups
+
+    async def _join_side_by_side(self, queue: deque[list[Bucket]]) -> bool:
         """As many as there is time for; false when the backend did not answer, so that readers need not wait."""
         answers = True
         until_seconds = self._clock.monotonic_seconds() + self._options.window_seconds
@@ -173,44 +200,65 @@ class Joining:
         await asyncio.gather(*(work() for _ in range(self._options.workers)))
         return answers
 
-    async def _join(self, bucket: Bucket) -> bool:
+    async def _join(self, group: Sequence[Bucket]) -> bool:
         """False when the backend did not answer."""
-        parts = bucket.parts
-        if parts is None or parts.joining or parts.stored == 1:
-            self._done(bucket)
+        joins: list[_Join] = []
+        for bucket in group:
+            parts = bucket.parts
+            if parts is None or parts.joining or parts.stored == 1:
+                self._done(bucket)
+            else:
+                joins.append(_Join(bucket, parts, self._span(bucket, parts)))
+                parts.joining = True
+        if not joins:
             return True
-        buckets = bucket.series.collection
-        first_id, last_id, count = parts.first_id, parts.last_id, parts.stored
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
-        merge = self._merge(buckets, last_id)
+        collection = joins[0].bucket.series.collection.collection
+        try:
+            counts = await self._store.join(collection, [each.span for each in joins], deadline_seconds)
+        except BackendUnavailable:
+            for each in joins:
+                self._put_off(each)
+            return False
+        except (CommandError, ValueError) as error:
+            return await self._failed(joins, error)
+        finally:
+            for each in joins:
+                each.parts.joining = False
+        for each, joined in zip(joins, counts, strict=True):
+            if joined is None:
+                self._leave(each)
+                continue
+            self.metrics.joins += 1
+            self.metrics.documents_joined += joined
+            self._settled(each)
+        return True
+
+    async def _failed(self, joins: Sequence[_Join], error: CommandError | ValueError) -> bool:
+        if isinstance(error, CommandError) and error.code == UNAUTHORIZED:
+            self._lack_of_rights(error)
+        elif len(joins) > 1:
+            # It may be the fault of one of them.
+            for each in joins:
+                each.parts.joining = False
+            for each in joins:
+                if not await self._join([each.bucket]):
+                    return False
+            return True
+        elif isinstance(error, CommandError):
+            self._put_off(joins[0])
+            return True
+        # Others changed them. The rows stay where they are, which is as good for every reader.
+        for each in joins:
+            self._leave(each)
+        return True
+
+    def _span(self, bucket: Bucket, parts: Parts) -> Span:
+        buckets = bucket.series.collection
+        merge = self._merge(buckets, parts.last_id)
         if parts.full and self._options.compress:
             merge = _smaller(merge, buckets)
-        parts.joining = True
-        try:
-            joined = await self._store.join(buckets.collection, first_id, last_id, merge, deadline_seconds)
-        except BackendUnavailable:
-            self._put_off(bucket, count, last_id)
-            return False
-        except CommandError as error:
-            if error.code == UNAUTHORIZED:
-                self._lack_of_rights(error)
-                self._leave(bucket, count, last_id)
-            else:
-                self._put_off(bucket, count, last_id)
-            return True
-        except ValueError:
-            # Others changed them. The rows stay where they are, which is as good for every reader.
-            self._leave(bucket, count, last_id)
-            return True
-        finally:
-            parts.joining = False
-        if joined is None:
-            self._leave(bucket, count, last_id)
-            return True
-        self.metrics.joins += 1
-        self.metrics.documents_joined += joined
-        self._settled(bucket, count, last_id)
-        return True
+        return Span(parts.first_id, parts.last_id, parts.stored, merge)
 
     def _merge(self, buckets: CollectionBuckets, joined_id: bytes) -> Callable[[Sequence[bytes]], bytes]:
         max_rows = self._catalog.options.limits.max_count
@@ -220,28 +268,27 @@ class Joining:
 
         return merge
 
-    def _put_off(self, bucket: Bucket, count: int, last_id: bytes) -> None:
+    def _put_off(self, join: _Join) -> None:
         """Try again later: a conflict with another writer, a primary that steps down, a lost connection."""
-        parts = bucket.parts
-        assert parts is not None
+        parts = join.parts
         parts.attempts += 1
         if parts.attempts > self._options.attempts:
-            self._leave(bucket, count, last_id)
+            self._leave(join)
             return
         self.metrics.failures += 1
         pause_seconds = self._options.pause_seconds * 2 ** (parts.attempts - 1)
         parts.not_before_seconds = self._clock.monotonic_seconds() + pause_seconds
 
-    def _leave(self, bucket: Bucket, count: int, last_id: bytes) -> None:
+    def _leave(self, join: _Join) -> None:
         """These stay as they are; what comes after them may still be joined."""
         self.metrics.failures += 1
-        self._settled(bucket, count, last_id)
+        self._settled(join)
 
-    def _settled(self, bucket: Bucket, count: int, last_id: bytes) -> None:
-        assert bucket.parts is not None
+    def _settled(self, join: _Join) -> None:
+        count = join.span.count
         self._catalog.unjoined -= count - 1
-        bucket.parts.joined(last_id, count)
-        self._done(bucket)
+        join.parts.joined(join.span.last_id, count)
+        self._done(join.bucket)
 
     def _lack_of_rights(self, error: CommandError) -> None:
         """Without the right to join no further parts are made."""
@@ -269,6 +316,16 @@ def _smaller(
         return smaller
 
     return merge_and_compress
+
+
+def _identity(bucket: Bucket) -> bytes:
+    return bucket.state.bucket_id
+
+
+def _are_neighbours(one: Bucket, other: Bucket) -> bool:
+    """Ids of buckets with the same start differ by what counts their making."""
+    same_collection = one.series.collection is other.series.collection
+    return same_collection and one.state.bucket_id[:4] == other.state.bucket_id[:4]
 
 
 def _count_of_parts(bucket: Bucket) -> int:

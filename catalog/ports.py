@@ -66,6 +66,19 @@ class Unknown:
 BulkOutcome: TypeAlias = Applied | Rejected | Unknown
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The documents with ids ``first_id`` … ``last_id``, about ``count``, are to become one with the id ``last_id``.
+
+    ``merge`` makes it, of the stored documents in the order of their ids.
+    """
+
+    first_id: bytes
+    last_id: bytes
+    count: int
+    merge: Callable[[Sequence[bytes]], bytes]
+
+
 class BucketStore(Protocol):
     """Where bucket documents live. Documents and statements are encoded BSON.
 
@@ -119,19 +132,14 @@ class BucketStore(Protocol):
         ...
 
     async def join(
-        self,
-        collection: VirtualCollection,
-        first_id: bytes,
-        last_id: bytes,
-        merge: Callable[[Sequence[bytes]], bytes],
-        deadline_seconds: float,
-    ) -> int | None:
-        """Replace the documents with ids ``first_id`` … ``last_id`` by ``merge`` of them, atomically.
+        self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
+    ) -> Sequence[int | None]:
+        """Join the documents of each span, all of them in one atomic step; ``spans`` in the order of their ids.
 
-        ``merge`` gets the stored documents in the order of their ids; its result has the id ``last_id``. Returns
-        how many there were (1: only that one, so they were joined before), ``None`` when there is none with the
-        id ``last_id`` or the backend noticed another writer, and nothing was changed. Raises ``CommandError`` or
-        ``ValueError`` (from ``merge``), with nothing changed or, after a lost connection, all of it.
+        Returns for each how many there were (1: only the last one, so they were joined before), ``None`` when there
+        is none with the id ``last_id``, and nothing was changed. Raises ``CommandError`` (112 when another writer was
+        noticed) or ``ValueError`` (from ``merge``, or when they are too large or too far apart for one step), with
+        nothing changed or, after a lost connection, all of it.
         """
         ...
 

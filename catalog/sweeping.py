@@ -17,7 +17,7 @@ from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, Com
 from catalog.namespaces import Namespace
 from catalog.open_bucket import CollectionBuckets
 from catalog.parts import PREFIX_BYTES
-from catalog.ports import COPIES_SECONDS, BucketStore, Clock
+from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
 
 CONFLICT_PAUSE_SECONDS = 1.0
 """Between tries to join what the transaction of a killed process still holds."""
@@ -162,7 +162,9 @@ class Sweeping:
         deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
         merge = self._merge(buckets, last_id)
         try:
-            joined = await self._store.join(buckets.collection, first_id, last_id, merge, deadline_seconds)
+            (joined,) = await self._store.join(
+                buckets.collection, [Span(first_id, last_id, 2, merge)], deadline_seconds
+            )
         except BackendUnavailable:
             return False
         except ValueError:

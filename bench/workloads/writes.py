@@ -11,6 +11,7 @@ from bench.documents import CPU, IOT
 from bench.generator import Load
 from bench.messages import DocumentShape, insert_template
 from bench.results import Sample
+from bench.settling import settle
 from bench.targets import Target, fresh_collection
 
 
@@ -84,7 +85,11 @@ def measure(context: Context, case: WriteCase, target: Target) -> Mapping[str, f
         )
         stored = result.operations_total * case.documents
         metrics = load_metrics(site, target, result) | window.per_thousand(stored)
-        if target.time_series:
+        metrics["whole_mongod_cpu_us"] = metrics["mongod_cpu_us"]
+        if target.through_proxy and not settings.smoke:
+            metrics |= settle(site, collection, stored)
+            metrics["whole_mongod_cpu_us"] += metrics["deferred_mongod_cpu_us"]
+        elif target.time_series:
             metrics["rows_per_bucket"] = stored / max(1, site.bucket_count(collection))
     return metrics
 

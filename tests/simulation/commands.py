@@ -8,6 +8,7 @@ from typing import Any
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
+from catalog.parts import PREFIX_BYTES
 from tests.simulation.expressions import at, matches, same
 from tests.simulation.server import Server, Stored
 
@@ -87,7 +88,7 @@ class CommandLine:
         return {"n": changed, "ok": 1.0}
 
     def _find(self, command: Mapping[str, Any]) -> Reply:
-        found = self._matching(command["filter"])
+        found = self._matching(command["filter"])[: command.get("limit")]
         if command.get("startTransaction"):
             stored = self._server.current
             if stored is not None:
@@ -104,6 +105,10 @@ class CommandLine:
             if not matches(first, condition["res"]):
                 return {"ok": 0.0, "code": 2, "errmsg": "preCondition failed"}
         operations = command["applyOps"]
+        assert command["alwaysUpsert"] is False
+        for each in operations:
+            if each["op"] == "u" and each["o2"]["_id"].binary not in stored.documents:
+                return {"ok": 0.0, "code": 9, "errmsg": "Update of non-mod failed"}
         deleted = [each["o"]["_id"].binary for each in operations if each["op"] == "d"]
         inserted = [each["o"] for each in operations if each["op"] == "i"]
         self._replace(stored, deleted, inserted)
@@ -121,13 +126,14 @@ class CommandLine:
 
     def _replace(self, stored: Stored, deleted: Sequence[bytes], inserted: Sequence[dict[str, Any]]) -> None:
         documents = stored.documents
-        (joined,) = inserted
-        self._server.auditor.joined([documents[each] for each in deleted if each in documents], joined)
-        for each in deleted:
-            documents.pop(each, None)
-        assert joined["_id"].binary not in documents, "a document with that id is there"
-        documents[joined["_id"].binary] = joined
-        self._server.joins += 1
+        gone = {each: documents.pop(each) for each in deleted if each in documents}
+        for joined in inserted:
+            bucket = joined["_id"].binary[:PREFIX_BYTES]
+            parts = [each for identity, each in gone.items() if identity.startswith(bucket)]
+            self._server.auditor.joined(parts, joined)
+            assert joined["_id"].binary not in documents, "a document with that id is there"
+            documents[joined["_id"].binary] = joined
+            self._server.joins += 1
 
     # --- in a transaction ----------------------------------------------------------------------------------
 
@@ -135,12 +141,11 @@ class CommandLine:
         transaction = self._transactions.get(_transaction_of(command))
         if transaction is None:
             return _SESSION_ENDED
-        (statement,) = command["deletes"]
-        assert list(statement["q"]) == ["_id"]
-        for each in transaction.snapshot:
-            document = decode(transaction.snapshot[each])
-            if _fits(document, statement["q"]):
-                transaction.deleted.append(each)
+        for statement in command["deletes"]:
+            assert list(statement["q"]) == ["_id"]
+            for each in transaction.snapshot:
+                if _fits(decode(transaction.snapshot[each]), statement["q"]):
+                    transaction.deleted.append(each)
         if not self._is_unchanged(transaction):
             return self._conflict(command)
         return {"n": len(transaction.deleted), "ok": 1.0}
@@ -150,7 +155,7 @@ class CommandLine:
         if transaction is None:
             return _SESSION_ENDED
         transaction.inserted += command["documents"]
-        return {"n": 1, "ok": 1.0}
+        return {"n": len(command["documents"]), "ok": 1.0}
 
     def _commitTransaction(self, command: Mapping[str, Any]) -> Reply:
         transaction = self._transactions.get(_transaction_of(command))
@@ -193,4 +198,8 @@ def _fits(document: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
         if same(at(document, "control.closed"), True):
             return False
         query = {name: condition for name, condition in query.items() if name != "control.closed"}
+    if "$or" in query:
+        if not any(_fits(document, each) for each in query["$or"]):
+            return False
+        query = {name: condition for name, condition in query.items() if name != "$or"}
     return matches(document, query)

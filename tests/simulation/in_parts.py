@@ -23,10 +23,12 @@ NAMESPACE = Namespace("db", "c")
 class JoinPort(Port):
     """A port with ``join``, by the code that does it on real servers."""
 
-    def __init__(self, server: Server, line: CommandLine, readers: ReaderRegister, *, sealed: bool) -> None:
+    def __init__(
+        self, server: Server, line: CommandLine, readers: ReaderRegister, *, sealed: bool, alone: bool
+    ) -> None:
         super().__init__(server)
         self._readers = readers
-        self.join = PartStore(line, transactions=not sealed).join  # type: ignore[method-assign, arg-type]
+        self.join = PartStore(line, transactions=not sealed, alone=lambda: alone).join  # type: ignore[method-assign, arg-type]
 
     async def _read(self, collection: VirtualCollection, deadline_seconds: float) -> list[dict[str, Any]]:
         while (barrier := self._readers.barrier("db")) is not None:

@@ -15,7 +15,7 @@ from catalog.bson.codec import decode, encode
 from catalog.documents import row_ids
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Span, Unknown, WriteConcern
 from catalog.recall import NOTHING_UPDATE
 from tests.simulation.auditor import Auditor
 from tests.simulation.expressions import MISSING, at, matches, milliseconds, updated
@@ -299,13 +299,8 @@ class Port:
         return frozenset(each for document in documents for each in row_ids(encode(document)))
 
     async def join(
-        self,
-        collection: VirtualCollection,
-        first_id: bytes,
-        last_id: bytes,
-        merge: Callable[[Sequence[bytes]], bytes],
-        deadline_seconds: float,
-    ) -> int | None:
+        self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
+    ) -> Sequence[int | None]:
         raise NotImplementedError
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:

@@ -125,7 +125,8 @@ class Process:
         )
         self.readers = ReaderRegister(lambda _: False)
         line = CommandLine(server, allowed=plan.may_join, may_be_late=not plan.readers)
-        port = JoinPort(server, line, self.readers, sealed=plan.sealed)
+        alone = plan.proxies == 1 and not plan.meddling
+        port = JoinPort(server, line, self.readers, sealed=plan.sealed, alone=alone)
         self.joining = Joining(
             self.catalog, port, Clock(), self.readers, JoiningOptions(many=4, patience_seconds=5), lambda _: None
         )

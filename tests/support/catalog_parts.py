@@ -15,7 +15,7 @@ from catalog.errors import CommandError
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.open_bucket import CollectionBuckets
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, WriteConcern
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Span, WriteConcern
 from catalog.write_batch import CombineKey, DoubtfulWriter, WriteBatch
 
 KEY = CombineKey(b"", "")
@@ -195,14 +195,9 @@ class ScriptedStore:
         return frozenset(each for document in self.documents.values() for each in row_ids(document))
 
     async def join(
-        self,
-        collection: VirtualCollection,
-        first_id: bytes,
-        last_id: bytes,
-        merge: Callable[[Sequence[bytes]], bytes],
-        deadline_seconds: float,
-    ) -> int | None:
-        return None
+        self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
+    ) -> Sequence[int | None]:
+        return [None for _ in spans]
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float

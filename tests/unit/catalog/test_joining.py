@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from catalog.catalog import Growth
 from catalog.joining import Joining, JoiningOptions
 from catalog.namespaces import Namespace, VirtualCollection
+from catalog.ports import Span
 from tests.support.catalog_parts import CatalogBench, ScriptedStore, measurement
 
 OPTIONS = JoiningOptions(many=8, idle_seconds=2.0, aged_seconds=10.0)
@@ -29,17 +30,18 @@ class RememberingStore(ScriptedStore):
     def __init__(self) -> None:
         super().__init__()
         self.joins: list[tuple[bytes, bytes]] = []
+        self.steps = 0
+        self.refuses: bytes | None = None
+        """The first id of what cannot be joined."""
 
     async def join(
-        self,
-        collection: VirtualCollection,
-        first_id: bytes,
-        last_id: bytes,
-        merge: Callable[[Sequence[bytes]], bytes],
-        deadline_seconds: float,
-    ) -> int | None:
-        self.joins.append((first_id, last_id))
-        return 2
+        self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
+    ) -> Sequence[int | None]:
+        self.steps += 1
+        if self.refuses is not None and any(span.first_id == self.refuses for span in spans):
+            raise ValueError("others changed them")
+        self.joins += [(span.first_id, span.last_id) for span in spans]
+        return [2 for _ in spans]
 
 
 class Bench(CatalogBench):
@@ -129,16 +131,17 @@ async def test_what_nobody_tries_to_join_any_more_is_no_reason_to_grow_in_place(
 
 
 async def test_readers_are_let_in_between_joins_that_take_long() -> None:
-    bench, readers = Bench(replace(OPTIONS, workers=1)), Somebody()
+    bench, readers = Bench(), Somebody()
     readers.reads = False
 
     class SlowStore(RememberingStore):
-        async def join(self, *arguments: Any) -> int | None:  # type: ignore[override]
+        async def join(self, *arguments: Any) -> Sequence[int | None]:  # type: ignore[override]
             bench.clock.now += 0.015
             return await super().join(*arguments)
 
     store = SlowStore()
-    joining = Joining(bench.catalog, store, bench.clock, readers, replace(OPTIONS, workers=1), lambda _: None)
+    options = replace(OPTIONS, workers=1, group_parts=1)
+    joining = Joining(bench.catalog, store, bench.clock, readers, options, lambda _: None)
     for series in range(6):
         bench.commit(measurement(0, meta=series))
         bench.commit(measurement(1, meta=series))
@@ -155,3 +158,42 @@ def test_no_parts_are_made_while_others_share_the_backend() -> None:
     assert bench.commit(measurement(1)).stored_id == first.stored_id
     bench.catalog.hindrances.is_shared = False
     assert bench.commit(measurement(2)).stored_id != first.stored_id
+
+
+def six_in_parts(bench: Bench) -> list[bytes]:
+    """The ids of six buckets of as many series, each in two parts."""
+    found = []
+    for series in range(6):
+        found.append(bench.commit(measurement(0, meta=series)).stored_id)
+        bench.commit(measurement(1, meta=series))
+    bench.clock.now += 3
+    return found
+
+
+async def test_neighbours_are_joined_in_one_step() -> None:
+    """A step has its price, whatever it joins."""
+    bench = Bench()
+    ids = six_in_parts(bench)
+    await bench.joining.join_due()
+    assert bench.store.steps == 1
+    assert [first for first, _ in bench.store.joins] == sorted(ids)
+
+
+async def test_a_step_is_bounded() -> None:
+    bench = Bench(replace(OPTIONS, group_parts=4))
+    six_in_parts(bench)
+    await bench.joining.join_due()
+    assert bench.store.steps == 3
+    assert len(bench.store.joins) == 6
+
+
+async def test_what_cannot_be_joined_is_no_fault_of_its_neighbours() -> None:
+    bench = Bench()
+    ids = six_in_parts(bench)
+    bench.store.refuses = ids[2]
+    await bench.joining.join_due()
+    assert sorted(first for first, _ in bench.store.joins) == sorted({*ids} - {ids[2]})
+    assert bench.store.steps == 1 + 6
+    assert bench.joining.metrics.failures == 1
+    assert not bench.catalog.parted
+    assert not bench.catalog.unjoined

@@ -13,6 +13,7 @@ from pymongo.collection import Collection
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import join
+from catalog.ports import Span
 from proxy.part_store import LARGEST_JOIN_BYTES, PartStore
 from proxy.service import ServicePool
 from tests.support.mongod import MongodProcess
@@ -20,6 +21,9 @@ from tests.support.mongod import MongodProcess
 START = datetime(2024, 1, 1, tzinfo=UTC)
 IDS = [ObjectId(int(START.timestamp()).to_bytes(4, "big") + b"parts" + each.to_bytes(3, "big")) for each in range(3)]
 OPTIONS = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
+
+NINE = [ObjectId(IDS[0].binary[:8] + bytes([each // 3, 0, 0, each % 3])) for each in range(9)]
+"""Parts of three buckets."""
 
 Others = Callable[[Collection[Any]], object]
 
@@ -59,7 +63,23 @@ class Case:
             others(self.buckets)
             return join(documents, IDS[-1].binary, b"t", b"m")
 
-        return await self._store.join(self.collection, IDS[0].binary, IDS[-1].binary, merge, 1e9)
+        (joined,) = await self._store.join(self.collection, [Span(IDS[0].binary, IDS[-1].binary, 3, merge)], 1e9)
+        return joined
+
+    async def joined_side_by_side(self, spans: Sequence[tuple[int, int]]) -> Sequence[int | None]:
+        """The parts with these numbers, first and last, in one step."""
+
+        def merge_into(last: ObjectId) -> Callable[[Sequence[bytes]], bytes]:
+            return lambda documents: join(documents, last.binary, b"t", b"m")
+
+        return await self._store.join(
+            self.collection,
+            [
+                Span(NINE[first].binary, NINE[last].binary, last - first + 1, merge_into(NINE[last]))
+                for first, last in spans
+            ],
+            1e9,
+        )
 
     def rows(self) -> list[Any]:
         """What every reader sees."""
@@ -194,3 +214,31 @@ async def test_a_snapshot_sees_one_state(case: Case) -> None:
         assert await case.joined_while(lambda _: met.append(next(cursor)), []) == 3
         met += list(cursor)
     assert [value for each in met for value in each["data"]["v"].values()] == [2, 1, 0]
+
+
+def nine_parts() -> list[dict[str, Any]]:
+    return [{**part(number % 3, meta=number // 3), "_id": NINE[number]} for number in range(9)]
+
+
+async def test_several_buckets_are_joined_in_one_step(case: Case) -> None:
+    """What lies between them stays, and one that was joined before is told by its count."""
+    parts = nine_parts()
+    case.buckets.insert_many(parts[:6] + parts[8:], bypass_document_validation=True)
+    assert await case.joined_side_by_side([(0, 2), (3, 4), (6, 8)]) == [3, 2, 1]
+    assert [each["_id"] for each in case.buckets.find({}, sort=[("_id", 1)])] == [NINE[2], NINE[4], NINE[5], NINE[8]]
+    assert case.rows() == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
+
+
+async def test_one_that_is_gone_is_told_and_the_others_are_joined(case: Case) -> None:
+    case.buckets.insert_many(nine_parts()[:5], bypass_document_validation=True)
+    assert await case.joined_side_by_side([(0, 2), (3, 5), (6, 8)]) == [3, None, None]
+    assert [each["_id"] for each in case.buckets.find({}, sort=[("_id", 1)])] == [NINE[2], NINE[3], NINE[4]]
+
+
+async def test_spans_with_much_between_them_are_not_joined_in_one_step(case: Case) -> None:
+    """What lies between would be read along."""
+    between = [{**part(0), "_id": ObjectId(NINE[2].binary[:9] + (each + 3).to_bytes(3, "big"))} for each in range(20)]
+    case.buckets.insert_many(nine_parts() + between, bypass_document_validation=True)
+    with pytest.raises(ValueError, match="too far apart"):
+        await case.joined_side_by_side([(0, 2), (3, 5)])
+    assert case.buckets.count_documents({}) == 29

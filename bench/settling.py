@@ -1,0 +1,42 @@
+"""What is left to do when a load ends: the proxy joins buckets that were written in parts.
+
+It belongs to the cost of the measurements, and buckets are counted after it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from bench.processes import cpu_seconds
+from bench.targets import Collection, Site
+
+QUIET_SECONDS = 4.0
+"""So long the number of buckets stays the same once everything is joined."""
+POLL_SECONDS = 0.25
+LIMIT_SECONDS = 120.0
+
+
+def settle(site: Site, collection: Collection, stored: int) -> dict[str, float]:
+    """Wait until the number of buckets stays; CPU in microseconds for each of the ``stored`` measurements.
+
+    What the mongod uses without anything to do, as it is at the end, is not counted.
+    """
+    each = 1e6 / max(1, stored)
+    started = changed_at = time.monotonic()
+    pids = {"mongod": site.mongod_pids, "proxy": site.proxy_pids}
+    before = {name: cpu_seconds(each) for name, each in pids.items()}
+    at_change = dict(before)
+    buckets = site.bucket_count(collection)
+    while time.monotonic() - changed_at < QUIET_SECONDS and time.monotonic() - started < LIMIT_SECONDS:
+        time.sleep(POLL_SECONDS)
+        now = site.bucket_count(collection)
+        if now != buckets:
+            buckets, changed_at = now, time.monotonic()
+            at_change = {name: cpu_seconds(each) for name, each in pids.items()}
+    quiet_seconds = max(POLL_SECONDS, time.monotonic() - changed_at)
+    busy_seconds = changed_at - started
+    metrics = {"rows_per_bucket": stored / max(1, buckets), "settling_s": busy_seconds}
+    for name, members in pids.items():
+        idle = (cpu_seconds(members) - at_change[name]) / quiet_seconds
+        metrics[f"deferred_{name}_cpu_us"] = max(0.0, at_change[name] - before[name] - idle * busy_seconds) * each
+    return metrics

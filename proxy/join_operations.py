@@ -1,0 +1,137 @@
+"""The ``applyOps`` by which a standalone joins parts: raw, for there may be many.
+
+It is carried out as a whole, or not at all when one of its conditions does not hold. They tell whether parts are still
+what was read. Where other processes of the proxy may take out single rows each part is compared; where there are none,
+what the server's own writes would change: those choose by meta, which the parts of a bucket have in common, and go
+through them in the order of their ids.
+
+https://www.mongodb.com/docs/v6.0/reference/command/applyOps/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bson.binary import Binary
+from bson.objectid import ObjectId
+
+from catalog.bson.codec import encode
+from catalog.bson.raw import (
+    ARRAY,
+    OBJECT,
+    REGEX,
+    UNDEFINED,
+    document,
+    element,
+    fields_of,
+    string_value,
+    sub_array,
+    sub_document,
+)
+from catalog.namespaces import VirtualCollection
+
+_ID: Final = b"\x07_id\0"
+
+_CONDITIONS: Final = frozenset({UNDEFINED, REGEX})
+"""BSON types that mean something else in a query: undefined, regular expressions."""
+
+_STILL_CLOSED: Final = encode({"$v": 2, "diff": {"scontrol": {"u": {"closed": True}}}})
+"""A change, as an oplog says it, that leaves a closed bucket as it is."""
+
+_OPENED_OR_COMPRESSED: Final = (
+    encode({"control.closed": {"$ne": True}}),
+    encode({"control.version": {"$ne": 1}}),
+)
+_NONE_FOUND: Final = encode({"_id": {"$exists": False}})
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Documents as they were read, in the order of their ids, and the one that takes their place."""
+
+    stored: Sequence[bytes]
+    joined: bytes
+
+
+def id_of(stored: bytes) -> bytes:
+    """Servers keep ``_id`` in front; raises ``ValueError`` for one that is no object id."""
+    if not stored.startswith(_ID, 4):
+        raise ValueError("a bucket whose _id is no ObjectId")
+    return stored[9:21]
+
+
+def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement], *, alone: bool) -> bytes:
+    """The command; ``alone``: no other process of the proxy writes. Raises ``ValueError`` as ``id_of``."""
+    uuid = Binary(collection.uuid, 4) if collection.uuid else None
+    place = _elements(encode({"ns": str(collection.buckets), "ui": uuid}))
+    # Deletes differ in nothing but the id, which stands at the end before two terminators.
+    delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [_ID + bytes(12)])])[:-14]
+    operations: list[bytes] = []
+    conditions: list[bytes] = []
+    for each in replacements:
+        # An update that changes nothing fails when its document is gone.
+        exists = [
+            element(b"op", string_value(b"u")),
+            *place,
+            sub_document(b"o2", [_ID + id_of(each.stored[0])]),
+            element(b"o", b"\x03" + _STILL_CLOSED),
+        ]
+        insert = [element(b"op", string_value(b"i")), *place, element(b"o", b"\x03" + each.joined)]
+        operations.append(b"\x03" + document(exists))
+        operations += [b"\x03%b%b\0\0" % (delete, id_of(part)) for part in each.stored]
+        operations.append(b"\x03" + document(insert))
+        natively = _natively_unchanged(place[0], each.stored) if alone else None
+        conditions += natively or _unchanged(place[0], each.stored)
+    return document(
+        [
+            sub_array(b"applyOps", operations),
+            sub_array(b"preCondition", [b"\x03" + each for each in conditions]),
+            element(b"alwaysUpsert", b"\x08\0"),
+            element(b"$db", string_value(b"admin")),
+        ]
+    )
+
+
+def _natively_unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes] | None:
+    """A condition that no document has another meta, or was compressed or opened; ``None``: no such condition."""
+    meta = fields_of(stored[0]).get(b"meta")
+    if meta is not None and (meta[0] == ARRAY or not _is_value(meta)):
+        return None
+    test = element(b"$exists", b"\x08\1") if meta is None else element(b"$ne", meta)
+    other_meta = document([sub_document(b"meta", [test])])
+    changed = [b"\x03" + each for each in (other_meta, *_OPENED_OR_COMPRESSED)]
+    ids = {"$gte": ObjectId(id_of(stored[0])), "$lte": ObjectId(id_of(stored[-1]))}
+    query = [*_elements(encode({"_id": ids})), sub_array(b"$or", changed)]
+    return [document([namespace, sub_document(b"q", query), element(b"res", b"\x03" + _NONE_FOUND)])]
+
+
+def _unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes]:
+    """Conditions that each document is what was read."""
+    # A document is a condition that it fulfils itself, but for values that look like one.
+    is_plain = _is_value(fields_of(stored[0]).get(b"meta", b"\x0a"))
+    return [
+        document(
+            [
+                namespace,
+                sub_document(b"q", [_ID + id_of(each)]),
+                b"\x03res\0%b" % (each if is_plain else _equal_to(each)),
+            ]
+        )
+        for each in stored
+    ]
+
+
+def _is_value(meta: bytes) -> bool:
+    """Whether it means itself where conditions may stand."""
+    return meta[0] not in _CONDITIONS and not (meta[0] == OBJECT and meta[6:7] == b"$")
+
+
+def _equal_to(stored: bytes) -> bytes:
+    """A condition that every value is what it is here."""
+    return document([sub_document(name, [element(b"$eq", value)]) for name, value in fields_of(stored).items()])
+
+
+def _elements(fields: bytes) -> list[bytes]:
+    return [element(name, value) for name, value in fields_of(fields).items()]
