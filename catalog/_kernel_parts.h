@@ -38,15 +38,20 @@ static const Field *field_named(const FieldVec *vec, const void *name, u32 len, 
             return &vec->fields[i];
     return NULL;
 }
+/* Both may be called with and without the interpreter's lock. */
 static int invalid(const char *why)
 {
+    PyGILState_STATE state = PyGILState_Ensure();
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, why);
+    PyGILState_Release(state);
     return -1;
 }
 static int no_memory(void)
 {
+    PyGILState_STATE state = PyGILState_Ensure();
     PyErr_NoMemory();
+    PyGILState_Release(state);
     return -1;
 }
 /* The fields of an object among others. -1 with an exception. */

@@ -62,6 +62,8 @@ class _Join:
     bucket: Bucket
     parts: Parts
     span: Span
+    sizes: list[tuple[int, int]]
+    """Of the joined document before and after it was compressed, if it was."""
 
 
 class JoiningMetrics:
@@ -208,7 +210,8 @@ class Joining:
             if parts is None or parts.joining or parts.stored == 1:
                 self._done(bucket)
             else:
-                joins.append(_Join(bucket, parts, self._span(bucket, parts)))
+                sizes: list[tuple[int, int]] = []
+                joins.append(_Join(bucket, parts, self._span(bucket, parts, sizes), sizes))
                 parts.joining = True
         if not joins:
             return True
@@ -231,6 +234,8 @@ class Joining:
                 continue
             self.metrics.joins += 1
             self.metrics.documents_joined += joined
+            for before, after in each.sizes:
+                each.bucket.series.collection.counters.compressed(before, after)
             self._settled(each)
         return True
 
@@ -253,11 +258,11 @@ class Joining:
             self._leave(each)
         return True
 
-    def _span(self, bucket: Bucket, parts: Parts) -> Span:
+    def _span(self, bucket: Bucket, parts: Parts, sizes: list[tuple[int, int]]) -> Span:
         buckets = bucket.series.collection
         merge = self._merge(buckets, parts.last_id)
         if parts.full and self._options.compress:
-            merge = _smaller(merge, buckets)
+            merge = _smaller(merge, buckets.time_field, sizes)
         return Span(parts.first_id, parts.last_id, parts.stored, merge)
 
     def _merge(self, buckets: CollectionBuckets, joined_id: bytes) -> Callable[[Sequence[bytes]], bytes]:
@@ -303,16 +308,17 @@ class Joining:
 
 
 def _smaller(
-    merge: Callable[[Sequence[bytes]], bytes], buckets: CollectionBuckets
+    merge: Callable[[Sequence[bytes]], bytes], time_field: bytes, sizes: list[tuple[int, int]]
 ) -> Callable[[Sequence[bytes]], bytes]:
-    """As ``merge``, but compressed where that is possible."""
+    """As ``merge``, but compressed where that is possible; then ``sizes`` gets both lengths."""
 
     def merge_and_compress(documents: Sequence[bytes]) -> bytes:
+        sizes.clear()
         joined = merge(documents)
-        smaller = compressed(joined, buckets.time_field)
+        smaller = compressed(joined, time_field)
         if smaller is None:
             return joined
-        buckets.counters.compressed(len(joined), len(smaller))
+        sizes.append((len(joined), len(smaller)))
         return smaller
 
     return merge_and_compress

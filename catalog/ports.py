@@ -70,7 +70,7 @@ BulkOutcome: TypeAlias = Applied | Rejected | Unknown
 class Span:
     """The documents with ids ``first_id`` … ``last_id``, about ``count``, are to become one with the id ``last_id``.
 
-    ``merge`` makes it, of the stored documents in the order of their ids.
+    ``merge`` makes it, of the stored documents in the order of their ids; it may be called in another thread.
     """
 
     first_id: bytes

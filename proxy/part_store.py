@@ -7,7 +7,9 @@ as a whole (``proxy.join_operations``). It does not notice other writers, so par
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -28,6 +30,10 @@ from rewrite.profile import Profile
 
 LARGEST_JOIN_BYTES = 7 * 1024 * 1024
 """A standalone gets parts twice in one command, to compare and to store, and takes 16 MB."""
+
+LARGE_BYTES = 32 * 1024
+"""So much is merged, and compressed, in a thread: the kernel needs no interpreter for most of it."""
+_merging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="merging")
 
 REPLICATION_MS = 500
 """How long readers wait for a join to reach the members that they read from."""
@@ -105,7 +111,7 @@ class _Join:
             raise CommandError(WRITE_CONFLICT, "parts were joined meanwhile")
         if sum(len(each) for stored in found for each in stored) > LARGEST_JOIN_BYTES:
             raise ValueError("parts that are too large for one operation")
-        if replacements := self._merged(found):
+        if replacements := await self._merged(found):
             body = apply_ops(self._collection, replacements, alone=alone)
             self._checked(await self._pool.request(body, self._deadline_seconds))
         return [len(stored) or None for stored in found]
@@ -126,7 +132,7 @@ class _Join:
         fields = {**session, "autocommit": False}
         try:
             found = await self._stored({**fields, "startTransaction": True, "readConcern": {"level": "snapshot"}})
-            replacements = self._merged(found)
+            replacements = await self._merged(found)
             if not replacements:
                 await self._abort(fields)
                 return [len(stored) or None for stored in found]
@@ -144,9 +150,14 @@ class _Join:
             raise
         return [len(stored) or None for stored in found]
 
-    def _merged(self, found: Sequence[Sequence[bytes]]) -> list[Replacement]:
-        pairs = zip(self._spans, found, strict=True)
-        return [Replacement(stored, span.merge(stored)) for span, stored in pairs if len(stored) > 1]
+    async def _merged(self, found: Sequence[Sequence[bytes]]) -> list[Replacement]:
+        def merge() -> list[Replacement]:
+            pairs = zip(self._spans, found, strict=True)
+            return [Replacement(stored, span.merge(stored)) for span, stored in pairs if len(stored) > 1]
+
+        if sum(len(each) for stored in found for each in stored) < LARGE_BYTES:
+            return merge()
+        return await asyncio.get_running_loop().run_in_executor(_merging, merge)
 
     async def _stored(self, fields: Mapping[str, Any]) -> list[list[bytes]]:
         """For each span the documents from the first to the last; none when the last is not there.

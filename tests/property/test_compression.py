@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from bson import Binary, Code, DatetimeMS, Decimal128, Int64, ObjectId, Timestamp, encode
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
@@ -129,3 +130,19 @@ def test_both_forms_compress_alike(document: bytes) -> None:
 @given(document=st.one_of(stored_buckets(), damaged(stored_buckets()), damaged(buckets())))
 def test_damaged_buckets_are_refused_alike(document: bytes) -> None:
     _both(document)
+
+
+@settings(max_examples=max(1, settings.default.max_examples // 8))
+@given(st.lists(st.one_of(buckets(), damaged(buckets())), min_size=2, max_size=4))
+def test_threads_compress_side_by_side(documents: list[bytes]) -> None:
+    """The compiled form works without the interpreter's lock; what is damaged is refused there as anywhere."""
+    inputs = documents * 4
+
+    def outcome(document: bytes) -> bytes | str | None:
+        try:
+            return COMPILED.compressed(document, b"t") if COMPILED is not None else compressed(document, b"t")
+        except ValueError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(outcome, inputs)) == [outcome(each) for each in inputs]
