@@ -100,7 +100,7 @@ class ClientConnection(asyncio.Protocol):
             if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
                 self._pause_reading()
         elif not self._pumping:
-            if self._turns.take(self):
+            if self._turns.take(self, len(data)):
                 self._pump()
             else:
                 self._busy = True

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.turns import Turns
+from proxy.turns import START_BYTES, Turns
 
 
 class Connection:
-    def __init__(self, turns: Turns, name: str, started: list[str]) -> None:
+    def __init__(self, turns: Turns, name: str, started: list[str], size_bytes: int = 100) -> None:
+        self.size_bytes = size_bytes
         self.turns = turns
         self.name = name
         self.started = started
 
     def ask(self) -> None:
-        if self.turns.take(self):
+        if self.turns.take(self, self.size_bytes):
             self.go_on()
 
     def go_on(self) -> None:
@@ -27,9 +28,9 @@ class Loop:
         self.started: list[str] = []
         self.turns = Turns(self.calls.append, limit=2)
 
-    def ask(self, names: str) -> None:
+    def ask(self, names: str, size_bytes: int = 100) -> None:
         for name in names:
-            Connection(self.turns, name, self.started).ask()
+            Connection(self.turns, name, self.started, size_bytes).ask()
 
     def next_turn(self) -> str:
         calls, self.calls[:] = self.calls[:], []
@@ -70,3 +71,12 @@ def test_nothing_is_called_while_nobody_asks() -> None:
     for _ in range(4):
         loop.next_turn()
     assert loop.calls == []
+
+
+def test_large_commands_count_as_several() -> None:
+    """Two batches in one turn would leave the backend without work while both are staged."""
+    loop = Loop()
+    loop.ask("abc", size_bytes=START_BYTES)
+    assert loop.started == ["a"]
+    loop.ask("de")
+    assert [loop.next_turn() for _ in range(4)] == ["b", "c", "de", ""]
