@@ -47,7 +47,7 @@ class JoiningOptions:
     group_rows: int = 2_000
     workers: int = 2
     share: float = 0.1
-    slice_seconds: float = 0.1
+    slice_seconds: float = 0.05
     hurry_at: int = 250_000
     patience_seconds: float = 10.0
     attempts: int = 6

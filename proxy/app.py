@@ -12,6 +12,7 @@ import gc
 import os
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -43,6 +44,8 @@ def run(settings: Settings, say: Say) -> None:
     """
     logs.configure(settings.log_level, settings.log_format)
     calm_garbage_collector()
+    # Large merges run in a thread; the event loop shall not wait five milliseconds, the default, for it to give way.
+    sys.setswitchinterval(0.0005)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_App(settings, say).run())
 
