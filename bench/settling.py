@@ -15,6 +15,10 @@ QUIET_SECONDS = 4.0
 POLL_SECONDS = 0.25
 LIMIT_SECONDS = 120.0
 
+COMPRESSED_SECONDS = 30.0
+"""So long nothing changes once all closed buckets are compressed; the bench's proxy waits for 20 s for late rows."""
+COMPRESSED_LIMIT_SECONDS = 600.0
+
 
 def settle(site: Site, collection: Collection, stored: int) -> dict[str, float]:
     """Wait until the number of buckets stays; CPU in microseconds for each of the ``stored`` measurements.
@@ -40,3 +44,15 @@ def settle(site: Site, collection: Collection, stored: int) -> dict[str, float]:
         idle = (cpu_seconds(members) - at_change[name]) / quiet_seconds
         metrics[f"deferred_{name}_cpu_us"] = max(0.0, at_change[name] - before[name] - idle * busy_seconds) * each
     return metrics
+
+
+def wait_until_compressed(site: Site, database: str) -> None:
+    """Wait until nothing more happens to the closed buckets of a database, as on a server that stores them for long."""
+    deadline = time.monotonic() + COMPRESSED_LIMIT_SECONDS
+    previous, since = -1.0, time.monotonic()
+    while time.monotonic() < min(deadline, since + COMPRESSED_SECONDS):
+        names = [name for name in site.direct[database].list_collection_names() if ".buckets." in name]
+        now = sum(site.direct[database].command("dataSize", f"{database}.{name}")["size"] for name in names)
+        if now != previous:
+            previous, since = now, time.monotonic()
+        time.sleep(1.0)

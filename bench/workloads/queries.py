@@ -15,6 +15,7 @@ from bench.documents import BASE_MS, CPU, CPU_METRICS
 from bench.generator import Load, LoadFailed
 from bench.messages import command_template, get_more_template, insert_template
 from bench.results import Sample
+from bench.settling import wait_until_compressed
 from bench.targets import Collection, Target, fresh_collection
 
 HOSTS = 100
@@ -183,6 +184,8 @@ class Queries:
         operations = context.settings.measurements // batch
         options = {"series": HOSTS, "step_ms": STEP_MS, "operations": operations, "expect_n": batch}
         result = generator.run(Load(collection.target.port, template, **options))  # type: ignore[arg-type]
+        if collection.target.through_proxy and not context.settings.smoke:
+            wait_until_compressed(context.site, collection.database)
         return {"load_per_s": result.rate, "storage_mb": stored_bytes(context, [collection.database]) / 1e6}
 
     def _measure(self, context: Context, query: Query, collection: Collection) -> Mapping[str, float]:

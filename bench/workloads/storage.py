@@ -19,6 +19,7 @@ from bench.generator import Load
 from bench.messages import command_template, get_more_template
 from bench.monitoring import Dimensions, Monitoring, Row
 from bench.results import Sample
+from bench.settling import wait_until_compressed
 from bench.targets import NATIVE, PLAIN, Document, Target
 
 COLLECTION = "rows"
@@ -26,8 +27,6 @@ PACK_ROWS = 5_000
 """Rows of a packed document at most, far below 16 MB."""
 PACK_SECONDS = 300
 """Span of a packed document at most. It goes over several periods: kept counts would be another thing than rows."""
-SETTLED_SECONDS = 30.0
-"""So long nothing changes once all closed buckets are compressed; the bench's proxy waits for 20 s for late rows."""
 INSERT_ROWS = 1_000
 
 Pipeline = list[Document]
@@ -204,7 +203,7 @@ class Storage:
                 client[database].command("insert", COLLECTION, documents=batch, ordered=False)
                 spent += time.perf_counter() - started
         if target.name == "proxy" and not context.settings.smoke:
-            _wait_until_settled(context, database)
+            wait_until_compressed(context.site, database)
         stored = _on_disk(context, database)
         return {**stored, "bytes_per_row": stored["storage_mb"] * 1e6 / rows, "load_per_s": rows / spent}
 
@@ -244,15 +243,3 @@ def _on_disk(context: Context, database: str) -> dict[str, float]:
         total += sizes["storageSize"] + sizes["totalIndexSize"]
         free += sizes["freeStorageSize"]
     return {"storage_mb": (total - free) / 1e6, "free_mb": free / 1e6}
-
-
-def _wait_until_settled(context: Context, database: str, limit_seconds: float = 600) -> None:
-    """Wait for what happens to closed buckets in the background."""
-    deadline = time.monotonic() + limit_seconds
-    previous, since = -1.0, time.monotonic()
-    while time.monotonic() < min(deadline, since + SETTLED_SECONDS):
-        names = [name for name in context.site.direct[database].list_collection_names() if ".buckets." in name]
-        now = sum(context.site.direct[database].command("dataSize", f"{database}.{name}")["size"] for name in names)
-        if now != previous:
-            previous, since = now, time.monotonic()
-        time.sleep(1.0)
