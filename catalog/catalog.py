@@ -153,6 +153,8 @@ class BucketCatalog(Placing):
         growth = self.growth
         if not growth.in_parts or not bucket.own or self.unjoined > growth.unjoined_limit:
             return False
+        if self.hindrances.load.level < growth.busy:
+            return False
         if self.hindrances.are_known:
             now_seconds = self._clock.monotonic_seconds()
             if self.hindrances.hinder(bucket.series.collection, now_seconds, growth.apart_seconds):
@@ -186,6 +188,7 @@ class BucketCatalog(Placing):
     def finish(self, batches: Sequence[WriteBatch], acknowledgement: Acknowledgement) -> None:
         """The backend has them (W65): the writers are told, and batches that waited for their turn are ready."""
         now_seconds = self._clock.monotonic_seconds()
+        self.hindrances.load.committed(len(batches), now_seconds)
         for batch in batches:
             self._finished(batch, now_seconds)
         for batch in batches:

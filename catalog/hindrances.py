@@ -1,7 +1,7 @@
 """Why rows do not leave in parts for the moment (``catalog.parts``), though the backend can join parts.
 
-Joins need moments without readers. While there are none, parts would become more and more, and reads of many small
-buckets are slow.
+Where little is written there is nothing to gain by it. And joins need moments without readers: while there are none,
+parts would become more and more, and reads of many small buckets are slow.
 """
 
 from __future__ import annotations
@@ -12,12 +12,35 @@ LATELY_SECONDS = 15.0
 """Joins that readers do not let in are tried again more often than this."""
 
 
+LOAD_SECONDS = 2.0
+"""What was committed so long ago is nearly forgotten."""
+BATCHES_OF_A_ROUND = 32
+"""So many batches in a round weigh as much as another round."""
+
+
+class Load:
+    """How much was committed lately: rounds, and batches in them, each weighing less the longer ago it was."""
+
+    __slots__ = ("_at_seconds", "level")
+
+    def __init__(self) -> None:
+        self.level = 0.0
+        self._at_seconds = 0.0
+
+    def committed(self, batches: int, now_seconds: float) -> None:
+        """A round with so many batches."""
+        left = max(0.0, 1.0 - (now_seconds - self._at_seconds) / LOAD_SECONDS)
+        self.level = self.level * left + 1.0 + batches / BATCHES_OF_A_ROUND
+        self._at_seconds = now_seconds
+
+
 class Hindrances:
     """What is known of them now."""
 
-    __slots__ = ("_apart", "is_shared")
+    __slots__ = ("_apart", "is_shared", "load")
 
     def __init__(self) -> None:
+        self.load = Load()
         self.is_shared = False
         """Whether other processes like this use the backend now: they would meet joins, since only their own readers
         are known to each."""

@@ -36,7 +36,8 @@ class Growth:
     ``rows_in_place`` rows with them. With more than ``unjoined_limit`` parts that could not be joined, no new ones
     are made; with more than ``ended_limit`` buckets that take no more rows and wait for their join, which cost some
     kilobytes each, no further bucket begins to grow in parts; and none of a collection whose readers have not let
-    parts be joined for ``apart_seconds``.
+    parts be joined for ``apart_seconds``. ``busy``: how much must have been committed lately (``Load``) before any are
+    made; what few write is stored as a server would store it.
     """
 
     in_parts: bool = False
@@ -46,6 +47,7 @@ class Growth:
     unjoined_limit: int = 1_000_000
     ended_limit: int = 20_000
     apart_seconds: float = 30.0
+    busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ MAY_NOT_ANY_MORE = "buckets grow in place from now on: the account of the backen
 
 JOIN_AT_THE_END_SECONDS = 5.0
 """What joining may add to the time that stopping takes; parts that are left are read, and joined by the next one."""
+BUSY = 200.0
+"""About a hundred rounds a second, or fewer that concern many buckets (``catalog.hindrances.Load``)."""
 WATCH_SECONDS = 1.0
 """How soon another process of the proxy is noticed."""
 GONE_SECONDS = 5.0
@@ -50,7 +52,7 @@ async def growth_of(settings: Settings, backend: Backend) -> Growth:
     if reason is None:
         reason = await _missing_right(backend, asks=settings.bucket_growth == "auto")
     if reason is None:
-        return Growth(in_parts=True, sealed=sealed)
+        return Growth(in_parts=True, sealed=sealed, busy=BUSY if settings.bucket_growth == "auto" else 0.0)
     say = log.info if settings.bucket_growth == "auto" else log.warning
     say(IN_PLACE, reason=reason)
     return Growth()

@@ -59,6 +59,10 @@ def collection_of(client: pymongo.MongoClient[dict[str, Any]], name: str) -> Col
     return client[name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
 
 
+LOAD = range(160)
+"""So many rounds in short order are a load; what few write is stored as natively."""
+
+
 def write(collection: Collection[dict[str, Any]], rounds: range) -> None:
     """A row for each series, in one command, again and again."""
     for second in rounds:
@@ -71,11 +75,24 @@ def test_buckets_grow_in_parts_and_are_joined(backend: MongodProcess, proxy: Pro
     assert proxy.metrics()[GAUGE] == 1
     with proxy.client() as client:
         collection = collection_of(client, name)
-        write(collection, range(20))
+        write(collection, LOAD)
         buckets = backend.shared_client[name]["system.buckets.x"]
         assert buckets.count_documents({}) > SERIES
         until(lambda: buckets.count_documents({}) == SERIES)
-        assert collection.count_documents({}) == 20 * SERIES
+        assert collection.count_documents({}) == len(LOAD) * SERIES
+
+
+def test_what_few_write_is_stored_as_natively(backend: MongodProcess, proxy: ProxyProcess) -> None:
+    """One bucket for each series at all times, by single rows and by batches (W62)."""
+    native = backend.shared_client.few.create_collection("native", timeseries={"timeField": "t", "metaField": "m"})
+    with proxy.client() as client:
+        collection = collection_of(client, "few")
+        for target in (collection, native):
+            write(target, range(10))
+            for second in range(10, 60):
+                target.insert_one({"t": START + timedelta(seconds=second), "m": 0, "v": second})
+    counted = [backend.shared_client.few[f"system.buckets.{name}"].count_documents({}) for name in ("x", "native")]
+    assert counted == [SERIES, SERIES]
 
 
 @pytest.mark.parametrize("way", ["view", "buckets"])
@@ -85,11 +102,11 @@ def test_a_cursor_past_the_proxy_meets_no_join(backend: MongodProcess, proxy: Pr
     direct = backend.shared_client[name]
     with proxy.client() as client:
         collection = collection_of(client, name)
-        write(collection, range(10))
+        write(collection, LOAD)
         native = direct["x" if way == "view" else "system.buckets.x"]
         cursor = native.find({}, batch_size=2)
         found = [next(cursor)]
-        write(collection, range(10, 20))
+        write(collection, range(len(LOAD), 2 * len(LOAD)))
         until(lambda: proxy.metrics()["tsproxy_joins_put_off_total"] > 1)
         documents = direct["system.buckets.x"].count_documents({})
         assert documents > SERIES
@@ -97,9 +114,9 @@ def test_a_cursor_past_the_proxy_meets_no_join(backend: MongodProcess, proxy: Pr
         seen = [(each["m"], each["v"]) for each in found] if way == "view" else [each["_id"] for each in found]
         assert len(set(seen)) == len(seen)
         if way == "view":
-            assert set(seen) >= {(series, second) for series in range(SERIES) for second in range(10)}
+            assert set(seen) >= {(series, second) for series in range(SERIES) for second in LOAD}
         until(lambda: direct["system.buckets.x"].count_documents({}) == SERIES)
-        assert collection.count_documents({}) == 20 * SERIES
+        assert collection.count_documents({}) == 2 * len(LOAD) * SERIES
 
 
 def test_nothing_is_in_parts_while_another_proxy_is_there(
@@ -112,7 +129,7 @@ def test_nothing_is_in_parts_while_another_proxy_is_there(
         assert other.metrics()[GAUGE] == 0, "from the start"
         until(lambda: proxy.metrics()[GAUGE] == 0)
         with proxy.client() as client:
-            write(collection_of(client, "company"), range(20))
+            write(collection_of(client, "company"), LOAD)
             assert backend.shared_client.company["system.buckets.x"].count_documents({}) == SERIES
     finally:
         other.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog.hindrances import LATELY_SECONDS, Hindrances
+from catalog.hindrances import BATCHES_OF_A_ROUND, LATELY_SECONDS, LOAD_SECONDS, Hindrances, Load
 from catalog.open_bucket import CollectionBuckets
 from catalog.stats import Counters
 from tests.support.catalog_parts import virtual
@@ -40,3 +40,19 @@ def test_others_that_share_the_backend_hinder_everything() -> None:
     hindrances.is_shared = True
     assert hindrances.are_known
     assert hindrances.hinder(buckets(), 0, APART_SECONDS)
+
+
+def test_load_grows_with_rounds_and_is_forgotten() -> None:
+    load = Load()
+    for tenth in range(10):
+        load.committed(1, tenth / 10)
+    assert 5 < load.level < 10.5
+    load.committed(1, 1 + 2 * LOAD_SECONDS)
+    assert load.level < 1.1
+
+
+def test_rounds_that_concern_many_buckets_are_more_load() -> None:
+    few, many = Load(), Load()
+    few.committed(1, 1.0)
+    many.committed(10 * BATCHES_OF_A_ROUND, 1.0)
+    assert many.level > 10 * few.level
