@@ -111,9 +111,11 @@ class ReaderRegister:
     def counts(self, command: Command) -> bool:
         """Whether this command, when it is relayed, is a reader; hears of cursors that are killed."""
         if command.name == "killCursors":
-            for cursor_id in command.get("cursors") or ():
-                self.relayed.ended(cursor_id)
-                self._killed(cursor_id)
+            cursors = command.get("cursors")
+            for cursor_id in cursors if isinstance(cursors, list) else ():
+                if isinstance(cursor_id, int):
+                    self.relayed.ended(cursor_id)
+                    self._killed(cursor_id)
             return False
         return may_read_buckets(command) or asks_for_cursor(command, self.relayed)
 

@@ -158,3 +158,12 @@ async def test_readers_past_this_process_are_asked_for_when_its_own_are_gone(els
     async with register.kept_out(COLLECTION) as alone:
         assert not alone
     assert asked == ["d"]
+
+
+@pytest.mark.parametrize("cursors", [5, "x", None, {"0": Int64(77)}, [{"a": 1}, "x", [1], Int64(77)]], ids=str)
+def test_cursors_of_any_kind_may_be_named_to_be_killed(cursors: Any) -> None:
+    """The backend says what is wrong with them."""
+    killed: list[int] = []
+    register = ReaderRegister(lambda _: False, killed.append)
+    assert not register.counts(command({"killCursors": "view", "cursors": cursors}))
+    assert killed == ([77] if isinstance(cursors, list) else [])
