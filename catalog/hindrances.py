@@ -10,8 +10,6 @@ from catalog.open_bucket import CollectionBuckets
 
 LATELY_SECONDS = 15.0
 """Joins that readers do not let in are tried again more often than this."""
-
-
 LOAD_SECONDS = 2.0
 """What was committed so long ago is nearly forgotten."""
 BATCHES_OF_A_ROUND = 32
@@ -52,7 +50,8 @@ class Hindrances:
         if alone:
             self._apart.pop(buckets, None)
             return
-        self._forget_before(now_seconds - LATELY_SECONDS)
+        for each in [each for each in self._apart if self._is_over(each, now_seconds)]:
+            del self._apart[each]
         first_seconds, _ = self._apart.get(buckets, (now_seconds, now_seconds))
         self._apart[buckets] = first_seconds, now_seconds
 
@@ -65,10 +64,14 @@ class Hindrances:
         """Whether there is one for this collection; readers are after ``apart_seconds``."""
         if self.is_shared:
             return True
-        self._forget_before(now_seconds - LATELY_SECONDS)
-        first_seconds, last_seconds = self._apart.get(buckets, (0.0, 0.0))
+        if buckets not in self._apart:
+            return False
+        if self._is_over(buckets, now_seconds):
+            del self._apart[buckets]
+            return False
+        first_seconds, last_seconds = self._apart[buckets]
         return last_seconds - first_seconds >= apart_seconds
 
-    def _forget_before(self, seconds: float) -> None:
-        for buckets in [buckets for buckets, (_, last_seconds) in self._apart.items() if last_seconds < seconds]:
-            del self._apart[buckets]
+    def _is_over(self, buckets: CollectionBuckets, now_seconds: float) -> bool:
+        """Whether joins of this collection have not been tried for long."""
+        return self._apart[buckets][1] < now_seconds - LATELY_SECONDS

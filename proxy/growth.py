@@ -47,19 +47,18 @@ async def growth_of(settings: Settings, backend: Backend) -> Growth:
     """
     if settings.bucket_growth == "in_place":
         return Growth()
+    is_auto = settings.bucket_growth == "auto"
     able, sealed = joins_atomically(backend.profile)
-    reason = None if able else CANNOT_JOIN
+    reason = await _missing_right(backend, asks=is_auto) if able else CANNOT_JOIN
     if reason is None:
-        reason = await _missing_right(backend, asks=settings.bucket_growth == "auto")
-    if reason is None:
-        return Growth(in_parts=True, sealed=sealed, busy=BUSY if settings.bucket_growth == "auto" else 0.0)
-    say = log.info if settings.bucket_growth == "auto" else log.warning
+        return Growth(in_parts=True, sealed=sealed, busy=BUSY if is_auto else 0.0)
+    say = log.info if is_auto else log.warning
     say(IN_PLACE, reason=reason)
     return Growth()
 
 
 async def _missing_right(backend: Backend, *, asks: bool) -> str | None:
-    if not await backend.may_on_cluster("applyOps") and not backend.profile.is_replica_set:
+    if not backend.profile.is_replica_set and not await backend.may_on_cluster("applyOps"):
         return MAY_NOT_JOIN
     # With "in_parts" that is the user's own responsibility.
     if asks and not await backend.may_on_cluster("inprog"):
@@ -143,7 +142,8 @@ class InParts:
         async def read_elsewhere(database: str) -> bool:
             return await backend.others.read(database, or_are_proxies=is_alone(settings, catalog))
 
-        may_ask = await backend.may_on_cluster("inprog")
+        # With "auto" there would be no parts without that right.
+        may_ask = company is not None or await backend.may_on_cluster("inprog")
         readers = ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere if may_ask else nobody)
         return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed), company)
 

@@ -114,7 +114,7 @@ class _Join:
         if replacements := await self._merged(found):
             body = apply_ops(self._collection, replacements, alone=alone)
             self._checked(await self._pool.request(body, self._deadline_seconds))
-        return [len(stored) or None for stored in found]
+        return _counts(found)
 
     async def _seal(self, which: Sequence[Mapping[str, Any]]) -> None:
         seals = [
@@ -135,7 +135,7 @@ class _Join:
             replacements = await self._merged(found)
             if not replacements:
                 await self._abort(fields)
-                return [len(stored) or None for stored in found]
+                return _counts(found)
             spans = [span for span, stored in zip(self._spans, found, strict=True) if len(stored) > 1]
             statements = [{"q": _ids(span.first_id, span.last_id), "limit": 0} for span in spans]
             deleted = await self._run({"delete": self._buckets.collection, "deletes": statements, **fields})
@@ -148,7 +148,7 @@ class _Join:
         except (CommandError, ValueError):
             await self._abort(fields)
             raise
-        return [len(stored) or None for stored in found]
+        return _counts(found)
 
     async def _merged(self, found: Sequence[Sequence[bytes]]) -> list[Replacement]:
         def merge() -> list[Replacement]:
@@ -215,6 +215,10 @@ class _Join:
 
 def _ids(first_id: bytes, last_id: bytes) -> dict[str, Any]:
     return {"_id": {"$gte": ObjectId(first_id), "$lte": ObjectId(last_id)}}
+
+
+def _counts(found: Sequence[Sequence[bytes]]) -> list[int | None]:
+    return [len(stored) or None for stored in found]
 
 
 def _by_span(documents: Sequence[bytes], spans: Sequence[Span]) -> list[list[bytes]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from catalog.bson.raw import unpack_int32, unpack_int64
 from catalog.errors import BackendUnavailable
@@ -21,6 +21,7 @@ from proxy.cursor_stream import Renaming
 from proxy.exchange import Client, Exchange, Meter
 from proxy.handlers.at_once import AtOnceReply, Prepared, ReadsAtOnce, SentStep, Ways, whole_command
 from proxy.kept_plans import KeptPlan
+from proxy.plain_relay import Readers
 from proxy.session import Session, next_request_id
 from proxy.wire import op_msg
 from proxy.wire.limits import HEADER_SIZE_BYTES
@@ -41,22 +42,6 @@ _FIELD: Final = b"\x03lsid\0"
 _SESSION: Final = b"\x03lsid\0\x1e\0\0\0\x05id\0\x10\0\0\0\x04"
 _SESSION_ID_BYTES: Final = 16
 _CLUSTER_TIME: Final = b"\x03$clusterTime\0"
-
-
-class Readers(Protocol):
-    """Who reads which database at the moment (``proxy.readers``)."""
-
-    def barrier(self, database: str) -> object | None:
-        """What a new reader has to wait for; ``None``: nothing."""
-        ...
-
-    def enter(self, database: str) -> None:
-        """A reader begins."""
-        ...
-
-    def leave(self, database: str) -> None:
-        """A reader has ended."""
-        ...
 
 
 class Cut:

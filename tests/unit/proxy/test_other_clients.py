@@ -98,35 +98,34 @@ async def test_an_unknown_answer_counts_as_a_reader() -> None:
         await others.are_proxies()
 
 
+@pytest.fixture
+async def alone(tmp_path: Path) -> AsyncIterator[tuple[MongodProcess, OtherClients]]:
+    """A server that no other test uses: in front of the session's there are proxies."""
+    server = MongodProcess(tmp_path / "mongod").start()
+    pool = pool_of(server)
+    try:
+        yield server, OtherClients(pool, NAME)
+    finally:
+        pool.close()
+        server.remove()
+
+
 @pytest.mark.parametrize("name", ["tsproxy", process_name()])
-async def test_other_proxies_are_known_by_their_name(tmp_path: Path, name: str) -> None:
-    """In front of a server that no other test uses."""
-    server = MongodProcess(tmp_path / "mongod").start()
-    pool = pool_of(server)
-    others = OtherClients(pool, NAME)
-    try:
+async def test_other_proxies_are_known_by_their_name(alone: tuple[MongodProcess, OtherClients], name: str) -> None:
+    server, others = alone
+    assert not await others.are_proxies()
+    with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxies of somebody") as other:
+        other.admin.command("ping")
         assert not await others.are_proxies()
-        with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxies of somebody") as other:
-            other.admin.command("ping")
-            assert not await others.are_proxies()
-        with pymongo.MongoClient[dict[str, Any]](server.uri, appname=name) as other:
-            other.admin.command("ping")
-            assert await others.are_proxies()
-    finally:
-        pool.close()
-        server.remove()
+    with pymongo.MongoClient[dict[str, Any]](server.uri, appname=name) as other:
+        other.admin.command("ping")
+        assert await others.are_proxies()
 
 
-async def test_another_proxy_can_count_as_a_reader_of_everything(tmp_path: Path) -> None:
-    server = MongodProcess(tmp_path / "mongod").start()
-    pool = pool_of(server)
-    others = OtherClients(pool, NAME)
-    try:
-        assert not await others.read("any", or_are_proxies=True)
-        with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxy 1") as other:
-            other.admin.command("ping")
-            assert not await others.read("any")
-            assert await others.read("any", or_are_proxies=True)
-    finally:
-        pool.close()
-        server.remove()
+async def test_another_proxy_can_count_as_a_reader_of_everything(alone: tuple[MongodProcess, OtherClients]) -> None:
+    server, others = alone
+    assert not await others.read("any", or_are_proxies=True)
+    with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxy 1") as other:
+        other.admin.command("ping")
+        assert not await others.read("any")
+        assert await others.read("any", or_are_proxies=True)
