@@ -41,26 +41,20 @@ enum { SCHEMA_CHANGE = 1, COUNT = 2, SIZE = 3, TIME_FORWARD = 4, TIME_BACKWARD =
 #define BUCKET_MEMORY_BYTES 500
 #define COLUMN_MEMORY_BYTES 200
 
+/* Taken over once, while the module is imported, and never changed afterwards: nothing in the kernel may have a state
+ * that two threads share, for some of it runs without the interpreter's lock (tests/test_tidy.py looks). */
 static PyObject *interpreted_parse; /* catalog.measurement.parse_measurement */
 static PyObject *InvariantViolated;
 static PyObject *python_compare; /* catalog.bson.order.compare */
 static PyObject *python_adopt;   /* catalog.adoption.adopted_bucket */
 static u64 hash_seed, hash_factor;
-
 static u8 canonical[256];
-static signed char fixed_size[256]; /* -1: the value tells; -2: no type */
 
-static void take_sizes(void)
-{
-    static const u8 types[] = {T_DBL, T_UNDEF, T_OID, T_DATE, T_NUL, T_I32, T_TS, T_I64, T_DEC, T_MAX, T_MIN};
-    static const signed char sizes[] = {8, 0, 12, 8, 0, 4, 8, 8, 16, 0, 0};
-    static const u8 variable[] = {T_STR, T_DOC, T_ARR, T_BIN, T_BOO, T_REGEX, T_DBPTR, T_CODE, T_SYM, T_CWS};
-    memset(fixed_size, -2, sizeof fixed_size);
-    for (size_t i = 0; i < sizeof types; i++)
-        fixed_size[types[i]] = sizes[i];
-    for (size_t i = 0; i < sizeof variable; i++)
-        fixed_size[variable[i]] = -1;
-}
+static const signed char fixed_size[256] = { /* -1: the value tells; -2: no type */
+    [0] = -2, [T_DBL] = 8, [T_STR] = -1, [T_DOC] = -1, [T_ARR] = -1, [T_BIN] = -1, [T_UNDEF] = 0, [T_OID] = 12,
+    [T_BOO] = -1, [T_DATE] = 8, [T_NUL] = 0, [T_REGEX] = -1, [T_DBPTR] = -1, [T_CODE] = -1, [T_SYM] = -1,
+    [T_CWS] = -1, [T_I32] = 4, [T_TS] = 8, [T_I64] = 8, [T_DEC] = 16, [T_DEC + 1 ... T_MAX - 1] = -2, [T_MAX] = 0,
+    [T_MAX + 1 ... T_MIN - 1] = -2, [T_MIN] = 0};
 
 /* The parts build on one another in this order. */
 #include "_kernel_bson.h"
@@ -118,7 +112,6 @@ static u64 secret(const char *of)
 }
 PyMODINIT_FUNC PyInit__kernel(void)
 {
-    take_sizes();
     hash_seed = secret("names of fields");
     hash_factor = (secret("factor for names") | 1) ^ 0x9E3779B97F4A7C14u;
     interpreted_parse = imported("catalog.measurement", "parse_measurement");

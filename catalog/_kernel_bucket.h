@@ -111,10 +111,10 @@ static BucketState *state_make(PyTypeObject *type, PyObject *id, PyObject *time_
 }
 static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"bucket_id", "time_field", "meta_field", "meta", "start_ms", "span_ms", "limits", NULL};
+    static const char *const names[] = {"bucket_id", "time_field", "meta_field", "meta", "start_ms", "span_ms", "limits", NULL};
     PyObject *id, *time_field, *meta_field, *meta, *limits;
     long long start_ms, span_ms;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SSOSLLO:BucketState", names, &id, &time_field, &meta_field, &meta,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SSOSLLO:BucketState", (char **)names, &id, &time_field, &meta_field, &meta,
                                      &start_ms, &span_ms, &limits))
         return NULL;
     return (PyObject *)state_make(type, id, time_field, meta_field, meta, start_ms, span_ms, limits);
@@ -145,10 +145,10 @@ static int adopt_column(BucketState *self, PyObject *name, PyObject *ends)
 }
 static PyObject *state_from_document(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"document", "time_field", "meta_field", "span_ms", "limits", NULL};
+    static const char *const names[] = {"document", "time_field", "meta_field", "span_ms", "limits", NULL};
     PyObject *document, *time_field, *meta_field, *limits, *id, *meta, *ends, *name, *pair;
     long long span_ms, start_ms, rows;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SSOLO:from_document", names, &document, &time_field, &meta_field,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "SSOLO:from_document", (char **)names, &document, &time_field, &meta_field,
                                      &span_ms, &limits))
         return NULL;
     PyObject *parts = PyObject_CallFunction(python_adopt, "OOOL", document, time_field, meta_field, span_ms);

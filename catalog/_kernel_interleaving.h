@@ -14,9 +14,11 @@ typedef struct { /* in preorder; the root is an object or array without a name *
     u32 place;        /* of the node of that name in the other tree, 0: there is none */
     u8 type, holds_empty;
 } Node;
+#define NAME_SLOTS 2048 /* more than twice the nodes */
 typedef struct {
     Node nodes[MAX_NODES];
     u32 count;
+    uint16_t names[NAME_SLOTS]; /* of one branch at a time: where the field of that name is */
 } Tree;
 typedef struct { /* room for the columns of one bucket */
     StreamRoom stream;
@@ -45,32 +47,30 @@ static void finish_branch(Tree *t, u32 at)
     }
     branch->holds_empty |= branch->size == 1;
 }
-static uint16_t name_table[2048]; /* used by one function at a time, which calls no Python */
-
 static u32 slot_of_name(const Tree *t, const Node *node)
 {
-    u32 slot = node->hash & 2047;
-    while (name_table[slot] && !names_equal(&t->nodes[name_table[slot]], node))
-        slot = (slot + 1) & 2047;
+    u32 slot = node->hash & (NAME_SLOTS - 1);
+    while (t->names[slot] && !names_equal(&t->nodes[t->names[slot]], node))
+        slot = (slot + 1) & (NAME_SLOTS - 1);
     return slot;
 }
-/* Puts the fields of a branch into the table; 1: two of them have one name. */
-static int fill_name_table(const Tree *t, u32 at)
+/* Finds the fields of a branch by their names; 1: two of them have one name. */
+static int index_names(Tree *t, u32 at)
 {
-    memset(name_table, 0, sizeof name_table);
+    memset(t->names, 0, sizeof t->names);
     for (u32 i = at + 1, end = at + t->nodes[at].size; i < end; i += t->nodes[i].size) {
         u32 slot = slot_of_name(t, &t->nodes[i]);
-        if (name_table[slot])
+        if (t->names[slot])
             return 1;
-        name_table[slot] = (uint16_t)i;
+        t->names[slot] = (uint16_t)i;
     }
     return 0;
 }
-static int names_repeat(const Tree *t, u32 at)
+static int names_repeat(Tree *t, u32 at)
 {
     u32 end = at + t->nodes[at].size;
     if (t->nodes[at].size > FEW_NODES)
-        return fill_name_table(t, at);
+        return index_names(t, at);
     for (u32 i = at + 1; i < end; i += t->nodes[i].size)
         for (u32 j = at + 1; j < i; j += t->nodes[j].size)
             if (names_equal(&t->nodes[i], &t->nodes[j]))
@@ -160,16 +160,16 @@ static int copy_nodes(Tree *whole, const Tree *from, u32 at)
 static void find_places(Tree *reference, u32 at, Tree *row, u32 row_at)
 {
     u32 end = row_at + row->nodes[row_at].size, expected = row_at + 1;
-    int tabled = row->nodes[row_at].size > FEW_NODES;
-    if (tabled)
-        fill_name_table(row, row_at);
+    int indexed = row->nodes[row_at].size > FEW_NODES;
+    if (indexed)
+        index_names(row, row_at);
     for (u32 j = row_at + 1; j < end; j += row->nodes[j].size)
         row->nodes[j].place = 0;
     for (u32 i = at + 1; i < at + reference->nodes[at].size; i += reference->nodes[i].size) {
         Node *known = &reference->nodes[i];
         u32 place = expected;
-        if (tabled)
-            place = name_table[slot_of_name(row, known)];
+        if (indexed)
+            place = row->names[slot_of_name(row, known)];
         else if (place >= end || !names_equal(known, &row->nodes[place])) {
             for (place = row_at + 1; place < end && !names_equal(known, &row->nodes[place]);)
                 place += row->nodes[place].size;

@@ -50,6 +50,23 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
 """Modules without a test module of their own, by the test that drives them. This list only shrinks."""
 
 
+KERNEL = sorted((ROOT / "catalog").glob("_kernel*.[ch]"))
+SET_AT_IMPORT = frozenset(
+    (
+        "interpreted_parse",
+        "InvariantViolated",
+        "python_compare",
+        "python_adopt",
+        "hash_seed",
+        "hash_factor",
+        "canonical",
+    )
+)
+"""What the kernel takes over while it is imported, before any thread can be in it."""
+INTERPRETERS_OWN = ("PyTypeObject", "PyMethodDef", "PyMemberDef", "PyGetSetDef", "struct PyModuleDef")
+"""Tables whose types leave no room for ``const``."""
+
+
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -159,3 +176,63 @@ def test_tests_are_not_skipped(path: Path) -> None:
     """What differs is a strict expected failure with its reason, never a skip."""
     forbidden = "|".join(("mark" + ".skip", "pytest" + ".skip", "import" + "orskip"))
     assert re.search(forbidden, path.read_text()) is None
+
+
+def _without_comments(text: str) -> str:
+    """C without comments, and without what is inside of strings."""
+    return re.sub(r"//.*|/\*.*?\*/|(\"|')(?:\\.|(?!\1).)*\1", lambda found: (found[1] or "") * 2, text, flags=re.DOTALL)
+
+
+def lasting_variables(text: str) -> list[str]:
+    """Declarations in C of what outlives a call and is not constant; functions and types are none."""
+    text = re.sub(r"^[ \t]*#(?:.*\\\n)*.*", "", _without_comments(text), flags=re.MULTILINE)
+    found = re.findall(r"\b(?:static|_Thread_local|__thread)\b(?:[^;{=(]|\{[^{}]*\})*(?=[;=])", text)
+    top, inner = text, ""
+    while top != inner:
+        inner, top = top, re.sub(r"\{[^{}]*\}", "@", top)
+    # At the top level stand functions (with parentheses), types, and variables without "static".
+    declared = (each.split("=")[0] for each in re.sub(r"\)\s*@", ");", top).split(";"))
+    found += [
+        each for each in declared if not re.search(r"\b(typedef|static|enum)\b|\(|^\s*(struct|union) \w+ @\s*$", each)
+    ]
+    found = [" ".join(each.split()) for each in found]
+    return [each for each in found if each and not re.search(r"\bconst\b(?!.*\*(?! ?const))", each)]
+
+
+@pytest.mark.parametrize("path", KERNEL, ids=relative)
+def test_the_kernel_keeps_nothing_that_threads_could_share(path: Path) -> None:
+    """Some of it runs without the interpreter's lock, in several threads at once."""
+    lasting = [
+        each
+        for each in lasting_variables(path.read_text())
+        if not any(f"static {own} " in each for own in INTERPRETERS_OWN)
+    ]
+    names = [name for each in lasting for name in re.findall(r"(\w+)(?:\[\w*\])?(?:,|$)", each)]
+    if path.name == "_kernel.c":
+        assert set(names) == SET_AT_IMPORT
+        return
+    assert lasting == []
+    assigned = "|".join(SET_AT_IMPORT)
+    assert (
+        re.search(rf"\b({assigned})(\[[^\]]*\])?\s*([-+*/|&^]|<<|>>)?=(?!=)|\bmem\w+\(({assigned})\b", path.read_text())
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "static uint16_t name_table[2048]; /* used by one function at a time */",
+        "int f(void)\n{\n    static int calls;\n    return ++calls;\n}",
+        "static const char *latest = NULL;",
+        "static _Thread_local int depth;",
+        "u64 seed = 1;",
+        "static struct { int a, b; } cache[2];",
+    ],
+)
+def test_what_threads_could_share_is_found(planted: str) -> None:
+    assert lasting_variables("static int f(int a) { return a; }\n" + planted)
+    innocent = (
+        "static const int a[] = {1}; static int f(const char *b, int c);\ntypedef struct {\n int d; } E;\nenum { F };"
+    )
+    assert not lasting_variables(innocent)
