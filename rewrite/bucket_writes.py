@@ -25,7 +25,7 @@ SIMPLE: Mapping[str, Any] = {"locale": "simple"}
 
 UNCHECKED: Mapping[str, Any] = {"bypassDocumentValidation": True}
 """The server's own writes pass the validator by as well (W2); it holds no bucket valid when the time field's name is
-empty (C3), and 6.0.5 ends its process while it words that error."""
+empty (C3, H6), and 6.0.5 ends its process while it words that error."""
 ACKNOWLEDGEMENT_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime", "writeConcernError")
 
 

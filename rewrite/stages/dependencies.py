@@ -1,4 +1,4 @@
-"""Which columns a pipeline reads, so that no others are unpacked (5.3).
+"""Which columns a pipeline reads, so that no others are unpacked (Q20).
 
 Needed where the backend's optimiser is kept out; ``None`` means all of them.
 """

@@ -1,4 +1,4 @@
-"""``$group`` by meta and ``$count`` from the headers of buckets (5.3, H4).
+"""``$group`` by meta and ``$count`` from the headers of buckets (Q22, H4).
 
 Buckets whose header cannot say it are unpacked in a second branch, so that no stored value makes a wrong
 group; the two branches are then grouped once more. There are seldom any, so a guess takes the headers alone, and fails
@@ -21,7 +21,7 @@ from rewrite.stages.scope import Scope
 DOUBT = "__untold_by_a_header"
 """Whether any header of a group could not tell, until the group is looked at."""
 NOT_MERGED = Binary(b"")
-"""The least value above objects and arrays, which summaries merge (W31)."""
+"""The least value above objects and arrays, which summaries merge (W24, W25)."""
 _UNKNOWN_COUNT: dict[str, Any] = {"$and": [{"$ne": ["$control.version", 1]}, {"$lt": ["$control.count", None]}]}
 
 _IDEMPOTENT = frozenset({"$min", "$max", "$addToSet", "$first", "$last"})

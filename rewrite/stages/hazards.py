@@ -1,6 +1,6 @@
 """Where the backend's own optimiser is kept out.
 
-It must be where it loses rows or invents groups (section 10). It is also where our bounds are narrower: what
+It must be where it loses rows or invents groups (H2-H5). It is also where our bounds are narrower: what
 the server copies before the unpacking of a collection that it does not know to be free of mixed types is
 guarded against them, and costs twice as much per bucket.
 """
@@ -41,7 +41,7 @@ def _fails_when_inhibited(scope: Scope) -> bool:
 
 
 _BEST_LEFT = frozenset({"$geoNear", "$sample", "$sort"})
-"""Stages for which the server has a way of its own over buckets (5.3)."""
+"""Stages for which the server has a way of its own over buckets (Q24)."""
 _BOUND_BY_THE_SERVER = frozenset({"$geoIntersects", "$geoWithin"})
 """Nothing here bounds shapes."""
 

@@ -1,4 +1,4 @@
-"""The latest measurement of each series: sort by time, then group by meta taking the first (5.3).
+"""The latest measurement of each series: sort by time, then group by meta taking the first (Q23).
 
 Headers say which bucket of each group holds the latest time, so only these are fetched, and of their rows
 only those of that time go on.

@@ -1,4 +1,4 @@
-"""``$limit`` before the unpacking: every bucket holds at least one measurement (5.3)."""
+"""``$limit`` before the unpacking: every bucket holds at least one measurement (Q21)."""
 
 from __future__ import annotations
 

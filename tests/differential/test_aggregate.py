@@ -1,4 +1,4 @@
-"""``aggregate`` on native collections and through the proxy (Q1, Q5, C23, 5.3)."""
+"""``aggregate`` on native collections and through the proxy (Q1, Q5, C23, Q20-Q24)."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_indexed_reads_do_not_scan(
 
 
 def test_latest_of_each_series_by_index(twins: Twins) -> None:
-    """5.3: one bucket of each series is looked at where an index has the order."""
+    """Q23: one bucket of each series is looked at where an index has the order."""
     twins.virtual.command({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
     collection(twins).insert_many([{"t": at(60 * n), "m": {"a": n % 24}, "v": n} for n in range(240)])
     twins.virtual.command({"createIndexes": "x", "indexes": [{"key": {"m.a": 1, "t": -1}, "name": "i"}]})

@@ -76,7 +76,7 @@ def test_repeated_reads_in_transactions(set_twins: Twins) -> None:
 
 
 def test_cursors_of_repeated_reads(twins: Twins) -> None:
-    """C24: every cursor is continued by the name that its client knows, and ends once."""
+    """C23: every cursor is continued by the name that its client knows, and ends once."""
     fill(twins, count=60)
     for _ in range(3):
         for read in (
@@ -101,7 +101,7 @@ def test_cursors_of_repeated_reads(twins: Twins) -> None:
 
 
 def test_batches_larger_than_any_buffer(twins: Twins) -> None:
-    """C24: they pass while they arrive, under the collection's own name."""
+    """C23: they pass while they arrive, under the collection's own name."""
     twins.same({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
     padding = "y" * 50_000
     for start in range(0, 400, 50):

@@ -50,7 +50,7 @@ def test_anything_happens_to_joins(scale: float) -> None:
 
 @pytest.mark.timeout(3600)
 def test_two_proxies_on_one_collection(scale: float) -> None:
-    """Each appends to, sweeps and joins what the other wrote, and neither hears of the direct writes of the other."""
+    """Each appends to, sweeps and joins what the other wrote, and neither hears of its direct writes (W129)."""
     joins = 0
     for seed in (*seeds(scale), *(() if ONE_SEED else KNOWN_SEEDS)):
         plan = replace(Plan.drawn(random.Random(seed)), in_parts=True, sealed=seed % 2 == 1, proxies=2)

@@ -38,7 +38,7 @@ def through(document: bytes, size: int) -> tuple[bytes, list[bytes]]:
 @pytest.mark.parametrize("size", [1, 60, 999, 50_000, 102_000, 10_000_000])
 @pytest.mark.parametrize("batch", ["firstBatch", "nextBatch"])
 def test_streamed_reply_is_the_collected_one(size: int, batch: str) -> None:
-    """C24."""
+    """C23."""
     document = reply(batch, partialResultsReturned=True)
     streamed, early = through(document, size)
     assert streamed == op_msg.build(8, 9, rename_cursor(document, NAME)[0])
@@ -68,7 +68,7 @@ def reply_of(cursor: dict[str, Any], **more: Any) -> bytes:
 
 @pytest.mark.parametrize("more", [{"ok": 1.0}, {"ok": 1.0, "$clusterTime": {"a": 1}, "operationTime": 3}])
 def test_whole_reply_gets_the_name_that_the_client_knows(more: dict[str, Any]) -> None:
-    """C24."""
+    """C23."""
     cursor = {"firstBatch": [{"ns": "db.system.buckets.x"}], "id": Int64(9), "ns": "db.system.buckets.x"}
     renamed = Renaming(Namespace("db", "system.buckets.x")).whole(reply_of(cursor, **more), 7, 8)
     assert renamed == (op_msg.build(7, 8, bson.encode({"cursor": {**cursor, "ns": "db.x"}, **more})), 9)

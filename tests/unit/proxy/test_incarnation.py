@@ -1,4 +1,4 @@
-"""Buckets that went to another incarnation of a collection are taken back, on a real server (W72, H8)."""
+"""Buckets that went to another incarnation of a collection are taken back, on a real server (W72, H7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which indexes list the latest bucket of each series first (5.3)."""
+"""Which indexes list the latest bucket of each series first (Q23)."""
 
 from __future__ import annotations
 

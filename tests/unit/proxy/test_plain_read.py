@@ -86,7 +86,7 @@ def test_read_is_sent_in_its_own_session_and_time() -> None:
 
 
 def test_more_of_a_cursor_goes_on_with_that_cursor() -> None:
-    """C24."""
+    """C23."""
     reads = Recognising()
     for cursor_id in (9, 10):
         reads.cursors.opened(cursor_id, TARGET.buckets)
@@ -173,7 +173,7 @@ def test_what_cannot_be_taken_apart_for_certain_is_not_remembered(read: dict[str
 
 
 def test_reads_of_replica_sets_may_have_to_go_to_another_member() -> None:
-    """C24; a cursor may be where the primary was before."""
+    """C23; a cursor may be where the primary was before."""
     reads = Recognising(has_members=True)
     preferring = {**FIND, "$readPreference": {"mode": "secondary"}}
     reads.learn(preferring)

@@ -91,7 +91,7 @@ def test_what_may_redefine_a_collection_is_followed_by_effects() -> None:
 
 @pytest.mark.parametrize("name", ["createIndexes", "dropIndexes", "deleteIndexes"])
 def test_other_indexes_are_looked_up(name: str) -> None:
-    """They decide how the latest measurements are asked for (5.3); what is stored stays the same."""
+    """They decide how the latest measurements are asked for (Q23); what is stored stays the same."""
     assert routed({name: "ts"}, ALL - {name}) == router.Relay((ForgetNamespace(VIRTUAL.namespace),))
     assert routed({name: "c"}, ALL - {name}) == router.RELAY
 

@@ -105,7 +105,7 @@ def cursor_reply(cursor_id: int, batch: str = "firstBatch") -> dict[str, Any]:
 
 @pytest.mark.parametrize("size", [1, 50, 1_000_000])
 def test_read_goes_to_the_buckets_and_its_reply_has_its_own_name(size: int) -> None:
-    """Q1, C24; asked again it is the same but for its session."""
+    """Q1, C23; asked again it is the same but for its session."""
     reads = Reads()
     for lsid in (LSID, LSID, {"id": 8}):
         assert reads.start(command({**FIND, "lsid": lsid}))
@@ -131,7 +131,7 @@ def test_counts_are_told_in_their_own_form() -> None:
 
 
 def test_more_of_a_cursor_is_asked_for_by_the_name_of_the_buckets() -> None:
-    """C24."""
+    """C23."""
     reads = Reads()
     reads.cursors.opened(9, TARGET.buckets)
     more = {"getMore": Int64(9), "collection": "x", "batchSize": 5, "lsid": LSID, "$db": "db"}
@@ -238,7 +238,7 @@ def large_reply(batch: str, name: str = BUCKETS) -> bytes:
 @pytest.mark.parametrize("member", [None, ("other", 27017)])
 @pytest.mark.parametrize("batch", ["firstBatch", "nextBatch"])
 def test_large_batches_go_on_while_they_come(batch: str, member: tuple[str, int] | None) -> None:
-    """C24; the client's own request is answered, and the cursor is known afterwards, also where members are."""
+    """C23; the client's own request is answered, and the cursor is known afterwards, also where members are."""
     reads = Reads()
     reads.session.member = member
     if batch == "nextBatch":

@@ -1,4 +1,4 @@
-"""Groups by meta from headers (5.3, H4)."""
+"""Groups by meta from headers (Q22, H4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latest measurement of each series (5.3)."""
+"""The latest measurement of each series (Q23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``$limit`` before the unpacking (5.3)."""
+"""``$limit`` before the unpacking (Q21)."""
 
 from __future__ import annotations
 

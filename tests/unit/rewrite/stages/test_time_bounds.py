@@ -87,7 +87,7 @@ def test_id_bounds() -> None:
 
 @pytest.mark.parametrize("time_ms", [3_599_000, -1, 2**32 * 1000])
 def test_ids_that_would_wrap(time_ms: int) -> None:
-    """Q12a, H2."""
+    """Q12, H2."""
     interval = Interval(time_ms, time_ms)
     assert interval.outside_id_range(SCOPE)
     assert interval.id_predicate(SCOPE) is None
