@@ -12,12 +12,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from catalog.errors import CommandError
+from catalog.identity import Identity
 from catalog.ports import Acknowledgement
 from catalog.write_batch import DoubtfulWriter, Writer
 
 TRANSACTION_TOO_OLD = 225
+
+ClientSession: TypeAlias = tuple[bytes, Identity]
+"""A raw ``lsid`` and whose it is: equal ids of two users are two sessions."""
 
 
 class NumberSet:
@@ -136,10 +141,10 @@ class StatementLog:
     """The record of all sessions, bounded; the sessions not heard of for longest are forgotten first."""
 
     def __init__(self, sessions_limit: int = 100_000) -> None:
-        self._sessions: OrderedDict[bytes, Transaction] = OrderedDict()
+        self._sessions: OrderedDict[ClientSession, Transaction] = OrderedDict()
         self._sessions_limit = sessions_limit
 
-    def transaction(self, session: bytes, number: int) -> Transaction:
+    def transaction(self, session: ClientSession, number: int) -> Transaction:
         """The record of this transaction number; raises ``CommandError`` 225 for one older than the latest."""
         known = self._sessions.get(session)
         if known is not None:

@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from catalog.errors import CommandError, InvariantViolated
+from catalog.identity import Identity
 from catalog.ports import Acknowledgement
 
 if TYPE_CHECKING:
@@ -63,11 +64,11 @@ _CLAIMED: Final = BatchState.CLAIMED
 class CombineKey(NamedTuple):
     """Writers with equal keys may share a batch (W70).
 
-    ``write_concern`` is the raw document as in ``WriteConcern``; ``identity`` is empty where access control is off.
+    ``write_concern`` is the raw document as in ``WriteConcern``; ``identity`` is nobody where access control is off.
     """
 
     write_concern: bytes
-    identity: str
+    identity: Identity
 
 
 class Writer(Protocol):

@@ -28,6 +28,7 @@ from proxy.handlers.translate import Surroundings, TranslateHandler
 from proxy.members import MembersRead
 from proxy.metrics import CatalogReadings, Metrics
 from proxy.namespace_registry import Lookup, NamespaceRegistry
+from proxy.service_sessions import ServiceSessions, session_secret
 from proxy.settings_table import Settings
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
 from rewrite.profile import Profile
@@ -157,6 +158,7 @@ async def assemble(
         take_effect=effects,
         cursors=cursors,
         gate=authorisation,
+        sessions=ServiceSessions(session_secret(settings.backend or "")),
     )
     in_parts: InParts | None = None
     if growth.in_parts:

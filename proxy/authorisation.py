@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from catalog.bson.codec import decode
 from catalog.bson.raw import BOOL, INT32, fields_of, iter_positions, unpack_int32
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
+from catalog.identity import Identity
 from catalog.namespaces import Namespace
 
 MAX_REMEMBERED_ANSWERS: Final = 256
@@ -110,7 +111,7 @@ class Rights:
 class KnownRights:
     """The rights of one client connection: for whom they were told, and until when they count."""
 
-    identity: str
+    identity: Identity
     rights: Rights
     until_seconds: float
 
@@ -127,7 +128,7 @@ class AuthorisedSession(Protocol):
     rights: KnownRights | None
 
     @property
-    def identity(self) -> str:
+    def identity(self) -> Identity:
         """The users that it authenticated as."""
 
     @property

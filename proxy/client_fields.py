@@ -41,6 +41,10 @@ class Undecodable(ValueError):
     """Bytes that are no BSON, or none that can be decoded without loss: the command is the backend's as it is."""
 
 
+_UUID = b"\x05\x10\0\0\0\x04"
+"""How an element value starts that is a UUID."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientFields:
     """One command taken apart. ``session`` holds raw element values by name, in the client's order."""
@@ -80,14 +84,24 @@ class ClientFields:
             kept.append(bson.encode({"stmtId": statement})[4:-1])
         return b"".join(kept)
 
-    def service_extra(self, statement: int) -> Mapping[str, Any]:
+    @property
+    def own_session(self) -> bytes | None:
+        """The raw ``lsid`` of the client (type byte and value) if it is one; the backend judges any other."""
+        value = self.session.get(b"lsid")
+        if value is None or value[0] != OBJECT:
+            return None
+        session_id = dict(iter_elements(value[1:])).get(b"id", b"")
+        return value if session_id[:6] == _UUID else None
+
+    def service_extra(self, statement: int, session: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """The session fields under which the proxy's account records a client's retryable write.
 
-        The session id is the client's; the backend tells the sessions of different users apart by itself.
+        ``session`` is the one that takes the place of the client's (``proxy.service_sessions``); ``None`` where the
+        client has sent none that is valid, which the backend then says.
         """
-        names = (b"lsid", b"txnNumber")
+        names = (b"txnNumber",) if session is not None else (b"lsid", b"txnNumber")
         fields = {name.decode(): _decoded(name, self.session[name]) for name in names if name in self.session}
-        return {**fields, "stmtId": statement}
+        return {**fields, "stmtId": statement, **({} if session is None else {"lsid": session})}
 
 
 def in_one_document(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:

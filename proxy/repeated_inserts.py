@@ -14,6 +14,7 @@ from typing import Final
 
 from catalog.bson.raw import INT64
 from catalog.errors import CommandError
+from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
 from catalog.write_batch import CombineKey
 from proxy.command import Command
@@ -53,9 +54,9 @@ class RepeatedInsert:
         self.collection = collection
         self.actions = actions
         self.txn_number = txn_number
-        self._keys: dict[str, CombineKey] = {}
+        self._keys: dict[Identity, CombineKey] = {}
 
-    def key(self, identity: str) -> CombineKey:
+    def key(self, identity: Identity) -> CombineKey:
         """With whom those who authenticated as ``identity`` share write batches."""
         key = self._keys.get(identity)
         if key is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
+from catalog.identity import NOBODY, Identity
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def next_request_id() -> int:
 class Session:
     """The state of one client connection.
 
-    ``identity`` names the users that this connection authenticated as (``user@db``, sorted, comma-separated;
-    empty without authentication). ``has_client_metadata`` tells that a hello brought them, which may happen once;
+    ``identity``: the users that this connection authenticated as. ``has_client_metadata`` tells that a hello brought
+    them, which may happen once;
     ``compressors`` are the names agreed on. ``rights`` are what the backend said that this connection may do.
     ``message_limit_bytes`` is how large a message may be, unpacked; ``on_login`` is called when somebody has logged in.
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
@@ -37,7 +38,7 @@ class Session:
     connection_id: int
     peer: str
     upstream: Upstream
-    identity: str = ""
+    identity: Identity = NOBODY
     has_client_metadata: bool = False
     compressors: tuple[str, ...] = ()
     rights: KnownRights | None = None

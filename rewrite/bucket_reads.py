@@ -179,8 +179,9 @@ def matches(selection: Selection, bucket: ObjectId, then: Sequence[Stage] = ()) 
 
 def matches_in_image(selection: Selection, bucket: Mapping[str, Any], then: Sequence[Stage]) -> Document:
     """As ``matches``, of a bucket document that is no longer stored like that."""
-    # Any stage that yields one document whatever is stored.
-    image: list[Stage] = [{"$collStats": {}}, {"$limit": 1}, {"$replaceWith": {"$literal": bucket}}]
+    # Stages that yield one document whatever is stored, and need no right but to read.
+    image: list[Stage] = [{"$match": {"_id": {"$in": []}}}, {"$facet": {"none": [{"$limit": 1}]}}]
+    image.append({"$replaceWith": {"$literal": bucket}})
     unpacked = _unpack(selection, selection.target.options.meta_field)
     return selection.aggregate([*image, *unpacked, {"$match": selection.query}, *then])
 

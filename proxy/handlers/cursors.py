@@ -11,6 +11,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC, TOLERANT
 from catalog.errors import UNAUTHORIZED
+from catalog.identity import Identity
 from catalog.namespaces import Namespace
 from proxy.client_fields import ClientFields, in_one_document
 from proxy.cursor_names import CursorNames, rename_cursor
@@ -69,6 +70,10 @@ class ClientUpstream(Protocol):
 
 class ClientSession(Protocol):
     """What is needed of a client's session."""
+
+    @property
+    def identity(self) -> Identity:
+        """The users that it authenticated as."""
 
     @property
     def upstream(self) -> ClientUpstream:

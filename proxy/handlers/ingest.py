@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from catalog.catalog import BucketCatalog
 from catalog.committer import Committer
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import Identity
 from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
@@ -48,7 +49,7 @@ class _Held:
 
     insert: InsertCommand
     collection: VirtualCollection
-    identity: str
+    identity: Identity
     reply: Callable[[bytes | None], None]
     deadline_seconds: float
 
@@ -131,7 +132,7 @@ class InsertHandler:
         transaction: Transaction | None = None
         if txn_number is not None:
             try:
-                transaction = self._statements.transaction(repeated.insert.session + identity.encode(), txn_number)
+                transaction = self._statements.transaction((repeated.insert.session, identity), txn_number)
             except CommandError:
                 transaction = None
             if transaction is None or self._may_be_written(transaction):
@@ -187,7 +188,7 @@ class InsertHandler:
         self,
         insert: InsertCommand,
         collection: VirtualCollection,
-        identity: str,
+        identity: Identity,
         reply: Callable[[bytes | None], None],
     ) -> None:
         """Stage an insert now or, while too much is pending, in its turn; ``reply`` is called once."""
@@ -206,7 +207,7 @@ class InsertHandler:
         self,
         insert: InsertCommand,
         collection: VirtualCollection,
-        identity: str,
+        identity: Identity,
         reply: Callable[[bytes | None], None],
     ) -> None:
         size_bytes, count = insert.size_bytes, len(insert.documents)
@@ -299,7 +300,7 @@ class InsertHandler:
         """A retryable write: what was written already is not written again (W102). As ``_stage_documents``."""
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
-        transaction = self._statements.transaction(insert.session + key.identity.encode(), insert.txn_number)
+        transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
         sought: list[tuple[Statement, Measurement]] | None = [] if self._may_be_written(transaction) else None
         buckets = self._catalog.collection(collection)
         for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):

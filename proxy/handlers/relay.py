@@ -9,6 +9,7 @@ import bson
 
 from catalog.bson.codec import TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import identity_of
 from proxy.command import Command
 from proxy.exchange import Exchange, labelled
 from proxy.failover import Failover, Way
@@ -143,6 +144,6 @@ async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
         return
     status = bson.decode(await session.upstream.run("admin", {"connectionStatus": 1}), codec_options=TOLERANT)
     users = status.get("authInfo", {}).get("authenticatedUsers", []) if status.get("ok") else []
-    session.identity = ",".join(sorted(f"{user['user']}@{user['db']}" for user in users))
+    session.identity = identity_of((user["user"], user["db"]) for user in users)
     if session.identity and session.on_login is not None:
         session.on_login()

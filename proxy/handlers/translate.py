@@ -27,6 +27,7 @@ from proxy.handlers.cursors import (
     knows_cursor,
 )
 from proxy.not_primary import not_primary
+from proxy.service_sessions import ServiceSessions
 from rewrite.plan import (
     GUESS_FAILED,
     Answer,
@@ -110,6 +111,7 @@ class Surroundings:
     take_effect: Callable[[Effect], None]
     cursors: CursorNames
     gate: Gate = field(default_factory=NoAccessControl)
+    sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
     holds_far_times: Callable[[Namespace], bool] = lambda _: False
     """Whether times for which bucket ids are out of order were written through this process (Q12)."""
 
@@ -190,7 +192,7 @@ class TranslateHandler:
     async def _carry_out(
         self, plan: Plan, session: ClientSession, command: ClientCommand, fields: ClientFields
     ) -> bytes:
-        steps = _Steps(session, self._around.service, fields)
+        steps = _Steps(session, self._around, fields, command.namespace)
         match plan:
             case PassThrough():
                 return await self._pass(plan, session, command)
@@ -276,10 +278,13 @@ class TranslateHandler:
 class _Steps:
     """Sends the steps of one command, each over the connection that it names."""
 
-    def __init__(self, session: ClientSession, service: Service, fields: ClientFields) -> None:
+    def __init__(
+        self, session: ClientSession, around: Surroundings, fields: ClientFields, namespace: Namespace
+    ) -> None:
         self._session = session
-        self._service = service
+        self._around = around
         self._fields = fields
+        self._namespace = namespace
         self._is_first = True
 
     async def run(self, step: Step) -> bytes:
@@ -292,9 +297,15 @@ class _Steps:
             case Via.SERVICE:
                 body = step.body
                 if step.statement is not None:
-                    body = {**body, **self._fields.service_extra(step.statement)}
-                return await self._service.run_raw(step.database, body)
+                    body = {**body, **self._fields.service_extra(step.statement, self._service_session())}
+                return await self._around.service.run_raw(step.database, body)
         assert_never(step.via)
+
+    def _service_session(self) -> Mapping[str, Any] | None:
+        own = self._fields.own_session
+        if own is None:
+            return None
+        return self._around.sessions.session_of(self._session.identity, own, self._namespace)
 
 
 def _retryable(reply: bytes) -> bytes:

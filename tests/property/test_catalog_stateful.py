@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from catalog.bson.codec import decode, encode
 from catalog.catalog import BucketCatalog, CatalogOptions, Lookup
 from catalog.errors import CommandError
+from catalog.identity import NOBODY
 from catalog.kernel import BucketState, Limits, Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
@@ -89,7 +90,7 @@ class CatalogMachine(RuleBasedStateMachine):
         for _ in range(rows):
             measurement, book = self._new(meta, hour, text=text, patient=patient)
             buckets = self.catalog.collection(self.virtual)
-            batch = self.catalog.place(buckets, measurement, book, 0, CombineKey(key, ""))
+            batch = self.catalog.place(buckets, measurement, book, 0, CombineKey(key, NOBODY))
             if batch is not None and batch.claim():
                 self.claimed.append(batch)
         self._pick_up()

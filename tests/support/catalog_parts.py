@@ -12,13 +12,14 @@ from catalog.bson.codec import encode
 from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.documents import row_ids
 from catalog.errors import CommandError
+from catalog.identity import NOBODY
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Span, WriteConcern
 from catalog.write_batch import CombineKey, DoubtfulWriter, WriteBatch
 
-KEY = CombineKey(b"", "")
+KEY = CombineKey(b"", NOBODY)
 ACKNOWLEDGED = Acknowledgement()
 START_MS = 1_700_000_040_000
 HOUR_MS = 3_600_000

@@ -6,6 +6,7 @@ import pytest
 
 from catalog.catalog import Growth, Lookup
 from catalog.errors import CommandError
+from catalog.identity import identity_of
 from catalog.kernel import Limits
 from catalog.ports import Acknowledgement
 from catalog.write_batch import BatchState, WriteBatch
@@ -20,7 +21,7 @@ from tests.support.catalog_parts import (
 )
 from tests.unit.catalog.test_write_batch import Patient
 
-OTHER_KEY = KEY._replace(identity="other")
+OTHER_KEY = KEY._replace(identity=identity_of([("other", "db")]))
 REFUSED = CommandError(121, "Document failed validation")
 
 

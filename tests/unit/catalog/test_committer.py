@@ -10,6 +10,7 @@ import pytest
 
 from catalog.committer import Committer, CommitterOptions
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import NOBODY
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Unknown, WriteConcern
 from catalog.round import RoundLimits
@@ -242,7 +243,7 @@ async def test_retry_of_a_doubtful_statement_hears_the_verdict() -> None:
 
     store = Lossy()
     bench = Bench(store=store, server_selection_timeout_seconds=0.05)
-    statement = Statement(StatementLog().transaction(b"s", 1), 0)
+    statement = Statement(StatementLog().transaction((b"s", NOBODY), 1), 0)
     first, again = RememberingWriter(), RememberingWriter()
     statement.wait(first, 0, bench.committer.deadline_seconds())
     batch = bench.catalog.place(bench.buckets, measurement(), statement, 0, KEY)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from catalog.identity import identity_of
 from catalog.kernel import Limits
 from catalog.namespaces import Granularity
 from catalog.open_bucket import Bucket
@@ -130,7 +131,7 @@ def test_buckets_with_uncommitted_rows_are_not_let_go() -> None:
 def test_different_write_concerns_and_identities_do_not_share_a_batch() -> None:
     """W70"""
     bench = CatalogBench()
-    keys = [KEY, KEY._replace(write_concern=b"w"), KEY._replace(identity="u")]
+    keys = [KEY, KEY._replace(write_concern=b"w"), KEY._replace(identity=identity_of([("u", "db")]))]
     batches = [
         bench.catalog.place(bench.buckets, measurement(n), RememberingWriter(), 0, key) for n, key in enumerate(keys)
     ]

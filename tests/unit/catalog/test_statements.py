@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.errors import CommandError
+from catalog.identity import NOBODY
 from catalog.ports import Acknowledgement
 from catalog.statements import NumberSet, Statement, StatementLog
 from tests.support.catalog_parts import ACKNOWLEDGED, RememberingWriter
@@ -32,7 +33,7 @@ def test_a_bulk_insert_costs_one_run_whatever_the_order_of_its_commits() -> None
 
 def test_all_who_ask_hear_the_outcome_under_their_own_index() -> None:
     """W102"""
-    transaction = StatementLog().transaction(b"s", 1)
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
     statement = Statement(transaction, 4)
     first, again = RememberingWriter(), RememberingWriter()
     statement.wait(first, 4, 30)
@@ -47,7 +48,7 @@ def test_all_who_ask_hear_the_outcome_under_their_own_index() -> None:
 
 def test_what_failed_may_be_sent_again() -> None:
     """W102"""
-    transaction = StatementLog().transaction(b"s", 1)
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
     statement = Statement(transaction, 0)
     statement.settle((0,), CommandError(121, "refused"), None)
     assert 0 not in transaction.written
@@ -57,7 +58,7 @@ def test_what_failed_may_be_sent_again() -> None:
 
 def test_doubt_is_told_at_each_ones_own_deadline_and_the_verdict_to_those_who_still_wait() -> None:
     """W127"""
-    transaction = StatementLog().transaction(b"s", 1)
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
     statement = Statement(transaction, 0)
     early, late = RememberingWriter(), RememberingWriter()
     statement.wait(early, 0, 30)
@@ -74,7 +75,7 @@ def test_doubt_is_told_at_each_ones_own_deadline_and_the_verdict_to_those_who_st
 
 
 def test_statement_without_waiters_is_wanted_by_nobody() -> None:
-    statement = Statement(StatementLog().transaction(b"s", 1), 0)
+    statement = Statement(StatementLog().transaction((b"s", NOBODY), 1), 0)
     statement.wait(RememberingWriter(), 0, 30)
     statement.expire(30, LOST)
     assert not statement.is_wanted
@@ -82,7 +83,7 @@ def test_statement_without_waiters_is_wanted_by_nobody() -> None:
 
 def test_lost_statement_is_not_written_again() -> None:
     """W127: refused rather than doubled."""
-    transaction = StatementLog().transaction(b"s", 1)
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
     statement = Statement(transaction, 3)
     writer = RememberingWriter()
     statement.wait(writer, 0, 30)
@@ -94,7 +95,7 @@ def test_lost_statement_is_not_written_again() -> None:
 
 def test_retry_does_not_hear_better_than_the_first_answer() -> None:
     """W104: an unmet write concern stays unmet in the record."""
-    transaction = StatementLog().transaction(b"s", 1)
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
     unmet = Acknowledgement({"code": 64})
     Statement(transaction, 0).settle((0,), None, ACKNOWLEDGED)
     assert transaction.unconfirmed is None
@@ -105,23 +106,23 @@ def test_retry_does_not_hear_better_than_the_first_answer() -> None:
 def test_newer_transaction_replaces_and_older_is_too_old() -> None:
     """W102"""
     log = StatementLog()
-    first = log.transaction(b"s", 5)
+    first = log.transaction((b"s", NOBODY), 5)
     assert not first.follows_another
-    assert log.transaction(b"s", 5) is first
-    second = log.transaction(b"s", 6)
+    assert log.transaction((b"s", NOBODY), 5) is first
+    second = log.transaction((b"s", NOBODY), 6)
     assert second is not first
     assert second.follows_another
     with pytest.raises(CommandError) as refused:
-        log.transaction(b"s", 5)
+        log.transaction((b"s", NOBODY), 5)
     assert refused.value.code == 225
 
 
 def test_statement_of_a_replaced_transaction_still_answers() -> None:
     log = StatementLog()
-    statement = Statement(log.transaction(b"s", 1), 0)
+    statement = Statement(log.transaction((b"s", NOBODY), 1), 0)
     writer = RememberingWriter()
     statement.wait(writer, 0, 30)
-    log.transaction(b"s", 2)
+    log.transaction((b"s", NOBODY), 2)
     statement.settle((0,), None, ACKNOWLEDGED)
     assert writer.codes == {0: None}
 

@@ -8,6 +8,7 @@ import bson
 import pytest
 
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import NOBODY, identity_of
 from catalog.namespaces import Namespace
 from proxy.authorisation import AccessControl, Authorisation, KnownRights, Rights, insert_actions
 
@@ -74,7 +75,7 @@ class _Upstream:
 
 class _Session:
     def __init__(self, upstream: _Upstream) -> None:
-        self.identity = "reader@app"
+        self.identity = identity_of([("reader", "app")])
         self.rights: KnownRights | None = None
         self.upstream = upstream
 
@@ -114,7 +115,7 @@ async def test_answer_counts_until_it_is_too_old() -> None:
 async def test_answer_counts_only_for_whom_it_was_given() -> None:
     authorisation, session = gate(_Clock()), _Session(_Upstream(told(MAY_INSERT)))
     await authorisation.allows(session, INSERT, TS)
-    session.identity = ""
+    session.identity = NOBODY
     assert authorisation.known(session, INSERT, TS) is None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import bson
 from bson import Int64
+from bson.binary import Binary
 
 from proxy.client_fields import take_apart
 
@@ -50,4 +51,13 @@ def test_x2_only_the_step_that_writes_carries_the_number_of_a_retryable_write() 
     assert fields.statement_ids == (7,)
     assert list(extra_of(fields.extra())) == ["lsid"]
     assert extra_of(fields.extra(7)) == {"lsid": LSID, "txnNumber": 3, "stmtId": 7}
-    assert fields.service_extra(7) == {"lsid": LSID, "txnNumber": 3, "stmtId": 7}
+    assert fields.service_extra(7, {"id": 1}) == {"lsid": {"id": 1}, "txnNumber": 3, "stmtId": 7}
+
+
+def test_session_that_is_none_is_the_backends_to_refuse() -> None:
+    for given in ({"id": 1}, {}, 5, {"id": Binary(b"x" * 16, 3)}, {"id": Binary(b"x", 4)}):
+        fields = apart(delete="x", lsid=given, txnNumber=Int64(3))
+        assert fields.own_session is None
+        assert fields.service_extra(7, None) == {"lsid": given, "txnNumber": 3, "stmtId": 7}
+    assert apart(delete="x", txnNumber=Int64(3)).own_session is None
+    assert apart(delete="x", lsid={"id": Binary(b"x" * 16, 4)}).own_session is not None

@@ -7,6 +7,7 @@ import pytest
 from bson import Int64
 
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import NOBODY, Identity, identity_of
 from proxy.command import parse_command
 from proxy.dialing import Dialer
 from proxy.exchange import Exchange, encode, labelled
@@ -22,11 +23,11 @@ async def nowhere() -> tuple[str, int]:
     raise BackendUnavailable("nowhere")
 
 
-def session(identity: str = "") -> Session:
+def session(identity: Identity = NOBODY) -> Session:
     return Session(1, "peer", Upstream(Dialer(nowhere, None, 1.0), lambda: None), identity)
 
 
-def exchange(raw: bytes, *, identity: str = "", expects_reply: bool = True) -> tuple[Exchange, FakeClient]:
+def exchange(raw: bytes, *, identity: Identity = NOBODY, expects_reply: bool = True) -> tuple[Exchange, FakeClient]:
     message = Message.from_bytes(raw)
     if message.opcode == Opcode.COMPRESSED:
         message = op_compressed.unwrap(message, 48_000_000)
@@ -86,8 +87,8 @@ def test_lost_backend_is_an_error_reply_when_nothing_else_was_lost() -> None:
     assert (reply["code"], reply["errmsg"], client.closed) == (6, "backend:1 is gone", False)
 
 
-@pytest.mark.parametrize(("identity", "partly_sent"), [("u@admin", False), ("", True)])
-def test_lost_login_or_half_a_reply_closes_the_connection(identity: str, partly_sent: bool) -> None:
+@pytest.mark.parametrize(("identity", "partly_sent"), [(identity_of([("u", "admin")]), False), (NOBODY, True)])
+def test_lost_login_or_half_a_reply_closes_the_connection(identity: Identity, partly_sent: bool) -> None:
     one, client = exchange(PING, identity=identity)
     one.failed(BackendUnavailable("gone"), partly_sent=partly_sent)
     assert (client.written, client.closed) == ([], True)

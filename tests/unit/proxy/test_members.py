@@ -14,6 +14,7 @@ from pymongo.server_description import ServerDescription
 from pymongo.topology_description import TOPOLOGY_TYPE, TopologyDescription
 
 from catalog.errors import CommandError
+from catalog.identity import NOBODY, Identity, identity_of
 from proxy.command import Command, parse_command
 from proxy.dialing import Dialer
 from proxy.members import Members, MembersRead
@@ -61,7 +62,7 @@ def members(*servers: ServerDescription, chosen: Callable[[], None] = lambda: No
     return Members(lambda: topology(*servers), dialer_to, chosen)
 
 
-def session(identity: str = "") -> Session:
+def session(identity: Identity = NOBODY) -> Session:
     async def nowhere() -> tuple[str, int]:
         raise AssertionError
 
@@ -107,7 +108,7 @@ def test_all_else_stays_with_the_primary(body: dict[str, Any]) -> None:
 
 
 def test_logged_in_clients_stay_with_the_primary() -> None:
-    own = session("reader@app")
+    own = session(identity_of([("reader", "app")]))
     assert members(*BOTH).session_for(own, find("secondary")) is own
 
 
@@ -155,7 +156,7 @@ def test_cursor_is_sought_where_the_primary_was() -> None:
 
 
 def test_cursor_of_a_login_is_not_sought() -> None:
-    own, where = session("reader@app"), members(*BOTH)
+    own, where = session(identity_of([("reader", "app")])), members(*BOTH)
     own.upstream.is_bound = True
     where.was_primary(SECONDARY)
     assert not where.seek_cursor(own, command({"getMore": Int64(5), "collection": "x"}))

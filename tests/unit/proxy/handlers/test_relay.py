@@ -8,6 +8,7 @@ import bson
 import pytest
 
 from catalog.errors import BackendUnavailable
+from catalog.identity import NOBODY
 from catalog.namespaces import Namespace
 from proxy.command import parse_command
 from proxy.dialing import Dialer
@@ -84,7 +85,7 @@ async def test_identity_is_what_the_backend_says(mongod: MongodProcess) -> None:
         await learn_identity(relayed.session, {"ok": 1.0, "done": False})
         assert relayed.session.upstream.ready is None
         await learn_identity(relayed.session, {"ok": 1.0})
-        assert relayed.session.identity == ""
+        assert relayed.session.identity == NOBODY
         relayed.session.upstream.close()
     finally:
         client.identity.command("dropUser", "somebody")
@@ -98,7 +99,7 @@ async def test_login_over_the_proxy_is_noticed(mongod: MongodProcess) -> None:
     relayed = Relayed(mongod.port)
     (reply,) = await relayed.run(command({**start, "$db": "admin"}), Relay(changes_identity=True))
     assert bson.encode(reply)
-    assert relayed.session.identity == ""
+    assert relayed.session.identity == NOBODY
     (reply,) = await relayed.run(command({"logout": 1, "$db": "admin"}), Relay(changes_identity=True))
     assert reply["ok"] == 1.0
     relayed.session.upstream.close()
