@@ -58,8 +58,8 @@ test-drivers: install  ## PyMongo's own test suite, both halves, directly and th
 		$(BIN)/python -m tests.drivers.pymongo_suite $$topology $$half || failed=1; \
 	done; done; exit $$failed
 
-fuzz: install  ## damaged messages against a running proxy, FUZZ_SECONDS long
-	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
+fuzz: install built  ## two honest and two hostile clients at once on a proxy, FUZZ_SECONDS long
+	$(INSTALLED) $(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) $(FUZZ_SEED)
 
 fuzz-codec: install  ## the wire codec under atheris, guided by coverage, FUZZ_SECONDS long
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'

@@ -19,20 +19,15 @@ from typing import Any
 import crc32c
 import pymongo
 
+from tests.fuzz.doors import OUR_OWN_ERRORS, Broken, Door
 from tests.fuzz.seeds import CHECKSUM, DATABASE, HEADER, MORE_TO_COME, OP_MSG, seeds
-from tests.support.ports import LOOPBACK
 from tests.support.proxy import ProxyProcess
 
 ANSWER_SECONDS = 10.0
 OTHERS_SECONDS = 5.0
 MESSAGES_PER_CHECK = 400
-OUR_OWN_ERRORS = ("internal error of the proxy", "unexpected error", "a task ended with an error", "Traceback")
 WATCHED = "untouched"
 _OP_MSG_BYTES = struct.pack("<i", OP_MSG)
-
-
-class Broken(AssertionError):
-    """Something that must hold does not; names the seed and the message."""
 
 
 def mutate(chance: random.Random, raw: bytes) -> bytes:
@@ -131,10 +126,24 @@ class Outcomes:
 
 
 class Fuzzer:
-    """Sends damaged messages to ``proxy``, and looks after each batch that all is well."""
+    """Sends damaged messages to ``proxy``, and looks after each batch that all is well.
 
-    def __init__(self, proxy: ProxyProcess, seed: int) -> None:
+    ``door``: who sends them, where a login is needed; ``client``: who may look at everything; ``others``: databases
+    that other clients use meanwhile.
+    """
+
+    def __init__(
+        self,
+        proxy: ProxyProcess,
+        seed: int,
+        *,
+        door: Door | None = None,
+        client: pymongo.MongoClient[dict[str, Any]] | None = None,
+        others: tuple[str, ...] = (),
+    ) -> None:
         self.outcomes = Outcomes()
+        self._door = door or Door(proxy.port)
+        self._others = set(others)
         self._proxy = proxy
         self._seed = seed
         self._chance = random.Random(seed)
@@ -144,7 +153,7 @@ class Fuzzer:
         self._batch: list[bytes] = []
         self._batch_before: list[bytes] = []
         self._log_position = len(proxy.log)
-        self._client: pymongo.MongoClient[dict[str, Any]] = proxy.client(
+        self._client: pymongo.MongoClient[dict[str, Any]] = client or proxy.client(
             socketTimeoutMS=int(OTHERS_SECONDS * 1000), serverSelectionTimeoutMS=int(OTHERS_SECONDS * 1000)
         )
         self._prepare()
@@ -160,13 +169,17 @@ class Fuzzer:
         end = time.monotonic() + seconds
         try:
             while time.monotonic() < end:
-                for _ in range(MESSAGES_PER_CHECK):
-                    self._send(mutate(self._chance, self._chance.choice(_SEEDS)))
-                self._check()
+                self.some(MESSAGES_PER_CHECK)
         finally:
             self._hang_up()
             self._client.close()
         return self.outcomes
+
+    def some(self, count: int) -> None:
+        """Send so many and look; raises ``Broken``."""
+        for _ in range(count):
+            self._send(mutate(self._chance, self._chance.choice(_SEEDS)))
+        self._check()
 
     def _send(self, raw: bytes, *, right_checksums: float = 0.8) -> None:
         """``right_checksums``: how many of the messages that have one, since their ids are changed here."""
@@ -182,7 +195,7 @@ class Fuzzer:
         self._batch.append(bytes(data))
         self.outcomes.sent += 1
         if self._socket is None:
-            self._socket = socket.create_connection((LOOPBACK, self._proxy.port), timeout=ANSWER_SECONDS)
+            self._socket = self._door.enter(ANSWER_SECONDS).socket
         try:
             self._socket.sendall(data)
         except ConnectionError:
@@ -278,7 +291,7 @@ class Fuzzer:
         self.outcomes.resident_bytes.append(pages * 4096)
 
     def _database_names(self) -> set[str]:
-        return set(self._client.list_database_names()) | {DATABASE}
+        return set(self._client.list_database_names()) | {DATABASE} | self._others
 
     def _story(self, what: str) -> str:
         recent = "\n".join(raw.hex() for raw in self._recent)
