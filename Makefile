@@ -16,10 +16,10 @@ MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/pro
 
 .PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-install: $(STAMP)  ## make .venv with the proxy, the embedded mongod and what the tests need
+install: $(STAMP)  ## create .venv with the proxy, the embedded mongod and the test dependencies
 
 $(STAMP): pyproject.toml requirements.lock $(KERNEL)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml requirements.lock $(KERNEL)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-built: $(BUILT)/.built  ## make an installation of its own, with compiled modules, for the tests and the bench
+built: $(BUILT)/.built  ## make a separate installation with compiled modules, for the tests and the bench
 
 $(BUILT)/.built: $(STAMP) setup.py $(SOURCES)
 	rm -rf build
@@ -41,47 +41,47 @@ run: install  ## start the proxy on $(LISTEN) in front of an embedded mongod
 test: install built  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property runs)
 	$(INSTALLED) $(BIN)/python -m pytest
 
-test-interpreted: install  ## the same without compiled modules and kernel
+test-interpreted: install  ## run all tests without compiled modules
 	TSPROXY_KERNEL=python $(BIN)/python -m pytest
 
-test-faults: install built  ## kill, stop and cut everything for minutes (TSPROXY_TEST_SCALE makes it longer)
+test-faults: install built  ## run the long fault tests: kills, stops and cut connections (TSPROXY_TEST_SCALE makes them longer)
 	$(INSTALLED) $(BIN)/python -m pytest tests/faults tests/faults/long_faults.py tests/faults/long_in_parts.py
 
-test-matrix: install  ## what depends on the server, on MongoDB 5.0.4 and 6.0.27 (about 120 MB are fetched once)
+test-matrix: install  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once)
 	@for version in $(VERSIONS); do \
 		echo "MongoDB $$version"; \
 		TSPROXY_TEST_MONGOD_VERSION=$$version $(BIN)/python -m pytest --quiet $(MATRIX) || exit 1; \
 	done
 
-test-drivers: install  ## PyMongo's own test suite, both halves, directly and through the proxy (about an hour)
+test-drivers: install  ## run PyMongo's own test suite, sync and async, directly and through the proxy (about an hour)
 	@failed=0; for topology in standalone replica_set; do for half in sync async; do \
 		$(BIN)/python -m tests.drivers.pymongo_suite $$topology $$half || failed=1; \
 	done; done; exit $$failed
 
-fuzz: install built  ## two honest and two hostile clients at once on a proxy, FUZZ_SECONDS long
+fuzz: install built  ## run two honest and two hostile clients on a proxy for FUZZ_SECONDS
 	$(INSTALLED) $(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) $(FUZZ_SEED)
 
-fuzz-codec: install  ## the wire codec under atheris, guided by coverage, FUZZ_SECONDS long
+fuzz-codec: install  ## fuzz the wire codec with atheris, guided by coverage, for FUZZ_SECONDS
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'
 	$(BIN)/python -m tests.fuzz.codec $(VENV)/fuzz-corpus -max_total_time=$(FUZZ_SECONDS)
 
-lint: install  ## ruff: rules and format
+lint: install  ## check rules and format with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: install  ## let ruff put things in order
+format: install  ## fix rules and format with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: install  ## mypy, strict
+types: install  ## check types with mypy, strict
 	$(BIN)/mypy
 
-imports: install  ## which room may import which
+imports: install  ## check which package may import which
 	$(BIN)/lint-imports
 
-check: lint types imports test  ## all of the above
+check: lint types imports test  ## run all of the above
 
-lock: install  ## resolve both lock files anew from pyproject.toml
+lock: install  ## resolve the lock files from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKED) --upgrade --output-file requirements.lock
 	$(BIN)/uv pip compile pyproject.toml $(LOCKED) --upgrade --constraint requirements.lock \
@@ -89,15 +89,15 @@ lock: install  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/uv pip compile --group build $(LOCKED) --upgrade --constraint requirements.lock \
 		--output-file requirements-build.lock
 
-bench: install built  ## measure the proxy against the database alone (about 20 minutes); figures in bench/out
+bench: install built  ## measure the proxy against the database alone (docs/benchmarks.md says how long); figures in bench/out
 	$(INSTALLED) $(BIN)/python -m bench
 
-bench-smoke: install built  ## every kind of measurement once, briefly
+bench-smoke: install built  ## run every kind of measurement once, briefly
 	$(INSTALLED) $(BIN)/python -m bench --smoke
 
-profile: install  ## flame graph of the proxy under single-document inserts; bench/out/profile.svg
+profile: install  ## write a flame graph of the proxy under single-document inserts to bench/out/profile.svg
 	$(BIN)/python -m bench.profile --native
 
-clean:  ## remove .venv and what tools left behind
+clean:  ## remove .venv and the files of the tools
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
 	find $(ROOMS) tests -name __pycache__ -prune -exec rm -rf {} +

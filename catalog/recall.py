@@ -99,7 +99,7 @@ class Recall:
                 await self._find(buckets, asked)
         finally:
             for question in (*asked, *self._questions.pop(buckets)):
-                question.answer(CommandError(1, "internal error while seeking rows of an earlier process"))
+                question.answer(CommandError(1, "internal error while looking up rows of an earlier process"))
 
     async def _find(self, buckets: CollectionBuckets, asked: list[_Question]) -> None:
         """Answers each question of ``asked`` and takes it off."""

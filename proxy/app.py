@@ -155,17 +155,19 @@ class _App:
 
 
 def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationError:
-    """What to say when an address of the settings cannot be had."""
+    """The error when an address of the settings cannot be listened on."""
     reason = error.strerror or str(error)
-    return ConfigurationError([f"{name} = '{address}' is not usable: expected an address to listen on ({reason})"])
+    return ConfigurationError([f"{name} = '{address}' is not valid: cannot listen on this address: {reason}"])
 
 
 def unreachable(uri: str, error: BackendUnavailable) -> BackendUnavailable:
-    """The error at the start as a person wants it: which backend, which host, what reason."""
-    # The driver's text goes on with its time limits and the whole topology.
+    """The error at startup: which backend, which host, and why."""
+    # The driver's message also contains its time limits and the whole topology.
     reasons = re.sub(r" \(configured timeouts: [^)]*\)|, Timeout: .*", "", error.message, flags=re.DOTALL)
     reasons = re.sub(r"\[Errno (\d+)\] [^,]*?failed \([^)]*\)", lambda found: os.strerror(int(found[1])), reasons)
-    return BackendUnavailable(f"the backend {redact_uri(uri)} cannot be used: {reasons}", code=error.code)
+    hosts = uri.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    reasons = reasons.replace("No servers found yet", f"{hosts} did not answer as MongoDB")
+    return BackendUnavailable(f"cannot connect to the backend {redact_uri(uri)}: {reasons}", code=error.code)
 
 
 def welcome(settings: Settings, address: Address) -> list[str]:

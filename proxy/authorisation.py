@@ -161,8 +161,8 @@ class AccessControl:
         if not self.has_account and reply.get("code") == UNAUTHORIZED:
             raise CommandError(
                 UNAUTHORIZED,
-                "the backend has access control on: the proxy needs an account of its own, "
-                "named in the backend's connection string",
+                "the backend requires authentication: "
+                "add the credentials of the proxy's own account to the backend's connection string",
             )
 
 
@@ -178,7 +178,7 @@ def account_message(reply: Mapping[str, Any]) -> str:
     """What a client is told of an error of a command that the proxy's account ran: whose privilege is missing."""
     message = str(reply.get("errmsg", ""))
     if reply.get("code") == UNAUTHORIZED:
-        return f"the account of tsproxy at the backend lacks a privilege: {message}"
+        return f"tsproxy's account at the backend lacks a privilege: {message}"
     return message
 
 

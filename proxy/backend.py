@@ -233,7 +233,7 @@ async def find_primary(client: AsyncMongoClient[Any], timeout_seconds: float | N
                 await client.address if len(client.nodes) <= 1 else await client.primary
             )
     except TimeoutError:
-        raise BackendUnavailable("no backend server could be reached in time", code=133) from None
+        raise BackendUnavailable("no suitable backend server found in time", code=133) from None
     except PyMongoError as error:
         raise command_error(error) from None
     if address is None:

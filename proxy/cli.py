@@ -51,7 +51,7 @@ def _with_settings(command: Callable[..., None]) -> click.Command:
 
     made = click.command(command.__name__.strip("_").replace("_", "-"), help=command.__doc__)(call)
     made.params += [
-        click.Option(["--config"], type=click.Path(path_type=Path), help="TOML file with settings."),
+        click.Option(["--config"], type=click.Path(path_type=Path), help="TOML configuration file."),
         *map(_option, ROWS.values()),
     ]
     return made
@@ -60,17 +60,17 @@ def _with_settings(command: Callable[..., None]) -> click.Command:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(metadata.version("tsproxy"), prog_name="tsproxy", message="%(prog)s %(version)s")
 def cli() -> None:
-    """A MongoDB wire-protocol proxy that adds shared, batched time-series collections.
+    """A MongoDB wire-protocol proxy for time-series collections with shared, batched writes.
 
-    Every setting can be a flag, a variable TSPROXY_NAME or a key of the TOML file; flags win over variables, these
-    over the file.
+    Every setting can be given as a flag, as an environment variable TSPROXY_NAME, or in the TOML file; flags override
+    variables, which override the file.
     """
 
 
 def _serve(loaded: LoadedSettings, *, print_config: bool) -> None:
     """Serve MongoDB clients until SIGTERM or Ctrl-C.
 
-    Without a backend an embedded mongod is started and stopped with the proxy.
+    If no backend is set, an embedded mongod is started and stopped with the proxy.
     """
     if print_config:
         click.echo(render_settings(loaded), nl=False)
@@ -82,18 +82,18 @@ def _serve(loaded: LoadedSettings, *, print_config: bool) -> None:
 
 
 def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
-    """Print the effective settings, each with where it comes from, or say what is wrong with them."""
+    """Print the effective settings with their sources, or report what is wrong with them."""
     click.echo(render_example() if example else render_settings(loaded), nl=False)
 
 
 def _health(loaded: LoadedSettings) -> None:
-    """Ask the proxy that runs with these settings whether it is ready; exit code 0 if so, else 1."""
+    """Check whether the proxy that runs with these settings is ready; exit code 0 if it is, 1 otherwise."""
     import urllib.error
     import urllib.request
 
     address = loaded.settings.status_listen
     if address is None:
-        raise ConfigurationError(["status_listen = '' is not usable: health checks need an address"])
+        raise ConfigurationError(["status_listen = '' is not valid: health checks require an address"])
     url = f"http://{address.from_here}/readyz"
     try:
         with urllib.request.urlopen(url, timeout=_HEALTH_SECONDS) as answer:
@@ -103,11 +103,11 @@ def _health(loaded: LoadedSettings) -> None:
             click.echo(refused.read().decode().strip(), err=True)
         sys.exit(1)
     except OSError as error:
-        click.echo(f"no answer from {url}: {error}", err=True)
+        click.echo(f"cannot reach {url}: {error}", err=True)
         sys.exit(1)
 
 
-_print_config = click.Option(["--print-config"], is_flag=True, help="Print the effective settings and stop.")
+_print_config = click.Option(["--print-config"], is_flag=True, help="Print the effective settings and exit.")
 _example = click.Option(["--example"], is_flag=True, help="Print config.example.toml instead.")
 
 

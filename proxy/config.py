@@ -1,7 +1,7 @@
-"""From flags, environment and TOML file to checked ``Settings``.
+"""Loads ``Settings`` from flags, environment and a TOML file, and validates them.
 
-Flags win over ``TSPROXY_*`` variables, these over the file, the file over defaults. Everything wrong is reported
-at once, each with the setting's name, the value, where it came from, and what would be right.
+Flags override ``TSPROXY_*`` variables, which override the file, which overrides the defaults. All problems are
+reported at once, each with the name of the setting, its value, its source and the reason.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 CONFIG_VARIABLE = "TSPROXY_CONFIG"
-# Not settings: what the tests read, and what container platforms put there for a service of this name.
+# Not settings: variables of the tests, and those that container platforms set for a service of this name.
 _FOREIGN_VARIABLES = ("TSPROXY_TEST_", "TSPROXY_SERVICE_", "TSPROXY_PORT")
 _FROM_FLAG, _FROM_DEFAULT = "command line", "default"
 
 
 class ConfigurationError(Exception):
-    """Settings that cannot be used; one line of ``problems`` for each."""
+    """Settings that are not valid; ``problems`` has one line for each."""
 
     def __init__(self, problems: typing.Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -49,7 +49,7 @@ class ConfigurationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """``settings``, and by name where each came from."""
+    """``settings``, and the source of each by name."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -60,10 +60,10 @@ def load_settings(
     environment: Mapping[str, str],
     config_file: Path | None = None,
 ) -> LoadedSettings:
-    """Put the settings together and check them.
+    """Merge the sources and validate the result.
 
-    ``flags`` are the given flags by setting name. The file is ``config_file``, else what ``TSPROXY_CONFIG`` names.
-    Raises ``ConfigurationError`` with every problem found.
+    ``flags`` holds the flags that were given, by setting name. The file is ``config_file``, or else the one that
+    ``TSPROXY_CONFIG`` names. Raises ``ConfigurationError`` with every problem found.
     """
     if config_file is None and environment.get(CONFIG_VARIABLE):
         config_file = Path(environment[CONFIG_VARIABLE])
@@ -76,7 +76,7 @@ def load_settings(
         try:
             values[name] = _convert(ROWS[name], value)
         except (msgspec.ValidationError, ValueError):
-            problems.append(_problem(name, value, origin, describe_expected(ROWS[name])))
+            problems.append(_problem(name, value, origin, f"expected {describe_expected(ROWS[name])}"))
     if problems:
         raise ConfigurationError(problems)
     origins = {name: given[name][1] if name in given else _FROM_DEFAULT for name in ROWS}
@@ -87,14 +87,14 @@ def load_settings(
     return LoadedSettings(settings, origins)
 
 
-def _problem(name: str, value: object, origin: str, expected: str) -> str:
+def _problem(name: str, value: object, origin: str, reason: str) -> str:
     shown = redact_uri(value) if isinstance(value, str) else value
-    return f"{name} = {shown!r} ({origin}) is not usable: expected {expected}"
+    return f"{name} = {shown!r} ({origin}) is not valid: {reason}"
 
 
 def _unknown(name: str, origin: str, known: typing.Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
-    return f"{name} ({origin}) is not a setting" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{name} ({origin}) is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _from_file(path: Path | None, problems: list[str]) -> dict[str, tuple[Any, str]]:
@@ -155,11 +155,11 @@ def _path_from(wanted: type, value: object) -> object:
 
 
 def describe_expected(row: SettingRow) -> str:
-    """What would be right for this setting, in words."""
+    """The values that this setting accepts, in words."""
     if row.name == "backend":
         return "a connection string such as mongodb://db.example:27017/?replicaSet=rs0"
     if row.is_address:
-        return "HOST:PORT with a port from 0 to 65535" + (", or nothing" if row.is_optional else "")
+        return "HOST:PORT with a port from 0 to 65535" + (", or an empty value" if row.is_optional else "")
     if row.choices:
         return "one of " + ", ".join(row.choices)
     return _describe(types.type_info(row.type))
@@ -176,11 +176,13 @@ def _describe(kind: types.Type) -> str:
         case types.LiteralType(values=values):
             return "one of " + ", ".join(str(value) for value in values)
         case types.VarTupleType(item_type=item):
-            return f"a list with any of {_describe(item).removeprefix('one of ')}"
+            return f"a list of {_describe(item).removeprefix('one of ')}"
         case types.CustomType():
             return "a path"
         case types.UnionType(types=parts):
-            return _describe(next(part for part in parts if not isinstance(part, types.NoneType))) + ", or nothing"
+            return (
+                _describe(next(part for part in parts if not isinstance(part, types.NoneType))) + ", or an empty value"
+            )
         case _:
             return "text"
 
@@ -205,48 +207,47 @@ def _resolved(settings: Settings, origins: dict[str, str]) -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigurationError(
-            [_problem("backend_file", str(path), origins["backend_file"], f"a readable file ({reason})")]
+            [_problem("backend_file", str(path), origins["backend_file"], f"cannot read the file: {reason}")]
         ) from None
     if not uri:
-        expected = "a file that holds a connection string (it is empty)"
-        raise ConfigurationError([_problem("backend_file", str(path), origins["backend_file"], expected)])
+        raise ConfigurationError([_problem("backend_file", str(path), origins["backend_file"], "the file is empty")])
     origins["backend"] = f"file {path}"
     return replace(settings, backend=uri)
 
 
 def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[str]:
-    """What single values do not show: files that are missing, settings that need or exclude each other."""
+    """Problems that a single value does not show: missing files, settings that require or exclude each other."""
 
-    def problem(name: str, expected: str) -> str:
+    def problem(name: str, reason: str) -> str:
         value = getattr(settings, name)
-        return _problem(name, str(value) if isinstance(value, Path | Address) else value, origins[name], expected)
+        return _problem(name, str(value) if isinstance(value, Path | Address) else value, origins[name], reason)
 
     if settings.backend_file is not None and origins["backend"] != f"file {settings.backend_file}":
-        yield problem("backend_file", "nothing, as backend is set as well")
+        yield problem("backend_file", "cannot be combined with backend")
     if settings.backend is not None and (reason := _uri_fault(settings.backend)):
-        yield problem("backend", f"{describe_expected(ROWS['backend'])} ({reason})")
+        yield problem("backend", f"expected {describe_expected(ROWS['backend'])} ({reason})")
     for name in ("tls_certificate_file", "tls_key_file", "tls_ca_file", "embedded_mongod"):
         path: Path | None = getattr(settings, name)
         if path is not None and not path.is_file():
-            yield problem(name, "the path of a file that exists")
+            yield problem(name, "expected an existing file")
     if settings.tls_certificate_file is None:
         for name in ("tls_key_file", "tls_ca_file"):
             if getattr(settings, name) is not None:
-                yield problem(name, "nothing, as long as tls_certificate_file is not set")
+                yield problem(name, "requires tls_certificate_file")
     if settings.tls_client_certificates != "off" and settings.tls_ca_file is None:
-        yield problem("tls_client_certificates", "off, as long as tls_ca_file is not set")
+        yield problem("tls_client_certificates", "requires tls_ca_file")
     if settings.status_listen == settings.listen and settings.listen.port:
-        yield problem("status_listen", "another address than listen")
+        yield problem("status_listen", "must differ from listen")
     if settings.max_connections_per_address > settings.max_connections:
-        yield problem("max_connections_per_address", f"at most max_connections, {settings.max_connections}")
+        yield problem("max_connections_per_address", f"must not exceed max_connections ({settings.max_connections})")
     if len(set(settings.compressors)) != len(settings.compressors):
-        yield problem("compressors", "each name once")
+        yield problem("compressors", "contains a name twice")
 
 
 def _uri_fault(uri: str) -> str:
-    """Why ``uri`` cannot be used, without its secrets; empty when it can."""
+    """Why ``uri`` is not valid, without its secrets; empty if it is."""
     if uri.startswith("mongodb+srv://"):
-        return ""  # only a look into DNS tells more
+        return ""  # only a DNS query can tell
     try:
         parse_uri(uri, warn=False)
     except (PyMongoError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 from proxy.config import LoadedSettings, describe_expected
@@ -10,10 +11,10 @@ from proxy.redaction import redact_uri
 from proxy.settings_table import ROWS, Address
 
 _HEAD = """\
-# Settings of tsproxy with their defaults. Copy what you change into a file of your own:
+# All settings of tsproxy with their default values. Copy the ones that you change into a file of your own:
 #     tsproxy serve --config FILE
-# A flag (--max-connections 500) wins over an environment variable (TSPROXY_MAX_CONNECTIONS=500), that over this
-# file. An empty text ("") means: not set, or off.
+# A flag (--max-connections 500) overrides an environment variable (TSPROXY_MAX_CONNECTIONS=500), which overrides
+# the file. An empty string ("") means: not set, or disabled.
 """
 
 
@@ -34,19 +35,20 @@ def _toml(value: object) -> str:
 
 
 def render_example() -> str:
-    """The whole of ``config.example.toml``: every setting, its default, what it does and what it may be."""
+    """The contents of ``config.example.toml``: every setting with its default, description and allowed values."""
     lines = [_HEAD]
     group = ""
     for row in ROWS.values():
         if row.group != group:
             group = row.group
             lines.append(f"\n# ---- {group} ----\n")
-        lines.append(f"# {row.text} ({describe_expected(row)})\n{row.name} = {_toml(row.default)}")
+        text = textwrap.wrap(f"{row.text} ({describe_expected(row)})", 116, break_on_hyphens=False)
+        lines.append("\n".join([*(f"# {line}" for line in text), f"{row.name} = {_toml(row.default)}"]))
     return "\n".join(lines) + "\n"
 
 
 def render_settings(loaded: LoadedSettings) -> str:
-    """The effective settings as TOML, each with where it came from, passwords masked."""
+    """The effective settings as TOML, each with its source, passwords masked."""
     lines = [f"{name} = {_toml(getattr(loaded.settings, name))}" for name in ROWS]
     width = min(max(map(len, lines)), 70)
     return "".join(

@@ -108,7 +108,7 @@ class DirectoryLock:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigurationError(
-                [f"embedded_data_directory = {str(self.directory)!r} cannot be used: {error.strerror}"]
+                [f"embedded_data_directory = {str(self.directory)!r} is not valid: {error.strerror}"]
             ) from None
         waited = 0.0
         while not _lock(descriptor):
@@ -117,7 +117,7 @@ class DirectoryLock:
                 os.close(descriptor)
                 raise EmbeddedFailed(
                     f"embedded_data_directory = {str(self.directory)!r} is in use by another tsproxy "
-                    f"(process {owner or 'unknown'}): stop that one or name another directory"
+                    f"(process {owner or 'unknown'}): stop it or choose another directory"
                 )
             await asyncio.sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
@@ -167,7 +167,7 @@ class EmbeddedMongod:
                 if await self._launch():
                     break
             else:
-                raise EmbeddedFailed("the embedded mongod finds no free port")
+                raise EmbeddedFailed("no free port for the embedded mongod")
         except BaseException:
             await self.stop()
             raise
@@ -181,10 +181,10 @@ class EmbeddedMongod:
             try:
                 await asyncio.wait_for(process.wait(), STOP_SECONDS)
             except TimeoutError:
-                log.error("embedded mongod does not stop and is killed", pid=process.pid)
+                log.error("the embedded mongod does not stop, killing it", pid=process.pid)
                 process.kill()
                 await process.wait()
-        self._trouble = "the embedded mongod is stopped"
+        self._trouble = "the embedded mongod has stopped"
         self._lock.release()
 
     async def watch(self) -> None:
@@ -199,18 +199,18 @@ class EmbeddedMongod:
             failures = 0 if loop.time() - started > STABLE_SECONDS else failures
             pause = RESTART_PAUSES_SECONDS[min(failures, len(RESTART_PAUSES_SECONDS) - 1)]
             failures += 1
-            self._trouble = f"the embedded mongod died (exit code {code}) and is started again"
-            log.error("embedded mongod died", exit_code=code, restart_in_seconds=pause)
+            self._trouble = f"the embedded mongod exited with code {code} and is being restarted"
+            log.error("the embedded mongod exited unexpectedly", exit_code=code, restart_in_seconds=pause)
             if await self._stopped_within(pause):
                 return
             self.restarts += 1
             try:
                 if not await self._launch():
-                    log.error("the embedded mongod's port is taken", port=self._port)
+                    log.error("the embedded mongod's port is in use", port=self._port)
             except EmbeddedFailed as error:
                 if self._stopping.is_set():
                     return
-                log.error("embedded mongod cannot be started again", reason=error.message)
+                log.error("cannot restart the embedded mongod", reason=error.message)
 
     async def _launch(self) -> bool:
         """Start the process and wait for its first answer; false when the port was taken meanwhile."""
@@ -236,7 +236,7 @@ class EmbeddedMongod:
                 return False
             raise EmbeddedFailed(self._describe_failure(process))
         self._trouble = ""
-        log.info("embedded mongod started", pid=process.pid, uri=self.uri, data=str(options.directory))
+        log.info("the embedded mongod has started", pid=process.pid, uri=self.uri, data=str(options.directory))
         return True
 
     async def _answers(self, process: asyncio.subprocess.Process) -> bool:

@@ -159,7 +159,8 @@ class Exchange:
         """
         if self.expects_reply:
             error = CommandError(
-                SHUTDOWN_IN_PROGRESS, "the primary that this client logged in at is gone: log in again"
+                SHUTDOWN_IN_PROGRESS,
+                "the primary that this client authenticated at is no longer available: authenticate again",
             )
             self.client.write(self.frame(encode(labelled(error, self.command).reply())))
         self.close()

@@ -24,11 +24,11 @@ from proxy.settings_table import Settings
 log = structlog.get_logger(__name__)
 
 IN_PLACE = "buckets grow in place"
-CANNOT_JOIN = "this backend cannot join parts; a replica set can, and a standalone before 7.0"
-MAY_NOT_JOIN = "the backend's account may not join parts: it lacks applyOps on the cluster"
-MAY_NOT_ASK = "the backend's account may not see who else reads: it lacks inprog on the cluster"
+CANNOT_JOIN = "this backend cannot join parts; requires a replica set, or a standalone before 7.0"
+MAY_NOT_JOIN = "the backend's account lacks the privilege applyOps on the cluster, which joining parts requires"
+MAY_NOT_ASK = "the backend's account lacks the privilege inprog on the cluster, which detecting other readers requires"
 
-MAY_NOT_ANY_MORE = "buckets grow in place from now on: the account of the backend may not join parts any more"
+MAY_NOT_ANY_MORE = "buckets grow in place from now on: the backend's account has lost the privilege to join parts"
 
 JOIN_AT_THE_END_SECONDS = 5.0
 """What joining may add to the time that stopping takes; parts that are left are read, and joined by the next one."""
@@ -103,7 +103,7 @@ class Company:
         if shared != self._catalog.hindrances.is_shared:
             self._catalog.hindrances.is_shared = shared
             log.info(
-                "buckets grow in place while another tsproxy uses the backend"
+                "another tsproxy uses the backend: buckets grow in place"
                 if shared
                 else "no other tsproxy uses the backend: buckets grow in parts again"
             )

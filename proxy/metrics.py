@@ -149,21 +149,23 @@ class Metrics(Collector):
         """For the registry: everything, as it is now."""
         yield from self._collect_requests()
         yield from self.connections.collect()
-        yield _gauge("tsproxy_backend_up", "1 while the backend answers.", float(self.backend_up))
+        yield _gauge("tsproxy_backend_up", "1 if the backend is reachable.", float(self.backend_up))
         yield _counter("tsproxy_embedded_restarts", "Restarts of the embedded mongod.", self.embedded_restarts())
-        yield _counter("tsproxy_invariant_violations", "Bugs that were noticed.", self.invariant_violations)
+        yield _counter("tsproxy_invariant_violations", "Internal invariant violations.", self.invariant_violations)
         if self._catalog is not None:
             yield from self._collect_commits(self._catalog)
             yield from _collect_buckets(self._catalog)
 
     def _collect_requests(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily("tsproxy_requests", "Requests answered.", labels=("command", "way", "outcome"))
+        requests = CounterMetricFamily(
+            "tsproxy_requests", "Requests that were answered.", labels=("command", "way", "outcome")
+        )
         for (command, way), meter in list(self._meters.items()):
             requests.add_metric((command, way, "ok"), meter.succeeded)
             requests.add_metric((command, way, "error"), meter.failed)
         yield requests
         latencies = HistogramMetricFamily(
-            "tsproxy_request_seconds", "From the last byte of a request to its reply.", labels=("way",)
+            "tsproxy_request_seconds", "Time from the last byte of a request to its reply.", labels=("way",)
         )
         for way, histogram in list(self._latencies.items()):
             latencies.add_metric((way,), list(histogram.cumulative()), histogram.total)
@@ -171,19 +173,23 @@ class Metrics(Collector):
 
     def _collect_commits(self, catalog: CatalogReadings) -> Iterator[Metric]:
         seconds = HistogramMetricFamily(
-            "tsproxy_commit_seconds", "Answer times of commit commands of the backend.", labels=("kind",)
+            "tsproxy_commit_seconds", "Response times of commit commands at the backend.", labels=("kind",)
         )
         for kind, histogram in self.commit_seconds.items():
             seconds.add_metric((kind,), list(histogram.cumulative()), histogram.total)
         yield seconds
-        statements = HistogramMetricFamily("tsproxy_commit_statements", "Buckets that one commit command writes.")
+        statements = HistogramMetricFamily("tsproxy_commit_statements", "Buckets written by one commit command.")
         statements.add_metric((), list(self.commit_statements.cumulative()), self.commit_statements.total)
         yield statements
         numbers = catalog.committer
         yield _counter("tsproxy_commit_rounds", "Commit rounds started.", numbers.rounds)
         yield _counter("tsproxy_commit_commands", "Commit commands sent.", numbers.commands)
-        yield _counter("tsproxy_commit_unknown_outcomes", "Commits settled by looking.", numbers.unknown_outcomes)
-        yield _counter("tsproxy_commit_failures", "Commits that ended with a bug.", numbers.failures)
+        yield _counter(
+            "tsproxy_commit_unknown_outcomes",
+            "Commits with a lost reply, resolved by re-reading the stored buckets.",
+            numbers.unknown_outcomes,
+        )
+        yield _counter("tsproxy_commit_failures", "Commits that failed with an internal error.", numbers.failures)
 
 
 class ConnectionNumbers:
@@ -213,33 +219,41 @@ class ConnectionNumbers:
 
     def collect(self) -> Iterator[Metric]:
         """As Prometheus sees them."""
-        yield _gauge("tsproxy_connections_open", "Clients connected now.", self.open)
-        yield _counter("tsproxy_connections", "Clients connected since the start.", self.opened)
-        rejected = CounterMetricFamily("tsproxy_connections_rejected", "Clients turned away.", labels=("reason",))
+        yield _gauge("tsproxy_connections_open", "Clients currently connected.", self.open)
+        yield _counter("tsproxy_connections", "Clients that have connected since the start.", self.opened)
+        rejected = CounterMetricFamily(
+            "tsproxy_connections_rejected", "Client connections that were rejected.", labels=("reason",)
+        )
         for reason, count in list(self.rejected.items()):
             rejected.add_metric((reason,), count)
         yield rejected
-        yield _counter("tsproxy_received_bytes", "Bytes from clients.", self.bytes_received)
-        yield _counter("tsproxy_sent_bytes", "Bytes to clients.", self.bytes_sent)
+        yield _counter("tsproxy_received_bytes", "Bytes received from clients.", self.bytes_received)
+        yield _counter("tsproxy_sent_bytes", "Bytes sent to clients.", self.bytes_sent)
 
 
 def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
     gauges = catalog.gauges()
-    yield _gauge("tsproxy_open_buckets", "Buckets that take measurements.", gauges["numOpenBuckets"])
+    yield _gauge("tsproxy_open_buckets", "Buckets in memory that accept measurements.", gauges["numOpenBuckets"])
     yield _gauge("tsproxy_idle_buckets", "Open buckets without pending measurements.", gauges["numIdleBuckets"])
-    yield _gauge("tsproxy_catalog_memory_bytes", "Memory of open buckets.", gauges["memoryUsage"])
-    yield _gauge("tsproxy_grows_in_parts", "1 while buckets grow in parts.", float(catalog.grows_in_parts()))
-    yield _gauge("tsproxy_unjoined_parts", "Parts of buckets that wait for their join.", catalog.unjoined())
-    yield _counter("tsproxy_joined_parts", "Parts of buckets that were joined.", catalog.joined())
-    yield _counter("tsproxy_joins_put_off", "Joins that readers were in the way of.", catalog.joins_put_off())
+    yield _gauge("tsproxy_catalog_memory_bytes", "Memory used by open buckets.", gauges["memoryUsage"])
+    yield _gauge(
+        "tsproxy_grows_in_parts",
+        "1 if buckets may grow in parts, 0 if they grow in place.",
+        float(catalog.grows_in_parts()),
+    )
+    yield _gauge("tsproxy_unjoined_parts", "Parts that are not joined yet.", catalog.unjoined())
+    yield _counter("tsproxy_joined_parts", "Parts that were joined.", catalog.joined())
+    yield _counter("tsproxy_joins_put_off", "Joins postponed because of active readers.", catalog.joins_put_off())
     counters = catalog.counters()
-    committed = SummaryMetricFamily("tsproxy_batch_measurements", "Measurements for each committed write batch.")
+    committed = SummaryMetricFamily("tsproxy_batch_measurements", "Measurements per committed write batch.")
     committed.add_metric((), counters.numCommits, counters.numMeasurementsCommitted)
     yield committed
-    yield _counter("tsproxy_buckets_inserted", "Buckets written first.", counters.numBucketInserts)
-    yield _counter("tsproxy_buckets_updated", "Writes to stored buckets.", counters.numBucketUpdates)
-    yield _counter("tsproxy_buckets_reopened", "Stored buckets opened again.", counters.numBucketsReopened)
-    yield _counter("tsproxy_batch_waits", "Writers that waited for another's commit.", counters.numWaits)
+    yield _counter("tsproxy_buckets_inserted", "Buckets created.", counters.numBucketInserts)
+    yield _counter("tsproxy_buckets_updated", "Updates of stored buckets.", counters.numBucketUpdates)
+    yield _counter(
+        "tsproxy_buckets_reopened", "Stored buckets reopened for late measurements.", counters.numBucketsReopened
+    )
+    yield _counter("tsproxy_batch_waits", "Writes that waited for a commit already in progress.", counters.numWaits)
     rollovers = CounterMetricFamily("tsproxy_rollovers", "Buckets closed, by reason.", labels=("reason",))
     for reason, name in CLOSED_COUNTERS.items():
         rollovers.add_metric((reason.name.lower(),), getattr(counters, name))

@@ -117,7 +117,9 @@ class NamespaceRegistry:
             if self._fetching.get(database) is fetching:
                 del self._fetching[database]
             if not fetching.done():
-                failure = error if isinstance(error, CommandError) else CommandError(6, "the backend was not asked")
+                failure = (
+                    error if isinstance(error, CommandError) else CommandError(6, "listing collections was interrupted")
+                )
                 fetching.set_exception(failure)
                 fetching.exception()
             raise

@@ -273,7 +273,7 @@ class Server:
 
     def broken(self, session: Session, reason: str) -> None:
         """See ``proxy.connection.Host``."""
-        log.info("client broke the protocol", peer=session.peer, connection=session.connection_id, reason=reason)
+        log.info("protocol error from client", peer=session.peer, connection=session.connection_id, reason=reason)
 
     def _suspect(self, address: str) -> None:
         self._step_downs.suspect(address)
@@ -370,7 +370,7 @@ class Server:
                 async with asyncio.timeout(self._settings.shutdown_grace_seconds):
                     await self._all_left.wait()
             except TimeoutError:
-                log.warning("clients cut off after the grace time", clients=len(self._clients))
+                log.warning("closing remaining client connections after the grace period", clients=len(self._clients))
         for client in list(self._clients):
             client.abort()
         await self._tasks.close()

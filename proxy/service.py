@@ -205,7 +205,7 @@ class ServicePool:
                 async with asyncio.timeout_at(deadline_seconds):
                     await self._places.acquire()
             except TimeoutError:
-                raise NotSent("all connections to the backend are waiting for answers") from None
+                raise NotSent("all connections to the backend are busy") from None
         else:
             await self._places.acquire()
         try:

@@ -98,9 +98,9 @@ async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -
         except (PyMongoError, TimeoutError) as error:
             up = False
             if metrics.backend_up:
-                log.warning("the backend does not answer", reason=str(error))
+                log.warning("the backend is not reachable", reason=str(error))
         if up and not metrics.backend_up:
-            log.info("the backend answers again")
+            log.info("the backend is reachable again")
         metrics.backend_up = up
         with suppress(TimeoutError):
             async with asyncio.timeout(HEALTH_CHECK_SECONDS):

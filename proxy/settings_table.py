@@ -1,7 +1,7 @@
 """Every setting of the proxy: name, type, default, and one line on what it does.
 
-This table is the only source of the command line's flags, the environment variables, the TOML keys,
-``config.example.toml`` and the texts of errors. Units stand last in names; "0 = …" says what zero means.
+This table is the only source of command-line flags, environment variables, TOML keys, ``config.example.toml`` and
+error messages. Names end in their unit; "0 = …" explains a special value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- only compa
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen. ``port`` 0 lets the kernel choose; an IPv6 ``host`` is without its brackets."""
+    """An address to listen on. ``port`` 0 lets the kernel choose; an IPv6 ``host`` has no brackets."""
 
     host: str
     port: int
@@ -44,7 +44,7 @@ class Address:
 
     @property
     def from_here(self) -> Address:
-        """Where a client on this machine connects: loopback instead of "all interfaces"."""
+        """The address that a client on this machine uses: loopback instead of "all interfaces"."""
         return Address(_LOOPBACK_OF.get(self.host, self.host), self.port)
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The effective settings, checked. ``None`` stands for an empty value: not set, or switched off."""
+    """The effective settings, validated. ``None`` is an empty value: not set, or disabled."""
 
     listen: Address = Address("127.0.0.1", 27018)
     status_listen: Address | None = Address("127.0.0.1", 9216)
@@ -104,58 +104,66 @@ class Settings:
 
 _TEXTS: Mapping[str, Mapping[str, str]] = {
     "Listening": {
-        "listen": "HOST:PORT for MongoDB clients.",
-        "status_listen": "HOST:PORT for /metrics, /livez and /readyz; empty = off.",
-        "shutdown_grace_seconds": "How long clients may finish what they have under way when the proxy stops.",
+        "listen": "Address for MongoDB clients.",
+        "status_listen": "Address for /metrics, /livez and /readyz; empty = disabled.",
+        "shutdown_grace_seconds": "Time that running commands have to finish at shutdown.",
     },
     "Backend": {
-        "backend": "Connection string of the MongoDB behind; empty = embedded mongod.",
-        "backend_file": "File that holds the connection string, to keep the password out of the environment.",
-        "server_selection_timeout_ms": "How long to look for a usable backend server.",
-        "connect_timeout_ms": "How long one connection to the backend may take to open.",
+        "backend": "MongoDB connection string of the backend; empty = start an embedded mongod.",
+        "backend_file": "File that contains the connection string, to keep the password out of the environment.",
+        "server_selection_timeout_ms": "Maximum time to wait for a suitable backend server.",
+        "connect_timeout_ms": "Maximum time to open a connection to the backend.",
     },
-    "Embedded mongod (used when no backend is named)": {
-        "embedded_data_directory": "Where the embedded mongod keeps its data.",
-        "embedded_mongod": "The mongod to start; empty = the one on PATH, else the one of tsproxy[embedded].",
-        "embedded_cache_size_gb": "Memory that the embedded mongod may use as cache.",
+    "Embedded mongod (used when no backend is set)": {
+        "embedded_data_directory": "Data directory of the embedded mongod.",
+        "embedded_mongod": "Path of the mongod to start; empty = mongod on PATH, or else from tsproxy[embedded].",
+        "embedded_cache_size_gb": "WiredTiger cache size of the embedded mongod.",
     },
     "Clients": {
-        "max_connections": "Clients connected at the same time.",
-        "max_connections_per_address": "Clients connected at the same time from one address; 0 = no such limit.",
-        "max_unauthenticated_seconds": "How long a client may stay without logging in, where asked; 0 = no limit.",
-        "idle_timeout_seconds": "After how long without a message a client is disconnected; 0 = never.",
-        "pre_auth_max_message_bytes": "Largest message from a client that has not logged in, where that is asked.",
-        "compressors": "Compressors offered to clients, best first; empty = none.",
+        "max_connections": "Maximum number of client connections.",
+        "max_connections_per_address": "Maximum number of client connections from one address; 0 = no limit.",
+        "max_unauthenticated_seconds": (
+            "Disconnect a client that has not authenticated after this time without a command, "
+            "if authentication is enabled; 0 = never."
+        ),
+        "idle_timeout_seconds": "Disconnect a client after this time without a command; 0 = never.",
+        "pre_auth_max_message_bytes": "Maximum message size before authentication, if authentication is enabled.",
+        "compressors": "Network compressors offered to clients, in order of preference; empty = none.",
     },
-    "TLS towards clients": {
+    "TLS for client connections": {
         "tls_certificate_file": "PEM file with the certificate chain; empty = no TLS.",
-        "tls_key_file": "PEM file with the key; empty = it is in the certificate file.",
-        "tls_ca_file": "PEM file with the authorities that sign client certificates.",
-        "tls_client_certificates": "Whether clients show a certificate.",
-        "tls_minimum_version": "Oldest TLS version that is accepted.",
+        "tls_key_file": "PEM file with the private key; empty = the key is in tls_certificate_file.",
+        "tls_ca_file": "PEM file with the certificate authorities that sign client certificates.",
+        "tls_client_certificates": "Whether clients must present a certificate.",
+        "tls_minimum_version": "Minimum TLS version.",
     },
     "Logging": {
-        "log_level": "Least severe level written.",
-        "log_format": "For people or for machines.",
+        "log_level": "Minimum level of messages that are logged.",
+        "log_format": "Log format: readable text, or one JSON object per line.",
     },
     "Catalog and commits": {
-        "namespace_refresh_seconds": "How soon a collection made, changed or dropped past this proxy is noticed.",
-        "roles_refresh_seconds": "How soon a change of a user's roles takes effect.",
-        "reopening": "Whether late measurements go to stored buckets that have room.",
-        "commit_linger_ms": "How long a commit waits for company; 0 = it leaves at once.",
-        "bucket_growth": "How rows are added under load: by updates, as small buckets joined later, or as is best.",
-        "compress_closed_buckets": "Whether buckets that take no more rows are compressed, from 6.0 on as servers do.",
-        "compress_after_seconds": "How long buckets that time has passed by may still be come back to by late rows.",
-        "commit_rounds_in_flight": "Commits of one collection under way at the same time.",
-        "max_pending_measurements": "Measurements waiting for their commit before clients are slowed down.",
-        "max_pending_bytes": "Bytes waiting for their commit before clients are slowed down.",
+        "namespace_refresh_seconds": "Interval at which collections changed outside of this proxy are detected.",
+        "roles_refresh_seconds": "Time after which changes to a user's roles take effect.",
+        "reopening": "Add late measurements to stored buckets that have room.",
+        "commit_linger_ms": "Time a commit waits to batch with others; 0 = commit immediately.",
+        "bucket_growth": (
+            "How rows are added to buckets under load. in_place: by updates. in_parts: as small buckets that are "
+            "joined later. auto: in parts where readers are not affected, otherwise in place."
+        ),
+        "compress_closed_buckets": "Compress closed buckets; requires a backend from 6.0.",
+        "compress_after_seconds": (
+            "Delay before an inactive bucket is compressed; late measurements may still be added until then."
+        ),
+        "commit_rounds_in_flight": "Maximum number of commits in progress for one collection.",
+        "max_pending_measurements": "Maximum number of uncommitted measurements; above it, clients are slowed down.",
+        "max_pending_bytes": "Maximum size of uncommitted measurements; above it, clients are slowed down.",
     },
-    "Buckets (mongod's server parameters in snake case)": {
-        "timeseries_bucket_max_count": "Measurements in one bucket.",
-        "timeseries_bucket_max_size": "Bytes in one bucket.",
-        "timeseries_bucket_min_count": "Measurements that share a bucket even when it grows past its bytes.",
+    "Buckets (mongod server parameters in snake case)": {
+        "timeseries_bucket_max_count": "Maximum number of measurements in a bucket.",
+        "timeseries_bucket_max_size": "Maximum size of a bucket in bytes.",
+        "timeseries_bucket_min_count": "Number of measurements a bucket may hold even if it exceeds its maximum size.",
         "timeseries_idle_bucket_expiry_memory_usage_threshold": (
-            "Bytes that open buckets may use before idle ones are closed."
+            "Memory for open buckets in bytes; above it, idle buckets are closed."
         ),
     },
 }
@@ -164,7 +172,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One row of the table, for whoever lists settings."""
+    """One row of the table."""
 
     name: str
     type: Any
@@ -179,12 +187,12 @@ class SettingRow:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that a value may be, in order of sense; empty where it is not one word of a few."""
+        """The allowed words, in a sensible order; empty if the value is not one of a few words."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
     def is_list(self) -> bool:
-        """Whether the value is a list, written with commas in flags and variables."""
+        """Whether the value is a list, comma-separated in flags and variables."""
         return get_origin(self.type) is tuple
 
     @property
@@ -194,12 +202,12 @@ class SettingRow:
 
     @property
     def flag(self) -> str:
-        """The command line's name."""
+        """The name of the command-line flag."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """The environment's name."""
+        """The name of the environment variable."""
         return "TSPROXY_" + self.name.upper()
 
 

@@ -84,7 +84,7 @@ class TlsOptions:
 
 
 def _no_password() -> str:
-    raise ssl.SSLError("the key is protected by a passphrase, which is not supported")
+    raise ssl.SSLError("the key has a passphrase, which is not supported")
 
 
 class ListenerTls:
@@ -97,7 +97,7 @@ class ListenerTls:
         try:
             self.context = options.context()
         except (OSError, ValueError) as error:
-            raise ConfigurationError([f"the tls_* files cannot be used: {_reason(error)}"]) from None
+            raise ConfigurationError([f"cannot load the tls_* files: {_reason(error)}"]) from None
         self._newest = self.context
         self.context.sni_callback = self._exchange
 
@@ -112,9 +112,9 @@ class ListenerTls:
         try:
             self._newest = self._options.context()
         except (OSError, ValueError) as error:
-            log.error("new certificate files cannot be used, the last good ones stay", reason=_reason(error))
+            log.error("cannot load the new certificate files, keeping the previous ones", reason=_reason(error))
             return False
-        log.info("certificate files read", certificate=str(self._options.certificate))
+        log.info("certificate files loaded", certificate=str(self._options.certificate))
         return True
 
     async def watch(self) -> None:

@@ -332,7 +332,7 @@ class Upstream:
         if connection is not None:
             return connection
         if self.is_bound:
-            raise UpstreamLost(f"the connection to {self.address} that the client logged in over is lost")
+            raise UpstreamLost(f"the authenticated connection to {self.address} was lost")
         loop = asyncio.get_running_loop()
         deadline_seconds = loop.time() + self._dialer.patience_seconds
         pause_seconds = 0.05
@@ -352,7 +352,7 @@ class Upstream:
         if self._closed:
             # The client left meanwhile; nobody would close this connection any more.
             connection.close()
-            raise BackendUnavailable("the client has left")
+            raise BackendUnavailable("the client has disconnected")
         self._connection = connection
         self._retired = False
         reply = await connection.exchange(op_msg.build(next_request_id(), 0, greeting))

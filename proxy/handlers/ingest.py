@@ -361,7 +361,7 @@ class InsertHandler:
             submission.settle((index,), None, transaction.unconfirmed)
             return
         if number in transaction.lost:
-            raise CommandError(1, "the outcome of this statement could not be found out, so it is not repeated")
+            raise CommandError(1, "the outcome of this statement is unknown, so it is not executed again")
         measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
         statement = Statement(transaction, number)
         submission.expect()

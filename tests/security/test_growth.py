@@ -15,7 +15,7 @@ from tests.support.proxy import ProxyProcess
 from tests.support.versions import server
 
 IN_PLACE = "buckets grow in place"
-LATER = "buckets grow in place from now on: the account of the backend may not join parts any more"
+LATER = "buckets grow in place from now on: the backend's account has lost the privilege to join parts"
 GAUGE = "tsproxy_grows_in_parts"
 APPLY_OPS = {"resource": {"cluster": True}, "actions": ["applyOps"]}
 INPROG = {"resource": {"cluster": True}, "actions": ["inprog"]}

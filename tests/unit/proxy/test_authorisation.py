@@ -151,7 +151,7 @@ def test_access_control_is_on_until_the_backend_shows_otherwise() -> None:
 
 
 def test_access_control_without_an_account_is_an_error_at_the_start() -> None:
-    with pytest.raises(CommandError, match="account of its own"):
+    with pytest.raises(CommandError, match="requires authentication"):
         AccessControl(has_account=False).heard({"ok": 0.0, "code": 13})
 
 

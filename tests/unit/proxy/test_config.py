@@ -140,9 +140,9 @@ def test_backend_is_read_from_a_file(tmp_path: Path) -> None:
     secret = tmp_path / "uri"
     secret.write_text("mongodb://u:secret@h/\n")
     assert load(tmp_path, environment={"TSPROXY_BACKEND_FILE": str(secret)}).backend == "mongodb://u:secret@h/"
-    assert "backend is set as well" in problems(tmp_path, backend="mongodb://h/", backend_file=str(secret))
+    assert "cannot be combined with backend" in problems(tmp_path, backend="mongodb://h/", backend_file=str(secret))
     secret.write_text("")
-    assert "it is empty" in problems(tmp_path, backend_file=str(secret))
+    assert "the file is empty" in problems(tmp_path, backend_file=str(secret))
     assert "No such file" in problems(tmp_path, backend_file=str(tmp_path / "missing"))
 
 
@@ -154,11 +154,13 @@ def test_password_never_shows_in_a_problem(tmp_path: Path) -> None:
 def test_contradictions_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "pem"
     file.touch()
-    assert "tls_certificate_file is not set" in problems(tmp_path, tls_key_file=str(file))
-    assert "tls_ca_file is not set" in problems(tmp_path, tls_client_certificates="required")
-    assert "another address" in problems(tmp_path, listen="h:1", status_listen="h:1")
-    assert "at most max_connections" in problems(tmp_path, max_connections="5", max_connections_per_address="6")
-    assert "each name once" in problems(tmp_path, compressors="zlib,zlib")
+    assert "requires tls_certificate_file" in problems(tmp_path, tls_key_file=str(file))
+    assert "requires tls_ca_file" in problems(tmp_path, tls_client_certificates="required")
+    assert "must differ from listen" in problems(tmp_path, listen="h:1", status_listen="h:1")
+    assert "must not exceed max_connections (5)" in problems(
+        tmp_path, max_connections="5", max_connections_per_address="6"
+    )
+    assert "contains a name twice" in problems(tmp_path, compressors="zlib,zlib")
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dns.resolver
 import pytest
 from pymongo.errors import (
     AutoReconnect,
@@ -30,6 +31,12 @@ def test_a_backend_that_is_away_is_told_so_that_drivers_retry(raised: PyMongoErr
     assert isinstance(error, BackendUnavailable)
     assert error.code == code
     assert str(raised) in error.message
+
+
+def test_a_name_that_cannot_be_resolved_is_told_as_such() -> None:
+    raised = ConfigurationError("The DNS query name does not exist")
+    raised.__cause__ = dns.resolver.NXDOMAIN()
+    assert command_error(raised).message == "cannot resolve the backend's SRV record: The DNS query name does not exist"
 
 
 def test_anything_else_is_an_ordinary_error() -> None:

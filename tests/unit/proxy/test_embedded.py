@@ -102,7 +102,7 @@ async def test_directory_in_use_is_refused_by_name(embedded: EmbeddedMongod, tmp
 
 async def test_directory_that_cannot_be_used_is_bad_configuration(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match=r"embedded_data_directory = .* cannot be used"):
+    with pytest.raises(ConfigurationError, match=r"embedded_data_directory = .* is not valid"):
         await DirectoryLock(tmp_path / "file" / "data").acquire()
 
 
@@ -126,7 +126,7 @@ async def test_it_is_started_again_when_it_dies(embedded: EmbeddedMongod) -> Non
     with pymongo.MongoClient[dict[str, object]](uri, w=1, journal=True) as client:
         client.db.c.insert_one({"_id": 1})
     os.kill(first, signal.SIGKILL)
-    await until(lambda: "died" in embedded.why_not_ready())
+    await until(lambda: "restarted" in embedded.why_not_ready())
     await until(lambda: embedded.why_not_ready() == "")
     assert embedded.uri == uri
     assert embedded.pid not in (first, None)
