@@ -27,6 +27,7 @@ HOT_MODULES = (
     "catalog/statements.py",
     "catalog/stats.py",
     "catalog/write_batch.py",
+    "proxy/back_pressure.py",
     "proxy/command.py",
     "proxy/connection.py",
     "proxy/cursor_names.py",

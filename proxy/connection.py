@@ -21,6 +21,8 @@ from proxy.wire.message import Message
 from proxy.wire.reader import MessageReader
 
 READ_AHEAD_BYTES: Final = 64 * 1024
+STARTS_AT_ONCE: Final = 8
+"""So many commands that a client sent in advance are started before others have their turn."""
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 
@@ -193,15 +195,21 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is None or self.session is None:
             return
         self._pumping = True
+        left = STARTS_AT_ONCE
         try:
             while not self._busy and not self._writing_paused:
                 if self._draining is not None:
                     self._draining()
                     return
+                if not left and self._reader.buffered_bytes:
+                    self._busy = True
+                    self._turns.wait(self)
+                    break
                 message = self._reader.next()
                 if message is None:
                     break
                 self._busy = True
+                left -= 1
                 exchange = self._dispatcher.start(self.session, message, self)
                 # It may be over already.
                 self._current = exchange if self._busy else None
@@ -211,6 +219,8 @@ class ClientConnection(asyncio.Protocol):
             self.close()
         finally:
             self._pumping = False
+            if left < STARTS_AT_ONCE - 1:
+                self._turns.started(STARTS_AT_ONCE - 1 - left)
         if self._reading_paused and not self._busy and not self._writing_paused:
             self._resume_reading()
 

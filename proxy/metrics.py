@@ -28,6 +28,7 @@ LATENCY_BOUNDS_SECONDS: Final = (
     *(0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025),
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
+HELD_BOUNDS_SECONDS: Final = (0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZE_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0)
 
 MAX_COMMAND_NAMES = 200
@@ -58,6 +59,26 @@ class Histogram:
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             reached += count
             yield bound, reached
+
+
+class Held(Histogram):
+    """For how long the event loop was held, and the longest of these since somebody looked last."""
+
+    __slots__ = ("longest_seconds",)
+
+    def __init__(self) -> None:
+        super().__init__(HELD_BOUNDS_SECONDS)
+        self.longest_seconds = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one observation."""
+        super().observe(value)
+        self.longest_seconds = max(self.longest_seconds, value)
+
+    def take_longest_seconds(self) -> float:
+        """The longest since this was called last."""
+        taken, self.longest_seconds = self.longest_seconds, 0.0
+        return taken
 
 
 class RequestMeter:
@@ -113,6 +134,7 @@ class Metrics(Collector):
         self.invariant_violations = 0
         self.commit_seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
         self.commit_statements = Histogram(SIZE_BOUNDS)
+        self.held = Held()
         self._meters: dict[tuple[str, str], RequestMeter] = {}
         self._names: set[str] = set()
         self._latencies: dict[str, Histogram] = {}
@@ -152,6 +174,7 @@ class Metrics(Collector):
         yield _gauge("tsproxy_backend_up", "1 if the backend is reachable.", float(self.backend_up))
         yield _counter("tsproxy_embedded_restarts", "Restarts of the embedded mongod.", self.embedded_restarts())
         yield _counter("tsproxy_invariant_violations", "Internal invariant violations.", self.invariant_violations)
+        yield from self._collect_held()
         if self._catalog is not None:
             yield from self._collect_commits(self._catalog)
             yield from _collect_buckets(self._catalog)
@@ -170,6 +193,13 @@ class Metrics(Collector):
         for way, histogram in list(self._latencies.items()):
             latencies.add_metric((way,), list(histogram.cumulative()), histogram.total)
         yield latencies
+
+    def _collect_held(self) -> Iterator[Metric]:
+        held = HistogramMetricFamily("tsproxy_loop_held_seconds", "CPU time by which event loop timers were late.")
+        held.add_metric((), list(self.held.cumulative()), self.held.total)
+        yield held
+        longest = self.held.take_longest_seconds()
+        yield _gauge("tsproxy_loop_held_longest_seconds", "Longest of these since the last scrape.", longest)
 
     def _collect_commits(self, catalog: CatalogReadings) -> Iterator[Metric]:
         seconds = HistogramMetricFamily(

@@ -14,6 +14,7 @@ from proxy.assembly import Assembly, assemble
 from proxy.config import Address, Settings
 from proxy.dialing import upstream_name
 from proxy.handlers.at_once import ReadsAtOnce
+from proxy.loop_watch import LoopWatch
 from proxy.metrics import Metrics
 from proxy.server import Parts, Server
 from proxy.tasks import TaskSet
@@ -42,6 +43,7 @@ async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_re
         if tls is not None:
             tasks.spawn(tls.watch())
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)
+        tasks.spawn(LoopWatch(metrics.held).run())
         tasks.spawn(_watch_backend(assembly, metrics, server))
         for work in assembly.in_parts.work() if assembly.in_parts is not None else ():
             tasks.spawn(work)

@@ -16,6 +16,7 @@ import bson
 
 from catalog.bson.codec import CODEC, TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
+from proxy.back_pressure import BackPressure
 from proxy.keepalive import keep_alive
 from proxy.not_primary import NOT_PRIMARY_CODES
 from proxy.session import next_request_id
@@ -81,7 +82,7 @@ _CLOSED: Final = State.CLOSED
 """Members of an enumeration are slow to look up where every reply passes."""
 
 
-class UpstreamConnection(asyncio.Protocol):
+class UpstreamConnection(BackPressure):
     """One connection to the backend, one exchange at a time."""
 
     def __init__(
@@ -91,6 +92,7 @@ class UpstreamConnection(asyncio.Protocol):
 
         ``on_not_primary`` is told the address when a reply says that this server is not the primary any more.
         """
+        super().__init__()
         self.address = address
         self.state: State = _IDLE
         self._on_lost = on_lost
@@ -157,6 +159,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Close at once; nobody is told."""
         self.state = _CLOSED
         self._sink = None
+        self.resume_writing()
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -182,6 +185,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
         self._transport = None
+        self.resume_writing()
         if self.state is not _CLOSED:
             self._lose(UpstreamLost(f"connection to {self.address} lost: {exc or 'closed by the backend'}"))
 

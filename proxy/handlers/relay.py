@@ -135,7 +135,11 @@ def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:
         connection.stream(exchange.message.raw, exchange)
     else:
         connection.send(exchange.message.raw)
-        exchange.reply(None)
+        if connection.takes_no_more:
+            # Nobody waits for an answer to these; without this they would pile up here.
+            connection.when_writable(lambda: exchange.reply(None))
+        else:
+            exchange.reply(None)
 
 
 async def learn_identity(session: Session, reply: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import bson
 
-from proxy.connection import READ_AHEAD_BYTES, ClientConnection
+from proxy.connection import READ_AHEAD_BYTES, STARTS_AT_ONCE, ClientConnection
 from proxy.exchange import Client, Exchange
 from proxy.metrics import ConnectionNumbers
 from proxy.session import Session
@@ -64,6 +64,10 @@ class EventLoop:
         for call in later:
             call()
 
+    def until_quiet(self) -> None:
+        while self.later:
+            self.next_turn()
+
 
 def connected(host: Host, loop: EventLoop | None = None) -> tuple[ClientConnection, FakeTransport]:
     connection = ClientConnection(host, host, MessageReader(), (loop or EventLoop()).turns)
@@ -90,14 +94,52 @@ def test_commands_that_end_at_once_do_not_nest() -> None:
     """Ten thousand pipelined commands need no ten thousand stack frames."""
     host = Host()
     host.at_once = lambda client: client.finish()
-    connection, _ = connected(host)
+    loop = EventLoop()
+    connection, _ = connected(host, loop)
     connection.data_received(PING * 10_000)
+    loop.until_quiet()
     assert len(host.started) == 10_000
+
+
+def test_a_client_that_sends_much_at_once_has_no_more_of_a_turn_than_its_share() -> None:
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    loop = EventLoop()
+    flood, _ = connected(host, loop)
+    honest, _ = connected(host, loop)
+    flood.data_received(PING * 1_000)
+    assert len(host.started) == STARTS_AT_ONCE
+    honest.data_received(PING)
+    assert len(host.started) == STARTS_AT_ONCE + 1
+    loop.next_turn()
+    assert len(host.started) == 2 * STARTS_AT_ONCE + 1
+
+
+def test_what_is_started_at_once_counts_for_the_turn() -> None:
+    """So that a hundred such clients have together no more of a turn than one client with a command each."""
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    loop = EventLoop(limit=2 * STARTS_AT_ONCE)
+    for _ in range(100):
+        connected(host, loop)[0].data_received(PING * 20)
+    assert len(host.started) == 2 * STARTS_AT_ONCE
+
+
+def test_a_client_that_leaves_while_it_waits_for_its_share_starts_nothing_more() -> None:
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    loop = EventLoop()
+    flood, _ = connected(host, loop)
+    flood.data_received(PING * 1_000)
+    flood.connection_lost(None)
+    loop.until_quiet()
+    assert len(host.started) == STARTS_AT_ONCE
 
 
 def test_reading_stops_when_too_much_waits_behind_a_command() -> None:
     host = Host()
-    connection, transport = connected(host)
+    loop = EventLoop()
+    connection, transport = connected(host, loop)
     connection.data_received(PING)
     connection.data_received(PING)
     assert transport.reading
@@ -105,6 +147,7 @@ def test_reading_stops_when_too_much_waits_behind_a_command() -> None:
     assert not transport.reading
     host.at_once = lambda client: client.finish()
     connection.finish()
+    loop.until_quiet()
     assert transport.reading
 
 

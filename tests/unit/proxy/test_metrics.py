@@ -126,3 +126,11 @@ def test_commit_commands_are_timed_by_kind(registry: CollectorRegistry, metrics:
     shown = samples(registry)
     assert shown["tsproxy_commit_seconds_count", "insert"] == shown["tsproxy_commit_seconds_count", "update"] == 1
     assert shown[("tsproxy_commit_statements_sum",)] == 103
+
+
+def test_the_longest_hold_of_the_loop_is_told_once(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.held.observe(0.004)
+    metrics.held.observe(0.25)
+    assert samples(registry)["tsproxy_loop_held_longest_seconds",] == 0.25
+    assert samples(registry)["tsproxy_loop_held_longest_seconds",] == 0
+    assert samples(registry)["tsproxy_loop_held_seconds_count",] == 2

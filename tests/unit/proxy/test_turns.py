@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.turns import START_BYTES, Turns
+from proxy.turns import START_BYTES, TURN_SECONDS, Turns
 
 
 class Connection:
@@ -26,7 +26,8 @@ class Loop:
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
         self.started: list[str] = []
-        self.turns = Turns(self.calls.append, limit=2)
+        self.now_seconds = 0.0
+        self.turns = Turns(self.calls.append, limit=2, now_seconds=lambda: self.now_seconds)
 
     def ask(self, names: str, size_bytes: int = 100) -> None:
         for name in names:
@@ -80,3 +81,31 @@ def test_large_commands_count_as_several() -> None:
     assert loop.started == ["a"]
     loop.ask("de")
     assert [loop.next_turn() for _ in range(4)] == ["b", "c", "de", ""]
+
+
+def test_nothing_more_is_started_in_a_turn_that_took_long() -> None:
+    """However few commands that were: the time that they took is what others wait for."""
+    loop = Loop()
+    loop.ask("a")
+    loop.now_seconds += TURN_SECONDS
+    loop.ask("bc")
+    assert loop.started == ["a"]
+    assert loop.next_turn() == "bc"
+
+
+def test_who_has_more_to_start_waits_behind_all_who_asked_before() -> None:
+    loop = Loop()
+    loop.ask("abc")
+    more = Connection(loop.turns, "x", loop.started)
+    loop.turns.wait(more)
+    loop.ask("d")
+    assert [loop.next_turn() for _ in range(3)] == ["cx", "d", ""]
+
+
+def test_further_starts_of_one_leave_less_for_others() -> None:
+    loop = Loop()
+    loop.ask("a")
+    loop.turns.started(1)
+    loop.ask("b")
+    assert loop.started == ["a"]
+    assert loop.next_turn() == "b"
