@@ -15,7 +15,7 @@ from proxy.metrics import CatalogReadings, Metrics
 from proxy.settings_table import ROWS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 
