@@ -204,7 +204,7 @@ class Proxy(Server):
     def command(self) -> list[str]:
         """The command line."""
         # Without -P the working directory, which may be the checkout, would come before PYTHONPATH.
-        command = [sys.executable, "-P", "-m", "proxy.cli", "serve", "--backend", self.backend]
+        command = [sys.executable, "-P", "-m", "proxy.process.cli", "serve", "--backend", self.backend]
         # No status port: other proxies of this machine may have it. Nobody has minutes for late rows to come.
         quiet = ["--status-listen", "", "--compress-after-seconds", "20"]
         return [*command, "--listen", f"{LOOPBACK}:{self.port}", *quiet, *self.flags]

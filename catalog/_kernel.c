@@ -46,7 +46,7 @@ enum { SCHEMA_CHANGE = 1, COUNT = 2, SIZE = 3, TIME_FORWARD = 4, TIME_BACKWARD =
 static PyObject *interpreted_parse; /* catalog.measurement.parse_measurement */
 static PyObject *InvariantViolated;
 static PyObject *python_compare; /* catalog.bson.order.compare */
-static PyObject *python_adopt;   /* catalog.adoption.adopted_bucket */
+static PyObject *python_adopt;   /* catalog.reopen_validation.reopened_bucket */
 static u64 hash_seed, hash_factor;
 static u8 canonical[256];
 
@@ -117,7 +117,7 @@ PyMODINIT_FUNC PyInit__kernel(void)
     interpreted_parse = imported("catalog.measurement", "parse_measurement");
     InvariantViolated = imported("catalog.errors", "InvariantViolated");
     python_compare = imported("catalog.bson.order", "compare");
-    python_adopt = imported("catalog.adoption", "adopted_bucket");
+    python_adopt = imported("catalog.reopen_validation", "reopened_bucket");
     if (!interpreted_parse || !InvariantViolated || !python_compare || !python_adopt || take_canonical() ||
         PyType_Ready(&MeasurementType) || PyType_Ready(&BucketStateType))
         return NULL;

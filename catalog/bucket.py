@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from catalog import documents
-from catalog.adoption import adopted_bucket
 from catalog.bson import raw
 from catalog.bson.order import CANONICAL
 from catalog.bson.paths import is_path_safe
 from catalog.errors import InvariantViolated
 from catalog.measurement import Measurement
 from catalog.minmax import BOTH_CHANGED, MAX_CHANGED, MIN_CHANGED, Summary, summary_between, summary_of
+from catalog.reopen_validation import reopened_bucket
 from catalog.rollover import Limits, RolloverReason
 from catalog.schema import Shape, compatible, grow, shape_of
 
@@ -157,9 +157,10 @@ class BucketState:
     ) -> BucketState:
         """The state of a stored bucket, so that it can take further rows (W50). Its size is that of the document.
 
-        :raises ValueError: the document cannot be trusted as a bucket that takes rows, see ``catalog.adoption``
+        :raises ValueError: the document cannot be trusted as a bucket that takes rows, see
+        ``catalog.reopen_validation``
         """
-        bucket_id, meta, start_ms, rows, ends = adopted_bucket(document, time_field, meta_field, span_ms)
+        bucket_id, meta, start_ms, rows, ends = reopened_bucket(document, time_field, meta_field, span_ms)
         state = cls(bucket_id, time_field, meta_field, meta, start_ms, span_ms, limits)
         for name, (least, greatest) in ends.items():
             column = state._columns.get(name) or state._add_column(name, least)

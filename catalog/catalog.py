@@ -23,12 +23,12 @@ from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets, Series
 from catalog.parts import Parts, bucket_of_part, part_document
-from catalog.placing import CatalogOptions, Growth, Placing
+from catalog.placement import CatalogOptions, Growth, Placement
 from catalog.ports import Acknowledgement
 from catalog.stats import Counters
 from catalog.write_batch import BatchEvent, WriteBatch
 
-__all__ = ["BucketCatalog", "CatalogOptions", "Growth", "Lookup"]
+__all__ = ["BucketCatalog", "BucketSearch", "CatalogOptions", "Growth"]
 
 
 _PREPARE: Final = BatchEvent.PREPARE
@@ -37,15 +37,15 @@ _FINISH: Final = BatchEvent.FINISH
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class BucketSearch:
     """Stored buckets are wanted for ``wanted`` (series, time in ms) of one collection."""
 
     buckets: CollectionBuckets
     wanted: tuple[tuple[Series, int], ...]
-    era: int
+    generation: int
 
 
-class BucketCatalog(Placing):
+class BucketCatalog(Placement):
     """All open buckets of this process."""
 
     # --- looking at the backend ----------------------------------------------------------------------------
@@ -60,12 +60,12 @@ class BucketCatalog(Placing):
         for series in [series for series in buckets.series.values() if series.parked is not None]:
             self._resume(series, looked_for=0 if stored_until_ms is not None else len(series.parked or ()))
 
-    def looked_up(self, lookup: Lookup, found: Mapping[bytes, BucketState] | None) -> None:
+    def looked_up(self, lookup: BucketSearch, found: Mapping[bytes, BucketState] | None) -> None:
         """Stored buckets by meta that can go on, ``None``: could not be found out.
 
         The measurements that waited for them go on (W50).
         """
-        stale = lookup.era != lookup.buckets.era or lookup.buckets.replaced
+        stale = lookup.generation != lookup.buckets.generation or lookup.buckets.replaced
         for series, _ in lookup.wanted:
             state = None if found is None or stale else found.get(series.meta)
             reopened: Bucket | None = None
@@ -105,12 +105,12 @@ class BucketCatalog(Placing):
         taken, self._work.openings = self._work.openings, []
         return taken
 
-    def take_lookups(self) -> list[Lookup]:
+    def take_lookups(self) -> list[BucketSearch]:
         """Looks at the backend that somebody has to take."""
         if not self._work.lookups:
             return []
         taken, self._work.lookups = self._work.lookups, {}
-        return [Lookup(buckets, tuple(wanted), buckets.era) for buckets, wanted in taken.items()]
+        return [BucketSearch(buckets, tuple(wanted), buckets.generation) for buckets, wanted in taken.items()]
 
     def take_unclaimed(self) -> list[WriteBatch]:
         """Batches whose measurements moved or waited, so that no writer claims them."""
@@ -128,10 +128,10 @@ class BucketCatalog(Placing):
 
     # --- the life of a batch -------------------------------------------------------------------------------
 
-    def prepare(self, batch: WriteBatch, crowd: int = 1) -> bytes | None:
+    def prepare(self, batch: WriteBatch, batches_in_round: int = 1) -> bytes | None:
         """Number the rows and build the statement (W64); ``None`` while another batch of the bucket is prepared.
 
-        ``crowd``: how many batches are about to leave together.
+        ``batches_in_round``: how many batches are about to leave together.
         """
         bucket = batch.bucket
         if bucket.prepared is not None:
@@ -143,13 +143,13 @@ class BucketCatalog(Placing):
         bucket.prepared = batch
         state = bucket.state
         base = state.committed_rows
-        if base and self._grows_in_parts(bucket, crowd):
+        if base and self._grows_in_parts(bucket, batches_in_round):
             return self._part(bucket, batch)
         batch.base = base
         batch.stored_id = state.bucket_id
         return state.prepare(batch.measurements)
 
-    def _grows_in_parts(self, bucket: Bucket, crowd: int) -> bool:
+    def _grows_in_parts(self, bucket: Bucket, batches_in_round: int) -> bool:
         growth = self.growth
         if not growth.in_parts or not bucket.own or self.unjoined > growth.unjoined_limit:
             return False
@@ -163,7 +163,7 @@ class BucketCatalog(Placing):
             return True
         if len(self.parted) > self._memory.count + growth.ended_limit:
             return False
-        return crowd >= growth.crowd or bucket.state.rows >= growth.rows_in_place
+        return batches_in_round >= growth.batches_in_round or bucket.state.rows >= growth.rows_in_place
 
     def _part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
         """The rows of a batch as a document of their own (``catalog.parts``)."""

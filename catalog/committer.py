@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.catalog import BucketCatalog
+from catalog.commit_outcome import Commit, CommitOutcomes
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import BucketStore, Clock, WriteConcern
-from catalog.recall import Recall
 from catalog.reopening import Reopening
+from catalog.restart_dedup import RestartDedup
 from catalog.round import PreparedWrite, Round, RoundLimits
-from catalog.settlement import Commit, Settlement
 from catalog.write_batch import BatchState, WriteBatch
 
 
 @dataclass(frozen=True, slots=True)
 class CommitterOptions:
-    """``linger_seconds``: how long a round waits for company. ``recall_seconds``: see ``catalog.recall``.
+    """``linger_seconds``: how long a round waits for company. ``recall_seconds``: see ``catalog.restart_dedup``.
 
     The rest bounds what is under way.
     """
@@ -97,8 +97,8 @@ class Committer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pursuit: asyncio.Task[None] | None = None
         patience_seconds = options.server_selection_timeout_seconds
-        self._settlement = Settlement(catalog, store, clock, patience_seconds, self.kick)
-        self.recall = Recall(store, clock, options.recall_seconds, patience_seconds, self._spawn)
+        self._settlement = CommitOutcomes(catalog, store, clock, patience_seconds, self.kick)
+        self.recall = RestartDedup(store, clock, options.recall_seconds, patience_seconds, self._spawn)
         self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
 
     # --- what is ready -------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 A bucket's parts are joined when there are many, when the bucket takes no more, and whenever there is nothing
 better to do. Each join is one atomic step of the backend, but a reader whose cursor stands between two parts would
 find the rest of them gone, or see the rows again: so a join needs a moment in which no reader of the collection is
-under way (the port ``Readers``), and waits for one. While there is none for long, buckets grow in place again.
+under way (the port ``ReaderBarrier``), and waits for one. While there is none for long, buckets grow in place again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.kernel import compressed
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
+from catalog.orphan_parts import OrphanParts, ReaderBarrier
 from catalog.parts import Parts, join
 from catalog.ports import BucketStore, Clock, Span
-from catalog.sweeping import Readers, Sweeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Joining:
         catalog: BucketCatalog,
         store: BucketStore,
         clock: Clock,
-        readers: Readers,
+        readers: ReaderBarrier,
         options: JoiningOptions,
         not_allowed: Callable[[CommandError], None],
     ) -> None:
@@ -98,7 +98,7 @@ class Joining:
         self._readers = readers
         self._options = options
         self._not_allowed = not_allowed
-        self._sweeping = Sweeping(catalog, store, clock, readers, self._merge, self._lack_of_rights)
+        self._sweeping = OrphanParts(catalog, store, clock, readers, self._merge, self._lack_of_rights)
 
     async def run(self) -> None:
         """For ever: join what is due."""

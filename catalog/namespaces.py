@@ -108,7 +108,7 @@ class VirtualCollection:
     ``uuid`` identifies the incarnation of the bucket collection, ``b""`` where the backend shows none;
     ``collation`` is the stored default collation, ``None`` for simple binary comparison;
     ``expire_after_seconds`` is ``None`` without TTL; ``extended_range`` tells whether times outside
-    1970–2106 may be stored, where the order of bucket ids is not the order of time (Q12). ``latest_indexes`` are the
+    1970–2106 may be stored, where the order of bucket ids is not the order of time (Q12). ``lastpoint_indexes`` are the
     first paths, with their directions, of indexes that go on with time descending; ``None`` when nobody knows.
     """
 
@@ -118,7 +118,7 @@ class VirtualCollection:
     collation: Mapping[str, Any] | None = field(default=None, compare=False)
     expire_after_seconds: int | None = None
     extended_range: bool = field(default=False, compare=False)
-    latest_indexes: frozenset[tuple[str, int]] | None = field(default=None, compare=False)
+    lastpoint_indexes: frozenset[tuple[str, int]] | None = field(default=None, compare=False)
 
     @property
     def buckets(self) -> Namespace:

@@ -83,8 +83,8 @@ class CollectionBuckets:
     __slots__ = (
         "collection",
         "counters",
-        "era",
-        "holds_far_times",
+        "generation",
+        "holds_extended_range",
         "lanes",
         "meta_field",
         "opening",
@@ -106,11 +106,11 @@ class CollectionBuckets:
         self.stored_until_ms: int | None = None
         self.opening = False
         """Whether ``stored_until_ms`` is being found out."""
-        self.era = 0
+        self.generation = 0
         """Grows with every direct write: what was read from the backend before it is not believed any more."""
         self.replaced = False
         """Whether the collection was dropped or became another one."""
-        self.holds_far_times = collection.extended_range
+        self.holds_extended_range = collection.extended_range
         """Whether times may be stored for which bucket ids are not in the order of time (Q12)."""
         self.lanes: dict[bytes, Any] = {}
         """The committer's queues for this collection, by write concern."""

@@ -7,7 +7,7 @@ fails costs nothing but a new bucket.
 
 from __future__ import annotations
 
-from catalog.catalog import BucketCatalog, Lookup
+from catalog.catalog import BucketCatalog, BucketSearch
 from catalog.errors import CommandError
 from catalog.kernel import BucketState
 from catalog.open_bucket import CollectionBuckets
@@ -36,10 +36,10 @@ class Reopening:
         finally:
             self._catalog.opened(buckets, stored_until_ms)
 
-    async def look_up(self, lookup: Lookup) -> None:
+    async def look_up(self, lookup: BucketSearch) -> None:
         """Find buckets for the series of ``lookup``."""
         for start in range(0, len(lookup.wanted), WANTED_AT_ONCE):
-            part = Lookup(lookup.buckets, lookup.wanted[start : start + WANTED_AT_ONCE], lookup.era)
+            part = BucketSearch(lookup.buckets, lookup.wanted[start : start + WANTED_AT_ONCE], lookup.generation)
             found: dict[bytes, BucketState] | None = None
             try:
                 found = await self._found(part)
@@ -48,7 +48,7 @@ class Reopening:
             finally:
                 self._catalog.looked_up(part, found)
 
-    async def _found(self, lookup: Lookup) -> dict[bytes, BucketState]:
+    async def _found(self, lookup: BucketSearch) -> dict[bytes, BucketState]:
         buckets = lookup.buckets
         for counters in (buckets.counters, self._catalog.totals):
             counters.numBucketsQueried += len(lookup.wanted)

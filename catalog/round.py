@@ -52,14 +52,14 @@ class Round:
         """
         round_ = cls()
         size_bytes = statements = 0
-        crowd = len(ready)
+        batches_in_round = len(ready)
         for position, batch in enumerate(ready):
             if batch.state is not _CLAIMED:
                 continue
             if statements >= limits.statements or size_bytes >= limits.size_bytes:
                 return round_, list(ready[position:])
             try:
-                statement = catalog.prepare(batch, crowd)
+                statement = catalog.prepare(batch, batches_in_round)
             except Exception as error:  # noqa: BLE001 - reported; one bucket's bug must not stop the others
                 round_.failures.append(error)
                 catalog.abort(batch, CommandError(1, f"internal error in a write batch: {error!r}"))

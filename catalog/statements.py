@@ -90,7 +90,7 @@ class Statement:
         if error is None:
             transaction.written.add(self.number)
             if acknowledgement is not None and acknowledgement.write_concern_error is not None:
-                transaction.unconfirmed = acknowledgement
+                transaction.unmet_write_concern = acknowledgement
         waiters, self._waiters = self._waiters, []
         for writer, index, _ in waiters:
             writer.settle((index,), error, acknowledgement)
@@ -122,11 +122,11 @@ class Statement:
 class Transaction:
     """The statements of one (session, transaction number).
 
-    ``follows_another`` tells whether the session was known before. ``unconfirmed`` is the last acknowledgement
+    ``follows_another`` tells whether the session was known before. ``unmet_write_concern`` is the last acknowledgement
     that says that a write concern was not met: a retry must not hear better than that.
     """
 
-    __slots__ = ("follows_another", "lost", "number", "unconfirmed", "under_way", "written")
+    __slots__ = ("follows_another", "lost", "number", "under_way", "unmet_write_concern", "written")
 
     def __init__(self, number: int, *, follows_another: bool) -> None:
         self.number = number
@@ -134,7 +134,7 @@ class Transaction:
         self.written = NumberSet()
         self.lost = NumberSet()
         self.under_way: dict[int, Statement] = {}
-        self.unconfirmed: Acknowledgement | None = None
+        self.unmet_write_concern: Acknowledgement | None = None
 
 
 class StatementLog:

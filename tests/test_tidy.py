@@ -20,18 +20,18 @@ MAX_ATTRIBUTES = 12
 
 BANNED_WORDS = ("manager", "helper", "util", "utils", "info", "data", "processor")
 MAY_SPELL_BUCKETS_PREFIX = ("catalog/namespaces.py", "catalog/layout.py")
-MAY_START_TASKS = ("proxy/tasks.py", "catalog/committer.py")
+MAY_START_TASKS = ("proxy/observe/tasks.py", "catalog/committer.py")
 
 TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/clients/test_process.py": (
-        "proxy/app.py",
-        "proxy/assembly.py",
-        "proxy/backend.py",
-        "proxy/serving.py",
+        "proxy/process/app.py",
+        "proxy/process/assembly.py",
+        "proxy/backend/backend.py",
+        "proxy/process/serving.py",
     ),
     "tests/clients/test_python.py": (
-        "proxy/handlers/cursors.py",
-        "proxy/handlers/translate.py",
+        "proxy/reads/cursors.py",
+        "proxy/reads/translate.py",
     ),
     "tests/property/test_reads.py": (
         "rewrite/commands/refused.py",

@@ -72,7 +72,7 @@ def _has_objects_in_arrays(operand: Any, *, inside: bool = False) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class DeleteStatement:
     """One entry of ``deletes``."""
 
     index: int
@@ -99,7 +99,7 @@ def rewrite_delete(request: Request) -> Plan:
     return Dialogue(partial(_delete, request, statements))
 
 
-def _statements(request: Request, target: VirtualCollection) -> list[Statement] | None:
+def _statements(request: Request, target: VirtualCollection) -> list[DeleteStatement] | None:
     """The statements of a well-formed command; ``None`` when the backend has something to say of its form."""
     body = request.body
     deletes = body.get("deletes")
@@ -110,7 +110,7 @@ def _statements(request: Request, target: VirtualCollection) -> list[Statement] 
     if not reads_from_the_primary(body) or not all(_is_well_formed(entry) for entry in deletes):
         return None
     return [
-        Statement(index, selection_of(request, target, entry["q"], entry), bool(entry["limit"]))
+        DeleteStatement(index, selection_of(request, target, entry["q"], entry), bool(entry["limit"]))
         for index, entry in enumerate(deletes)
     ]
 
@@ -148,7 +148,7 @@ def selection_of(
     )
 
 
-def _delete(request: Request, statements: Sequence[Statement]) -> Conversation:
+def _delete(request: Request, statements: Sequence[DeleteStatement]) -> Conversation:
     removal = Removal(request.body.get("writeConcern"))
     # Finds out what is wrong with the command as a whole, before anything is removed.
     yield from removal.delete(_nothing(statements[0].selection), [NO_BUCKET])
@@ -180,7 +180,7 @@ def write_reply(counts: Mapping[str, int], errors: Sequence[Document], acknowled
     return reply | {name: acknowledged[name] for name in ("$clusterTime", "operationTime") if name in acknowledged}
 
 
-def _delete_one(request: Request, removal: Removal, statement: Statement) -> Talk[int]:
+def _delete_one(request: Request, removal: Removal, statement: DeleteStatement) -> Talk[int]:
     if not statement.single:
         if request.has_txn_number:
             raise CommandError(72, "Cannot use (or request) retryable writes with limit=0")

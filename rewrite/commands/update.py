@@ -44,7 +44,7 @@ PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class UpdateStatement:
     """One entry of ``updates``, well formed."""
 
     index: int
@@ -65,7 +65,7 @@ def rewrite_update(request: Request) -> Plan:
     return Dialogue(partial(_update, request, statements))
 
 
-def _updates_natively(profile: Profile, statement: Statement, options: TimeseriesOptions) -> bool:
+def _updates_natively(profile: Profile, statement: UpdateStatement, options: TimeseriesOptions) -> bool:
     """Whether the backend updates, or refuses, rightly by itself.
 
     Before 5.0.5 it updates nothing (V1). Later it errs only where a query is on the meta field alone, but an
@@ -78,7 +78,7 @@ def _updates_natively(profile: Profile, statement: Statement, options: Timeserie
     return rename_predicate(statement.selection.query, statement.selection.scope) is None
 
 
-def _statements(request: Request, target: VirtualCollection) -> list[Statement] | None:
+def _statements(request: Request, target: VirtualCollection) -> list[UpdateStatement] | None:
     """The statements of a well-formed command; ``None`` when the backend has something to say of its form."""
     updates = request.body.get("updates")
     if not FIELDS.issuperset(request.body) or not isinstance(updates, list) or not updates:
@@ -88,7 +88,8 @@ def _statements(request: Request, target: VirtualCollection) -> list[Statement] 
     if not reads_from_the_primary(request.body) or not all(_is_well_formed(entry) for entry in updates):
         return None
     return [
-        Statement(index, selection_of(request, target, entry["q"], entry), entry) for index, entry in enumerate(updates)
+        UpdateStatement(index, selection_of(request, target, entry["q"], entry), entry)
+        for index, entry in enumerate(updates)
     ]
 
 
@@ -142,7 +143,7 @@ def _refused(message: str) -> CommandError:
     return CommandError(INVALID_OPTIONS, message)
 
 
-def _update(request: Request, statements: Sequence[Statement]) -> Conversation:
+def _update(request: Request, statements: Sequence[UpdateStatement]) -> Conversation:
     writes = Removal(request.body.get("writeConcern"))
     plain = Selection(statements[0].selection.target, request.profile, {}, common=statements[0].selection.common)
     # Finds out what is wrong with the command as a whole, before anything is changed.
@@ -165,7 +166,7 @@ def _update(request: Request, statements: Sequence[Statement]) -> Conversation:
 
 
 def _update_buckets(
-    writes: Removal, statement: Statement, query: Document, change: Document, counts: dict[str, int]
+    writes: Removal, statement: UpdateStatement, query: Document, change: Document, counts: dict[str, int]
 ) -> Talk[None]:
     """Update every bucket that matches; adds the measurements in matched and in changed ones to ``counts``."""
     selection = statement.selection
@@ -190,7 +191,7 @@ def _update_buckets(
 
 
 def _update_page(
-    writes: Removal, statement: Statement, query: Document, change: Document, ids: Sequence[ObjectId]
+    writes: Removal, statement: UpdateStatement, query: Document, change: Document, ids: Sequence[ObjectId]
 ) -> Talk[None]:
     selection = statement.selection
     update: Document = {"q": {"$and": [{"_id": {"$in": list(ids)}}, query]}, "u": change, "multi": True}

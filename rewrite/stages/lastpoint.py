@@ -78,7 +78,7 @@ def _latest_of_each(key: Any, sort: Mapping[str, Any], scope: Scope) -> tuple[St
     latest = f"$control.max.{scope.time_field}"
     first = next(iter(sort))
     is_by_key = len(sort) == 2 and isinstance(key, str) and key == f"${rename_path(first, scope)}"
-    if is_by_key and (scope.latest_indexes is None or (first, sort[first]) in scope.latest_indexes):
+    if is_by_key and (scope.lastpoint_indexes is None or (first, sort[first]) in scope.lastpoint_indexes):
         # Without the lower bound in it, this order lets the server shed everything else before it sorts.
         order: Stage = {"$sort": {key[1:]: sort[first], latest[1:]: -1}}
         return order, {"$group": {"_id": key, "latest": {"$first": {"bucket": "$_id"}}}}

@@ -18,7 +18,7 @@ class Scope:
     ``compares_like_buckets`` tells whether strings compare in this query as they did when
     ``control.min`` and ``control.max`` were folded: without it no string bound is sound (Q14, H3).
     ``extended_range`` tells whether times outside 1970–2106 may be stored: then ``_id`` order is not time
-    order (Q12). ``latest_indexes``: see ``VirtualCollection``.
+    order (Q12). ``lastpoint_indexes``: see ``VirtualCollection``.
     """
 
     buckets: Namespace
@@ -29,7 +29,7 @@ class Scope:
     compares_like_buckets: bool = True
     extended_range: bool = False
     in_transaction: bool = False
-    latest_indexes: frozenset[tuple[str, int]] | None = None
+    lastpoint_indexes: frozenset[tuple[str, int]] | None = None
     may_guess: bool = False
 
     @classmethod
@@ -46,7 +46,7 @@ class Scope:
             compares_like_buckets=same_collation(collation, target.collation),
             extended_range=target.extended_range,
             in_transaction=in_transaction,
-            latest_indexes=target.latest_indexes,
+            lastpoint_indexes=target.lastpoint_indexes,
         )
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 import pymongo
 import pytest
 
-from proxy.embedded import is_alive
+from proxy.process.embedded import is_alive
 from tests.support.mongod import MongodProcess
 from tests.support.ports import accepts, free_port
 from tests.support.proxy import ProxyProcess, program

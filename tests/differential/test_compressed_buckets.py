@@ -15,8 +15,8 @@ from catalog.bson.codec import encode
 from catalog.kernel import bucket_id, compressed, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import bucket_of
-from proxy.bucket_store import MongoBucketStore
-from proxy.part_store import PartStore
+from proxy.backend.bucket_store import MongoBucketStore
+from proxy.backend.parts.part_store import PartStore
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["proxy.wire", "proxy.command", "proxy.client_fields", "proxy.insert_command"]):
+with atheris.instrument_imports(
+    include=["proxy.wire", "proxy.request.command", "proxy.request.session_fields", "proxy.inserts.insert_command"]
+):
     from catalog.errors import CommandError
     from catalog.kernel import parse_measurement
-    from proxy.client_fields import Undecodable, take_apart
-    from proxy.command import Command, parse_command, parse_legacy_command
-    from proxy.insert_command import parse_insert
-    from proxy.login import speculates_with_certificate
+    from proxy.inserts.insert_command import parse_insert
+    from proxy.request.command import Command, parse_command, parse_legacy_command
+    from proxy.request.login import speculates_with_certificate
+    from proxy.request.session_fields import Undecodable, take_apart
     from proxy.wire import op_compressed, op_query
     from proxy.wire.errors import ProtocolError
     from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES

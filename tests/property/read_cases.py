@@ -17,7 +17,7 @@ from tests.support.read_answers import canonical_answer
 
 START_MS = 1_640_995_200_000
 HOUR_MS = 3_600_000
-FAR_TIMES = (-1, -30_000, -HOUR_MS * 3, -(2**31) * 1000 - 5, 2**31 * 1000, 2**32 * 1000 + 7, 9_000_000_000_000)
+EXTENDED_RANGE = (-1, -30_000, -HOUR_MS * 3, -(2**31) * 1000 - 5, 2**31 * 1000, 2**32 * 1000 + 7, 9_000_000_000_000)
 COLLATIONS: tuple[dict[str, Any] | None, ...] = (
     None,
     {"locale": "en", "strength": 2},
@@ -85,7 +85,7 @@ class Dataset:
 @st.composite
 def datasets(draw: st.DrawFn) -> Dataset:
     """Mostly a few hours of a few series; now and then times before 1970 or after 2106."""
-    times = st.one_of(TIMES, TIMES, TIMES, st.sampled_from(FAR_TIMES)) if draw(st.integers(0, 3)) == 0 else TIMES
+    times = st.one_of(TIMES, TIMES, TIMES, st.sampled_from(EXTENDED_RANGE)) if draw(st.integers(0, 3)) == 0 else TIMES
     metas = draw(st.lists(METAS, min_size=1, max_size=4))
     document = st.fixed_dictionaries(
         {"t": times.map(DatetimeMS)},
@@ -157,7 +157,7 @@ def filters(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
 
 def _values_for(path: str) -> st.SearchStrategy[Any]:
     if path == "t":
-        far = st.sampled_from(FAR_TIMES)
+        far = st.sampled_from(EXTENDED_RANGE)
         return st.one_of(TIMES, TIMES, TIMES, far).map(DatetimeMS)
     if path.startswith("m"):
         return st.one_of(METAS, st.sampled_from(["h1", "H1", 3, 1]))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.errors import CommandError
-from proxy.command import parse_command
+from proxy.request.command import parse_command
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.errors import ProtocolError
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES

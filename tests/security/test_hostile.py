@@ -162,12 +162,12 @@ def test_thousand_idle_connections_slow_nobody(proxy: ProxyProcess, scale: float
         return percentile(times, 0.99)
 
     alone = p99()
-    crowd: list[Any] = []
+    batches_in_round: list[Any] = []
     try:
         for _ in range(min(5000, int(1000 * scale))):
-            crowd.append(socket.create_connection((LOOPBACK, proxy.port), timeout=10))
+            batches_in_round.append(socket.create_connection((LOOPBACK, proxy.port), timeout=10))
         crowded = p99()
     finally:
-        for each in crowd:
+        for each in batches_in_round:
             each.close()
     assert crowded <= max(2 * alone, 0.02), (alone, crowded)

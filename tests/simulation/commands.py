@@ -29,7 +29,7 @@ class _Transaction:
 
 
 class CommandLine:
-    """``proxy.service.ServicePool`` of one process, as far as ``PartStore`` needs it."""
+    """``proxy.backend.service.ServicePool`` of one process, as far as ``PartStore`` needs it."""
 
     def __init__(self, server: Server, *, allowed: bool, may_be_late: bool) -> None:
         self._server = server

@@ -11,8 +11,8 @@ from bson import ObjectId
 
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import PREFIX_BYTES
-from proxy.part_store import PartStore
-from proxy.readers import ReaderRegister
+from proxy.backend.parts.part_store import PartStore
+from proxy.readers.register import ReaderRegister
 from tests.simulation.auditor import Auditor, Verdict, rows_of
 from tests.simulation.commands import CommandLine
 from tests.simulation.server import Port, Server, Stored

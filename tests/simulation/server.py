@@ -16,7 +16,7 @@ from catalog.documents import row_ids
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Span, Unknown, WriteConcern
-from catalog.recall import NOTHING_UPDATE
+from catalog.restart_dedup import NOTHING_UPDATE
 from tests.simulation.auditor import Auditor
 from tests.simulation.expressions import MISSING, at, matches, milliseconds, updated
 

@@ -20,9 +20,9 @@ from catalog.namespaces import VirtualCollection
 from catalog.ports import COPIES_SECONDS
 from catalog.round import RoundLimits
 from catalog.statements import StatementLog
-from proxy.handlers.ingest import InsertHandler
-from proxy.insert_command import InsertCommand
-from proxy.readers import ReaderRegister
+from proxy.inserts.ingest import InsertHandler
+from proxy.inserts.insert_command import InsertCommand
+from proxy.readers.register import ReaderRegister
 from tests.simulation.auditor import Auditor, rows_of
 from tests.simulation.commands import CommandLine
 from tests.simulation.expressions import milliseconds
@@ -118,7 +118,7 @@ class Process:
                 memory_threshold_bytes=plan.memory_threshold_bytes,
                 reopening=plan.reopening,
                 archived_per_series=3,
-                growth=Growth(in_parts=plan.in_parts, sealed=plan.sealed, crowd=2, rows_in_place=8),
+                growth=Growth(in_parts=plan.in_parts, sealed=plan.sealed, batches_in_round=2, rows_in_place=8),
             ),
             Clock(),
             self.ids,

@@ -15,8 +15,8 @@ from pymongo import MongoClient
 from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
-from proxy.cursor_names import CursorNames
-from proxy.handlers.translate import Surroundings, TranslateHandler
+from proxy.reads.cursor_names import CursorNames
+from proxy.reads.translate import Surroundings, TranslateHandler
 from rewrite.plan import CatalogStats, Document, Effect
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS

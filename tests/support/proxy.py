@@ -25,9 +25,9 @@ PROGRAM = os.environ.get("TSPROXY_TEST_PROGRAM", "")
 def program() -> tuple[list[str], dict[str, str]]:
     """How the tsproxy under test is started: the beginning of its command line, and what its environment needs."""
     if not PROGRAM:
-        return [sys.executable, "-m", "proxy.cli"], {}
+        return [sys.executable, "-m", "proxy.process.cli"], {}
     # Without -P the working directory, which may be the checkout, would come first.
-    return [sys.executable, "-P", "-m", "proxy.cli"], {"PYTHONPATH": PROGRAM}
+    return [sys.executable, "-P", "-m", "proxy.process.cli"], {"PYTHONPATH": PROGRAM}
 
 
 class ProxyProcess(ChildProcess):

@@ -12,7 +12,7 @@ import pymongo
 from bson import ObjectId
 from pymongo.errors import PyMongoError, WriteConcernError
 
-from proxy.not_primary import NOT_PRIMARY_CODES
+from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from tests.support.proxy import ProxyProcess
 
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)

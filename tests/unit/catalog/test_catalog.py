@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.catalog import Growth, Lookup
+from catalog.catalog import BucketSearch, Growth
 from catalog.errors import CommandError
 from catalog.identity import identity_of
 from catalog.kernel import Limits
@@ -286,7 +286,7 @@ def test_dropped_collection_takes_no_stored_bucket() -> None:
     (lookup,) = bench.catalog.take_lookups()
     bench.catalog.drop(bench.virtual.namespace)
     found = CatalogBench().commit(measurement()).bucket.state
-    fresh = Lookup(lookup.buckets, lookup.wanted, lookup.buckets.era)
+    fresh = BucketSearch(lookup.buckets, lookup.wanted, lookup.buckets.generation)
     bench.catalog.looked_up(fresh, {measurement().meta: found})
     (batch,) = bench.catalog.take_unclaimed()
     assert batch.bucket.state is not found
@@ -308,7 +308,7 @@ def test_found_bucket_goes_on_and_is_counted() -> None:
 
 def test_buckets_that_wait_for_their_join_are_bounded() -> None:
     """They keep their summaries until then; beyond the limit buckets grow in place."""
-    growth = Growth(in_parts=True, crowd=1, rows_in_place=1, ended_limit=2)
+    growth = Growth(in_parts=True, batches_in_round=1, rows_in_place=1, ended_limit=2)
     bench = CatalogBench(growth=growth, limits=Limits(max_count=2))
     for number in range(4):
         first = bench.commit(measurement(meta=number))
@@ -322,7 +322,7 @@ def test_buckets_that_wait_for_their_join_are_bounded() -> None:
 
 def test_of_a_dropped_collection_no_parts_are_left_to_join() -> None:
     """They would count among those that keep others from growing in parts."""
-    bench = CatalogBench(growth=Growth(in_parts=True, crowd=1, rows_in_place=1))
+    bench = CatalogBench(growth=Growth(in_parts=True, batches_in_round=1, rows_in_place=1))
     for meta in range(3):
         for second in range(3):
             bench.commit(measurement(second * 1000, meta=meta))
@@ -335,7 +335,7 @@ def test_of_a_dropped_collection_no_parts_are_left_to_join() -> None:
 
 
 def test_a_part_that_is_under_way_when_its_collection_is_dropped_counts_once() -> None:
-    bench = CatalogBench(growth=Growth(in_parts=True, crowd=1, rows_in_place=1))
+    bench = CatalogBench(growth=Growth(in_parts=True, batches_in_round=1, rows_in_place=1))
     for second in range(3):
         bench.commit(measurement(second * 1000))
     (late,) = bench.stage(measurement(3000))

@@ -46,7 +46,7 @@ class RememberingStore(ScriptedStore):
 
 class Bench(CatalogBench):
     def __init__(self, options: JoiningOptions = OPTIONS) -> None:
-        super().__init__(growth=Growth(in_parts=True, crowd=1, rows_in_place=1))
+        super().__init__(growth=Growth(in_parts=True, batches_in_round=1, rows_in_place=1))
         self.store = RememberingStore()
         self.joining = Joining(self.catalog, self.store, self.clock, Nobody(), options, lambda _: None)
 
@@ -86,7 +86,7 @@ async def test_parts_are_joined_when_they_are_old_though_others_are_committed() 
 
 
 class Somebody(Nobody):
-    """Readers are there when the test says so."""
+    """ReaderBarrier are there when the test says so."""
 
     def __init__(self) -> None:
         self.reads = True

@@ -98,9 +98,9 @@ def test_retry_does_not_hear_better_than_the_first_answer() -> None:
     transaction = StatementLog().transaction((b"s", NOBODY), 1)
     unmet = Acknowledgement({"code": 64})
     Statement(transaction, 0).settle((0,), None, ACKNOWLEDGED)
-    assert transaction.unconfirmed is None
+    assert transaction.unmet_write_concern is None
     Statement(transaction, 1).settle((0,), None, unmet)
-    assert transaction.unconfirmed is unmet
+    assert transaction.unmet_write_concern is unmet
 
 
 def test_newer_transaction_replaces_and_older_is_too_old() -> None:

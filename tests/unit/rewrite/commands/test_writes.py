@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.router import TABLE
+from proxy.request.router import TABLE
 from rewrite.commands.writes import WRITES
 
 

@@ -44,7 +44,7 @@ def test_an_index_on_meta_and_time_can_serve() -> None:
     ordered = pick_latest_buckets(draft({"$sort": {"m.a": -1, "t": -1}}, group), SCOPE)
     assert ordered.head[0] == {"$sort": {"meta.a": -1, "control.max.t": -1}}
     for indexes, is_sorted in (({("m.a", -1)}, True), ({("m.a", 1), ("m.b", -1)}, False), (set(), False)):
-        scope = replace(SCOPE, latest_indexes=frozenset(indexes))
+        scope = replace(SCOPE, lastpoint_indexes=frozenset(indexes))
         picked = pick_latest_buckets(draft({"$sort": {"m.a": -1, "t": -1}}, group), scope)
         assert ("$sort" in picked.head[0]) == is_sorted
     by_time_alone = pick_latest_buckets(draft({"$sort": {"t": -1}}, group), SCOPE)

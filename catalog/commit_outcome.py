@@ -1,0 +1,326 @@
+"""What the backend's answer to a commit means for each batch of it (W65-W67, W126-W128).
+
+The reply of a bulk ``update`` tells only totals, and a lost connection tells nothing. Neither is guessed: the
+statements are repeatable, because ids, row numbers and guards are ours, so a doubtful one is sent again and the
+stored bucket is looked at. What cannot be found out in time is told to the writers as such; where one of them
+may send the statement again it is pursued until there is a verdict, so that the retry does not write twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from catalog.catalog import BucketCatalog
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.kernel import applied_rows, row_ids
+from catalog.merging import is_closed
+from catalog.namespaces import VirtualCollection
+from catalog.ports import (
+    COPIES_SECONDS,
+    Acknowledgement,
+    Applied,
+    BucketStore,
+    BulkOutcome,
+    Clock,
+    Rejected,
+    Unknown,
+    WriteConcern,
+)
+from catalog.round import PreparedWrite
+from catalog.write_batch import BatchState, WriteBatch
+
+DUPLICATE_KEY = 11000
+UUID_MISMATCH = 361
+NAMESPACE_NOT_FOUND = 26
+BEFORE_EXECUTION = frozenset({13, 18, 72, NAMESPACE_NOT_FOUND, UUID_MISMATCH})
+"""Errors of a whole command that are found before its first statement runs; after others it is looked."""
+
+FETCHED_AT_ONCE = 64
+"""Stored buckets looked at with one command; one may be over 125 KB (W42)."""
+
+SHORTEST_LOOK_SECONDS = 2.0
+"""For looking at stored buckets when the writers' time is over already."""
+
+DOUBTS_LIMIT_BYTES = 64 * 1024 * 1024
+"""Statements whose verdict is pursued; beyond that the oldest are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A write whose outcome is pursued."""
+
+    write: PreparedWrite
+    collection: VirtualCollection
+    write_concern: WriteConcern
+    error: CommandError
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What was sent together: new buckets, or grown ones, of one collection with one write concern."""
+
+    collection: VirtualCollection
+    write_concern: WriteConcern
+    writes: Sequence[PreparedWrite]
+    since_seconds: float
+    """When the first of the measurements came from a client."""
+    deadline_seconds: float
+
+    def of(self, writes: Sequence[PreparedWrite]) -> Commit:
+        """The same with only these of its writes."""
+        return replace(self, writes=writes)
+
+
+class CommitOutcomes:
+    """Turns outcomes into ``finish``, ``abort``, ``replace`` and ``doubt``."""
+
+    def __init__(
+        self,
+        catalog: BucketCatalog,
+        store: BucketStore,
+        clock: Clock,
+        patience_seconds: float,
+        wake: Callable[[], None],
+    ) -> None:
+        """``patience_seconds``: how long an unknown outcome is looked for before its writers are told so.
+
+        ``wake`` picks up what became ready in the catalog before something has to be waited for.
+        """
+        self.doubts: dict[WriteBatch, Doubt] = {}
+        self._catalog = catalog
+        self._store = store
+        self._clock = clock
+        self._patience_seconds = patience_seconds
+        self._wake = wake
+
+    async def commit(self, commit: Commit) -> None:
+        """Send and carry out what the outcome means, for every batch of it."""
+        outcome = await self._send(commit)
+        resent = False
+        if isinstance(outcome, Unknown):
+            # A slow backend may have used up the time already; finding out begins only now.
+            until_seconds = self._in_time(commit, 2)
+            commit = replace(commit, deadline_seconds=max(commit.deadline_seconds, until_seconds))
+        while isinstance(outcome, Unknown):
+            if self._clock.monotonic_seconds() >= commit.deadline_seconds:
+                self.give_up(commit, outcome.error)
+                return
+            resent = True
+            outcome = await self._send(commit)
+        await self._settle(commit, outcome, resent=resent)
+
+    def _in_time(self, commit: Commit, patiences: int) -> float:
+        """A patience from now on, but not so often that writers wait for more than ``patiences`` in all."""
+        patience_seconds = self._patience_seconds
+        return min(
+            self._clock.monotonic_seconds() + patience_seconds, commit.since_seconds + patiences * patience_seconds
+        )
+
+    async def _send(self, commit: Commit) -> BulkOutcome:
+        send = self._store.update if commit.writes[0].batch.base else self._store.insert
+        statements = [write.statement for write in commit.writes]
+        outcome = await send(commit.collection, statements, commit.write_concern, commit.deadline_seconds)
+        if isinstance(outcome, Unknown):
+            until_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
+            for write in commit.writes:
+                write.batch.bucket.copies_until_seconds = until_seconds
+        return outcome
+
+    async def _settle(self, commit: Commit, outcome: Applied | Rejected, *, resent: bool) -> None:
+        if isinstance(outcome, Applied):
+            await self._applied(commit, outcome, resent=resent)
+        elif outcome.error.code in (UUID_MISMATCH, NAMESPACE_NOT_FOUND):
+            await self._other_incarnation(commit)
+        elif isinstance(outcome.error, BackendUnavailable):
+            # Nothing was sent this time.
+            if resent:
+                self.give_up(commit, outcome.error)
+            else:
+                self._abort(commit.writes, outcome.error)
+        elif resent or outcome.error.code not in BEFORE_EXECUTION:
+            # The command may have been interrupted halfway.
+            refusals = dict.fromkeys((write.batch for write in commit.writes), outcome.error)
+            await self._look(commit, commit.writes, Acknowledgement(), refusals, resent=resent)
+        else:
+            self._abort(commit.writes, outcome.error)
+
+    async def _applied(self, commit: Commit, outcome: Applied, *, resent: bool) -> None:
+        writes, acknowledgement = commit.writes, outcome.acknowledgement
+        if outcome.matched >= len(writes):
+            self._catalog.finish([write.batch for write in writes], acknowledgement)
+            return
+        told = len(outcome.errors) + outcome.matched == len(writes)
+        doubtful: list[PreparedWrite] = []
+        refusals: dict[WriteBatch, CommandError] = {}
+        for position, write in enumerate(writes):
+            error = outcome.errors.get(position)
+            if error is not None and error.code != DUPLICATE_KEY:
+                if resent:
+                    # This copy failed, but an earlier one may have been applied.
+                    refusals[write.batch] = error
+                    doubtful.append(write)
+                else:
+                    self._catalog.abort(write.batch, error)
+            elif error is None and told:
+                self._catalog.finish([write.batch], acknowledgement)
+            else:
+                doubtful.append(write)
+        if doubtful and writes[0].batch.base and not outcome.matched and not resent:
+            # None of the guards held; equal rows in the bucket would be another writer's.
+            self._replace(doubtful)
+        elif doubtful:
+            await self._look(commit, doubtful, acknowledgement, refusals, resent=resent)
+
+    async def _look(
+        self,
+        commit: Commit,
+        writes: Sequence[PreparedWrite],
+        acknowledgement: Acknowledgement,
+        refusals: Mapping[WriteBatch, CommandError],
+        *,
+        resent: bool,
+    ) -> None:
+        """The stored buckets tell what is there (W126, W127).
+
+        What is not there is placed anew, or fails with its error of ``refusals``.
+        """
+        self._wake()
+        for start in range(0, len(writes), FETCHED_AT_ONCE):
+            part = writes[start : start + FETCHED_AT_ONCE]
+            ids = [write.batch.stored_id for write in part]
+            now_seconds = self._clock.monotonic_seconds()
+            deadline_seconds = max(now_seconds + SHORTEST_LOOK_SECONDS, self._in_time(commit, 3))
+            try:
+                stored = await self._store.fetch(commit.collection, ids, deadline_seconds)
+            except CommandError as error:
+                self.give_up(commit.of(part), error)
+                continue
+            for write in part:
+                batch = write.batch
+                written = is_written(stored.get(batch.stored_id), batch)
+                if written is False and (batch.base or batch.stored_id in stored):
+                    written = await self._is_elsewhere(commit, batch, deadline_seconds)
+                if written is None:
+                    self.give_up(commit.of([write]), CommandError(1, "the bucket was rewritten meanwhile"))
+                elif written:
+                    self._catalog.finish([batch], acknowledgement)
+                elif (refusal := refusals.get(batch)) is None:
+                    self._replace([write])
+                elif resent:
+                    # A copy may still lie on the server: the same statement is not tried in another bucket.
+                    self._catalog.lose(batch, refusal)
+                else:
+                    self._catalog.abort(batch, refusal)
+
+    async def _is_elsewhere(self, commit: Commit, batch: WriteBatch, deadline_seconds: float) -> bool | None:
+        """Whether another process joined the document with others after the rows were written; ``None``: unknown."""
+        ids = {measurement.columns.get(b"_id", b"") for measurement in batch.measurements} - {b""}
+        if not ids:
+            return False
+        meta = batch.bucket.series.meta
+        wanted = sorted({(meta, measurement.time_ms) for measurement in batch.measurements})
+        try:
+            stored = await self._store.stored_row_ids(commit.collection, wanted, deadline_seconds)
+        except CommandError:
+            return None
+        return not ids.isdisjoint(stored)
+
+    async def _other_incarnation(self, commit: Commit) -> None:
+        """The collection was dropped, and perhaps created again, behind our back (W72)."""
+        collection = commit.collection
+        error = CommandError(
+            NAMESPACE_NOT_FOUND,
+            f"time-series insert failed: {collection.namespace} :: caused by :: "
+            f"Buckets collection not found for time-series collection {collection.namespace}",
+        )
+        now: VirtualCollection | None = None
+        try:
+            now = await self._store.resolve(collection)
+        except CommandError as failed:
+            error = failed
+        fields = (collection.options.time_field, collection.options.meta_field)
+        if now is None or (now.options.time_field, now.options.meta_field) != fields or now.uuid == collection.uuid:
+            self._catalog.drop(collection.namespace)
+            self._abort(commit.writes, error)
+            return
+        self._catalog.collection(now)
+        self._replace(commit.writes)
+
+    def _replace(self, writes: Sequence[PreparedWrite]) -> None:
+        for write in writes:
+            self._catalog.replace(write.batch)
+
+    def _abort(self, writes: Sequence[PreparedWrite], error: CommandError) -> None:
+        for write in writes:
+            self._catalog.abort(write.batch, error)
+
+    # --- in doubt ------------------------------------------------------------------------------------------
+
+    def give_up(self, commit: Commit, error: CommandError) -> None:
+        """Undecided in time: the writers are told so, the bucket is not believed any more (W127)."""
+        told = BackendUnavailable(
+            f"the backend went away before it answered, so the outcome of this write is unknown: {error.message}",
+            code=error.code,
+        )
+        for write in commit.writes:
+            batch = write.batch
+            if batch.state is not BatchState.PREPARED or batch in self.doubts:
+                continue
+            if self._catalog.doubt(batch, told):
+                self.doubts[batch] = Doubt(write, commit.collection, commit.write_concern, told)
+        size_bytes = sum(len(doubt.write.statement) for doubt in self.doubts.values())
+        while size_bytes > DOUBTS_LIMIT_BYTES:
+            batch, doubt = next(iter(self.doubts.items()))
+            del self.doubts[batch]
+            size_bytes -= len(doubt.write.statement)
+            self._catalog.lose(batch, doubt.error)
+
+    async def pursue(self, slice_seconds: float) -> None:
+        """Try once, for up to ``slice_seconds`` each, to find out what became of the doubtful writes."""
+        groups: dict[tuple[VirtualCollection, WriteConcern, bool], list[PreparedWrite]] = {}
+        for batch, doubt in self.doubts.items():
+            groups.setdefault((doubt.collection, doubt.write_concern, batch.base > 0), []).append(doubt.write)
+        try:
+            for (collection, write_concern, _), writes in groups.items():
+                now_seconds = self._clock.monotonic_seconds()
+                commit = Commit(collection, write_concern, writes, now_seconds, now_seconds + slice_seconds)
+                outcome = await self._send(commit)
+                if not isinstance(outcome, Unknown):
+                    await self._settle(commit, outcome, resent=True)
+        finally:
+            for batch in [batch for batch in self.doubts if batch.state is not BatchState.PREPARED]:
+                del self.doubts[batch]
+            self._wake()
+
+    def expire(self) -> None:
+        """Tell those who have waited long enough for a verdict."""
+        now_seconds = self._clock.monotonic_seconds()
+        for batch, doubt in list(self.doubts.items()):
+            for writer in batch.doubtful or ():
+                writer.expire(now_seconds, doubt.error)
+
+
+def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
+    """Whether the stored bucket holds the rows of a batch; ``None`` when it cannot tell (W127).
+
+    Rows are where the batch put them. A direct write that takes rows away may have moved them; it closes the
+    bucket, and then equal rows are sought in all of it. So they are for a part, which another process that sweeps
+    may have joined with those before it.
+    """
+    if document is None:
+        return False
+    time_field = batch.bucket.series.collection.time_field
+    try:
+        if applied_rows(document, time_field, batch.base, batch.measurements):
+            return True
+        if batch.stored_id == batch.bucket.state.bucket_id and not is_closed(document):
+            return False
+        stored_ids = row_ids(document)
+        return any(
+            identity == measurement.columns.get(b"_id") and applied_rows(document, time_field, row, [measurement])
+            for measurement in batch.measurements
+            for row, identity in enumerate(stored_ids)
+        )
+    except ValueError:
+        return None

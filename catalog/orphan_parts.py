@@ -1,0 +1,185 @@
+"""Joins what other processes left in parts (``catalog.parts``).
+
+Parts that are found are left in peace for as long as a server may hold a copy of an insert that was sent twice; by
+then a process that lives has joined them itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from catalog.catalog import BucketCatalog
+from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
+from catalog.namespaces import Namespace
+from catalog.open_bucket import CollectionBuckets
+from catalog.parts import PREFIX_BYTES
+from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
+
+CONFLICT_PAUSE_SECONDS = 1.0
+"""Between tries to join what the transaction of a killed process still holds."""
+SWEPT_SPANS = 8
+"""How far back, in bucket spans, parts that a killed process left are looked for."""
+AT_ONCE = 32
+"""Buckets joined while readers wait."""
+PATIENCE_SECONDS = 10.0
+
+LAST_LIKELY_PART = 1_000_000
+"""So many rows may a bucket have at most, and so many parts."""
+
+Merge = Callable[[Sequence[bytes]], bytes]
+
+
+class ReaderBarrier(Protocol):
+    """Who reads buckets at the moment."""
+
+    def kept_out(self, namespace: Namespace) -> AbstractAsyncContextManager[bool]:
+        """Keep new readers of the collection waiting; true when none is under way. Short, bounded in time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Parts that an earlier process left, or another one that lives is about to join.
+
+    They are not joined before copies of their inserts, which that process may have sent twice, have ended: one that
+    came later would bring a part back whose rows are elsewhere.
+    """
+
+    due_seconds: float
+    buckets: CollectionBuckets
+    first_id: bytes
+    last_id: bytes
+
+
+class OrphanParts:
+    """Looks once at each collection that this process writes to."""
+
+    def __init__(
+        self,
+        catalog: BucketCatalog,
+        store: BucketStore,
+        clock: Clock,
+        readers: ReaderBarrier,
+        merge: Callable[[CollectionBuckets, bytes], Merge],
+        refused: Callable[[CommandError], None],
+    ) -> None:
+        """``merge`` of parts of a collection into the document with that id; ``refused``: this account may not join."""
+        self._catalog = catalog
+        self._store = store
+        self._clock = clock
+        self._readers = readers
+        self._merge = merge
+        self._refused = refused
+        self._swept: set[bytes] = set()
+        """Collections that were looked at, by UUID."""
+        self._left: deque[_Left] = deque()
+        self._left_not_before_seconds = 0.0
+        self._documents_joined = 0
+
+    async def sweep(self) -> int:
+        """One pass; returns how many documents were joined."""
+        before = self._documents_joined
+        known = self._catalog.collections()
+        self._swept.intersection_update({buckets.collection.uuid for buckets in known})
+        for buckets in known:
+            if buckets.stored_until_ms is not None and buckets.collection.uuid not in self._swept:
+                self._swept.add(buckets.collection.uuid)
+                await self._look_for_left(buckets)
+        await self._join_left()
+        return self._documents_joined - before
+
+    async def _look_for_left(self, buckets: CollectionBuckets) -> None:
+        """Find what a process that was killed left in parts; only lately started buckets can be."""
+        if buckets.stored_until_ms is None or buckets.stored_until_ms < 0:
+            return
+        since_ms = buckets.stored_until_ms - SWEPT_SPANS * buckets.span_ms
+        deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
+        try:
+            found = await self._store.find_parts(buckets.collection, since_ms, deadline_seconds)
+        except BackendUnavailable:
+            self._swept.discard(buckets.collection.uuid)
+        except CommandError:
+            # Without the right to look, or with the collection gone, there is nothing to do.
+            return
+        else:
+            due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
+            self._left += [
+                _Left(due_seconds, buckets, first_id, last_id) for first_id, last_id in found if _may_be_ours(first_id)
+            ]
+
+    async def _join_left(self) -> None:
+        """As many of those as may be joined while readers wait once."""
+        now_seconds = self._clock.monotonic_seconds()
+        if now_seconds < self._left_not_before_seconds or not await self._drop_joined(now_seconds):
+            return
+        namespace = self._left[0].buckets.collection.namespace
+        async with self._readers.kept_out(namespace) as alone:
+            for _ in range(AT_ONCE if alone else 0):
+                if not self._left or self._left[0].buckets.collection.namespace != namespace:
+                    return
+                if self._left[0].due_seconds > now_seconds:
+                    return
+                try:
+                    if not await self._join_found(self._left[0]):
+                        return
+                except CommandError:
+                    # The transaction of the process that was killed holds them until the server ends it.
+                    self._left.rotate(-1)
+                    self._left_not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
+                    return
+                self._left.popleft()
+
+    async def _drop_joined(self, now_seconds: float) -> bool:
+        """Take off what has no first part any more: who wrote them lives. True when something due is left."""
+        if not self._left or self._left[0].due_seconds > now_seconds:
+            return False
+        buckets = self._left[0].buckets
+        due = [each for each in self._left if each.buckets is buckets and each.due_seconds <= now_seconds]
+        due = due[:AT_ONCE]
+        deadline_seconds = now_seconds + PATIENCE_SECONDS
+        stored: Mapping[bytes, bytes] = {}
+        try:
+            stored = await self._store.fetch(buckets.collection, [each.first_id for each in due], deadline_seconds)
+        except BackendUnavailable:
+            return False
+        except CommandError:
+            # Without the right to look there is nothing to do.
+            pass
+        for each in due:
+            if each.first_id not in stored:
+                self._left.remove(each)
+        return bool(self._left) and self._left[0].due_seconds <= now_seconds
+
+    async def _join_found(self, left: _Left) -> bool:
+        """False when the backend did not answer; raises ``CommandError`` 112 when they are held by somebody."""
+        buckets, first_id, last_id = left.buckets, left.first_id, left.last_id
+        if self._catalog.grows_in_parts(first_id) or buckets.replaced:
+            return True
+        deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
+        merge = self._merge(buckets, last_id)
+        try:
+            (joined,) = await self._store.join(
+                buckets.collection, [Span(first_id, last_id, 2, merge)], deadline_seconds
+            )
+        except BackendUnavailable:
+            return False
+        except ValueError:
+            # Other processes' buckets may have ids that look like parts; they are left alone.
+            return True
+        except CommandError as error:
+            if error.code == WRITE_CONFLICT:
+                raise
+            if error.code == UNAUTHORIZED:
+                self._refused(error)
+            return True
+        self._documents_joined += joined or 0
+        return True
+
+
+def _may_be_ours(first_id: bytes) -> bool:
+    """Servers count from anywhere in the last three bytes, the parts of a bucket from zero."""
+    return int.from_bytes(first_id[PREFIX_BYTES:], "big") <= LAST_LIKELY_PART

@@ -1,0 +1,376 @@
+"""Which bucket a measurement goes to: series, roll-over, archived buckets, memory (W30-W50).
+
+The lower half of the catalog: it knows buckets and places measurements, but not how batches end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
+from catalog.hindrances import Hindrances
+from catalog.kernel import BucketState, Limits, Measurement, bucket_id, rounded_start_ms
+from catalog.memory import BucketMemory, Ended
+from catalog.namespaces import Namespace, VirtualCollection
+from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
+from catalog.ports import Clock, IdSource
+from catalog.rollover import RolloverReason
+from catalog.stats import Counters
+from catalog.write_batch import TOLD, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
+
+MOVES_LIMIT = 25
+"""How often a measurement may lose its bucket to other writers before its writer is told."""
+
+TIME_REASONS = frozenset({RolloverReason.TIME_FORWARD, RolloverReason.TIME_BACKWARD})
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How buckets grow: by updates in place, or in parts that are joined later (``catalog.parts``).
+
+    ``in_parts``: whether the backend can join parts in one atomic step; without it all growth is in place.
+    ``sealed``: parts are closed for everybody, because that step does not notice who else writes to them.
+    Rows leave as a part when ``batches_in_round`` buckets or more grow in the same round, or when the bucket has
+    ``rows_in_place`` rows with them. With more than ``unjoined_limit`` parts that could not be joined, no new ones
+    are made; with more than ``ended_limit`` buckets that take no more rows and wait for their join, which cost some
+    kilobytes each, no further bucket begins to grow in parts; and none of a collection whose readers have not let
+    parts be joined for ``apart_seconds``. ``busy``: how much must have been committed lately (``Load``) before any are
+    made; what few write is stored as a server would store it.
+    """
+
+    in_parts: bool = False
+    sealed: bool = False
+    batches_in_round: int = 8
+    rows_in_place: int = 64
+    unjoined_limit: int = 1_000_000
+    ended_limit: int = 20_000
+    apart_seconds: float = 30.0
+    busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogOptions:
+    """Limits of the catalog under their native meanings (W41-W48)."""
+
+    limits: Limits = Limits()
+    memory_threshold_bytes: int = 100 * 1024 * 1024
+    reopening: bool = True
+    archived_per_series: int = 64
+    growth: Growth = Growth()
+
+
+ID_RANGE_MS = 2**32 * 1000
+"""Bucket ids keep the seconds of a bucket's start modulo this (W10)."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What the committer has to pick up."""
+
+    unclaimed: list[WriteBatch] = field(default_factory=list)
+    ready: list[WriteBatch] = field(default_factory=list)
+    openings: list[CollectionBuckets] = field(default_factory=list)
+    lookups: dict[CollectionBuckets, list[tuple[Series, int]]] = field(default_factory=dict)
+
+
+class Placement:
+    """The buckets of this process and where measurements go."""
+
+    def __init__(self, options: CatalogOptions, clock: Clock, ids: IdSource) -> None:
+        self.options = options
+        self.totals = Counters()
+        self._clock = clock
+        self._ids = ids
+        self._collections: dict[Namespace, CollectionBuckets] = {}
+        self._memory = BucketMemory()
+        self._work = Work()
+        self.growth = options.growth
+        """As in the options, until it turns out that the backend does not let parts be joined."""
+        self.hindrances = Hindrances()
+        self.committed_at_seconds = 0.0
+        """When the latest batch was acknowledged."""
+        self.unjoined = 0
+        """Parts that are stored and not joined yet."""
+        self.parted: dict[bytes, Bucket] = {}
+        """Buckets that are stored in parts, by id, in the order in which they came to be."""
+
+    def holds_extended_range(self, namespace: Namespace) -> bool:
+        """Whether times outside the range of bucket ids were written through this process (Q12)."""
+        known = self._collections.get(namespace)
+        return known is not None and known.holds_extended_range
+
+    # --- placing -------------------------------------------------------------------------------------------
+
+    def collection(self, virtual: VirtualCollection) -> CollectionBuckets:
+        """The state of this collection; another incarnation or other options of the name replace it."""
+        known = self._collections.get(virtual.namespace)
+        if known is not None and known.collection is virtual:
+            return known
+        if known is not None and known.collection.uuid == virtual.uuid and _same_fields(known.collection, virtual):
+            _apply_options(known, virtual)
+            return known
+        buckets = self._collections[virtual.namespace] = CollectionBuckets(virtual, Counters())
+        if not self.options.reopening:
+            buckets.stored_until_ms = -(1 << 63)
+        if known is not None:
+            known.replaced = True
+            self._clear(known, None)
+        return buckets
+
+    def collections(self) -> list[CollectionBuckets]:
+        """Those that were written to."""
+        return list(self._collections.values())
+
+    def place(
+        self,
+        buckets: CollectionBuckets,
+        measurement: Measurement,
+        writer: Writer,
+        index: int,
+        key: CombineKey,
+        origin: Parked | None = None,
+    ) -> WriteBatch | None:
+        """Stage one measurement (W62); the batch it is in, or ``None`` when it waits for a look at the backend.
+
+        ``origin`` tells where the measurement comes from when it was staged before.
+        """
+        series = buckets.series.get(measurement.meta)
+        if series is None:
+            series = buckets.series[measurement.meta] = Series(buckets, measurement.meta)
+        elif series.parked is not None:
+            series.parked.append(origin or self._parked(measurement, writer, index, key))
+            return None
+        bucket = series.current
+        reason = 0
+        if bucket is None or (reason := bucket.state.try_stage(measurement)):
+            found = self._other_bucket(series, measurement, reason, may_look=origin is None or not origin.looked)
+            if found is None:
+                self._park(series, origin or self._parked(measurement, writer, index, key))
+                return None
+            bucket = found
+        batch = bucket.batches.get(key)
+        if batch is None:
+            if not bucket.batches:
+                self._memory.wake(bucket)
+            batch = bucket.batches[key] = WriteBatch(bucket, key, self._clock.monotonic_seconds())
+        if origin is not None:
+            batch.moves = max(batch.moves, origin.moves)
+            batch.staged_at_seconds = min(batch.staged_at_seconds, origin.staged_at_seconds)
+        batch.add(measurement, writer, index)
+        return batch
+
+    def _parked(self, measurement: Measurement, writer: Writer, index: int, key: CombineKey) -> Parked:
+        return Parked(measurement, writer, index, key, self._clock.monotonic_seconds())
+
+    def _other_bucket(self, series: Series, measurement: Measurement, refusal: int, *, may_look: bool) -> Bucket | None:
+        """Roll over: an archived bucket, or a new one, that took the measurement; ``None``: look first.
+
+        ``refusal`` is the ``RolloverReason`` of the current bucket, 0 when there is none.
+        """
+        due_to_metadata = refusal == 0 and not series.archived
+        if refusal:
+            self._roll_over(series, RolloverReason(refusal))
+        while (bucket := series.take_archived(measurement.time_ms)) is not None:
+            if not bucket.state.try_stage(measurement):
+                self._count_both(series.collection, "numBucketsReopened")
+                series.current = bucket
+                return bucket
+            self._memory.release(bucket, full=True)
+        by_time = refusal == 0 or RolloverReason(refusal) in TIME_REASONS
+        if may_look and by_time and _may_be_stored(series.collection, measurement):
+            return None
+        if due_to_metadata:
+            self._count_both(series.collection, "numBucketsOpenedDueToMetadata")
+        return self._open(series, measurement)
+
+    def _roll_over(self, series: Series, reason: RolloverReason) -> None:
+        """The current bucket takes no more for now (time order) or ever (W41-W47)."""
+        current, series.current = series.current, None
+        for counters in (series.collection.counters, self.totals):
+            counters.closed(reason)
+        if current is None:
+            return
+        if reason not in TIME_REASONS:
+            self._memory.release(current, full=True)
+            return
+        series.archived.append(current)
+        if len(series.archived) > self.options.archived_per_series:
+            oldest = series.archived.pop(0)
+            self._memory.release(oldest, full=True)
+            self._stored_until(series.collection, oldest.state.start_ms)
+
+    def _open(self, series: Series, measurement: Measurement) -> Bucket:
+        buckets = series.collection
+        start_ms = rounded_start_ms(measurement.time_ms, buckets.rounding_seconds)
+        if not 0 <= start_ms < ID_RANGE_MS:
+            buckets.holds_extended_range = True
+        state = BucketState(
+            bucket_id(start_ms, self._ids.suffix()),
+            buckets.time_field,
+            buckets.meta_field,
+            series.meta,
+            start_ms,
+            buckets.span_ms,
+            self.options.limits,
+        )
+        if refusal := state.try_stage(measurement):
+            raise InvariantViolated(f"a new bucket refuses its first measurement: {RolloverReason(refusal).name}")
+        return self._adopt(series, state, own=True)
+
+    def _adopt(self, series: Series, state: BucketState, *, own: bool) -> Bucket:
+        bucket = series.current = Bucket(series, state, own=own)
+        self._memory.adopt(bucket)
+        self._let_go_over_threshold(series.collection)
+        return bucket
+
+    def _park(self, series: Series, parked: Parked) -> None:
+        buckets = series.collection
+        series.parked = deque((parked,))
+        if buckets.stored_until_ms is not None:
+            self._work.lookups.setdefault(buckets, []).append((series, parked.measurement.time_ms))
+        elif not buckets.opening:
+            buckets.opening = True
+            self._work.openings.append(buckets)
+
+    def _place_again(self, staged_for: CollectionBuckets, item: Parked) -> None:
+        buckets = self._collections.get(staged_for.collection.namespace)
+        if buckets is None or not _same_fields(buckets.collection, staged_for.collection):
+            # Nothing to place it into; the backend refuses it, since it knows that the collection is gone.
+            buckets = staged_for
+        batch = self.place(buckets, item.measurement, item.writer, item.index, item.key, item)
+        if batch is not None and batch.state is BatchState.OPEN:
+            self._work.unclaimed.append(batch)
+
+    def _move(self, batches: Sequence[WriteBatch]) -> None:
+        """Place the measurements of batches whose bucket is forgotten anew."""
+        for batch in batches:
+            if batch.state is not BatchState.ABORTED:
+                batch.advance(BatchEvent.ABORT)
+        for batch in batches:
+            moves = batch.moves + 1
+            if moves > MOVES_LIMIT:
+                batch.settle(
+                    CommandError(WRITE_CONFLICT, "time-series bucket changed too often while it was written"), None
+                )
+                continue
+            position = iter(batch.measurements)
+            shares, batch.shares = batch.shares, []
+            for writer, indexes in shares:
+                for index in indexes:
+                    measurement = next(position)
+                    if writer is TOLD:
+                        continue
+                    item = Parked(measurement, writer, index, batch.key, batch.staged_at_seconds, moves)
+                    item.looked = True
+                    self._place_again(batch.bucket.series.collection, item)
+
+    # --- forgetting ----------------------------------------------------------------------------------------
+
+    def _clear(self, buckets: CollectionBuckets, bucket_ids: Iterable[bytes] | None) -> None:
+        """Forget buckets; batches that were not sent go elsewhere, prepared ones end as they end (W71)."""
+        buckets.generation += 1
+        known = self._memory if bucket_ids is None else map(self._memory.get, bucket_ids)
+        # Several ids may be parts of one bucket.
+        doomed = dict.fromkeys(each for each in known if each is not None and each.series.collection is buckets)
+        self._move([batch for bucket in doomed for batch in self._forget(bucket)])
+        if buckets.replaced:
+            self._forget_parts(buckets)
+
+    def _forget_parts(self, buckets: CollectionBuckets) -> None:
+        """Of a collection that is gone nothing is left to join; joins that are under way come to know it themselves."""
+        for part_of, bucket in list(self.parted.items()):
+            parts = bucket.parts
+            if bucket.series.collection is buckets and parts is not None and not parts.joining:
+                del self.parted[part_of]
+                self.unjoined -= parts.stored - 1
+                # A batch under way may still add to them.
+                parts.joined(parts.last_id, parts.stored)
+
+    def _forget(self, bucket: Bucket) -> list[WriteBatch]:
+        """Remove from memory; returns the batches that were not prepared."""
+        pending = list(bucket.batches.values())
+        bucket.batches = {}
+        bucket.waiting = []
+        series = bucket.series
+        if series.current is bucket:
+            series.current = None
+        elif bucket in series.archived:
+            series.archived.remove(bucket)
+        self._memory.release(bucket)
+        self._stored_until(series.collection, bucket.state.start_ms)
+        self._drop_if_empty(series)
+        return pending
+
+    def _stored_until(self, buckets: CollectionBuckets, start_ms: int) -> None:
+        if buckets.stored_until_ms is not None and self.options.reopening:
+            buckets.stored_until_ms = max(buckets.stored_until_ms, start_ms)
+
+    # --- buckets that take no more -------------------------------------------------------------------------
+
+    def take_full(self) -> list[Ended]:
+        """The buckets that take no more rows and ended since this was asked last."""
+        taken = list(self._memory.ended)
+        self._memory.ended.clear()
+        return taken
+
+    def keep_full(self, ended: Ended) -> None:
+        """Offer it again."""
+        self._memory.ended.append(ended)
+
+    def retire_left(self, before: Mapping[bytes, int]) -> dict[bytes, int]:
+        """Let those archived buckets go that have as many rows as they had ``before``; returns rows by bucket."""
+        rows: dict[bytes, int] = {}
+        for buckets in self._collections.values():
+            for series in list(buckets.series.values()):
+                for bucket in list(series.archived):
+                    state = bucket.state
+                    rows[state.bucket_id] = state.rows
+                    if before.get(state.bucket_id) == state.rows and bucket.is_idle:
+                        series.archived.remove(bucket)
+                        self._memory.release(bucket, full=True)
+                        self._stored_until(buckets, state.start_ms)
+                self._drop_if_empty(series)
+        return rows
+
+    def _drop_if_empty(self, series: Series) -> None:
+        if series.is_empty and series.collection.series.get(series.meta) is series:
+            del series.collection.series[series.meta]
+
+    def _let_go_over_threshold(self, cause: CollectionBuckets) -> None:
+        """Over the memory threshold the buckets that were idle longest are let go (W48)."""
+        while self._memory.size_bytes > self.options.memory_threshold_bytes:
+            bucket = self._memory.longest_idle()
+            if bucket is None:
+                return
+            for counters in (cause.counters, self.totals):
+                counters.closed(RolloverReason.MEMORY)
+            self._forget(bucket)
+
+    def _count_both(self, buckets: CollectionBuckets, name: str) -> None:
+        buckets.counters.count(name)
+        self.totals.count(name)
+
+
+def _may_be_stored(buckets: CollectionBuckets, measurement: Measurement) -> bool:
+    """Whether the backend may hold a bucket that covers this measurement and is not known here."""
+    until_ms = buckets.stored_until_ms
+    return not buckets.replaced and (until_ms is None or measurement.time_ms < until_ms + buckets.span_ms)
+
+
+def _same_fields(mine: VirtualCollection, theirs: VirtualCollection) -> bool:
+    return (mine.options.time_field, mine.options.meta_field) == (theirs.options.time_field, theirs.options.meta_field)
+
+
+def _apply_options(buckets: CollectionBuckets, virtual: VirtualCollection) -> None:
+    """A coarser granularity keeps open buckets and applies at once (W49)."""
+    options = virtual.options
+    buckets.collection = virtual
+    span_ms = options.max_span_seconds * 1000
+    if span_ms != buckets.span_ms:
+        buckets.span_ms = span_ms
+        for series in buckets.series.values():
+            for bucket in (series.current, *series.archived):
+                if bucket is not None:
+                    bucket.state.span_ms = span_ms

@@ -1,0 +1,268 @@
+"""The backend as the proxy's own account sees it: where it is, what it can do, which collections it has."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, cast
+
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+from pymongo.monitoring import (
+    ServerHeartbeatFailedEvent,
+    ServerHeartbeatListener,
+    ServerHeartbeatStartedEvent,
+    ServerHeartbeatSucceededEvent,
+)
+from pymongo.server_type import SERVER_TYPE
+from pymongo.topology_description import TopologyDescription
+
+from catalog.bson.codec import TOLERANT, decode, encode
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import VirtualCollection
+from proxy.backend import service_retry as repeating
+from proxy.backend.bucket_store import MongoBucketStore
+from proxy.backend.current_op import CurrentOperations, process_name
+from proxy.backend.driver_errors import command_error
+from proxy.backend.extended_range import extended_range
+from proxy.backend.lastpoint_indexes import lastpoint_indexes
+from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry
+from proxy.backend.parts.part_store import PartStore
+from proxy.backend.service import ServicePool
+from proxy.backend.service_auth import authenticator, introducing
+from proxy.request.authorisation import PRIVILEGES, AccessControl, account_message, is_unauthorized, may_on_cluster
+from proxy.request.session_fields import GOSSIP
+from proxy.upstream.dialing import upstream_name
+from rewrite.profile import Profile
+
+
+class MemberWatch(ServerHeartbeatListener):
+    """Whether a member says that it is primary, as soon as the driver that watches the backend hears of it."""
+
+    def __init__(self) -> None:
+        self.changed: Callable[[str, bool], None] = lambda address, is_primary: None
+        """Told a member's address when it begins or ends to be primary, also by not answering."""
+        self._primaries: set[str] = set()
+
+    def started(self, event: ServerHeartbeatStartedEvent) -> None:
+        """Called by the driver."""
+
+    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
+        """Called by the driver."""
+        self._heard(event.connection_id, is_primary=event.reply.server_type == SERVER_TYPE.RSPrimary)
+
+    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
+        """Called by the driver."""
+        self._heard(event.connection_id, is_primary=False)
+
+    def _heard(self, member: tuple[str, int | None], *, is_primary: bool) -> None:
+        address = upstream_name(*member)
+        if (address in self._primaries) != is_primary:
+            self._primaries.symmetric_difference_update({address})
+            self.changed(address, is_primary)
+
+
+class Backend:
+    """The service client with what hangs on it; made by ``Backend.connect``."""
+
+    def __init__(
+        self,
+        client: AsyncMongoClient[Any],
+        profile: Profile,
+        hello: Mapping[str, Any],
+        pool: ServicePool,
+        registry: NamespaceRegistry,
+        patience_seconds: float,
+        access: AccessControl,
+        members: MemberWatch,
+        others: CurrentOperations,
+    ) -> None:
+        self.client = client
+        self.members = members
+        self.others = others
+        self.profile = profile
+        self.hello = hello
+        self.pool = pool
+        self.registry = registry
+        self.tls = pool.tls
+        self.access = access
+        self._patience_seconds = patience_seconds
+
+    @classmethod
+    async def connect(
+        cls,
+        uri: str,
+        *,
+        server_selection_timeout_seconds: float,
+        connect_timeout_seconds: float,
+        refresh_seconds: float,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> Backend:
+        """Reach the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
+        name = process_name()
+        members = MemberWatch()
+        client: AsyncMongoClient[Any] = AsyncMongoClient(
+            uri,
+            event_listeners=[members],
+            serverSelectionTimeoutMS=int(server_selection_timeout_seconds * 1000),
+            connectTimeoutMS=int(connect_timeout_seconds * 1000),
+            appname=name,
+            retryWrites=False,
+        )
+        try:
+            hello = await client.admin.command("hello")
+            build = await client.admin.command("buildInfo")
+        except PyMongoError as error:
+            await client.close()
+            raise command_error(error) from None
+        profile = profile_of(hello, build)
+        # The driver has parsed the URI's TLS options already.
+        tls = cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)  # noqa: SLF001
+        access = AccessControl(has_account=authenticator(uri) is not None)
+        pool = ServicePool(
+            lambda timeout_seconds: find_primary(client, timeout_seconds),
+            introducing(name, access.heard, authenticator(uri)),
+            tls,
+            connect_timeout_seconds,
+        )
+
+        async def list_collections(database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+            return await cls._list_collections(client, database, wanted)
+
+        loop = asyncio.get_running_loop()
+        try:
+            await pool.request(encode({"ping": 1, "$db": "admin"}), loop.time() + server_selection_timeout_seconds)
+        except CommandError:
+            pool.close()
+            await client.close()
+            raise
+        registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
+        others = CurrentOperations(pool, name)
+        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access, members, others)
+
+    @staticmethod
+    async def _list_collections(
+        client: AsyncMongoClient[Any], database: str, wanted: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        try:
+            listed = client.get_database(database, codec_options=TOLERANT)
+            entries = [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
+        except PyMongoError as error:
+            raise command_error(error) from None
+
+        run = partial(_run, client)
+        series = {
+            entry["name"]: entry["options"]["timeseries"]["timeField"]
+            for entry in entries
+            if entry["type"] == "timeseries"
+        }
+        far, latest = await asyncio.gather(
+            extended_range(run, database, list(series)), lastpoint_indexes(run, database, series)
+        )
+        return [
+            {**entry, EXTENDED_RANGE: far.get(entry["name"], False), LASTPOINT_INDEXES: latest.get(entry["name"])}
+            for entry in entries
+        ]
+
+    def bucket_store(
+        self, max_count: int, members_read: Callable[[], int], alone: Callable[[], bool]
+    ) -> MongoBucketStore:
+        """The catalog's port; ``max_count`` is the row limit of a bucket, the others as for ``PartStore``."""
+
+        async def resolve(collection: VirtualCollection) -> VirtualCollection | None:
+            return await self.registry.resolve_anew(collection.namespace)
+
+        return MongoBucketStore(
+            self.pool,
+            self.client,
+            resolve,
+            sends_uuid=self.profile.has_collection_uuid,
+            max_count=max_count,
+            parts=PartStore(
+                self.pool, transactions=self.profile.is_replica_set, members_read=members_read, alone=alone
+            ),
+        )
+
+    async def may_on_cluster(self, action: str) -> bool:
+        """Whether the account has this right beyond the least role; raises ``CommandError``. Nothing is written."""
+        if not self.access.enforced:
+            return True
+        told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
+        return may_on_cluster(told.get("authenticatedUserPrivileges", ()), action)
+
+    @property
+    def topology(self) -> Callable[[], TopologyDescription] | None:
+        """What the driver knows of a replica set; ``None`` for a single server or a cluster behind a mongos."""
+        return (lambda: self.client.topology_description) if self.profile.is_replica_set else None
+
+    def heard(self, reply: Mapping[str, Any]) -> None:
+        """The time of the cluster as a reply tells it; hello passes it on."""
+        self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
+
+    async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
+        """One command over the service account; raises ``CommandError``."""
+        return await _run(self.client, database, body)
+
+    async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
+        """One command over a service connection; the raw reply, error replies too. Raises ``BackendUnavailable``."""
+        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        reply = await repeating.request(self.pool, {**body, "$db": database}, deadline_seconds)
+        if is_unauthorized(reply):
+            said = decode(reply)
+            raise CommandError(int(said["code"]), account_message(said))
+        return reply
+
+    async def primary_address(self) -> tuple[str, int]:
+        """Where writes go now."""
+        return await find_primary(self.client, None)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self.pool.close()
+        await self.client.close()
+
+
+async def find_primary(client: AsyncMongoClient[Any], timeout_seconds: float | None) -> tuple[str, int]:
+    """The address of the standalone, the primary or a mongos; raises ``BackendUnavailable``."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await client.admin.command("ping")
+            address: tuple[str, int | None] | None = (
+                await client.address if len(client.nodes) <= 1 else await client.primary
+            )
+    except TimeoutError:
+        raise BackendUnavailable("no suitable backend server found in time", code=133) from None
+    except PyMongoError as error:
+        raise command_error(error) from None
+    if address is None:
+        nodes = sorted(node for node in client.nodes if node[1] is not None)
+        if not nodes:
+            raise BackendUnavailable("no backend server is known", code=133)
+        address = (nodes[0][0], nodes[0][1])
+    host, port = address
+    return host, int(port or 27017)
+
+
+def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
+    """The facts that rewriting needs, from the backend's ``hello`` and ``buildInfo``."""
+    version = [int(part) for part in build.get("versionArray", (0, 0, 0))[:3]]
+    if len(version) < 3:
+        raise CommandError(1, f"the backend's buildInfo has no usable version: {build.get('version')!r}")
+    return Profile(
+        version=(version[0], version[1], version[2]),
+        is_replica_set="setName" in hello,
+        is_mongos=hello.get("msg") == "isdbgrid",
+        max_wire_version=int(hello["maxWireVersion"]),
+        max_bson_size_bytes=int(hello["maxBsonObjectSize"]),
+        max_message_size_bytes=int(hello["maxMessageSizeBytes"]),
+        max_write_batch=int(hello["maxWriteBatchSize"]),
+    )
+
+
+async def _run(client: AsyncMongoClient[Any], database: str, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(await client.get_database(database).command(body, codec_options=TOLERANT))
+    except PyMongoError as error:
+        raise command_error(error) from None

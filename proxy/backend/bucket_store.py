@@ -1,0 +1,358 @@
+"""The catalog's port to the backend made real: bucket documents in ``<db>.system.buckets.<coll>``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import bson
+from bson.binary import Binary
+from bson.codec_options import CodecOptions
+from bson.errors import InvalidBSON
+from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+
+from catalog.bson.codec import TOLERANT, decode, encode
+from catalog.bson.raw import fields_of
+from catalog.documents import row_ids
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import VirtualCollection
+from catalog.parts import PREFIX_BYTES
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from proxy.backend.collection_uuid_check import CollectionUuidCheck
+from proxy.backend.driver_errors import command_error
+from proxy.backend.parts.part_store import PartStore
+from proxy.backend.service import LostAfterSending, NotSent, ServicePool
+from proxy.request.authorisation import account_message
+from proxy.request.ports import Readers
+
+UNDECIDED_CODES = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
+"""A member that steps down or shuts down answers with these after it may have applied a part."""
+
+OTHER_INCARNATION = frozenset({26, 361})
+"""The collection that the command was meant for is gone, whatever the name stands for now."""
+
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+
+_RESEND_PAUSE_SECONDS = 0.1
+_ACKNOWLEDGED_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime")
+_MAX_SECONDS = 0xFFFF_FFFF
+
+
+class MongoBucketStore:
+    """``catalog.ports.BucketStore`` over a real server."""
+
+    def __init__(
+        self,
+        pool: ServicePool,
+        client: AsyncMongoClient[Any],
+        resolve: Callable[[VirtualCollection], Awaitable[VirtualCollection | None]],
+        *,
+        sends_uuid: bool,
+        max_count: int,
+        parts: PartStore,
+    ) -> None:
+        """``sends_uuid``: commands may name the incarnation they are meant for (6.0)."""
+        self.join = parts.join
+        self.readers: Readers | None = None
+        """Who hears of this object's own looks at buckets, where parts are joined."""
+        self._pool = pool
+        self._client = client
+        self._resolve = resolve
+        self._sends_uuid = sends_uuid
+        self._watch = None if sends_uuid else CollectionUuidCheck(pool)
+        self._max_count = max_count
+        self._bodies: dict[tuple[str, VirtualCollection, bytes], bytes] = {}
+
+    async def insert(
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """See the port."""
+        outcome = await self._send("insert", "documents", collection, documents, write_concern, deadline_seconds)
+        if self._watch is None:
+            return outcome
+        return await self._watch.judge(collection, documents, outcome, deadline_seconds)
+
+    async def update(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """See the port."""
+        return await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
+
+    async def _send(
+        self,
+        command: str,
+        identifier: str,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        body = self._body(command, collection, write_concern)
+        try:
+            reply = await self._pool.request(body, deadline_seconds, identifier, documents)
+        except NotSent as error:
+            return Rejected(error)
+        except LostAfterSending as error:
+            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
+            return Unknown(error)
+        except CommandError as error:
+            # The service account could not log in.
+            return Rejected(error)
+        plain = _PLAIN_SUCCESS.fullmatch(reply)
+        if plain is not None:
+            return Applied(int.from_bytes(plain[1], "little"), {}, NOTHING_MORE)
+        said: dict[str, Any] = bson.decode(reply, codec_options=TOLERANT)
+        outcome = outcome_of(said)
+        if isinstance(outcome, Unknown):
+            self._pool.forget_primary()
+            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
+        return outcome
+
+    def _body(self, command: str, collection: VirtualCollection, write_concern: WriteConcern) -> bytes:
+        key = (command, collection, write_concern.raw)
+        body = self._bodies.get(key)
+        if body is None:
+            document: dict[str, Any] = {
+                command: collection.buckets.collection,
+                "ordered": False,
+                "bypassDocumentValidation": True,
+                "$db": collection.namespace.database,
+            }
+            if write_concern.raw:
+                document["writeConcern"] = RawBSONDocument(write_concern.raw)
+            if self._sends_uuid and collection.uuid:
+                document["collectionUUID"] = Binary(collection.uuid, 4)
+            if len(self._bodies) >= 4096:
+                self._bodies.clear()
+            body = self._bodies[key] = encode(document)
+        return body
+
+    async def fetch(
+        self, collection: VirtualCollection, bucket_ids: Sequence[bytes], deadline_seconds: float
+    ) -> Mapping[bytes, bytes]:
+        """See the port."""
+        query = {"_id": {"$in": [ObjectId(each) for each in bucket_ids]}}
+        found = await self._find(collection, query, deadline_seconds)
+        return {document["_id"].binary: bytes(document.raw) for document in found}
+
+    async def stored_until_ms(self, collection: VirtualCollection, deadline_seconds: float) -> int:
+        """See the port."""
+        found = await self._find(
+            collection, {}, deadline_seconds, projection={"control": 1}, sort=[("_id", -1)], limit=1
+        )
+        if not found:
+            return -(1 << 63)
+        control = decode(bytes(found[0].raw))["control"]
+        return int(control["min"][collection.options.time_field])
+
+    async def find_reopenable(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> Sequence[bytes]:
+        """See the port."""
+        query = reopening_query(collection, wanted, self._max_count)
+        return [bytes(document.raw) for document in await self._find(collection, query, deadline_seconds)]
+
+    async def find_parts(
+        self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """See the port."""
+        since_seconds = since_ms // 1000
+        if not 0 <= since_seconds <= _MAX_SECONDS:
+            return ()
+        return await self._grouped(collection, ObjectId(since_seconds.to_bytes(4, "big") + bytes(8)), deadline_seconds)
+
+    async def _grouped(
+        self, collection: VirtualCollection, since: ObjectId, deadline_seconds: float
+    ) -> Sequence[tuple[bytes, bytes]]:
+        buckets = self._client[collection.buckets.database][collection.buckets.collection]
+        prefix = {"$substrBytes": [{"$toString": "$_id"}, 0, 2 * PREFIX_BYTES]}
+        pipeline: list[dict[str, Any]] = [
+            {"$match": {"_id": {"$gte": since}, "control.version": 1}},
+            {"$group": {"_id": [prefix, "$meta"], "first": {"$min": "$_id"}, "last": {"$max": "$_id"}}},
+            {"$match": {"$expr": {"$ne": ["$first", "$last"]}}},
+        ]
+        left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
+        try:
+            async with asyncio.timeout(left_seconds):
+                found = await (await buckets.aggregate(pipeline, allowDiskUse=True)).to_list()
+        except TimeoutError:
+            raise BackendUnavailable("the backend did not answer in time", code=89) from None
+        except PyMongoError as error:
+            raise command_error(error) from None
+        return [(each["first"].binary, each["last"].binary) for each in found]
+
+    async def stored_row_ids(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> frozenset[bytes]:
+        """See the port."""
+        query = covering_query(collection, wanted)
+        found = await self._find(collection, query, deadline_seconds, projection={"control.version": 1, "data._id": 1})
+        ids: set[bytes] = set()
+        packed: list[ObjectId] = []
+        for document in found:
+            try:
+                ids.update(row_ids(bytes(document.raw)))
+            except ValueError:
+                packed.append(document["_id"])
+        if packed:
+            ids |= await self._unpacked_ids(collection, packed, deadline_seconds)
+        return frozenset(ids)
+
+    async def _unpacked_ids(
+        self, collection: VirtualCollection, bucket_ids: Sequence[ObjectId], deadline_seconds: float
+    ) -> set[bytes]:
+        """The ``_id`` of the rows of compressed buckets, which the server takes apart."""
+        options = collection.options
+        unpack: dict[str, Any] = {
+            "timeField": options.time_field,
+            "bucketMaxSpanSeconds": options.max_span_seconds,
+            "include": ["_id"],
+        }
+        if options.meta_field is not None:
+            unpack["metaField"] = options.meta_field
+        pipeline = [{"$match": {"_id": {"$in": list(bucket_ids)}}}, {"$_internalUnpackBucket": unpack}]
+        buckets = self._client[collection.buckets.database].get_collection(
+            collection.buckets.collection, codec_options=RAW
+        )
+        left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
+        try:
+            async with asyncio.timeout(left_seconds):
+                rows = await (await buckets.aggregate(pipeline)).to_list()
+        except TimeoutError:
+            raise BackendUnavailable("the backend did not answer in time", code=89) from None
+        except PyMongoError as error:
+            raise command_error(error) from None
+        return {identity for row in rows if (identity := fields_of(bytes(row.raw)).get(b"_id")) is not None}
+
+    async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
+        """See the port."""
+        return await self._resolve(collection)
+
+    async def _find(
+        self, collection: VirtualCollection, query: Mapping[str, Any], deadline_seconds: float, **options: Any
+    ) -> list[RawBSONDocument]:
+        database = collection.buckets.database
+        if self.readers is None:
+            return await self._found(collection, query, deadline_seconds, options)
+        # The catalog's own looks must find every row, too, while parts are joined.
+        while (barrier := self.readers.barrier(database)) is not None:
+            await barrier
+        self.readers.enter(database)
+        try:
+            return await self._found(collection, query, deadline_seconds, options)
+        finally:
+            self.readers.leave(database)
+
+    async def _found(
+        self,
+        collection: VirtualCollection,
+        query: Mapping[str, Any],
+        deadline_seconds: float,
+        options: Mapping[str, Any],
+    ) -> list[RawBSONDocument]:
+        buckets = self._client[collection.buckets.database].get_collection(
+            collection.buckets.collection, codec_options=RAW
+        )
+        left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
+        try:
+            async with asyncio.timeout(left_seconds):
+                return await buckets.find(query, **options).to_list()
+        except TimeoutError:
+            raise BackendUnavailable("the backend did not answer in time", code=89) from None
+        except PyMongoError as error:
+            raise command_error(error) from None
+
+
+_PLAIN_SUCCESS = re.compile(
+    rb".{4}\x10n\0(.{4})(?:\x10nModified\0.{4})?\x01ok\0" + re.escape(struct.pack("<d", 1.0)) + rb"\0", re.DOTALL
+)
+"""The reply to a bulk write on a standalone where all went well, the usual case of every round."""
+
+
+def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
+    """What the reply of a bulk write says."""
+    if not reply.get("ok"):
+        error = CommandError(
+            int(reply.get("code", 1)),
+            account_message(reply),
+            labels=tuple(reply.get("errorLabels", ())),
+            fails_command=True,
+        )
+        return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
+    errors = {
+        int(entry["index"]): CommandError(int(entry["code"]), str(entry.get("errmsg", "")))
+        for entry in reply.get("writeErrors", ())
+    }
+    for error in errors.values():
+        if error.code in OTHER_INCARNATION:
+            # Told of each document, but meant of the whole command; what came before went with the collection.
+            return Rejected(error)
+        if error.code in UNDECIDED_CODES:
+            return Unknown(error)
+    concern = reply.get("writeConcernError")
+    if concern is not None and concern.get("code") in UNDECIDED_CODES:
+        # The primary stepped down while the write was on its way to the others: it may be rolled back.
+        return Unknown(CommandError(int(concern["code"]), str(concern.get("errmsg", "")), fails_command=True))
+    acknowledgement = NOTHING_MORE
+    if len(reply) > 3 or "writeConcernError" in reply:
+        fields = {name: reply[name] for name in _ACKNOWLEDGED_FIELDS if name in reply}
+        acknowledgement = Acknowledgement(reply.get("writeConcernError"), fields)
+    return Applied(int(reply["n"]), errors, acknowledgement)
+
+
+NOTHING_MORE = Acknowledgement()
+
+
+def reopening_query(
+    collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], max_count: int
+) -> dict[str, Any]:
+    """Buckets that may take one of ``wanted`` (meta element, time in ms) (W50)."""
+    query = {"control.version": 1, "control.closed": {"$ne": True}, **covering_query(collection, wanted)}
+    field = collection.options.time_field
+    if field and "." not in field and not field.startswith("$"):
+        query[f"data.{field}.{max_count - 1}"] = {"$exists": False}
+    return query
+
+
+def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]]) -> dict[str, Any]:
+    """Buckets that may hold one of ``wanted`` (meta element, time in ms), bounded by the clustered ``_id``."""
+    options = collection.options
+    times = [time_ms for _, time_ms in wanted]
+    first_seconds = min(times) // 1000 - options.max_span_seconds
+    last_seconds = max(times) // 1000
+    metas = [value for meta, _ in wanted if meta and meta[0] != 0x0B for value in _decoded(meta)]
+    arms: list[dict[str, Any]] = []
+    if metas:
+        arms.append({"meta": {"$in": metas}})
+    if any(not meta for meta, _ in wanted):
+        arms.append({"meta": {"$exists": False}})
+    query: dict[str, Any] = {"$or": arms or [{"meta": {"$in": []}}]}
+    if first_seconds >= 0 and last_seconds <= _MAX_SECONDS:
+        query["_id"] = {
+            "$gte": ObjectId(first_seconds.to_bytes(4, "big") + bytes(8)),
+            "$lte": ObjectId(last_seconds.to_bytes(4, "big") + b"\xff" * 8),
+        }
+    return query
+
+
+def _decoded(meta: bytes) -> tuple[object, ...]:
+    """The value of a meta element (type byte and value bytes); none when it has strings that are no UTF-8."""
+    body = meta[:1] + b"m\0" + meta[1:] + b"\0"
+    try:
+        return (decode((len(body) + 4).to_bytes(4, "little") + body)["m"],)
+    except InvalidBSON:
+        return ()

@@ -1,0 +1,84 @@
+"""Whether new buckets went where they were meant to go, on servers whose commands cannot name an incarnation.
+
+Before 6.0 no command takes ``collectionUUID``. When a collection was dropped behind the proxy's back, an ``insert`` of
+buckets makes a plain collection of that name, where nobody finds the rows and which is in the way of the next
+``create`` (48). So each insert is followed by a look at what the name stands for. If it is something else, the buckets
+are taken back, a plain collection left empty by that is dropped by its UUID (so that never another is hit), and the
+answer is the one that later servers give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bson.binary import Binary
+from bson.objectid import ObjectId
+
+from catalog.bson import raw
+from catalog.bson.codec import decode, encode
+from catalog.errors import CommandError
+from catalog.namespaces import VirtualCollection
+from catalog.ports import Applied, BulkOutcome, Rejected, Unknown
+from proxy.backend.service import ServicePool
+
+UUID_MISMATCH = 361
+
+
+class CollectionUuidCheck:
+    """Looks after inserts of new buckets."""
+
+    def __init__(self, pool: ServicePool) -> None:
+        self._pool = pool
+
+    async def judge(
+        self, collection: VirtualCollection, documents: Sequence[bytes], outcome: BulkOutcome, deadline_seconds: float
+    ) -> BulkOutcome:
+        """What ``outcome`` of inserting ``documents`` means, now that the name has been looked up.
+
+        ``Unknown`` when it could not be looked up in time; the insert may be repeated.
+        """
+        if not isinstance(outcome, Applied) or not collection.uuid:
+            return outcome
+        try:
+            entry = await self._entry(collection, deadline_seconds)
+            if entry is not None and bytes(entry["info"]["uuid"]) == collection.uuid:
+                return outcome
+            if entry is not None:
+                await self._take_back(collection, documents, entry, deadline_seconds)
+        except CommandError as error:
+            return Unknown(error)
+        return Rejected(CommandError(UUID_MISMATCH, "Collection UUID does not match that specified"))
+
+    async def _entry(self, collection: VirtualCollection, deadline_seconds: float) -> dict[str, Any] | None:
+        body = {"listCollections": 1, "filter": {"name": collection.buckets.collection}}
+        reply = await self._run(collection.namespace.database, body, deadline_seconds)
+        return next(iter(reply["cursor"]["firstBatch"]), None)
+
+    async def _take_back(
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        entry: Mapping[str, Any],
+        deadline_seconds: float,
+    ) -> None:
+        buckets = collection.buckets
+        ids = [ObjectId(raw.fields_of(document)[b"_id"][1:]) for document in documents]
+        deletion = {"delete": buckets.collection, "deletes": [{"q": {"_id": {"$in": ids}}, "limit": 0}]}
+        await self._run(buckets.database, deletion, deadline_seconds)
+        if "timeseries" in entry["options"]:
+            return
+        left = await self._run(buckets.database, {"find": buckets.collection, "limit": 1}, deadline_seconds)
+        if left["cursor"]["firstBatch"]:
+            return
+        uuid = Binary(bytes(entry["info"]["uuid"]), 4)
+        drop = {"op": "c", "ns": f"{buckets.database}.$cmd", "ui": uuid, "o": {"drop": buckets.collection}}
+        await self._run("admin", {"applyOps": [drop]}, deadline_seconds, may_fail=True)
+
+    async def _run(
+        self, database: str, body: Mapping[str, Any], deadline_seconds: float, *, may_fail: bool = False
+    ) -> dict[str, Any]:
+        reply = decode(await self._pool.request(encode({**body, "$db": database}), deadline_seconds))
+        if not reply.get("ok") and not may_fail:
+            raise CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
+        return dict(reply)

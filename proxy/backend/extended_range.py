@@ -1,0 +1,40 @@
+"""Whether a collection holds times for which bucket ids are not in the order of time (Q12).
+
+The server finds that out itself when buckets are written and says it where a view is resolved: since 6.0 the
+unpacking of every read carries ``usesExtendedRange``. Explaining a read asks for it without reading anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from catalog.errors import CommandError
+
+Run = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
+"""One command on a database; raises ``CommandError``."""
+
+_AT_ONCE = 8
+
+
+async def extended_range(run: Run, database: str, names: list[str]) -> dict[str, bool]:
+    """For each collection whether such times may be stored; ``True`` where the server does not say."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(name: str) -> bool:
+        async with turns:
+            try:
+                reply = await run(database, {"explain": {"find": name}, "verbosity": "queryPlanner"})
+            except CommandError:
+                return True
+        return may_hold_extended_range(reply)
+
+    return dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
+
+
+def may_hold_extended_range(reply: Mapping[str, Any]) -> bool:
+    """What the explanation of a read on the view says."""
+    stages = reply.get("command", {}).get("pipeline", [])
+    unpacking = [stage["$_internalUnpackBucket"] for stage in stages if "$_internalUnpackBucket" in stage]
+    return not unpacking or unpacking[0].get("usesExtendedRange") is not False

@@ -1,0 +1,55 @@
+"""Which indexes tell a collection's latest measurements.
+
+An index on a meta path and then, descending, on time lists each series' latest bucket first, so that a server finds it
+without looking at the others. Whether there is one decides how the latest measurements are best asked for; nothing else
+depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from catalog.errors import CommandError
+
+Run = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
+"""One command on a database; raises ``CommandError``."""
+
+LastpointIndexes = frozenset[tuple[str, int]]
+"""The first paths of such indexes, with their directions (1 or -1)."""
+
+_AT_ONCE = 8
+_NOT_ALL = ("hidden", "partialFilterExpression", "sparse")
+
+
+async def lastpoint_indexes(
+    run: Run, database: str, time_fields: Mapping[str, str]
+) -> dict[str, LastpointIndexes | None]:
+    """For each collection, given by name with its time field; ``None`` where the server does not say."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(name: str, time_field: str) -> LastpointIndexes | None:
+        async with turns:
+            try:
+                reply = await run(database, {"listIndexes": name})
+            except CommandError:
+                return None
+        return telling_the_latest(reply, time_field)
+
+    found = await asyncio.gather(*(ask(name, time_field) for name, time_field in time_fields.items()))
+    return dict(zip(time_fields, found, strict=True))
+
+
+def telling_the_latest(reply: Mapping[str, Any], time_field: str) -> LastpointIndexes:
+    """Of a reply to ``listIndexes``; indexes of further batches count as if they were not there."""
+    found = set()
+    for index in reply.get("cursor", {}).get("firstBatch", ()):
+        paths = list(index.get("key", {}).items())
+        if len(paths) > 1 and paths[1] == (time_field, -1) and paths[0][1] in (1, -1) and not _has(index, _NOT_ALL):
+            found.add((str(paths[0][0]), int(paths[0][1])))
+    return frozenset(found)
+
+
+def _has(index: Mapping[str, Any], options: tuple[str, ...]) -> bool:
+    return any(index.get(option) for option in options)

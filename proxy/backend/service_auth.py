@@ -1,0 +1,131 @@
+"""How service connections authenticate: with the credentials of the backend URI.
+
+The driver's own client does this for itself; the connections that carry commit rounds (``proxy.backend.service``) are
+ours, so they run the SCRAM conversation (RFC 5802, 7677) by way of the library ``scramp``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from bson.binary import Binary
+from pymongo.uri_parser import parse_uri
+from scramp import ScramClient, ScramException
+
+from catalog.bson.codec import decode, encode
+from catalog.errors import BackendUnavailable
+from proxy.backend.service import Authenticate, ServiceConnection
+from proxy.request.authorisation import PROBE
+
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-1")
+
+
+def authenticator(uri: str) -> Authenticate | None:
+    """What authenticates a new service connection; ``None`` for a URI without credentials.
+
+    Raises ``ValueError`` for a mechanism that service connections cannot speak.
+    """
+    parsed = parse_uri(uri, validate=False, warn=False)
+    username, password = parsed.get("username"), parsed.get("password")
+    options: Mapping[str, Any] = parsed.get("options", {})
+    mechanism = options.get("authMechanism")
+    if not username and mechanism in (None, "DEFAULT"):
+        return None
+    source = options.get("authSource") or parsed.get("database") or "admin"
+    if mechanism == "MONGODB-X509":
+        return _X509(username)
+    if mechanism not in (None, "DEFAULT", *SCRAM_MECHANISMS):
+        raise ValueError(f"authMechanism={mechanism} is not supported for the proxy's own account")
+    return _Scram(str(username), str(password or ""), str(source), None if mechanism == "DEFAULT" else mechanism)
+
+
+def introducing(
+    name: str, heard: Callable[[Mapping[str, Any]], None], authenticate: Authenticate | None
+) -> Authenticate:
+    """A new connection says whose it is, so that the backend's ``currentOp`` shows it.
+
+    Before it authenticates it asks what an unauthenticated one may do; ``heard`` gets the answer.
+    """
+    client = {
+        "application": {"name": name},
+        "driver": {"name": "tsproxy", "version": version("tsproxy")},
+        "os": {"type": platform.system()},
+    }
+
+    async def introduce_and_authenticate(connection: ServiceConnection) -> None:
+        await connection.request(encode({"hello": 1, "client": client, "$db": "admin"}))
+        heard(decode(await connection.request(encode(PROBE))))
+        if authenticate is not None:
+            await authenticate(connection)
+
+    return introduce_and_authenticate
+
+
+class _X509:
+    """The certificate of the TLS connection is the credential."""
+
+    def __init__(self, username: str | None) -> None:
+        self._username = username
+
+    async def __call__(self, connection: ServiceConnection) -> None:
+        command: dict[str, Any] = {"authenticate": 1, "mechanism": "MONGODB-X509", "$db": "$external"}
+        if self._username:
+            command["user"] = self._username
+        await _run(connection, command)
+
+
+class _Scram:
+    def __init__(self, username: str, password: str, source: str, mechanism: str | None) -> None:
+        self._username = username
+        self._password = password
+        self._source = source
+        self._mechanism = mechanism
+
+    async def __call__(self, connection: ServiceConnection) -> None:
+        mechanism = self._mechanism or await self._negotiate(connection)
+        secret = self._password
+        if mechanism == "SCRAM-SHA-1":
+            # The server stores this digest instead of the password for the older mechanism.
+            digest = hashlib.md5(f"{self._username}:mongo:{self._password}".encode(), usedforsecurity=False)
+            secret = digest.hexdigest()
+        client = ScramClient([mechanism], self._username, secret)
+        start = {
+            "saslStart": 1,
+            "mechanism": mechanism,
+            "payload": Binary(client.get_client_first().encode()),
+            "options": {"skipEmptyExchange": True},
+            "$db": self._source,
+        }
+        try:
+            reply = await _run(connection, start)
+            client.set_server_first(bytes(reply["payload"]).decode())
+            final = Binary(client.get_client_final().encode())
+            conversation = reply["conversationId"]
+            reply = await _run(connection, _continue(conversation, final, self._source))
+            client.set_server_final(bytes(reply["payload"]).decode())
+        except ScramException as error:
+            raise BackendUnavailable(f"{connection.address}: authentication failed: {error}", code=18) from None
+        while not reply["done"]:
+            reply = await _run(connection, _continue(conversation, Binary(b""), self._source))
+
+    async def _negotiate(self, connection: ServiceConnection) -> str:
+        asked = {"hello": 1, "saslSupportedMechs": f"{self._source}.{self._username}", "$db": "admin"}
+        offered = (await _run(connection, asked)).get("saslSupportedMechs", ())
+        return next((each for each in SCRAM_MECHANISMS if each in offered), "SCRAM-SHA-1")
+
+
+def _continue(conversation: object, payload: Binary, source: str) -> dict[str, Any]:
+    return {"saslContinue": 1, "conversationId": conversation, "payload": payload, "$db": source}
+
+
+async def _run(connection: ServiceConnection, command: Mapping[str, Any]) -> dict[str, Any]:
+    reply = decode(await connection.request(encode(command)))
+    if not reply.get("ok"):
+        raise BackendUnavailable(
+            f"{connection.address}: {reply.get('errmsg', 'refused')}", code=int(reply.get("code", 18)), labels=()
+        )
+    return reply

@@ -1,0 +1,49 @@
+"""Commands of the proxy's own account that meet a step-down are sent again where that does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from catalog.bson.codec import encode
+from proxy.backend.service import LostAfterSending, ServicePool
+from proxy.upstream.not_primary import NotPrimary, not_primary
+
+READS: Final = frozenset({"aggregate", "find"})
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 0.5
+
+
+def may_repeat(body: Mapping[str, Any]) -> bool:
+    """Whether it does no harm to send a command twice.
+
+    That is so for reads, for writes whose statement the backend records, and for deletes of nothing (which only ask
+    whether the command as a whole would be refused).
+    """
+    deletes = body.get("deletes", ())
+    of_nothing = bool(deletes) and all(each["q"].get("_id") == {"$in": []} for each in deletes)
+    return next(iter(body)) in READS or "stmtId" in body or of_nothing
+
+
+async def request(pool: ServicePool, body: Mapping[str, Any], deadline_seconds: float) -> bytes:
+    """The raw reply to ``body``, from the primary if there is one in time; raises ``BackendUnavailable``."""
+    message, repeatable = encode(body), may_repeat(body)
+    now_seconds = asyncio.get_running_loop().time
+    pause_seconds = _FIRST_PAUSE_SECONDS
+    while True:
+        is_late = now_seconds() + pause_seconds >= deadline_seconds
+        try:
+            reply = await pool.request(message, deadline_seconds)
+        except LostAfterSending:
+            if is_late or not repeatable:
+                raise
+        else:
+            verdict = not_primary(reply)
+            if verdict is None:
+                return reply
+            pool.forget_primary()
+            if is_late or not (repeatable or verdict is NotPrimary.REFUSED):
+                return reply
+        await asyncio.sleep(pause_seconds)
+        pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)

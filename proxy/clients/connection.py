@@ -1,0 +1,235 @@
+"""One client's bytes: in, to the dispatcher, out; and when to stop reading.
+
+One command at a time is under way for each client, in the order of arrival. What arrives meanwhile stays in the
+reader's buffer, and reading stops when that grows beyond ``READ_AHEAD_BYTES``. While the client does not read what
+it is sent, neither its next command nor its upstream connection is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from proxy.clients.turns import Turns
+from proxy.observe.metrics import ConnectionNumbers
+from proxy.request.exchange import Client, Pending
+from proxy.request.session import Session
+from proxy.upstream.keepalive import keep_alive
+from proxy.wire.errors import ProtocolError
+from proxy.wire.message import Message
+from proxy.wire.reader import MessageReader
+
+READ_AHEAD_BYTES: Final = 64 * 1024
+STARTS_AT_ONCE: Final = 8
+"""So many commands that a client sent in advance are started before others have their turn."""
+WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
+
+
+class Starts(Protocol):
+    """The dispatcher, as far as a connection needs it."""
+
+    def start(self, session: Session, message: Message, client: Client) -> Pending:
+        """Begin to answer; ``client.finish`` ends it. Raises ``ProtocolError``."""
+        ...
+
+
+class Host(Protocol):
+    """Who lets connections in and hears of their end."""
+
+    def now_seconds(self) -> float:
+        """Monotonic time."""
+        ...
+
+    @property
+    def traffic(self) -> ConnectionNumbers:
+        """Where bytes are counted."""
+        ...
+
+    def accept(self, connection: ClientConnection, peer: str) -> Session | None:
+        """The session of a new client; ``None`` turns it away."""
+        ...
+
+    def left(self, connection: ClientConnection) -> None:
+        """A client that was let in is gone."""
+        ...
+
+    def broken(self, session: Session, reason: str) -> None:
+        """A client broke the protocol."""
+        ...
+
+
+class ClientConnection(asyncio.Protocol):
+    """The server side of one client connection."""
+
+    active_at_seconds: float
+    """When its last command ended, or it came."""
+
+    def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader, turns: Turns) -> None:
+        self._host = host
+        self._turns = turns
+        self._dispatcher = dispatcher
+        self._reader = reader
+        self._transport: asyncio.Transport | None = None
+        self.session: Session | None = None
+        self._current: Pending | None = None
+        self._busy = False
+        self._pumping = False
+        self._reading_paused = False
+        self._writing_paused = False
+        self._draining: Callable[[], None] | None = None
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        keep_alive(self._transport)
+        self.active_at_seconds = self._host.now_seconds()
+        peer = transport.get_extra_info("peername")
+        self.session = self._host.accept(self, str(peer[0]) if peer else "")
+        if self.session is None:
+            self._transport.abort()
+            self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        self._host.traffic.bytes_received += len(data)
+        self._reader.feed(data)
+        if self._busy or self._writing_paused:
+            if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
+                self._pause_reading()
+        elif not self._pumping:
+            if self._turns.take(self, len(data)):
+                self._pump()
+            else:
+                self._busy = True
+
+    def go_on(self) -> None:
+        """See ``Waiting``."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._busy = False
+            self._pump()
+
+    def pause_writing(self) -> None:
+        """Called by the event loop: the client does not keep up."""
+        self._writing_paused = True
+        for connection in self.session.connections() if self.session is not None else ():
+            connection.pause()
+
+    def resume_writing(self) -> None:
+        """Called by the event loop."""
+        self._writing_paused = False
+        for connection in self.session.connections() if self.session is not None else ():
+            connection.resume()
+        if not self._busy and not self._pumping:
+            self._pump()
+
+    def eof_received(self) -> bool:
+        """Called by the event loop: a client that stops sending is gone."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        self._transport = None
+        exchange, self._current = self._current, None
+        session = self.session
+        if session is None:
+            return
+        if exchange is not None:
+            exchange.abandon()
+        session.close()
+        self._host.left(self)
+
+    # --- Client -------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for the client; dropped when it is gone."""
+        if self._transport is not None and data:
+            self._host.traffic.bytes_sent += len(data)
+            self._transport.write(data)
+
+    def finish(self) -> None:
+        """The command under way is over."""
+        self._busy = False
+        self._current = None
+        self.active_at_seconds = self._host.now_seconds()
+        if self._pumping or self._writing_paused:
+            return
+        if self._reading_paused or self._draining is not None or self._reader.buffered_bytes:
+            self._pump()
+
+    def close(self) -> None:
+        """Close after what is queued was sent."""
+        self._busy = True
+        self._current = None
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command is under way."""
+        return self._busy
+
+    def limit_messages(self, max_size_bytes: int) -> None:
+        """From now on no longer message is read."""
+        self._reader.max_size_bytes = max_size_bytes
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def drain(self) -> None:
+        """Close as soon as no command is under way."""
+        self._draining = self.close
+        if not self._busy:
+            self.close()
+
+    # --- the loop -----------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Start commands until one has to be waited for or no whole message is left."""
+        if self._transport is None or self.session is None:
+            return
+        self._pumping = True
+        left = STARTS_AT_ONCE
+        try:
+            while not self._busy and not self._writing_paused:
+                if self._draining is not None:
+                    self._draining()
+                    return
+                if not left and self._reader.buffered_bytes:
+                    self._busy = True
+                    self._turns.wait(self)
+                    break
+                message = self._reader.next()
+                if message is None:
+                    break
+                self._busy = True
+                left -= 1
+                exchange = self._dispatcher.start(self.session, message, self)
+                # It may be over already.
+                self._current = exchange if self._busy else None
+        except ProtocolError as error:
+            self._host.broken(self.session, str(error))
+            self.write(error.farewell)
+            self.close()
+        finally:
+            self._pumping = False
+            if left < STARTS_AT_ONCE - 1:
+                self._turns.started(STARTS_AT_ONCE - 1 - left)
+        if self._reading_paused and not self._busy and not self._writing_paused:
+            self._resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._reading_paused = True
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._reading_paused = False

@@ -1,0 +1,75 @@
+"""Commands that the proxy itself carries out, or reads that went to a chosen member, when their server goes away.
+
+What is relayed to the primary is seen to in ``proxy.relay.handler``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from catalog.errors import BackendUnavailable
+from proxy.members.read_preference import Members
+from proxy.reads.cursors import CURSOR_NOT_FOUND, error_code
+from proxy.relay.failover import Failover, Way
+from proxy.relay.handler import may_be_sent_again
+from proxy.request.command import Command
+from proxy.request.exchange import Exchange
+from proxy.upstream.connection import UpstreamLost
+from proxy.upstream.not_primary import not_primary
+
+
+class FailoverRetry:
+    """Takes such a command to the next server, where it may be sent again."""
+
+    def __init__(
+        self, failover: Failover | None, members: Members | None, begin: Callable[[Exchange, Command], None]
+    ) -> None:
+        """``begin`` starts a command anew; ``None`` for the others where there is no replica set."""
+        self._failover = failover
+        self._members = members
+        self._begin = begin
+
+    def takes(self, exchange: Exchange, command: Command, outcome: bytes | Exception) -> bool:
+        """Whether this reply, or error, is one to go elsewhere with."""
+        if self._failover is None:
+            return False
+        if command.name == "getMore" and isinstance(outcome, bytes) and self.may_be_retried(command):
+            return error_code(outcome) == CURSOR_NOT_FOUND
+        if not may_be_sent_again(command):
+            return False
+        if isinstance(outcome, bytes):
+            return not_primary(outcome) is not None
+        # The way to the primary is sought for long before that error comes; that to another member is not.
+        return isinstance(outcome, UpstreamLost if exchange.session.member is None else BackendUnavailable)
+
+    def may_be_retried(self, command: Command) -> bool:
+        """Whether the cursor of this command may be where the primary was before."""
+        is_continued = command.name == "getMore" and not command.exhaust_allowed
+        return is_continued and self._members is not None and self._members.has_formers
+
+    async def go(self, exchange: Exchange, command: Command, otherwise: Callable[[], None]) -> None:
+        """Begin anew, or close the connection of a client that has to log in anew; ``otherwise`` the error stands."""
+        assert self._failover is not None
+        session = exchange.session
+        if command.name == "getMore":
+            if self._members is None or not self._members.seek_cursor(session, command):
+                otherwise()
+                return
+            exchange.session = session.home or session
+        elif session.home is not None and self._members is not None:
+            self._members.avoid(session)
+            exchange.session = session.home
+        else:
+            match await self._failover.way_on(session):
+                case Way.STAYS:
+                    otherwise()
+                    return
+                case Way.ANEW:
+                    exchange.come_again()
+                    return
+                case Way.AGAIN:
+                    pass
+        leave, exchange.on_leave = exchange.on_leave, None
+        if leave is not None:
+            leave()
+        self._begin(exchange, command)

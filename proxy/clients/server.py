@@ -1,0 +1,377 @@
+"""Wires the rooms together; listens, lets clients in, drains and stops.
+
+Order of stopping: 1. the listener closes, so that no new client comes; 2. clients without a command under way are
+closed, the others when their command ends, all of them when the grace time is over; 3. tasks of the network side
+are cancelled. What lies behind (the committer, the service client, an embedded mongod) is stopped afterwards by who
+started it, in that order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+import structlog
+from pymongo.topology_description import TopologyDescription
+
+from catalog.errors import CommandError, InvariantViolated
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.clients.connection import ClientConnection
+from proxy.clients.dispatch import Dispatcher, Handlers, Numbers
+from proxy.clients.tls import HANDSHAKE_SECONDS
+from proxy.clients.turns import Turns
+from proxy.hello.handler import HelloHandler
+from proxy.inserts.insert_port import Ingest, ReplyingWriter
+from proxy.inserts.insert_templates import InsertTemplate
+from proxy.members.primary_monitor import PrimaryMonitor
+from proxy.members.read_preference import Members
+from proxy.observe.metrics import ConnectionNumbers
+from proxy.observe.tasks import TaskSet
+from proxy.reads.inline_reads import InlineReads
+from proxy.relay.failover import Failover
+from proxy.relay.handler import RelayHandler
+from proxy.request.command import Command
+from proxy.request.ports import BackendView, Effects, Gate, Namespaces, Readers, Translate
+from proxy.request.session import Session
+from proxy.settings.table import Settings
+from proxy.upstream.connection import Upstream
+from proxy.upstream.dialing import Dialer, parse_upstream_name
+from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
+from proxy.wire.reader import MessageReader
+from rewrite.plan import Effect
+
+log = structlog.get_logger()
+
+BACKLOG: Final = 4096
+SWEEP_SECONDS: Final = 1.0
+"""How often idle clients are looked for."""
+STALE_SECONDS: Final = 1.5
+"""How long a login at a server that is primary no more waits for a command: drivers look whether a connection is closed
+when it was idle for a second."""
+
+
+class NoNamespaces:
+    """Nothing is virtual: a proxy that only relays."""
+
+    def lookup(self, namespace: Namespace) -> None:
+        """See ``Namespaces``."""
+
+    async def resolve(self, namespace: Namespace) -> None:
+        """See ``Namespaces``."""
+
+
+class NoIngest:
+    """For a proxy that only relays."""
+
+    def submit(
+        self,
+        session: Session,
+        command: Command,
+        collection: VirtualCollection,
+        reply: Callable[[bytes | None], None],
+    ) -> bool:
+        """See ``Ingest``."""
+        return False
+
+    def repeated(self, raw: bytes) -> None:
+        """See ``Ingest``."""
+
+    def submit_known(
+        self,
+        session: Session,
+        repeated: InsertTemplate,
+        documents: Sequence[bytes],
+        txn_number: int | None,
+        reply: Callable[[bytes | None], None],
+    ) -> None:
+        """See ``Ingest``."""
+        raise InvariantViolated("nothing is ever taken")
+
+    def submit_one(
+        self,
+        session: Session,
+        repeated: InsertTemplate,
+        document: bytes,
+        txn_number: int | None,
+        writer: ReplyingWriter,
+    ) -> None:
+        """See ``Ingest``."""
+        raise InvariantViolated("nothing is ever taken")
+
+    def settled_one(self, size_bytes: int) -> None:
+        """See ``Ingest``."""
+
+
+async def no_translate(session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
+    """For a proxy that only relays; see ``Translate``."""
+    raise CommandError(59, f"no such command: '{command.name}'")
+
+
+def no_effects(effect: Effect) -> None:
+    """For a proxy that only relays; see ``Effects``."""
+
+
+class OpenGate:
+    """For a backend without access control."""
+
+    def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """See ``Gate``."""
+        return True
+
+    async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """See ``Gate``."""
+        return True
+
+
+def no_login() -> bool:
+    """For a backend without access control."""
+    return False
+
+
+def no_cursors(command: Command) -> bool:
+    """For a proxy that only relays."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What hangs behind the network side; the defaults make a proxy that only relays."""
+
+    backend: BackendView
+    numbers: Numbers
+    connections: ConnectionNumbers
+    tls_to_backend: ssl.SSLContext | None = None
+    namespaces: Namespaces = field(default_factory=NoNamespaces)
+    ingest: Ingest = field(default_factory=NoIngest)
+    translate: Translate = no_translate
+    at_once: InlineReads | None = None
+    translated: Collection[str] = ()
+    knows_cursor: Callable[[Command], bool] = no_cursors
+    effects: Effects = no_effects
+    readers: Readers | None = None
+    gate: Gate = field(default_factory=OpenGate)
+    primary_left: Callable[[], None] = lambda: None
+    topology: Callable[[], TopologyDescription] | None = None
+    requires_login: Callable[[], bool] = no_login
+    chosen_beside_primary: Callable[[], None] = lambda: None
+
+
+class Server:
+    """The listener for MongoDB clients and the connections that it let in."""
+
+    def __init__(self, settings: Settings, parts: Parts) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
+        in_replica_set = "setName" in parts.backend.hello
+        self._step_downs = PrimaryMonitor(
+            lambda name: self._dialer_to(parse_upstream_name(name)), self._tasks.spawn, self.left_by_primary
+        )
+        self._dialer = Dialer(
+            parts.backend.primary_address,
+            parts.tls_to_backend,
+            settings.connect_timeout_ms / 1000,
+            patience_seconds=settings.server_selection_timeout_ms / 1000 if in_replica_set else 0.0,
+            on_not_primary=self._suspect if in_replica_set else None,
+        )
+        self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
+        handlers = Handlers(
+            RelayHandler(
+                self._tasks,
+                parts.effects,
+                Failover(self._step_downs.suspect, self._next_primary) if in_replica_set else None,
+            ),
+            self.hello,
+            parts.ingest,
+            parts.translate,
+            parts.gate,
+            self._members(),
+            parts.at_once,
+        )
+        self._dispatcher = Dispatcher(
+            handlers,
+            parts.namespaces,
+            parts.translated,
+            parts.knows_cursor,
+            self._tasks,
+            parts.numbers,
+            parts.readers,
+        )
+        self._clients: set[ClientConnection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._connection_ids = count(1)
+        self._all_left = asyncio.Event()
+        self._listener: asyncio.Server | None = None
+
+    def _members(self) -> Members | None:
+        topology = self._parts.topology
+        return None if topology is None else Members(topology, self._dialer_to, self._parts.chosen_beside_primary)
+
+    def _dialer_to(self, member: tuple[str, int | None]) -> Dialer:
+        async def address() -> tuple[str, int]:
+            return member[0], member[1] or 27017
+
+        return Dialer(address, self._parts.tls_to_backend, self._settings.connect_timeout_ms / 1000)
+
+    # --- Host -----------------------------------------------------------------------------------------------
+
+    @property
+    def traffic(self) -> ConnectionNumbers:
+        """See ``proxy.clients.connection.Host``."""
+        return self._parts.connections
+
+    def accept(self, connection: ClientConnection, peer: str) -> Session | None:
+        """See ``proxy.clients.connection.Host``."""
+        settings, numbers = self._settings, self._parts.connections
+        if len(self._clients) >= settings.max_connections:
+            numbers.reject("too_many")
+            return None
+        if 0 < settings.max_connections_per_address <= self._per_address[peer]:
+            numbers.reject("too_many_per_address")
+            return None
+        self._clients.add(connection)
+        self._per_address[peer] += 1
+        numbers.accept()
+
+        def upstream_lost() -> None:
+            # The login of this client went with the connection; without one the next command just opens another.
+            if session.upstream.is_bound and self._step_downs.primary:
+                session.upstream.retire()
+            elif session.upstream.is_bound:
+                connection.drain()
+
+        def limit_messages(size_bytes: int) -> None:
+            connection.limit_messages(size_bytes)
+            session.message_limit_bytes = size_bytes
+
+        session = Session(next(self._connection_ids), peer, Upstream(self._dialer, upstream_lost))
+        if self._parts.requires_login():
+            limit_messages(settings.pre_auth_max_message_bytes)
+            session.on_login = lambda: limit_messages(MAX_MESSAGE_SIZE_BYTES)
+        return session
+
+    def now_seconds(self) -> float:
+        """See ``proxy.clients.connection.Host``."""
+        return time.monotonic()
+
+    def left(self, connection: ClientConnection) -> None:
+        """See ``proxy.clients.connection.Host``."""
+        self._clients.discard(connection)
+        self._parts.connections.close()
+        assert connection.session is not None
+        peer = connection.session.peer
+        self._per_address[peer] -= 1
+        if self._per_address[peer] <= 0:
+            del self._per_address[peer]
+        if not self._clients:
+            self._all_left.set()
+
+    def broken(self, session: Session, reason: str) -> None:
+        """See ``proxy.clients.connection.Host``."""
+        log.info("protocol error from client", peer=session.peer, connection=session.connection_id, reason=reason)
+
+    def _suspect(self, address: str) -> None:
+        self._step_downs.suspect(address)
+
+    def left_by_primary(self, address: str) -> None:
+        """That server is not the primary any more: nobody's next command goes there.
+
+        A client that logged in did so over its connection to that server, so it has to come again: with its next
+        command, which may go on elsewhere (``proxy.relay.failover``), or after a while without any.
+        """
+        self._dialer.avoid(address)
+        self._dispatcher.left_by_primary(parse_upstream_name(address))
+        logins = 0
+        for client in list(self._clients):
+            upstream = client.session.upstream if client.session is not None else None
+            if upstream is not None and upstream.address == address and not upstream.is_retired:
+                upstream.retire()
+                logins += upstream.is_bound
+        if logins:
+            # Drivers then leave the connections in their pools, all of them of logins that count no more.
+            self.hello.interrupt()
+        self._parts.primary_left()
+
+    async def _next_primary(self) -> None:
+        await self._step_downs.next_primary(self._dialer.patience_seconds)
+
+    def is_no_primary(self, address: str) -> None:
+        """A member of the replica set says so, or does not answer: if it was the primary, ask it again."""
+        if address == self._step_downs.primary:
+            self._suspect(address)
+
+    def primary_is(self, address: str) -> None:
+        """Leave every other server."""
+        ready = (client.session.upstream.ready for client in self._clients if client.session is not None)
+        for other in {connection.address for connection in ready if connection is not None} - {address}:
+            self.left_by_primary(other)
+        for client in self._clients:
+            if client.session is not None and client.session.upstream.address == address:
+                client.session.upstream.reinstate()
+        self._step_downs.primary_is(address)
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    async def start(self, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """Listen; returns the address, with the port that the kernel chose where 0 was asked. Raises ``OSError``."""
+        listen = self._settings.listen
+        loop = asyncio.get_running_loop()
+        turns = Turns(loop.call_soon)
+        self._listener = await loop.create_server(
+            lambda: ClientConnection(self, self._dispatcher, MessageReader(), turns),
+            listen.host,
+            listen.port,
+            backlog=BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if tls is not None else None,
+        )
+        self._tasks.spawn(self._sweep())
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def _sweep(self) -> None:
+        """Close clients that send nothing; those that watch with a streaming hello have a command under way."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close clients whose last command ended too long ago: one sent in drops is none yet."""
+        settings, now_seconds = self._settings, self.now_seconds()
+        login_seconds = settings.max_unauthenticated_seconds if self._parts.requires_login() else 0.0
+        for client in list(self._clients):
+            if client.is_busy or client.session is None:
+                continue
+            idle_seconds = now_seconds - client.active_at_seconds
+            upstream = client.session.upstream
+            limits = (
+                settings.idle_timeout_seconds,
+                0.0 if client.session.identity else login_seconds,
+                STALE_SECONDS if upstream.is_bound and upstream.is_retired else 0.0,
+            )
+            if any(0 < limit <= idle_seconds for limit in limits):
+                client.close()
+
+    async def stop(self) -> None:
+        """Stop in the order that the module describes."""
+        if self._listener is not None:
+            self._listener.close()
+        self._all_left.clear()
+        self.hello.interrupt()
+        for client in list(self._clients):
+            client.drain()
+        if self._clients:
+            try:
+                async with asyncio.timeout(self._settings.shutdown_grace_seconds):
+                    await self._all_left.wait()
+            except TimeoutError:
+                log.warning("closing remaining client connections after the grace period", clients=len(self._clients))
+        for client in list(self._clients):
+            client.abort()
+        await self._tasks.close()

@@ -1,0 +1,173 @@
+"""hello: answered by the proxy itself, with what only the backend can say carried through."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import bson
+from bson import ObjectId
+
+from catalog.bson.codec import TOLERANT
+from catalog.errors import BackendUnavailable, CommandError
+from proxy.hello.documents import CARRIED_FIELDS, TopologyVersion, await_time_ms, describe, negotiate
+from proxy.observe.tasks import TaskSet
+from proxy.relay.handler import learn_identity
+from proxy.request.command import SESSION_FIELDS, Command
+from proxy.request.exchange import Exchange, encode, labelled
+from proxy.request.login import speculates_with_certificate
+from proxy.request.ports import BackendView
+from proxy.request.session import Session
+from proxy.upstream.connection import reply_document
+from proxy.wire import op_msg
+from proxy.wire.framing import DOCUMENT
+from proxy.wire.message import HEADER
+
+_OWN_FIELDS: Final = (b"compression", b"topologyVersion", b"maxAwaitTimeMS", b"loadBalanced")
+"""What the client settles with the proxy alone."""
+
+_LOGIN_FIELDS: Final = (b"saslSupportedMechs", b"speculativeAuthenticate")
+
+
+class HelloHandler:
+    """Answers hello, also the kind that waits for a change and the stream of answers that drivers use to watch."""
+
+    def __init__(self, backend: BackendView, tasks: TaskSet, compressors: Sequence[str]) -> None:
+        self._backend = backend
+        self._tasks = tasks
+        self._compressors = tuple(compressors)
+        self._version = TopologyVersion(ObjectId())
+        self.waiting: set[_Watch] = set()
+
+    def changed(self) -> None:
+        """What hello says is different now: answer those who wait."""
+        self._version = TopologyVersion(self._version.process_id, self._version.counter + 1)
+        for watch in list(self.waiting):
+            watch.fire()
+
+    def interrupt(self) -> None:
+        """End the connections of those who wait, so that drivers leave all that they have to this proxy."""
+        for watch in list(self.waiting):
+            watch.stop()
+
+    def start(self, exchange: Exchange) -> None:
+        """Answer one hello; raises ``CommandError``."""
+        command = exchange.command
+        assert command is not None
+        client = command.fields.get(b"client")
+        if client is not None and exchange.session.has_client_metadata:
+            raise CommandError(186, "The client metadata document may only be sent in the first hello")
+        wait_ms = await_time_ms(command, self._version)
+        self._remember(exchange.session, command)
+        if not CARRIED_FIELDS.isdisjoint(command.fields) or (client is not None and client[0] != DOCUMENT):
+            self._tasks.spawn(self._carry(exchange, command))
+        elif wait_ms is None:
+            exchange.reply(self.document(exchange, {}))
+        else:
+            _Watch(self, exchange, wait_ms, streaming=command.exhaust_allowed).wait(first_ms=wait_ms)
+
+    def _remember(self, session: Session, command: Command) -> None:
+        session.has_client_metadata = session.has_client_metadata or b"client" in command.fields
+        if not session.upstream.hello:
+            greeting = command.without(*_OWN_FIELDS, *_LOGIN_FIELDS, *SESSION_FIELDS)
+            session.upstream.hello = _with_database(greeting, command)
+
+    async def _carry(self, exchange: Exchange, command: Command) -> None:
+        """Logins begin inside hello: the client's own connection to the backend hears it too."""
+        upstream = exchange.session.upstream
+        try:
+            await upstream.connect()
+            left_out: tuple[bytes, ...] = (*_OWN_FIELDS, b"client")
+            if speculates_with_certificate(command):
+                left_out += (b"speculativeAuthenticate",)
+            elif b"speculativeAuthenticate" in command.fields:
+                upstream.is_bound = True
+            body = command.without(*left_out)
+            answer = await upstream.exchange(op_msg.build(1, 0, _with_database(body, command)))
+            said = bson.decode(reply_document(answer), codec_options=TOLERANT)
+            if not said.get("ok"):
+                exchange.reply(reply_document(answer), failed=True)
+                return
+            carried = {name.decode(): said[name.decode()] for name in _LOGIN_FIELDS if name.decode() in said}
+            if "speculativeAuthenticate" in carried:
+                await learn_identity(exchange.session, {"ok": 1, **carried["speculativeAuthenticate"]})
+            exchange.reply(self.document(exchange, carried))
+        except BackendUnavailable as error:
+            exchange.refuse(labelled(error, command))
+        except CommandError as error:
+            exchange.refuse(error)
+
+    def document(self, exchange: Exchange, carried: Mapping[str, Any]) -> bytes:
+        """The reply to this hello; compressors are agreed on by it."""
+        command, session = exchange.command, exchange.session
+        assert command is not None
+        asked = command.get("compression")
+        if asked is not None:
+            session.compressors = negotiate(asked, self._compressors)
+        return encode(
+            describe(
+                self._backend.hello,
+                command,
+                version=self._version,
+                connection_id=session.connection_id,
+                local_time=datetime.now(UTC),
+                compressors=session.compressors or None,
+                carried=carried,
+            )
+        )
+
+
+def _with_database(body: bytes, command: Command) -> bytes:
+    """An OP_QUERY's command names its database outside."""
+    if b"$db" in command.fields:
+        return body
+    name = command.namespace.database.encode()
+    tail = b"\x02$db\0" + (len(name) + 1).to_bytes(4, "little") + name + b"\0\0"
+    return (len(body) - 1 + len(tail)).to_bytes(4, "little") + body[4:-1] + tail
+
+
+class _Watch:
+    """A hello that waits; with ``streaming`` it is answered again and again until the client leaves."""
+
+    __slots__ = ("_exchange", "_handler", "_period_ms", "_response_to", "_streaming", "_timer")
+
+    def __init__(self, handler: HelloHandler, exchange: Exchange, period_ms: int, *, streaming: bool) -> None:
+        assert exchange.command is not None
+        self._handler = handler
+        self._exchange = exchange
+        self._period_ms = int(exchange.command.get("maxAwaitTimeMS") or 0)
+        self._streaming = streaming
+        self._response_to = exchange.message.request_id
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait(self, first_ms: int) -> None:
+        """Until the time is over or something changes."""
+        self._handler.waiting.add(self)
+        self._exchange.on_abandon = self._stop
+        self._timer = asyncio.get_running_loop().call_later(first_ms / 1000, self.fire)
+
+    def stop(self) -> None:
+        """End the wait and the connection."""
+        self._stop()
+        self._exchange.close()
+
+    def fire(self) -> None:
+        """Answer now."""
+        self._stop()
+        document = self._handler.document(self._exchange, {})
+        if not self._streaming:
+            self._exchange.reply(document)
+            return
+        raw = self._exchange.frame(document, op_msg.MORE_TO_COME, self._response_to)
+        self._response_to = HEADER.unpack_from(raw)[1]
+        self._exchange.client.write(raw)
+        # A period of nothing must not become a flood.
+        self.wait(max(self._period_ms, 10))
+
+    def _stop(self) -> None:
+        self._handler.waiting.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

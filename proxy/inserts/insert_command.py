@@ -1,0 +1,192 @@
+"""The ``insert`` command as the catalog takes it, and which inserts it leaves to the backend (W90-W106)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bson.errors import InvalidBSON
+
+from catalog.bson.codec import decode
+from catalog.bson.raw import BOOL, INT32, INT64
+from catalog.errors import CommandError
+from catalog.namespaces import VirtualCollection
+from proxy.request.command import Command
+from proxy.wire.framing import ARRAY, DOCUMENT, top_level
+
+MAX_DOCUMENTS = 100_000
+"""What one insert may hold (W94)."""
+
+
+def too_many_documents(count: int) -> str:
+    """What a server says of more than ``MAX_DOCUMENTS`` (W94)."""
+    return f"Write batch sizes must be between 1 and {MAX_DOCUMENTS}. Got {count} operations."
+
+
+TAKEN_FIELDS = frozenset(
+    {
+        b"insert",
+        b"documents",
+        b"ordered",
+        b"$db",
+        b"lsid",
+        b"txnNumber",
+        b"stmtId",
+        b"stmtIds",
+        b"writeConcern",
+        b"comment",
+        b"bypassDocumentValidation",
+        b"maxTimeMS",
+        b"$clusterTime",
+        b"$readPreference",
+        b"apiVersion",
+        b"apiStrict",
+        b"apiDeprecationErrors",
+    }
+)
+"""Fields that an insert taken by the catalog may have; with any other it is the backend's to answer."""
+
+
+@dataclass(slots=True)
+class InsertCommand:
+    """What an ``insert`` asks for. Not frozen only because one is made for each insert; nobody changes it.
+
+    ``documents`` are raw. ``write_concern`` is the raw document, ``b""`` for the server's default; unacknowledged
+    writes are acknowledged by the backend all the same. ``session`` is the raw ``lsid``. ``txn_number`` and
+    ``statement_ids`` are ``None`` unless the write is retryable. ``size_bytes`` is that of all documents.
+    """
+
+    documents: Sequence[bytes]
+    ordered: bool
+    write_concern: bytes
+    session: bytes
+    txn_number: int | None
+    statement_ids: Sequence[int] | None
+    expects_reply: bool
+    size_bytes: int
+
+
+def with_documents(insert: InsertCommand, documents: Sequence[bytes], txn_number: int | None = None) -> InsertCommand:
+    """The same command with other documents, and another transaction number if it is retryable."""
+    return InsertCommand(
+        documents,
+        insert.ordered,
+        insert.write_concern,
+        insert.session,
+        txn_number,
+        None if txn_number is None else range(len(documents)),
+        insert.expects_reply,
+        len(documents[0]) if len(documents) == 1 else sum(map(len, documents)),
+    )
+
+
+def takes_inserts(collection: VirtualCollection) -> bool:
+    """Whether inserts into this collection go through the catalog.
+
+    With a collation ``control.min`` and ``control.max`` would have to compare strings as the server's ICU does
+    (W21); and an empty time field name breaks buckets that clients write. Both are left to the backend.
+    """
+    return collection.collation is None and collection.options.time_field != ""
+
+
+def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand | None:
+    """What the catalog is to do, ``None`` when the command is not a plain valid insert of documents.
+
+    ``retryable_writes``: the backend keeps transaction numbers (a replica set or mongos).
+    """
+    fields = command.fields
+    if not fields.keys() <= TAKEN_FIELDS:
+        return None
+    documents = _documents(command)
+    if not documents or len(documents) > MAX_DOCUMENTS:
+        return None
+    ordered = True
+    element = fields.get(b"ordered")
+    if element is not None:
+        if element[0] != BOOL:
+            return None
+        ordered = command.body[element[1]] == 1
+    txn_number, statement_ids = None, None
+    if command.has_txn_number or b"stmtId" in fields or b"stmtIds" in fields:
+        if not retryable_writes or fields.get(b"lsid", (0,))[0] != DOCUMENT:
+            return None
+        txn_number = _integer(command, b"txnNumber")
+        statement_ids = _statement_ids(command, len(documents))
+        if txn_number is None or statement_ids is None:
+            return None
+    write_concern = b""
+    if b"writeConcern" in fields:
+        if fields[b"writeConcern"][0] != DOCUMENT:
+            return None
+        effective = effective_write_concern(command.raw(b"writeConcern"))
+        if effective is None:
+            return None
+        write_concern = effective
+    return InsertCommand(
+        documents,
+        ordered,
+        write_concern,
+        command.raw(b"lsid"),
+        txn_number,
+        statement_ids,
+        command.expects_reply,
+        sum(map(len, documents)),
+    )
+
+
+def _documents(command: Command) -> Sequence[bytes] | None:
+    sequences = command.sequences
+    if len(sequences) == 1 and sequences[0][0] == "documents" and b"documents" not in command.fields:
+        return sequences[0][1]
+    element = command.fields.get(b"documents")
+    if sequences or element is None or element[0] != ARRAY:
+        return None
+    array = command.body[element[1] : element[2]]
+    try:
+        elements = top_level(array)
+    except CommandError:
+        return None
+    if any(kind != DOCUMENT for kind, _, _ in elements.values()):
+        return None
+    return [array[start:end] for _, start, end in elements.values()]
+
+
+def _integer(command: Command, name: bytes) -> int | None:
+    kind, start, end = command.fields.get(name, (0, 0, 0))
+    if kind not in (INT32, INT64):
+        return None
+    return int.from_bytes(command.body[start:end], "little", signed=True)
+
+
+def _statement_ids(command: Command, count: int) -> Sequence[int] | None:
+    fields = command.fields
+    if b"stmtIds" not in fields:
+        first = _integer(command, b"stmtId") if b"stmtId" in fields else 0
+        return None if first is None else range(first, first + count)
+    if b"stmtId" in fields:
+        return None
+    given = command.get("stmtIds")
+    if not isinstance(given, list) or len(given) != count or not all(type(each) is int for each in given):
+        return None
+    return given
+
+
+_EFFECTIVE: dict[bytes, bytes] = {}
+
+
+def effective_write_concern(raw: bytes) -> bytes | None:
+    """The write concern that the backend is asked for; ``w: 0`` asks for the server's default (W104).
+
+    ``None`` when it is no BSON.
+    """
+    known = _EFFECTIVE.get(raw)
+    if known is None:
+        try:
+            document = decode(raw)
+        except InvalidBSON:
+            return None
+        known = b"" if not document or document.get("w") == 0 else raw
+        if len(_EFFECTIVE) >= 1024:
+            _EFFECTIVE.clear()
+        _EFFECTIVE[raw] = known
+    return known

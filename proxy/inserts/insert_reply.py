@@ -1,0 +1,134 @@
+"""One insert command between its staging and its reply (W67, W90, W95, W97)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from catalog.bson.codec import encode
+from catalog.errors import CommandError
+from catalog.ports import Acknowledgement
+from proxy.inserts.insert_command import InsertCommand
+
+_PLAIN_REPLY = struct.Struct("<i3si4sdB")
+_PLAIN_REPLY_BYTES = _PLAIN_REPLY.size
+
+
+@lru_cache(maxsize=1024)
+def plain_reply(stored: int) -> bytes:
+    """``{n: stored, ok: 1.0}``, by far the most frequent reply."""
+    return _PLAIN_REPLY.pack(_PLAIN_REPLY_BYTES, b"\x10n\0", stored, b"\x01ok\0", 1.0, 0)
+
+
+class InsertReply:
+    """Counts the measurements of one command until all are settled; a ``Writer``."""
+
+    __slots__ = ("_acknowledgement", "_errors", "_failure", "_insert", "_outstanding", "_reply", "_staged", "_stored")
+
+    def __init__(self, insert: InsertCommand, reply: Callable[[bytes | None], None]) -> None:
+        """``reply`` gets the reply document once, ``None`` where the client wants none."""
+        self._insert = insert
+        self._reply = reply
+        self._outstanding = 0
+        self._stored = 0
+        self._errors: dict[int, CommandError] | None = None
+        self._acknowledgement: Acknowledgement | None = None
+        self._failure: CommandError | None = None
+        self._staged = False
+
+    def expect(self) -> None:
+        """One more measurement will be settled."""
+        self._outstanding += 1
+
+    def refuse(self, index: int, error: CommandError) -> None:
+        """A document was not staged: it is not a valid measurement."""
+        if self._errors is None:
+            self._errors = {}
+        self._errors[index] = error
+
+    def fail(self, error: CommandError) -> None:
+        """The command as a whole fails."""
+        self._failure = error
+
+    def staged(self) -> None:
+        """No further document comes; from now on the reply is made as soon as nothing is outstanding."""
+        self._staged = True
+        if self._outstanding == 0:
+            self._finish()
+
+    def settle(
+        self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
+    ) -> None:
+        """See ``Writer``."""
+        count = len(indexes)
+        self._outstanding -= count
+        if error is None:
+            self._stored += count
+            if acknowledgement is not None and (
+                self._acknowledgement is None or self._acknowledgement.write_concern_error is None
+            ):
+                self._acknowledgement = acknowledgement
+        else:
+            for index in indexes:
+                self.refuse(index, error)
+        if self._staged and self._outstanding == 0:
+            self._finish()
+
+    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> None:
+        """See ``Writer``: this client is told that the outcome is unknown."""
+        self.settle(indexes, error, None)
+
+    def _finish(self) -> None:
+        if not self._insert.expects_reply:
+            self._reply(None)
+            return
+        acknowledgement = self._acknowledgement
+        if self._errors is None and self._failure is None and (acknowledgement is None or acknowledgement.is_plain):
+            self._reply(plain_reply(self._stored))
+            return
+        self._reply(encode(self._document()))
+
+    def _document(self) -> dict[str, Any]:
+        failure = self._failure or self._refusal()
+        if failure is not None:
+            return failure.reply()
+        acknowledgement = self._acknowledgement or Acknowledgement()
+        return _stored_document(self._stored, acknowledgement, self._told_errors())
+
+    def _told_errors(self) -> list[tuple[int, CommandError]]:
+        errors = sorted((self._errors or {}).items())
+        return errors[:1] if self._insert.ordered else errors
+
+    def _refusal(self) -> CommandError | None:
+        """What the backend said of whole commands fails this one as a whole, so that drivers see it and retry."""
+        for error in (self._errors or {}).values():
+            if error.fails_command:
+                return error
+        return None
+
+
+def stored_reply(stored: int, acknowledgement: Acknowledgement) -> bytes:
+    """The reply to an insert of which so many documents were stored, and none refused."""
+    return encode(_stored_document(stored, acknowledgement, ()))
+
+
+def _stored_document(
+    stored: int, acknowledgement: Acknowledgement, errors: Sequence[tuple[int, CommandError]]
+) -> dict[str, Any]:
+    fields = dict(acknowledgement.fields)
+    document: dict[str, Any] = {"n": stored}
+    for name in ("electionId", "opTime"):
+        if name in fields:
+            document[name] = fields.pop(name)
+    if errors:
+        document["writeErrors"] = [error.write_error(index) for index, error in errors]
+        labels = sorted({label for _, error in errors for label in error.labels})
+        if labels:
+            document["errorLabels"] = labels
+    if acknowledgement.write_concern_error is not None:
+        document["writeConcernError"] = acknowledgement.write_concern_error
+    document["ok"] = 1.0
+    document.update(fields)
+    return document

@@ -1,0 +1,212 @@
+"""Reads that their client wants from another member of the replica set than the primary.
+
+Clients take the proxy for a mongos and send ``$readPreference`` along; the member is chosen here, by the rules that
+all drivers share, from what the proxy's own driver knows of the set. Each client gets a connection of its own to each
+member that it reads from. A cursor stays with its member, whichever of its connections a driver continues it over.
+
+Only where access control is off: a login counts for the connection over which it was made, which is the primary's.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import ConfigurationError
+from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
+from pymongo.topology_description import TopologyDescription
+
+from catalog.errors import CommandError
+from proxy.reads.cursors import TOLERANT_RAW
+from proxy.request.command import Command
+from proxy.request.session import Session
+from proxy.upstream.connection import Upstream
+from proxy.upstream.dialing import Dialer, upstream_name
+
+READS: Final = frozenset(
+    {
+        "aggregate", "collStats", "count", "dbStats", "distinct", "explain", "find", "listCollections",
+        "listDatabases", "listIndexes",
+    }
+)  # fmt: skip
+CURSOR_COMMANDS: Final = frozenset({"getMore", "killCursors"})
+MAX_CURSORS: Final = 65_536
+"""Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
+
+CURSOR_SECONDS: Final = 900.0
+"""Servers end cursors that idle for ten minutes."""
+AVOIDED_SECONDS: Final = 5.0
+"""Until then the proxy's own driver has found out about a member that does not answer."""
+
+_PREFERENCE: Final = b"$readPreference"
+NO_SUITABLE_MEMBER: Final = 133
+STALENESS_OUT_OF_RANGE: Final = 160
+
+Address = tuple[str, int | None]
+
+
+class MembersRead:
+    """How many members clients of this process read from: none of them may meet what another one shows already."""
+
+    def __init__(self, topology: Callable[[], TopologyDescription] | None) -> None:
+        """``None`` for no replica set."""
+        self._topology = topology
+        self._until_seconds = -math.inf
+
+    def chosen(self) -> None:
+        """A client reads from another one than the primary, and may keep a cursor there."""
+        self._until_seconds = time.monotonic() + CURSOR_SECONDS
+
+    def count(self) -> int:
+        """One, or all when any was lately chosen beside the primary."""
+        if self._topology is None or time.monotonic() >= self._until_seconds:
+            return 1
+        return sum(server.is_readable for server in self._topology().server_descriptions().values())
+
+
+class Members:
+    """Chooses the member for each read, and remembers where cursors are."""
+
+    def __init__(
+        self,
+        topology: Callable[[], TopologyDescription],
+        dialer_to: Callable[[Address], Dialer],
+        chosen: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``topology`` is what is known of the set now; ``dialer_to`` reaches one member of it.
+
+        ``chosen`` is told whenever it is not the primary that was.
+        """
+        self._topology = topology
+        self._dialer_to = dialer_to
+        self._cursors: dict[int, Address] = {}
+        self._avoided: dict[Address, float] = {}
+        self._formers: dict[Address, float] = {}
+        self._chosen_beside_primary = chosen
+
+    def avoid(self, session: Session) -> None:
+        """The member that this session reads from does not answer: others are preferred for a while."""
+        if session.member is not None:
+            self._avoided[session.member] = time.monotonic() + AVOIDED_SECONDS
+
+    def is_avoided(self, address: Address) -> bool:
+        """Whether that holds for this member."""
+        return self._avoided.get(address, 0.0) > time.monotonic()
+
+    def session_for(self, session: Session, command: Command) -> Session:
+        """The session that ``command`` runs in: the client's own, or one over the connection to another member.
+
+        Raises ``CommandError`` 133 when no member suits, as a mongos does.
+        """
+        if command.name in CURSOR_COMMANDS:
+            address = self._cursors.get(_cursor_id(command))
+        elif (
+            _PREFERENCE not in command.fields
+            or command.name not in READS
+            or command.in_transaction
+            or session.identity
+            or _writes(command)
+        ):
+            return session
+        else:
+            address = self._chosen(command.get("$readPreference"))
+        return session if address is None else self._at(session, address)
+
+    def was_primary(self, address: Address) -> None:
+        """Cursors that were opened there are there still: a step-down ends none."""
+        self._formers[address] = time.monotonic() + CURSOR_SECONDS
+
+    @property
+    def has_formers(self) -> bool:
+        """Whether cursors may be elsewhere than at the primary."""
+        now_seconds = time.monotonic()
+        for address in [address for address, until in self._formers.items() if until < now_seconds]:
+            del self._formers[address]
+        return bool(self._formers)
+
+    def seek_cursor(self, session: Session, command: Command) -> bool:
+        """The cursor of ``command`` was not found in ``session``: whether there is another place to look for it.
+
+        If so, that is where ``session_for`` leads the command next. Raises nothing.
+        """
+        readable = {server.address for server in self._topology().server_descriptions().values() if server.is_readable}
+        places = [address for address in sorted(self._formers, key=str) if address in readable]
+        tried = places.index(session.member) + 1 if session.member in places else 0
+        cursor_id = _cursor_id(command)
+        if session.upstream.is_bound or tried >= len(places):
+            self._cursors.pop(cursor_id, None)
+            return False
+        self._cursors[cursor_id] = places[tried]
+        return True
+
+    def heard(self, session: Session, reply: bytes) -> None:
+        """Remember the cursor that a reply from another member opened, or forget the one that it ended."""
+        document = RawBSONDocument(reply, TOLERANT_RAW)
+        cursor = document.get("cursor")
+        if not isinstance(cursor, Mapping):
+            return
+        cursor_id = cursor.get("id")
+        if cursor_id and session.member is not None:
+            self._cursors.pop(cursor_id, None)
+            self._cursors[cursor_id] = session.member
+            if len(self._cursors) > MAX_CURSORS:
+                del self._cursors[next(iter(self._cursors))]
+
+    def _chosen(self, preference: Any) -> Address | None:
+        """The address of the member; ``None`` for the primary."""
+        if not isinstance(preference, Mapping) or preference.get("mode", "primary") == "primary":
+            return None
+        tags, staleness_seconds = preference.get("tags"), preference.get("maxStalenessSeconds", -1)
+        try:
+            mode = read_pref_mode_from_name(str(preference.get("mode")))
+            wanted = make_read_preference(mode, tags or None, staleness_seconds)
+        except (ConfigurationError, TypeError, ValueError, KeyError):
+            # The backend says what is wrong with it.
+            return None
+        topology = self._topology()
+        try:
+            suitable = topology.apply_selector(wanted)
+        except ConfigurationError as error:
+            raise CommandError(STALENESS_OUT_OF_RANGE, str(error)) from None
+        suitable = [server for server in suitable if not self.is_avoided(server.address)]
+        if suitable:
+            server = random.choice(suitable)  # noqa: S311 -- spreads load
+            if server.server_type_name == "RSPrimary":
+                return None
+            self._chosen_beside_primary()
+            return server.address
+        if tags or staleness_seconds != -1:
+            raise CommandError(
+                NO_SUITABLE_MEMBER, f"Could not find host matching read preference {dict(preference)} for the set"
+            )
+        # A set of one member, or none but the primary left.
+        return None
+
+    def _at(self, session: Session, address: Address) -> Session:
+        name = upstream_name(*address)
+        known = session.members.get(name)
+        if known is None:
+            upstream = Upstream(self._dialer_to(address), lambda: None, to_primary=False)
+            upstream.hello = session.upstream.hello
+            known = session.members[name] = replace(
+                session, upstream=upstream, members={}, member=address, home=session
+            )
+        return known
+
+
+def _cursor_id(command: Command) -> int:
+    if command.name == "getMore":
+        found = command.get("getMore")
+    else:
+        listed = command.get("cursors")
+        found = listed[0] if isinstance(listed, list) and listed else None
+    return found if isinstance(found, int) else 0
+
+
+def _writes(command: Command) -> bool:
+    return command.name in ("aggregate", "explain") and (b"$out\0" in command.body or b"$merge\0" in command.body)

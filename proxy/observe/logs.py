@@ -1,0 +1,61 @@
+"""Log lines for people or for machines, on standard error, without passwords."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Literal
+
+import structlog
+
+from proxy.settings.redaction import redact_uri
+
+
+def configure(level: Literal["debug", "info", "warning", "error"], form: Literal["console", "json"]) -> None:
+    """Send what ``structlog`` and ``logging`` say to standard error, from ``level`` upwards."""
+    render: structlog.types.Processor
+    if form == "json":
+        render = structlog.processors.JSONRenderer()
+    else:
+        render = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
+        )
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=form == "json"),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,  # first to text, then masked
+                mask_secrets,
+                render,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("pymongo").setLevel(max(root.level, logging.WARNING))  # each command would be a line
+
+
+def mask_secrets(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Mask the passwords of connection strings in whatever is logged."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = redact_uri(value)
+        elif isinstance(value, BaseException):
+            event[name] = redact_uri(f"{type(value).__name__}: {value}")
+    return event

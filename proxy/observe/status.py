@@ -1,0 +1,131 @@
+"""The second listener: ``/metrics``, ``/livez`` and ``/readyz`` over HTTP/1.1.
+
+Small and strict: GET and HEAD without a body, one request a connection, a bounded head, a deadline. It is for
+scrapers and health checks on a trusted network and knows nothing of MongoDB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from proxy.settings.table import Address
+
+MAX_HEAD_BYTES = 8_192
+REQUEST_SECONDS = 5.0
+MAX_CONNECTIONS = 100
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What one path says."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = _TEXT
+
+
+class StatusServer:
+    """Answers on its own address from ``start`` to ``stop``.
+
+    ``why_not_ready`` gives the reason why clients should go elsewhere now, or ``""`` when the proxy is ready.
+    """
+
+    def __init__(self, address: Address, registry: CollectorRegistry, why_not_ready: Callable[[], str]) -> None:
+        self._address = address
+        self._registry = registry
+        self._why_not_ready = why_not_ready
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._paths: Mapping[str, Callable[[], HttpAnswer]] = {
+            "/metrics": self._metrics,
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+        }
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that the kernel chose where 0 was asked for."""
+        if self._server is None or not self._server.sockets:
+            return self._address
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return Address(host, port)
+
+    async def start(self) -> None:
+        """Listen; ``OSError`` when the address cannot be had."""
+        self._server = await asyncio.start_server(
+            self._serve, self._address.host, self._address.port, limit=MAX_HEAD_BYTES
+        )
+
+    async def stop(self) -> None:
+        """Listen no more and drop whoever is still connected."""
+        if self._server is not None:
+            self._server.close()
+            for writer in self._writers:
+                writer.transport.abort()
+            await self._server.wait_closed()
+            self._server = None
+
+    def _livez(self) -> HttpAnswer:
+        return HttpAnswer(HTTPStatus.OK, b"ok\n")
+
+    def _readyz(self) -> HttpAnswer:
+        reason = self._why_not_ready()
+        if reason:
+            return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}\n".encode())
+        return HttpAnswer(HTTPStatus.OK, b"ok\n")
+
+    def _metrics(self) -> HttpAnswer:
+        return HttpAnswer(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._writers) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                writer.write(self.respond(await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except asyncio.LimitOverrunError:
+            writer.write(_encode(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), head_only=False))
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            writer.transport.abort()  # the peer is slow or gone; nobody is there to be told
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    def respond(self, head: bytes) -> bytes:
+        """The whole response to a request whose head, with the empty line, is ``head``."""
+        parts = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
+            return _encode(_plain(HTTPStatus.BAD_REQUEST), head_only=False)
+        method, target, _ = parts
+        if method not in (b"GET", b"HEAD"):
+            return _encode(_plain(HTTPStatus.METHOD_NOT_ALLOWED), head_only=False, extra="Allow: GET, HEAD\r\n")
+        path = target.partition(b"?")[0].decode("latin-1")
+        answer = self._paths.get(path, lambda: _plain(HTTPStatus.NOT_FOUND))()
+        return _encode(answer, head_only=method == b"HEAD")
+
+
+def _plain(status: HTTPStatus) -> HttpAnswer:
+    return HttpAnswer(status, f"{status.phrase}\n".encode())
+
+
+def _encode(answer: HttpAnswer, *, head_only: bool, extra: str = "") -> bytes:
+    head = (
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+        f"Content-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\n"
+        f"{extra}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    ).encode("latin-1")
+    return head if head_only else head + answer.body

@@ -1,0 +1,188 @@
+"""The life of one proxy process: what is started in which order, and stopped in the opposite one.
+
+Start: logs, signals, the status listener, the embedded mongod (when no backend is named), the server. Stop: the server
+drains its clients, then the mongod is shut down, then the status listener goes. SIGTERM and Ctrl-C mean the same;
+a second one during the drain ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib import metadata
+
+import structlog
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from catalog.errors import BackendUnavailable
+from proxy.observe import logs
+from proxy.observe.metrics import Metrics
+from proxy.observe.status import StatusServer
+from proxy.observe.tasks import TaskSet
+from proxy.process.embedded import EmbeddedMongod, EmbeddedOptions, find_mongod
+from proxy.process.serving import serve
+from proxy.settings.config import Address, ConfigurationError, Settings, redact_uri
+
+Say = Callable[[str], None]
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings, say: Say) -> None:
+    """Serve until SIGTERM or Ctrl-C; ``say`` gets the few lines that a person should see.
+
+    Raises ``ConfigurationError`` for an address or directory that cannot be used, ``BackendUnavailable`` or
+    ``EmbeddedFailed`` when there is no backend.
+    """
+    logs.configure(settings.log_level, settings.log_format)
+    calm_garbage_collector()
+    # Large merges run in a thread; the event loop shall not wait five milliseconds, the default, for it to give way.
+    sys.setswitchinterval(0.0005)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_App(settings, say).run())
+
+
+def calm_garbage_collector() -> None:
+    """Look for reference cycles seldom.
+
+    Each insert makes a few dozen objects that live until its commit, so the usual thresholds start a collection
+    every few inserts, all in vain: nearly everything here is freed by its reference count.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+class _App:
+    def __init__(self, settings: Settings, say: Say) -> None:
+        self._settings = settings
+        self._say = say
+        self._stop = asyncio.Event()
+        self._metrics_registry = CollectorRegistry()
+        self._metrics = Metrics(self._metrics_registry)
+        self._embedded: EmbeddedMongod | None = None
+        self._trouble = "the proxy is starting"
+
+    async def run(self) -> None:
+        """See ``run``; a stop during the start ends it early and cleanly."""
+        serving = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+
+        def on_signal() -> None:
+            # While clients are served the event lets them finish; before that, or when asked again, do not wait.
+            if (self._stop.is_set() or self._trouble) and serving is not None:
+                serving.cancel()
+            self._trouble = "the proxy is stopping"
+            self._stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal)
+        try:
+            async with self._status(), self._backend() as settings:
+                await serve(settings, self._metrics, self._stop, self._on_ready)
+        except asyncio.CancelledError:
+            if not self._stop.is_set():
+                raise
+        except OSError as error:
+            if not self._trouble:
+                raise
+            raise cannot_listen("listen", self._settings.listen, error) from None
+        except BackendUnavailable as error:
+            if self._settings.backend is None:
+                raise
+            raise unreachable(self._settings.backend, error) from None
+        log.info("stopped")
+
+    def _on_ready(self, address: Address) -> None:
+        self._trouble = ""
+        log.info("ready", listen=str(address), backend=redact_uri(self._settings.backend or "embedded"))
+        for line in welcome(self._settings, address):
+            self._say(line)
+
+    def _on_task_error(self, error: BaseException) -> None:
+        self._metrics.invariant_violations += 1
+        log.error("a task ended with an error", exc_info=error)
+
+    def _why_not_ready(self) -> str:
+        if self._trouble:
+            return self._trouble
+        if self._embedded is not None and (trouble := self._embedded.why_not_ready()):
+            return trouble
+        return "" if self._metrics.backend_up else "the backend does not answer"
+
+    @asynccontextmanager
+    async def _status(self) -> AsyncIterator[None]:
+        address = self._settings.status_listen
+        if address is None:
+            yield
+            return
+        server = StatusServer(address, self._metrics_registry, self._why_not_ready)
+        try:
+            await server.start()
+        except OSError as error:
+            raise cannot_listen("status_listen", address, error) from None
+        try:
+            yield
+        finally:
+            await server.stop()
+
+    @asynccontextmanager
+    async def _backend(self) -> AsyncIterator[Settings]:
+        """The settings with a backend, which is the embedded mongod when none was named."""
+        settings = self._settings
+        if settings.backend is not None:
+            yield settings
+            return
+        binary = find_mongod(settings.embedded_mongod)
+        options = EmbeddedOptions(binary, settings.embedded_data_directory, settings.embedded_cache_size_gb)
+        self._embedded = mongod = EmbeddedMongod(options)
+        self._metrics.embedded_restarts = lambda: mongod.restarts
+        await mongod.start()
+        watch = TaskSet(self._on_task_error).spawn(mongod.watch())
+        try:
+            yield replace(settings, backend=mongod.uri)
+        finally:
+            await asyncio.shield(mongod.stop())
+            await watch
+
+
+def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationError:
+    """The error when an address of the settings cannot be listened on."""
+    reason = error.strerror or str(error)
+    return ConfigurationError([f"{name} = '{address}' is not valid: cannot listen on this address: {reason}"])
+
+
+def unreachable(uri: str, error: BackendUnavailable) -> BackendUnavailable:
+    """The error at startup: which backend, which host, and why."""
+    # The driver's message also contains its time limits and the whole topology.
+    reasons = re.sub(r" \(configured timeouts: [^)]*\)|, Timeout: .*", "", error.message, flags=re.DOTALL)
+    reasons = re.sub(r"\[Errno (\d+)\] [^,]*?failed \([^)]*\)", lambda found: os.strerror(int(found[1])), reasons)
+    hosts = uri.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    reasons = reasons.replace("No servers found yet", f"{hosts} did not answer as MongoDB")
+    return BackendUnavailable(f"cannot connect to the backend {redact_uri(uri)}: {reasons}", code=error.code)
+
+
+def welcome(settings: Settings, address: Address) -> list[str]:
+    """What a person at the terminal should know now."""
+    if settings.backend is not None:
+        behind = redact_uri(settings.backend)
+    else:
+        behind = f"an embedded mongod with its data in {settings.embedded_data_directory}"
+    lines = [
+        "",
+        f"tsproxy {metadata.version('tsproxy')} listens on {address}, in front of {behind}.",
+        f'  connect:  mongosh "mongodb://{address.from_here}/weather"',
+        '  then:     db.createCollection("observations", {timeseries: {timeField: "t", metaField: "station"}})',
+        '            db.observations.insertOne({t: new Date(), station: "north", celsius: 12.5})',
+    ]
+    if settings.status_listen is not None:
+        lines.append(f"  watch:    http://{settings.status_listen.from_here}/metrics")
+    return [*lines, "  stop:     Ctrl-C", ""]

@@ -1,0 +1,262 @@
+"""Puts the parts of one proxy process together; the only place that knows them all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import structlog
+
+from catalog.catalog import BucketCatalog, CatalogOptions, Growth
+from catalog.committer import Committer, CommitterOptions
+from catalog.compressing import Compressing, CompressingOptions
+from catalog.joining import JoiningMetrics, JoiningOptions
+from catalog.kernel import Limits
+from catalog.namespaces import Namespace, VirtualCollection
+from catalog.statements import StatementLog
+from catalog.stats import counters_document
+from proxy.backend.backend import Backend
+from proxy.backend.bucket_store import MongoBucketStore
+from proxy.backend.namespace_registry import NamespaceRegistry
+from proxy.inserts.ingest import InsertHandler
+from proxy.members.read_preference import MembersRead
+from proxy.observe.metrics import CatalogReadings, Metrics
+from proxy.process.growth_policy import InParts, growth_of, is_alone
+from proxy.reads.cursor_names import CursorNames
+from proxy.reads.translate import Surroundings, TranslateHandler
+from proxy.request.authorisation import Authorisation
+from proxy.request.router import Unresolved
+from proxy.request.service_sessions import ServiceSessions, session_secret
+from proxy.settings.table import Settings
+from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
+from rewrite.profile import Profile
+from rewrite.registry import REWRITERS
+
+log = structlog.get_logger(__name__)
+
+
+class LoopClock:
+    """The running event loop's monotonic time."""
+
+    def __init__(self) -> None:
+        self._time = asyncio.get_running_loop().time
+
+    def monotonic_seconds(self) -> float:
+        """See ``catalog.ports.Clock``."""
+        return self._time()
+
+
+class ProcessIds:
+    """Five bytes that count from a random start, so that processes hardly ever meet, and three zeros (W11)."""
+
+    def __init__(self) -> None:
+        self._counter = int.from_bytes(os.urandom(5), "big")
+
+    def suffix(self) -> bytes:
+        """See ``catalog.ports.IdSource``."""
+        self._counter = (self._counter + 1) % (1 << 40)
+        return self._counter.to_bytes(5, "big") + bytes(3)
+
+
+class CatalogEffects:
+    """Carries out what commands changed: in the catalog and in what is known of namespaces (W72)."""
+
+    def __init__(self, catalog: BucketCatalog, committer: Committer, registry: NamespaceRegistry) -> None:
+        self._catalog = catalog
+        self._committer = committer
+        self._registry = registry
+
+    def __call__(self, effect: Effect) -> None:
+        """One effect of a plan."""
+        match effect:
+            case ClearBuckets():
+                self.clear(effect.namespace, effect.bucket_ids)
+            case ForgetNamespace():
+                self.forget(effect.namespace)
+            case DropNamespace():
+                self.drop(effect.namespace)
+            case _:
+                assert_never(effect)
+
+    def clear(self, namespace: Namespace, bucket_ids: tuple[bytes, ...] | None) -> None:
+        """These buckets, or all of the collection, leave the catalog."""
+        self._catalog.clear(namespace.logical, bucket_ids)
+        self._committer.kick()
+
+    def forget(self, namespace: Namespace) -> None:
+        """The options of the collection, or of a whole database, are looked up anew."""
+        self._registry.forget(namespace)
+
+    def drop(self, namespace: Namespace) -> None:
+        """The collection, or a whole database, is gone with its buckets and counters."""
+        self._registry.forget(namespace)
+        if namespace.collection:
+            self._catalog.drop(namespace.logical)
+        else:
+            self._catalog.drop_database(namespace.database)
+        self._committer.kick()
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The parts that the network side talks to."""
+
+    backend: Backend
+    catalog: BucketCatalog
+    committer: Committer
+    ingest: InsertHandler
+    translate: TranslateHandler
+    effects: CatalogEffects
+    cursors: CursorNames
+    authorisation: Authorisation
+    members_read: MembersRead
+    in_parts: InParts | None
+    compressing: Compressing | None
+
+    async def close(self) -> None:
+        """Let commits end and parts be joined as far as time allows, then leave the backend."""
+        await self.committer.drain()
+        if self.in_parts is not None:
+            await self.in_parts.finish()
+        await self.backend.close()
+
+
+async def assemble(
+    settings: Settings,
+    metrics: Metrics,
+    spawn: Callable[[Coroutine[Any, Any, None]], object],
+    report: Callable[[BaseException], None],
+) -> Assembly:
+    """Reach the backend and make everything that hangs on it.
+
+    ``spawn`` owns background tasks, ``report`` hears of errors that no client can be told of. Raises
+    ``BackendUnavailable`` and ``CommandError`` when the backend cannot be used.
+    """
+    backend = await _reach(settings, spawn)
+    backend.pool.answered = metrics.commit_answered
+    clock = LoopClock()
+    growth = await growth_of(settings, backend)
+    catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
+    members_read = MembersRead(backend.topology)
+    store = backend.bucket_store(
+        settings.timeseries_bucket_max_count, members_read.count, lambda: is_alone(settings, catalog)
+    )
+    committer = Committer(catalog, store, clock, committer_options(settings), report)
+    ingest = _insert_handler(catalog, committer, settings, backend.profile)
+    effects = CatalogEffects(catalog, committer, backend.registry)
+    cursors = CursorNames()
+    authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
+    surroundings = Surroundings(
+        rewriters=REWRITERS,
+        profile=lambda: backend.profile,
+        resolve=lambda namespace: _known(backend.registry, namespace),
+        catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
+        holds_extended_range=catalog.holds_extended_range,
+        service=backend,
+        take_effect=effects,
+        cursors=cursors,
+        gate=authorisation,
+        sessions=ServiceSessions(session_secret(settings.backend or "")),
+    )
+    in_parts: InParts | None = None
+    if growth.in_parts:
+        joining = JoiningOptions(compress=compresses(settings, backend.profile))
+        in_parts = await InParts.of(settings, backend, catalog, store, clock, cursors, joining)
+        store.readers = in_parts.readers
+    metrics.read_catalog(_readings(catalog, committer, in_parts))
+    return Assembly(
+        backend=backend,
+        catalog=catalog,
+        committer=committer,
+        ingest=ingest,
+        translate=TranslateHandler(surroundings),
+        effects=effects,
+        cursors=cursors,
+        authorisation=authorisation,
+        members_read=members_read,
+        in_parts=in_parts,
+        compressing=_compressing(catalog, store, clock, settings) if compresses(settings, backend.profile) else None,
+    )
+
+
+def _readings(catalog: BucketCatalog, committer: Committer, in_parts: InParts | None) -> CatalogReadings:
+    joins = in_parts.joining.metrics if in_parts is not None else JoiningMetrics()
+    return CatalogReadings(
+        lambda: catalog.totals,
+        catalog.gauges,
+        committer.metrics,
+        lambda: catalog.growth.in_parts and not catalog.hindrances.is_shared,
+        lambda: catalog.unjoined,
+        lambda: joins.documents_joined,
+        lambda: joins.readers_in_the_way,
+    )
+
+
+def _compressing(catalog: BucketCatalog, store: MongoBucketStore, clock: LoopClock, settings: Settings) -> Compressing:
+    return Compressing(catalog, store, clock, CompressingOptions(left_seconds=settings.compress_after_seconds))
+
+
+def compresses(settings: Settings, profile: Profile) -> bool:
+    """Whether buckets are compressed: as asked, where servers do it themselves (W9); from 8.0 on all are (W8)."""
+    return settings.compress_closed_buckets and profile.has_native_timeseries and profile.version >= (6, 0, 0)
+
+
+def _insert_handler(
+    catalog: BucketCatalog, committer: Committer, settings: Settings, profile: Profile
+) -> InsertHandler:
+    return InsertHandler(
+        catalog,
+        committer,
+        StatementLog(),
+        max_pending_bytes=settings.max_pending_bytes,
+        max_pending_measurements=settings.max_pending_measurements,
+        retryable_writes=profile.is_replica_set or profile.is_mongos,
+    )
+
+
+async def _reach(settings: Settings, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> Backend:
+    return await Backend.connect(
+        settings.backend or "",
+        server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
+        connect_timeout_seconds=settings.connect_timeout_ms / 1000,
+        refresh_seconds=settings.namespace_refresh_seconds,
+        spawn=spawn,
+    )
+
+
+def committer_options(settings: Settings) -> CommitterOptions:
+    """How batches are committed."""
+    return CommitterOptions(
+        linger_seconds=settings.commit_linger_ms / 1000,
+        rounds_in_flight=settings.commit_rounds_in_flight,
+        server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
+    )
+
+
+def catalog_options(settings: Settings, growth: Growth) -> CatalogOptions:
+    """The catalog's limits under mongod's parameter names (W41-W48)."""
+    return CatalogOptions(
+        limits=Limits(
+            max_count=settings.timeseries_bucket_max_count,
+            max_size_bytes=settings.timeseries_bucket_max_size,
+            min_count=settings.timeseries_bucket_min_count,
+        ),
+        memory_threshold_bytes=settings.timeseries_idle_bucket_expiry_memory_usage_threshold,
+        reopening=settings.reopening,
+        growth=growth,
+    )
+
+
+def catalog_stats(catalog: BucketCatalog, namespace: Namespace | None) -> Mapping[str, int]:
+    """The counters of a collection (W80), or of all with the catalog's gauges in front (W82)."""
+    if namespace is None:
+        return {**catalog.gauges(), **counters_document(catalog.totals)}
+    return counters_document(catalog.counters(namespace))
+
+
+def _known(registry: NamespaceRegistry, namespace: Namespace) -> VirtualCollection | None:
+    found = registry.lookup(namespace)
+    return None if isinstance(found, Unresolved) else found

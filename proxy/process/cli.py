@@ -1,0 +1,140 @@
+"""The command line: ``tsproxy serve``, ``tsproxy check-config``, ``tsproxy health``.
+
+Exit codes: 0 after a clean stop, 2 for settings that cannot be used, 1 when the backend cannot be reached.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from proxy.settings.config import ConfigurationError, LoadedSettings, load_settings
+from proxy.settings.redaction import redact_uri
+from proxy.settings.table import ROWS, SettingRow
+from proxy.settings.text import render_example, render_settings
+
+EXIT_UNREACHABLE: Final = 1
+EXIT_CONFIGURATION: Final = 2
+
+_HEALTH_SECONDS = 3.0
+
+
+def _option(row: SettingRow) -> click.Option:
+    metavar = "HOST:PORT" if row.is_address else "|".join(row.choices) or "VALUE"
+    shown = "" if row.default is None else f"  [default: {_shown(row.default)}]"
+    return click.Option([row.flag], metavar=metavar, help=row.text + shown)
+
+
+def _shown(default: object) -> str:
+    match default:
+        case bool():
+            return str(default).lower()
+        case tuple():
+            return ",".join(default)
+        case _:
+            return str(default)
+
+
+def _with_settings(command: Callable[..., None]) -> click.Command:
+    """``command`` with a flag for every setting; the flags that were given arrive as ``loaded``."""
+
+    def call(config: Path | None, **given: Any) -> None:
+        flags = {name: given.pop(name) for name in ROWS if name in given}
+        chosen = {name: value for name, value in flags.items() if value is not None}
+        command(load_settings(chosen, os.environ, config), **given)
+
+    made = click.command(command.__name__.strip("_").replace("_", "-"), help=command.__doc__)(call)
+    made.params += [
+        click.Option(["--config"], type=click.Path(path_type=Path), help="TOML configuration file."),
+        *map(_option, ROWS.values()),
+    ]
+    return made
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(metadata.version("tsproxy"), prog_name="tsproxy", message="%(prog)s %(version)s")
+def cli() -> None:
+    """A MongoDB wire-protocol proxy for time-series collections with shared, batched writes.
+
+    Every setting can be given as a flag, as an environment variable TSPROXY_NAME, or in the TOML file; flags override
+    variables, which override the file.
+    """
+
+
+def _serve(loaded: LoadedSettings, *, print_config: bool) -> None:
+    """Serve MongoDB clients until SIGTERM or Ctrl-C.
+
+    If no backend is set, an embedded mongod is started and stopped with the proxy.
+    """
+    if print_config:
+        click.echo(render_settings(loaded), nl=False)
+        return
+    # Here, so that --help and --version answer at once.
+    from proxy.process.app import run
+
+    run(loaded.settings, click.echo)
+
+
+def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
+    """Print the effective settings with their sources, or report what is wrong with them."""
+    click.echo(render_example() if example else render_settings(loaded), nl=False)
+
+
+def _health(loaded: LoadedSettings) -> None:
+    """Check whether the proxy that runs with these settings is ready; exit code 0 if it is, 1 otherwise."""
+    import urllib.error
+    import urllib.request
+
+    address = loaded.settings.status_listen
+    if address is None:
+        raise ConfigurationError(["status_listen = '' is not valid: health checks require an address"])
+    url = f"http://{address.from_here}/readyz"
+    try:
+        with urllib.request.urlopen(url, timeout=_HEALTH_SECONDS) as answer:
+            click.echo(answer.read().decode().strip())
+    except urllib.error.HTTPError as refused:
+        with refused:
+            click.echo(refused.read().decode().strip(), err=True)
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"cannot reach {url}: {error}", err=True)
+        sys.exit(1)
+
+
+_print_config = click.Option(["--print-config"], is_flag=True, help="Print the effective settings and exit.")
+_example = click.Option(["--example"], is_flag=True, help="Print config.example.toml instead.")
+
+
+def _commands() -> None:
+    for command, extra in ((_serve, [_print_config]), (_check_config, [_example]), (_health, [])):
+        made = _with_settings(command)
+        made.params[:0] = extra
+        cli.add_command(made)
+
+
+_commands()
+
+
+def main() -> None:
+    """The console script."""
+    from catalog.errors import CommandError
+
+    try:
+        cli(prog_name="tsproxy")
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(f"tsproxy: {problem}", err=True)
+        sys.exit(EXIT_CONFIGURATION)
+    except CommandError as error:
+        click.echo(f"tsproxy: {redact_uri(error.message)}", err=True)
+        sys.exit(EXIT_UNREACHABLE)
+
+
+if __name__ == "__main__":
+    main()

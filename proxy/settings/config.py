@@ -1,0 +1,255 @@
+"""Loads ``Settings`` from flags, environment and a TOML file, and validates them.
+
+Flags override ``TSPROXY_*`` variables, which override the file, which overrides the defaults. All problems are
+reported at once, each with the name of the setting, its value, its source and the reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from proxy.settings.redaction import redact_uri
+from proxy.settings.table import ROWS, Address, SettingRow, Settings
+
+__all__ = [
+    "Address",
+    "ConfigurationError",
+    "LoadedSettings",
+    "Settings",
+    "describe_expected",
+    "load_settings",
+    "redact_uri",
+]
+
+CONFIG_VARIABLE = "TSPROXY_CONFIG"
+# Not settings: variables of the tests, and those that container platforms set for a service of this name.
+_FOREIGN_VARIABLES = ("TSPROXY_TEST_", "TSPROXY_SERVICE_", "TSPROXY_PORT")
+_FROM_FLAG, _FROM_DEFAULT = "command line", "default"
+
+
+class ConfigurationError(Exception):
+    """Settings that are not valid; ``problems`` has one line for each."""
+
+    def __init__(self, problems: typing.Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """``settings``, and the source of each by name."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def load_settings(
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    config_file: Path | None = None,
+) -> LoadedSettings:
+    """Merge the sources and validate the result.
+
+    ``flags`` holds the flags that were given, by setting name. The file is ``config_file``, or else the one that
+    ``TSPROXY_CONFIG`` names. Raises ``ConfigurationError`` with every problem found.
+    """
+    if config_file is None and environment.get(CONFIG_VARIABLE):
+        config_file = Path(environment[CONFIG_VARIABLE])
+    problems: list[str] = []
+    given: dict[str, tuple[Any, str]] = {}
+    for source in (_from_file(config_file, problems), _from_environment(environment, problems), _from_flags(flags)):
+        given.update(source)
+    values: dict[str, Any] = {}
+    for name, (value, origin) in given.items():
+        try:
+            values[name] = _convert(ROWS[name], value)
+        except (msgspec.ValidationError, ValueError):
+            problems.append(_problem(name, value, origin, f"expected {describe_expected(ROWS[name])}"))
+    if problems:
+        raise ConfigurationError(problems)
+    origins = {name: given[name][1] if name in given else _FROM_DEFAULT for name in ROWS}
+    settings = _resolved(Settings(**values), origins)
+    contradictions = list(_contradictions(settings, origins))
+    if contradictions:
+        raise ConfigurationError(contradictions)
+    return LoadedSettings(settings, origins)
+
+
+def _problem(name: str, value: object, origin: str, reason: str) -> str:
+    shown = redact_uri(value) if isinstance(value, str) else value
+    return f"{name} = {shown!r} ({origin}) is not valid: {reason}"
+
+
+def _unknown(name: str, origin: str, known: typing.Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"{name} ({origin}) is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _from_file(path: Path | None, problems: list[str]) -> dict[str, tuple[Any, str]]:
+    if path is None:
+        return {}
+    try:
+        with path.expanduser().open("rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        problems.append(f"config = {str(path)!r} cannot be read: {error.strerror}")
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"config = {str(path)!r} is not valid TOML: {error}")
+        return {}
+    problems.extend(_unknown(name, str(path), ROWS) for name in content if name not in ROWS)
+    return {name: (value, str(path)) for name, value in content.items() if name in ROWS}
+
+
+def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, tuple[Any, str]]:
+    known = {row.variable: row.name for row in ROWS.values()}
+    for variable in environment:
+        ours = variable.startswith("TSPROXY_") and variable != CONFIG_VARIABLE
+        if ours and variable not in known and not variable.startswith(_FOREIGN_VARIABLES):
+            problems.append(_unknown(variable, "environment", known))
+    return {
+        name: (environment[variable], f"environment variable {variable}")
+        for variable, name in known.items()
+        if variable in environment
+    }
+
+
+def _from_flags(flags: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    return {name: (value, _FROM_FLAG) for name, value in flags.items()}
+
+
+def _convert(row: SettingRow, value: object) -> Any:
+    """``value`` as the setting's type. Text is read leniently (flags, environment), other TOML values must fit."""
+    if not isinstance(value, str):
+        return msgspec.convert(value, row.type, dec_hook=_path_from)
+    text = value.strip()
+    if text == "" and row.is_optional:
+        return None
+    if row.is_address:
+        return Address.parse(text)
+    if row.is_list:
+        items = [item.strip() for item in text.split(",") if item.strip()]
+        return msgspec.convert(items, row.type)
+    converted = msgspec.convert(text, row.type, strict=False, dec_hook=_path_from)
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise ValueError(text)
+    return converted
+
+
+def _path_from(wanted: type, value: object) -> object:
+    if not isinstance(value, str) or not value:
+        raise ValueError(value)
+    return wanted(value).expanduser()
+
+
+def describe_expected(row: SettingRow) -> str:
+    """The values that this setting accepts, in words."""
+    if row.name == "backend":
+        return "a connection string such as mongodb://db.example:27017/?replicaSet=rs0"
+    if row.is_address:
+        return "HOST:PORT with a port from 0 to 65535" + (", or an empty value" if row.is_optional else "")
+    if row.choices:
+        return "one of " + ", ".join(row.choices)
+    return _describe(types.type_info(row.type))
+
+
+def _describe(kind: types.Type) -> str:
+    match kind:
+        case types.IntType():
+            return "a whole number" + _bounds(kind)
+        case types.FloatType():
+            return "a number" + _bounds(kind)
+        case types.BoolType():
+            return "true or false"
+        case types.LiteralType(values=values):
+            return "one of " + ", ".join(str(value) for value in values)
+        case types.VarTupleType(item_type=item):
+            return f"a list of {_describe(item).removeprefix('one of ')}"
+        case types.CustomType():
+            return "a path"
+        case types.UnionType(types=parts):
+            return (
+                _describe(next(part for part in parts if not isinstance(part, types.NoneType))) + ", or an empty value"
+            )
+        case _:
+            return "text"
+
+
+def _bounds(kind: types.IntType | types.FloatType) -> str:
+    if kind.gt is not None:
+        return f" above {kind.gt:g}"
+    low, high = kind.ge, kind.le
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    return f" of at least {low}" if low is not None else ""
+
+
+def _resolved(settings: Settings, origins: dict[str, str]) -> Settings:
+    """With ``backend`` read from ``backend_file``, and the data directory's ``~`` replaced."""
+    settings = replace(settings, embedded_data_directory=settings.embedded_data_directory.expanduser())
+    path = settings.backend_file
+    if path is None or settings.backend is not None:
+        return settings
+    try:
+        uri = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigurationError(
+            [_problem("backend_file", str(path), origins["backend_file"], f"cannot read the file: {reason}")]
+        ) from None
+    if not uri:
+        raise ConfigurationError([_problem("backend_file", str(path), origins["backend_file"], "the file is empty")])
+    origins["backend"] = f"file {path}"
+    return replace(settings, backend=uri)
+
+
+def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[str]:
+    """Problems that a single value does not show: missing files, settings that require or exclude each other."""
+
+    def problem(name: str, reason: str) -> str:
+        value = getattr(settings, name)
+        return _problem(name, str(value) if isinstance(value, Path | Address) else value, origins[name], reason)
+
+    if settings.backend_file is not None and origins["backend"] != f"file {settings.backend_file}":
+        yield problem("backend_file", "cannot be combined with backend")
+    if settings.backend is not None and (reason := _uri_fault(settings.backend)):
+        yield problem("backend", f"expected {describe_expected(ROWS['backend'])} ({reason})")
+    for name in ("tls_certificate_file", "tls_key_file", "tls_ca_file", "embedded_mongod"):
+        path: Path | None = getattr(settings, name)
+        if path is not None and not path.is_file():
+            yield problem(name, "expected an existing file")
+    if settings.tls_certificate_file is None:
+        for name in ("tls_key_file", "tls_ca_file"):
+            if getattr(settings, name) is not None:
+                yield problem(name, "requires tls_certificate_file")
+    if settings.tls_client_certificates != "off" and settings.tls_ca_file is None:
+        yield problem("tls_client_certificates", "requires tls_ca_file")
+    if settings.status_listen == settings.listen and settings.listen.port:
+        yield problem("status_listen", "must differ from listen")
+    if settings.max_connections_per_address > settings.max_connections:
+        yield problem("max_connections_per_address", f"must not exceed max_connections ({settings.max_connections})")
+    if len(set(settings.compressors)) != len(settings.compressors):
+        yield problem("compressors", "contains a name twice")
+
+
+def _uri_fault(uri: str) -> str:
+    """Why ``uri`` is not valid, without its secrets; empty if it is."""
+    if uri.startswith("mongodb+srv://"):
+        return ""  # only a DNS query can tell
+    try:
+        parse_uri(uri, warn=False)
+    except (PyMongoError, ValueError) as error:
+        return redact_uri(str(error)).rstrip(".")
+    return ""

@@ -1,0 +1,56 @@
+"""Settings as text: ``config.example.toml`` and what ``check-config`` and ``--print-config`` show."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+from proxy.settings.config import LoadedSettings, describe_expected
+from proxy.settings.redaction import redact_uri
+from proxy.settings.table import ROWS, Address
+
+_HEAD = """\
+# All settings of tsproxy with their default values. Copy the ones that you change into a file of your own:
+#     tsproxy serve --config FILE
+# A flag (--max-connections 500) overrides an environment variable (TSPROXY_MAX_CONNECTIONS=500), which overrides
+# the file. An empty string ("") means: not set, or disabled.
+"""
+
+
+def _toml(value: object) -> str:
+    match value:
+        case None:
+            return '""'
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case tuple():
+            return "[" + ", ".join(_toml(item) for item in value) + "]"
+        case Path() | Address():
+            return _toml(str(value))
+        case _:
+            return json.dumps(str(value), ensure_ascii=False)
+
+
+def render_example() -> str:
+    """The contents of ``config.example.toml``: every setting with its default, description and allowed values."""
+    lines = [_HEAD]
+    group = ""
+    for row in ROWS.values():
+        if row.group != group:
+            group = row.group
+            lines.append(f"\n# ---- {group} ----\n")
+        text = textwrap.wrap(f"{row.text} ({describe_expected(row)})", 116, break_on_hyphens=False)
+        lines.append("\n".join([*(f"# {line}" for line in text), f"{row.name} = {_toml(row.default)}"]))
+    return "\n".join(lines) + "\n"
+
+
+def render_settings(loaded: LoadedSettings) -> str:
+    """The effective settings as TOML, each with its source, passwords masked."""
+    lines = [f"{name} = {_toml(getattr(loaded.settings, name))}" for name in ROWS]
+    width = min(max(map(len, lines)), 70)
+    return "".join(
+        f"{redact_uri(line):<{width}}  # {loaded.origins[name]}\n" for name, line in zip(ROWS, lines, strict=True)
+    )

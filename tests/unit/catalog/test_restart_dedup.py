@@ -1,0 +1,125 @@
+"""Rows of an earlier process are found again by their ``_id`` (W102)."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from bson import ObjectId
+
+from catalog.bson.codec import decode
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.kernel import Measurement
+from catalog.ports import Acknowledgement, Applied, Rejected, WriteConcern
+from catalog.restart_dedup import NOTHING_UPDATE, Recalled, RestartDedup
+from tests.support.catalog_parts import CatalogBench, ScriptedStore, measurement
+
+IDS = [ObjectId() for _ in range(4)]
+MAJORITY = WriteConcern(b"majority")
+
+
+class Bench(CatalogBench):
+    """With stored rows ``IDS[:2]`` of an earlier process, and tasks that run when the test says so."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__()
+        self.store = ScriptedStore(*answers)
+        (batch,) = CatalogBench().stage(*(measurement(n, _id=each) for n, each in enumerate(IDS[:2])))
+        batch.claim()
+        self.store.documents[b"x"] = batch.bucket.state.prepare(batch.measurements)
+        self.tasks: list[Coroutine[Any, Any, None]] = []
+        self.recall = RestartDedup(self.store, self.clock, 120, 30, self.tasks.append)
+        self.answers: list[Recalled | CommandError] = []
+
+    def ask(self, *ids: ObjectId, write_concern: WriteConcern = WriteConcern()) -> None:  # noqa: B008 - frozen
+        measurements: list[Measurement] = [measurement(n, _id=each) for n, each in enumerate(ids)]
+        self.recall.ask(self.buckets, measurements, write_concern, self.answers.append)
+
+    async def run(self) -> None:
+        while self.tasks:
+            await self.tasks.pop()
+
+    @property
+    def found(self) -> list[set[ObjectId]]:
+        return [{ObjectId(i[1:]) for i in each.ids} for each in self.answers if isinstance(each, Recalled)]
+
+
+async def test_rows_that_are_there_are_told() -> None:
+    bench = Bench()
+    bench.ask(IDS[0], IDS[2])
+    assert bench.answers == []
+    await bench.run()
+    assert bench.found == [{IDS[0]}]
+
+
+async def test_questions_of_one_moment_share_a_query() -> None:
+    bench = Bench()
+    for each in IDS:
+        bench.ask(each)
+    await bench.run()
+    assert len(bench.store.asked) == 1
+    assert bench.found == [{IDS[0]}, {IDS[1]}, set(), set()]
+    bench.ask(IDS[0])
+    await bench.run()
+    assert len(bench.store.asked) == 2
+
+
+async def test_measurement_without_id_is_never_found() -> None:
+    bench = Bench()
+    bench.recall.ask(bench.buckets, [measurement()], WriteConcern(), bench.answers.append)
+    await bench.run()
+    assert bench.found == [set()]
+
+
+def test_only_first_statements_of_a_session_soon_after_the_start() -> None:
+    bench = Bench()
+    assert bench.recall.is_needed(first_of_session=True)
+    assert not bench.recall.is_needed(first_of_session=False)
+    bench.clock.now += 120
+    assert not bench.recall.is_needed(first_of_session=True)
+
+
+async def test_what_is_there_waits_for_the_write_concern_of_its_retry() -> None:
+    """W104: the earlier process may have ended before a majority had it."""
+    unmet = Acknowledgement({"code": 64})
+    bench = Bench(Applied(0, {}, unmet))
+    bench.ask(IDS[0], write_concern=MAJORITY)
+    bench.ask(IDS[1], write_concern=MAJORITY)
+    bench.ask(IDS[2])
+    await bench.run()
+    assert [(name, concern) for name, _, concern in bench.store.sent] == [("update", MAJORITY)]
+    assert [each.acknowledgement for each in bench.answers if isinstance(each, Recalled)] == [unmet, unmet, None]
+
+
+def test_update_that_only_waits_changes_nothing() -> None:
+    assert decode(NOTHING_UPDATE) == {"q": {"_id": ObjectId(bytes(12))}, "u": {"$unset": {"x": None}}}
+
+
+async def test_what_cannot_be_found_out_is_told_as_such() -> None:
+    """Rather an error than a second copy."""
+    bench = Bench()
+    bench.store.unreadable = BackendUnavailable("away")
+    bench.ask(IDS[0])
+    bench.ask(IDS[2])
+    await bench.run()
+    assert bench.answers == [bench.store.unreadable] * 2
+
+
+async def test_write_concern_that_cannot_be_awaited_is_an_error() -> None:
+    bench = Bench(Rejected(BackendUnavailable("away")))
+    bench.ask(IDS[0], write_concern=MAJORITY)
+    await bench.run()
+    (answer,) = bench.answers
+    assert isinstance(answer, BackendUnavailable)
+
+
+async def test_our_bug_leaves_nobody_waiting() -> None:
+    bench = Bench()
+    bench.store.documents[b"broken"] = b"\x05\0\0\0\0"
+    bench.ask(IDS[0])
+    bench.ask(IDS[1])
+    try:
+        await bench.run()
+    except ValueError:
+        assert all(isinstance(each, CommandError) for each in bench.answers)
+    assert len(bench.answers) == 2

@@ -1,0 +1,77 @@
+"""What the reply of a bulk write says, and which stored buckets are asked for (W50, W72, W126-W128)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bson import Int64, ObjectId, Timestamp
+
+from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from catalog.ports import Applied, Rejected, Unknown
+from proxy.backend.bucket_store import NOTHING_MORE, outcome_of, reopening_query
+
+X = VirtualCollection(Namespace("d", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
+META = b"\x10\x05\0\0\0"
+
+
+def test_a_plain_success_tells_its_count() -> None:
+    assert outcome_of({"n": 3, "nModified": 3, "ok": 1.0}) == Applied(3, {}, NOTHING_MORE)
+
+
+def test_w70_what_a_replica_set_adds_is_passed_on() -> None:
+    times = {"opTime": 1, "electionId": ObjectId(), "operationTime": Timestamp(1, 1), "$clusterTime": {}}
+    outcome = outcome_of({"n": 1, **times, "ok": 1.0, "writeConcernError": {"code": 64}})
+    assert isinstance(outcome, Applied)
+    assert outcome.acknowledgement.fields == times
+    assert outcome.acknowledgement.write_concern_error == {"code": 64}
+
+
+def test_errors_are_told_by_statement() -> None:
+    outcome = outcome_of({"n": 1, "writeErrors": [{"index": 1, "code": 11000, "errmsg": "twice"}], "ok": 1.0})
+    assert isinstance(outcome, Applied)
+    assert {index: error.code for index, error in outcome.errors.items()} == {1: 11000}
+
+
+@pytest.mark.parametrize("code", [91, 189, 10107, 11600, 11602])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda code: {"ok": 0.0, "code": code, "errmsg": ""},
+        lambda code: {"ok": 1.0, "n": 0, "writeErrors": [{"index": 0, "code": code}]},
+        lambda code: {"ok": 1.0, "n": 1, "writeConcernError": {"code": code}},
+    ],
+)
+def test_w127_a_member_that_steps_down_may_have_applied_a_part(code: int, reply: Any) -> None:
+    assert isinstance(outcome_of(reply(code)), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        ({"ok": 0.0, "code": 13, "errmsg": "not authorized"}, 13),
+        ({"ok": 0.0, "code": 361, "errmsg": ""}, 361),
+        ({"ok": 1.0, "n": 0, "writeErrors": [{"index": 0, "code": 26}]}, 26),
+    ],
+    ids=str,
+)
+def test_w72_refusals_of_the_whole_command(reply: dict[str, Any], code: int) -> None:
+    outcome = outcome_of(reply)
+    assert isinstance(outcome, Rejected)
+    assert outcome.error.code == code
+
+
+def test_w50_buckets_that_may_take_a_measurement_are_bounded_by_their_id() -> None:
+    query = reopening_query(X, [(META, 7_200_000), (b"", 7_300_000)], 1000)
+    assert query["$or"] == [{"meta": {"$in": [5]}}, {"meta": {"$exists": False}}]
+    assert (query["_id"]["$gte"].generation_time.timestamp(), query["_id"]["$lte"].generation_time.timestamp()) == (
+        3600,
+        7300,
+    )
+    assert query["data.t.999"] == {"$exists": False}
+    assert query["control.closed"] == {"$ne": True}
+
+
+@pytest.mark.parametrize("time_ms", [-1, 3_599_999, (1 << 32) * 1000])
+def test_q12_ids_bound_nothing_outside_of_1970_to_2106(time_ms: int) -> None:
+    assert "_id" not in reopening_query(X, [(b"\x12" + bytes(Int64(1).to_bytes(8, "little")), time_ms)], 1000)

@@ -1,0 +1,135 @@
+"""A real server's ``$currentOp`` tells who reads a database beside this process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+
+from catalog.errors import CommandError
+from proxy.backend.current_op import CurrentOperations, process_name
+from proxy.backend.service import NotSent, ServicePool
+from proxy.backend.service_auth import introducing
+from tests.support.mongod import MongodProcess
+
+NAME = process_name()
+ROWS = 500
+
+
+@pytest.fixture(params=["mongod", "replica_set"])
+def server(request: pytest.FixtureRequest) -> MongodProcess:
+    chosen: MongodProcess = request.getfixturevalue(request.param)
+    return chosen
+
+
+def pool_of(server: MongodProcess) -> ServicePool:
+    async def primary(_: float) -> tuple[str, int]:
+        return "127.0.0.1", server.port
+
+    return ServicePool(primary, introducing(NAME, lambda _: None, None), None, 5.0)
+
+
+@pytest.fixture
+async def others(server: MongodProcess) -> AsyncIterator[CurrentOperations]:
+    pool = pool_of(server)
+    yield CurrentOperations(pool, NAME)
+    pool.close()
+
+
+@pytest.fixture
+def database(server: MongodProcess, db_name: str) -> pymongo.database.Database[dict[str, Any]]:
+    """With a time-series collection, a view and a plain collection, each with rows."""
+    database = server.shared_client[db_name]
+    series = database.create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
+    series.insert_many([{"t": datetime(2024, 1, 1, tzinfo=UTC), "m": number} for number in range(ROWS)])
+    database.plain.insert_many([{"n": number} for number in range(ROWS)])
+    database.create_collection("view", viewOn="ts", pipeline=[{"$match": {}}])
+    return database
+
+
+@pytest.mark.parametrize("name", ["ts", "view", "plain", "system.buckets.ts"])
+async def test_an_open_cursor_reads_its_database(
+    others: CurrentOperations, database: pymongo.database.Database[dict[str, Any]], name: str
+) -> None:
+    """A cursor on another collection may have a ``$lookup`` to come."""
+    assert not await others.read(database.name)
+    cursor = database[name].find(batch_size=2)
+    next(cursor)
+    assert await others.read(database.name)
+    assert not await others.read(database.name[:-1]), "a name that only begins so is another database"
+    assert not await others.read("other")
+    cursor.close()
+    assert not await others.read(database.name)
+
+
+async def test_a_command_under_way_reads_its_database(
+    others: CurrentOperations, database: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    slow = threading.Thread(target=lambda: list(database.plain.find({"$where": "sleep(4) || true"})))
+    slow.start()
+    seen = False
+    while slow.is_alive() and not seen:
+        seen = await others.read(database.name)
+        await asyncio.sleep(0.01)
+    slow.join()
+    assert seen
+    assert not await others.read(database.name)
+
+
+async def test_a_change_stream_is_no_reader(
+    others: CurrentOperations, replica_set: MongodProcess, db_name: str
+) -> None:
+    with replica_set.shared_client[db_name].watch() as stream:
+        assert stream.try_next() is None
+        assert not await others.read(db_name)
+
+
+async def test_an_unknown_answer_counts_as_a_reader() -> None:
+    async def nowhere(_: float) -> tuple[str, int]:
+        raise NotSent("no backend")
+
+    others = CurrentOperations(ServicePool(nowhere, None, None, 0.1), NAME)
+    assert await others.read("any")
+    with pytest.raises(CommandError):
+        await others.are_proxies()
+
+
+@pytest.fixture
+async def alone(tmp_path: Path) -> AsyncIterator[tuple[MongodProcess, CurrentOperations]]:
+    """A server that no other test uses: in front of the session's there are proxies."""
+    server = MongodProcess(tmp_path / "mongod").start()
+    pool = pool_of(server)
+    try:
+        yield server, CurrentOperations(pool, NAME)
+    finally:
+        pool.close()
+        server.remove()
+
+
+@pytest.mark.parametrize("name", ["tsproxy", process_name()])
+async def test_other_proxies_are_known_by_their_name(alone: tuple[MongodProcess, CurrentOperations], name: str) -> None:
+    server, others = alone
+    assert not await others.are_proxies()
+    with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxies of somebody") as other:
+        other.admin.command("ping")
+        assert not await others.are_proxies()
+    with pymongo.MongoClient[dict[str, Any]](server.uri, appname=name) as other:
+        other.admin.command("ping")
+        assert await others.are_proxies()
+
+
+async def test_another_proxy_can_count_as_a_reader_of_everything(
+    alone: tuple[MongodProcess, CurrentOperations],
+) -> None:
+    server, others = alone
+    assert not await others.read("any", or_are_proxies=True)
+    with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxy 1") as other:
+        other.admin.command("ping")
+        assert not await others.read("any")
+        assert await others.read("any", or_are_proxies=True)

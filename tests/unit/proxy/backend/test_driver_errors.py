@@ -1,0 +1,45 @@
+"""What the driver raises becomes the reply that a client can act on."""
+
+from __future__ import annotations
+
+import dns.resolver
+import pytest
+from pymongo.errors import (
+    AutoReconnect,
+    ConfigurationError,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+)
+
+from catalog.errors import BackendUnavailable
+from proxy.backend.driver_errors import command_error
+
+
+def test_what_the_backend_said_stays_as_it_was() -> None:
+    said = {"ok": 0, "code": 13, "errmsg": "not authorized", "errorLabels": ["TransientTransactionError"]}
+    error = command_error(OperationFailure("not authorized, full error: …", 13, said))
+    assert (error.code, error.message, error.labels) == (13, "not authorized", ("TransientTransactionError",))
+    assert not isinstance(error, BackendUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"), [(ServerSelectionTimeoutError("nobody"), 133), (AutoReconnect("reset"), 6)], ids=str
+)
+def test_a_backend_that_is_away_is_told_so_that_drivers_retry(raised: PyMongoError, code: int) -> None:
+    error = command_error(raised)
+    assert isinstance(error, BackendUnavailable)
+    assert error.code == code
+    assert str(raised) in error.message
+
+
+def test_a_name_that_cannot_be_resolved_is_told_as_such() -> None:
+    raised = ConfigurationError("The DNS query name does not exist")
+    raised.__cause__ = dns.resolver.NXDOMAIN()
+    assert command_error(raised).message == "cannot resolve the backend's SRV record: The DNS query name does not exist"
+
+
+def test_anything_else_is_an_ordinary_error() -> None:
+    error = command_error(ConfigurationError("odd"))
+    assert not isinstance(error, BackendUnavailable)
+    assert "odd" in error.message

@@ -1,0 +1,119 @@
+"""Which namespaces are virtual, and how soon changes made elsewhere are noticed (C5, C20)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from bson.binary import Binary
+
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.backend.namespace_registry import STALE_FACTOR, NamespaceRegistry, virtual_collections
+from proxy.request.router import UNRESOLVED
+
+OPTIONS = {"timeField": "t", "metaField": "m", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}
+X = Namespace("db", "x")
+
+
+def entries(name: str = "x", *, uuid: int = 1, **options: Any) -> list[dict[str, Any]]:
+    stored = {"timeseries": OPTIONS, **options}
+    info = {"uuid": Binary(uuid.to_bytes(16, "big"), 4)}
+    return [
+        {"name": name, "type": "timeseries", "options": stored},
+        {"name": f"system.buckets.{name}", "type": "collection", "options": stored, "info": info},
+    ]
+
+
+class Backend:
+    """A listing that the test changes, a clock that it moves, and how often was asked."""
+
+    def __init__(self, listing: list[dict[str, Any]]) -> None:
+        self.listing = listing
+        self.error: CommandError | None = None
+        self.asked = 0
+        self.now = 0.0
+        self.tasks: list[asyncio.Task[None]] = []
+        self.registry = NamespaceRegistry(self._list, self._spawn, lambda: self.now, 5.0)
+
+    async def _list(self, database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return self.listing
+
+    def _spawn(self, work: Any) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+
+def test_c5_a_view_with_its_buckets_is_virtual_and_nothing_else() -> None:
+    view, buckets = entries()
+    assert virtual_collections("db", [view]) == virtual_collections("db", [buckets]) == {}
+    found = virtual_collections("db", [view, buckets])["x"]
+    assert (found.namespace, found.uuid, found.options.time_field) == (X, bytes(15) + b"\1", "t")
+
+
+async def test_first_lookup_asks_later_ones_do_not() -> None:
+    backend = Backend(entries())
+    assert backend.registry.lookup(X) is UNRESOLVED
+    found = await backend.registry.resolve(X)
+    assert isinstance(found, VirtualCollection)
+    assert backend.registry.lookup(X) is found
+    assert backend.registry.lookup(Namespace("db", "other")) is None
+    assert backend.asked == 1
+
+
+async def test_lookups_at_the_same_moment_share_one_question() -> None:
+    backend = Backend(entries())
+    found = await asyncio.gather(*(backend.registry.resolve(X) for _ in range(5)))
+    assert len(set(map(id, found))) == backend.asked == 1
+
+
+async def test_an_old_listing_is_used_while_a_new_one_is_fetched() -> None:
+    backend = Backend(entries())
+    before = await backend.registry.resolve(X)
+    backend.listing = entries(uuid=2)
+    backend.now = 5.1
+    assert backend.registry.lookup(X) is before
+    assert backend.registry.lookup(X) is before
+    await asyncio.gather(*backend.tasks)
+    assert backend.asked == 2
+    assert backend.registry.lookup(X) != before
+
+
+async def test_equal_collections_stay_the_same_object() -> None:
+    backend = Backend(entries())
+    before = await backend.registry.resolve(X)
+    backend.now = 6.0
+    backend.registry.lookup(X)
+    await asyncio.gather(*backend.tasks)
+    assert backend.registry.lookup(X) is before
+
+
+async def test_a_listing_that_nobody_could_renew_is_not_trusted_for_ever() -> None:
+    backend = Backend(entries())
+    await backend.registry.resolve(X)
+    backend.error = BackendUnavailable("away")
+    backend.now = 5.1
+    assert isinstance(backend.registry.lookup(X), VirtualCollection)
+    await asyncio.gather(*backend.tasks)
+    assert isinstance(backend.registry.lookup(X), VirtualCollection)
+    backend.now = 5.1 * STALE_FACTOR
+    assert backend.registry.lookup(X) is UNRESOLVED
+    with pytest.raises(BackendUnavailable):
+        await backend.registry.resolve(X)
+
+
+async def test_what_is_forgotten_is_asked_anew_even_while_it_is_being_asked() -> None:
+    backend = Backend(entries())
+    asking = asyncio.ensure_future(backend.registry.resolve(X))
+    await asyncio.sleep(0)
+    backend.registry.forget(X)
+    await asking
+    assert backend.registry.lookup(X) is UNRESOLVED
+    backend.listing = []
+    assert await backend.registry.resolve_anew(X) is None
+    assert backend.asked == 2

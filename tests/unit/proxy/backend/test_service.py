@@ -1,0 +1,175 @@
+"""Connections of the proxy's own account: what was sent, what was not, and that nobody waits for ever (W127)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import bson
+import pytest
+
+from catalog.errors import BackendUnavailable
+from proxy.backend.service import Deadlines, LostAfterSending, NotSent, ServiceConnection, ServicePool
+from tests.support.mongod import MongodProcess
+from tests.support.ports import LOOPBACK, free_port
+
+PING = bson.encode({"ping": 1, "$db": "admin"})
+Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def pool_to(port: int, size: int = 16) -> ServicePool:
+    async def primary(timeout_seconds: float) -> tuple[str, int]:
+        return LOOPBACK, port
+
+    return ServicePool(primary, None, None, 5.0, size)
+
+
+def within(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+@asynccontextmanager
+async def peer(behave: Peer) -> AsyncIterator[int]:
+    """A TCP server that does one thing to each connection."""
+    ended: list[asyncio.Event] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ended.append(event := asyncio.Event())
+        await behave(reader, writer)
+        writer.close()
+        await writer.wait_closed()
+        event.set()
+
+    server = await asyncio.start_server(serve, LOOPBACK, 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        for event in ended:
+            await event.wait()
+
+
+async def test_a_command_with_a_document_sequence(mongod: MongodProcess, db_name: str) -> None:
+    pool, heard = pool_to(mongod.port), []
+    pool.answered = lambda identifier, length, seconds: heard.append((identifier, length))
+    body = bson.encode({"insert": "c", "ordered": False, "$db": db_name})
+    documents = [bson.encode({"_id": number}) for number in range(3)]
+    reply = bson.decode(await pool.request(body, within(10), "documents", documents))
+    assert (reply["n"], reply["ok"]) == (3, 1.0)
+    assert heard == [("documents", 3)]
+    pool.close()
+
+
+async def test_requests_side_by_side_each_get_their_own_answer(mongod: MongodProcess) -> None:
+    pool = pool_to(mongod.port, size=2)
+    bodies = [bson.encode({"ping": 1, "comment": n, "$db": "admin"}) for n in range(20)]
+    replies = await asyncio.gather(*(pool.request(body, within(10)) for body in bodies))
+    assert all(bson.decode(reply)["ok"] == 1 for reply in replies)
+    pool.close()
+
+
+async def test_without_a_server_nothing_was_sent() -> None:
+    with pytest.raises(NotSent):
+        await pool_to(free_port()).request(PING, within(0.1))
+
+
+async def test_a_connection_that_ends_before_the_answer_leaves_it_open() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(16)
+
+    async with peer(hang_up) as port:
+        with pytest.raises(LostAfterSending):
+            await pool_to(port).request(PING, within(5))
+
+
+async def test_a_place_is_waited_for_until_the_deadline() -> None:
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with peer(keep_silent) as port:
+        pool = pool_to(port, size=1)
+        first = asyncio.ensure_future(pool.request(PING, within(60)))
+        await asyncio.sleep(0)
+        with pytest.raises(NotSent):
+            await pool.request(PING, within(0.05))
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+
+async def test_a_refused_primary_is_asked_for_anew(mongod: MongodProcess) -> None:
+    ports = iter([free_port(), mongod.port])
+
+    async def primary(timeout_seconds: float) -> tuple[str, int]:
+        return LOOPBACK, next(ports)
+
+    pool = ServicePool(primary, None, None, 5.0)
+    assert bson.decode(await pool.request(PING, within(10)))["ok"] == 1
+    pool.close()
+
+
+async def test_no_primary_in_time_means_nothing_was_sent() -> None:
+    async def primary(timeout_seconds: float) -> tuple[str, int]:
+        raise BackendUnavailable("no primary", code=133)
+
+    with pytest.raises(NotSent) as caught:
+        await ServicePool(primary, None, None, 5.0).request(PING, within(5))
+    assert caught.value.code == 133
+
+
+class _Transport:
+    def __init__(self, connection: ServiceConnection) -> None:
+        self._connection = connection
+        self.aborted = False
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted = True
+        self._connection.connection_lost(None)
+
+
+def _connection() -> ServiceConnection:
+    connection = ServiceConnection("backend:27017")
+    connection.connection_made(cast("asyncio.BaseTransport", _Transport(connection)))
+    return connection
+
+
+async def test_a_late_answer_is_not_waited_for_and_ends_the_connection() -> None:
+    deadlines, late, patient = Deadlines(), _connection(), _connection()
+    now = asyncio.get_running_loop().time()
+    waiting = asyncio.ensure_future(patient.request(b""))
+    deadlines.watch(patient, now + 60)
+    deadlines.watch(late, now + 0.01)
+    with pytest.raises(LostAfterSending) as raised:
+        await late.request(b"")
+    assert raised.value.code == 89
+    assert not late.is_open
+    assert patient.is_open
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_an_answered_request_is_left_alone() -> None:
+    deadlines, answered, late = Deadlines(), _connection(), _connection()
+    now = asyncio.get_running_loop().time()
+    deadlines.watch(answered, now + 0.005)
+    deadlines.watch(late, now + 0.01)
+    deadlines.forget(answered)
+    with pytest.raises(LostAfterSending):
+        await late.request(b"")
+    assert answered.is_open
+
+
+async def test_the_next_deadline_is_kept_after_one_has_passed() -> None:
+    deadlines, first, second = Deadlines(), _connection(), _connection()
+    now = asyncio.get_running_loop().time()
+    deadlines.watch(first, now + 0.01)
+    deadlines.watch(second, now + 0.02)
+    for connection in (first, second):
+        with pytest.raises(LostAfterSending):
+            await connection.request(b"")

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import bson
+
+from proxy.clients.connection import READ_AHEAD_BYTES, STARTS_AT_ONCE, ClientConnection
+from proxy.clients.turns import Turns
+from proxy.observe.metrics import ConnectionNumbers
+from proxy.request.exchange import Client, Exchange
+from proxy.request.session import Session
+from proxy.wire import op_msg
+from proxy.wire.errors import ProtocolError
+from proxy.wire.message import Message
+from proxy.wire.reader import MessageReader
+from tests.support.network import FakeTransport
+from tests.unit.proxy.request.test_exchange import session
+
+PING = op_msg.build(1, 0, bson.encode({"ping": 1, "$db": "admin"}))
+
+
+class Host:
+    """Lets everyone in, and starts commands that end when the test says so."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
+        self.traffic = ConnectionNumbers()
+        self.events: list[str] = []
+        self.started: list[Message] = []
+        self.at_once: Callable[[Client], None] | None = None
+        self.error: ProtocolError | None = None
+
+    def now_seconds(self) -> float:
+        return 5.0
+
+    def accept(self, connection: ClientConnection, peer: str) -> Session | None:
+        self.events.append(peer)
+        return None if self.full else session()
+
+    def left(self, connection: ClientConnection) -> None:
+        self.events.append("left")
+
+    def broken(self, session: Session, reason: str) -> None:
+        self.events.append(reason)
+
+    def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
+        self.started.append(message)
+        if self.error is not None:
+            raise self.error
+        if self.at_once is not None:
+            self.at_once(client)
+        return Exchange(session, client, message, expects_reply=True)
+
+
+class EventLoop:
+    """Turns that come when the test says so."""
+
+    def __init__(self, limit: int = 1_000_000) -> None:
+        self.later: list[Callable[[], None]] = []
+        self.turns = Turns(self.later.append, limit)
+
+    def next_turn(self) -> None:
+        later, self.later[:] = self.later[:], []
+        for call in later:
+            call()
+
+    def until_quiet(self) -> None:
+        while self.later:
+            self.next_turn()
+
+
+def connected(host: Host, loop: EventLoop | None = None) -> tuple[ClientConnection, FakeTransport]:
+    connection = ClientConnection(host, host, MessageReader(), (loop or EventLoop()).turns)
+    transport = FakeTransport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def test_one_command_at_a_time_in_order() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(PING * 3 + PING[:5])
+    assert len(host.started) == 1
+    connection.finish()
+    assert len(host.started) == 2
+    connection.finish()
+    connection.finish()
+    assert len(host.started) == 3
+    connection.data_received(PING[5:])
+    assert len(host.started) == 4
+
+
+def test_commands_that_end_at_once_do_not_nest() -> None:
+    """Ten thousand pipelined commands need no ten thousand stack frames."""
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    loop = EventLoop()
+    connection, _ = connected(host, loop)
+    connection.data_received(PING * 10_000)
+    loop.until_quiet()
+    assert len(host.started) == 10_000
+
+
+def test_a_client_that_sends_much_at_once_has_no_more_of_a_turn_than_its_share() -> None:
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    loop = EventLoop()
+    flood, _ = connected(host, loop)
+    honest, _ = connected(host, loop)
+    flood.data_received(PING * 1_000)
+    assert len(host.started) == STARTS_AT_ONCE
+    honest.data_received(PING)
+    assert len(host.started) == STARTS_AT_ONCE + 1
+    loop.next_turn()
+    assert len(host.started) == 2 * STARTS_AT_ONCE + 1
+
+
+def test_what_is_started_at_once_counts_for_the_turn() -> None:
+    """So that a hundred such clients have together no more of a turn than one client with a command each."""
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    loop = EventLoop(limit=2 * STARTS_AT_ONCE)
+    for _ in range(100):
+        connected(host, loop)[0].data_received(PING * 20)
+    assert len(host.started) == 2 * STARTS_AT_ONCE
+
+
+def test_a_client_that_leaves_while_it_waits_for_its_share_starts_nothing_more() -> None:
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    loop = EventLoop()
+    flood, _ = connected(host, loop)
+    flood.data_received(PING * 1_000)
+    flood.connection_lost(None)
+    loop.until_quiet()
+    assert len(host.started) == STARTS_AT_ONCE
+
+
+def test_reading_stops_when_too_much_waits_behind_a_command() -> None:
+    host = Host()
+    loop = EventLoop()
+    connection, transport = connected(host, loop)
+    connection.data_received(PING)
+    connection.data_received(PING)
+    assert transport.reading
+    connection.data_received(bytes(PING) * (READ_AHEAD_BYTES // len(PING) + 1))
+    assert not transport.reading
+    host.at_once = lambda client: client.finish()
+    connection.finish()
+    loop.until_quiet()
+    assert transport.reading
+
+
+def test_client_that_does_not_read_gets_no_next_command() -> None:
+    host = Host()
+    host.at_once = lambda client: client.finish()
+    connection, _ = connected(host)
+    connection.pause_writing()
+    connection.data_received(PING)
+    assert host.started == []
+    connection.resume_writing()
+    assert len(host.started) == 1
+
+
+def test_broken_protocol_closes_after_a_farewell() -> None:
+    host = Host()
+    host.error = ProtocolError("no good", b"bye")
+    connection, transport = connected(host)
+    connection.data_received(PING)
+    assert (host.events[-1], transport.written, transport.closed) == ("no good", [b"bye"], True)
+    connection.data_received(PING)
+    assert len(host.started) == 1
+
+
+def test_client_that_is_not_let_in_is_cut_off() -> None:
+    host = Host(full=True)
+    connection, transport = connected(host)
+    assert transport.aborted
+    connection.connection_lost(None)
+    assert host.events == ["203.0.113.9"]
+
+
+def test_end_of_the_client_abandons_its_command() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(PING)
+    connection.connection_lost(None)
+    assert host.events == ["203.0.113.9", "left"]
+    connection.write(b"nobody reads this")
+    connection.finish()
+
+
+def test_drain_waits_for_the_command_under_way() -> None:
+    host = Host()
+    idle, idle_transport = connected(host)
+    busy, busy_transport = connected(host)
+    busy.data_received(PING * 2)
+    idle.drain()
+    busy.drain()
+    assert (idle_transport.closed, busy_transport.closed) == (True, False)
+    busy.finish()
+    assert busy_transport.closed
+    assert len(host.started) == 1
+
+
+def test_a_connection_waits_for_its_turn() -> None:
+    host, loop = Host(), EventLoop(limit=1)
+    first, _ = connected(host, loop)
+    second, transport = connected(host, loop)
+    first.data_received(PING)
+    second.data_received(PING[:7])
+    second.data_received(PING[7:] + PING)
+    assert len(host.started) == 1
+    assert second.is_busy
+    loop.next_turn()
+    assert len(host.started) == 2
+    second.finish()
+    assert len(host.started) == 3
+    assert transport.reading
+
+
+def test_a_connection_that_closes_while_it_waits_starts_nothing() -> None:
+    host, loop = Host(), EventLoop(limit=1)
+    first, _ = connected(host, loop)
+    closed, _ = connected(host, loop)
+    gone, _ = connected(host, loop)
+    drained, transport = connected(host, loop)
+    for connection in (first, closed, gone, drained):
+        connection.data_received(PING)
+    closed.close()
+    gone.connection_lost(None)
+    drained.drain()
+    for _ in range(4):
+        loop.next_turn()
+    assert len(host.started) == 1
+    assert transport.closed

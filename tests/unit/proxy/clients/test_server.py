@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import bson
+import pytest
+from prometheus_client import CollectorRegistry
+
+from catalog.errors import CommandError
+from catalog.namespaces import Namespace
+from proxy.clients.server import NoIngest, NoNamespaces, Parts, Server, no_effects, no_translate
+from proxy.observe.metrics import Metrics
+from proxy.settings.table import Address, Settings
+from rewrite.plan import ForgetNamespace
+from tests.support.mongod import MongodProcess
+from tests.support.raw_wire import command
+from tests.unit.proxy.request.test_exchange import session
+
+PING = command({"ping": 1, "$db": "admin"})
+
+
+class View:
+    def __init__(self, mongod: MongodProcess) -> None:
+        self._port = mongod.port
+        self.hello: Mapping[str, Any] = mongod.shared_client.admin.command("hello")
+
+    async def primary_address(self) -> tuple[str, int]:
+        return "127.0.0.1", self._port
+
+
+@asynccontextmanager
+async def relaying(
+    mongod: MongodProcess, *, requires_login: bool = False, **options: Any
+) -> AsyncIterator[tuple[Server, int, Metrics]]:
+    metrics = Metrics(CollectorRegistry())
+    parts = Parts(View(mongod), metrics, metrics.connections, requires_login=lambda: requires_login)
+    server = Server(Settings(listen=Address("127.0.0.1", 0), **options), parts)
+    _, port = await server.start()
+    try:
+        yield server, port, metrics
+    finally:
+        await server.stop()
+
+
+async def ask(port: int, data: bytes = PING) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    try:
+        head = await reader.read(1000)
+    except ConnectionResetError:
+        head = b""
+    writer.close()
+    return head
+
+
+async def test_proxy_without_further_parts_relays(mongod: MongodProcess) -> None:
+    async with relaying(mongod) as (_, port, metrics):
+        assert bson.decode((await ask(port))[21:])["ok"] == 1.0
+        assert metrics.connections.opened == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [({"max_connections": 2}, "too_many"), ({"max_connections_per_address": 2}, "too_many_per_address")],
+)
+async def test_clients_over_the_limit_are_turned_away(
+    mongod: MongodProcess, limit: dict[str, int], reason: str
+) -> None:
+    async with relaying(mongod, **limit) as (_, port, metrics):
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        assert await ask(port) == b""
+        assert metrics.connections.rejected == {reason: 1}
+        for reader, writer in kept:
+            writer.write(PING)
+            assert await reader.read(1000)
+            writer.close()
+
+
+async def test_stopping_lets_a_command_under_way_finish(mongod: MongodProcess) -> None:
+    async with relaying(mongod) as (server, port, _):
+        idle, _idle_writer = await asyncio.open_connection("127.0.0.1", port)
+        slow, slow_writer = await asyncio.open_connection("127.0.0.1", port)
+        mongod.shared_client.stopping.c.insert_many([{} for _ in range(20)])
+        find = {"find": "c", "filter": {"$where": "sleep(20) || true"}, "$db": "stopping"}
+        slow_writer.write(command(find))
+        await ask(port)
+        stopping = asyncio.ensure_future(server.stop())
+        assert await idle.read(1) == b""
+        assert len(bson.decode((await slow.read(100_000))[21:])["cursor"]["firstBatch"]) == 20
+        assert await slow.read(1) == b""
+        await stopping
+        with pytest.raises(ConnectionRefusedError):
+            await ask(port)
+        slow_writer.close()
+        _idle_writer.close()
+    mongod.shared_client.drop_database("stopping")
+
+
+async def test_grace_time_is_not_exceeded(mongod: MongodProcess) -> None:
+    async with relaying(mongod, shutdown_grace_seconds=0.05) as (server, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        mongod.shared_client.grace.c.insert_one({})
+        writer.write(command({"find": "c", "filter": {"$where": "sleep(5000) || true"}, "$db": "grace"}))
+        await ask(port)
+        async with asyncio.timeout(4):
+            await server.stop()
+        with suppress(ConnectionResetError):
+            assert await reader.read(1) == b""
+        writer.close()
+    mongod.shared_client.drop_database("grace")
+
+
+async def test_watching_clients_do_not_hold_up_the_stop(mongod: MongodProcess) -> None:
+    async with relaying(mongod) as (server, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        version = bson.decode((await ask(port, command({"hello": 1, "$db": "admin"})))[21:])["topologyVersion"]
+        hello = {"hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 60_000, "$db": "admin"}
+        writer.write(command(hello, flags=1 << 16))
+        await ask(port)
+        async with asyncio.timeout(5):
+            await server.stop()
+        assert await reader.read(1) == b""
+        writer.close()
+
+
+async def test_message_before_the_login_must_be_short(mongod: MongodProcess) -> None:
+    long = command({"ping": 1, "comment": "x" * 20_000, "$db": "admin"})
+    async with relaying(mongod, requires_login=True, pre_auth_max_message_bytes=16_384) as (_, port, _metrics):
+        assert await ask(port, long) == b""
+        assert await ask(port)
+    async with relaying(mongod, pre_auth_max_message_bytes=16_384) as (_, port, _metrics):
+        assert await ask(port, long)
+
+
+@pytest.mark.parametrize(
+    "options", [{"idle_timeout_seconds": 0.01}, {"requires_login": True, "max_unauthenticated_seconds": 0.01}]
+)
+async def test_client_that_sends_no_command_is_closed(mongod: MongodProcess, options: dict[str, Any]) -> None:
+    """Bytes that are no whole command do not count."""
+    async with relaying(mongod, **options) as (server, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(PING[:7])
+        async with asyncio.timeout(10):
+            while not reader.at_eof():
+                server.close_idle()
+                with suppress(TimeoutError):
+                    assert await asyncio.wait_for(reader.read(1), 0.02) == b""
+        writer.close()
+
+
+async def test_client_is_not_closed_where_no_login_is_asked_for(mongod: MongodProcess) -> None:
+    async with relaying(mongod, max_unauthenticated_seconds=0.000_001) as (server, port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(PING)
+        assert await reader.read(1000)
+        server.close_idle()
+        writer.write(PING)
+        assert await reader.read(1000)
+        writer.close()
+
+
+async def test_defaults_make_nothing_virtual() -> None:
+    namespace = Namespace("d", "c")
+    assert NoNamespaces().lookup(namespace) is None
+    assert await NoNamespaces().resolve(namespace) is None
+    assert NoIngest().submit(session(), None, None, lambda _: None) is False  # type: ignore[arg-type]
+    no_effects(ForgetNamespace(namespace))
+    parsed: Any = type("C", (), {"name": "x"})
+    with pytest.raises(CommandError):
+        await no_translate(session(), parsed, None)

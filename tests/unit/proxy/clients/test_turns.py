@@ -1,0 +1,111 @@
+"""So many starts in a turn, and then in the order of asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.clients.turns import START_BYTES, TURN_SECONDS, Turns
+
+
+class Connection:
+    def __init__(self, turns: Turns, name: str, started: list[str], size_bytes: int = 100) -> None:
+        self.size_bytes = size_bytes
+        self.turns = turns
+        self.name = name
+        self.started = started
+
+    def ask(self) -> None:
+        if self.turns.take(self, self.size_bytes):
+            self.go_on()
+
+    def go_on(self) -> None:
+        self.started.append(self.name)
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self.started: list[str] = []
+        self.now_seconds = 0.0
+        self.turns = Turns(self.calls.append, limit=2, now_seconds=lambda: self.now_seconds)
+
+    def ask(self, names: str, size_bytes: int = 100) -> None:
+        for name in names:
+            Connection(self.turns, name, self.started, size_bytes).ask()
+
+    def next_turn(self) -> str:
+        calls, self.calls[:] = self.calls[:], []
+        self.started.clear()
+        for call in calls:
+            call()
+        return "".join(self.started)
+
+
+def test_those_beyond_the_limit_come_next_turn_in_order() -> None:
+    loop = Loop()
+    loop.ask("abcde")
+    assert loop.started == ["a", "b"]
+    assert [loop.next_turn() for _ in range(3)] == ["cd", "e", ""]
+
+
+def test_nobody_overtakes_those_who_wait() -> None:
+    loop = Loop()
+    loop.ask("abcde")
+    assert loop.next_turn() == "cd"
+    loop.ask("fg")
+    assert [loop.next_turn() for _ in range(3)] == ["ef", "g", ""]
+
+
+def test_a_turn_with_room_starts_at_once() -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.ask("a")
+        assert loop.started[-1] == "a"
+        loop.next_turn()
+    loop.ask("ab")
+    assert loop.started == ["a", "b"]
+
+
+def test_nothing_is_called_while_nobody_asks() -> None:
+    loop = Loop()
+    loop.ask("abc")
+    for _ in range(4):
+        loop.next_turn()
+    assert loop.calls == []
+
+
+def test_large_commands_count_as_several() -> None:
+    """Two batches in one turn would leave the backend without work while both are staged."""
+    loop = Loop()
+    loop.ask("abc", size_bytes=START_BYTES)
+    assert loop.started == ["a"]
+    loop.ask("de")
+    assert [loop.next_turn() for _ in range(4)] == ["b", "c", "de", ""]
+
+
+def test_nothing_more_is_started_in_a_turn_that_took_long() -> None:
+    """However few commands that were: the time that they took is what others wait for."""
+    loop = Loop()
+    loop.ask("a")
+    loop.now_seconds += TURN_SECONDS
+    loop.ask("bc")
+    assert loop.started == ["a"]
+    assert loop.next_turn() == "bc"
+
+
+def test_who_has_more_to_start_waits_behind_all_who_asked_before() -> None:
+    loop = Loop()
+    loop.ask("abc")
+    more = Connection(loop.turns, "x", loop.started)
+    loop.turns.wait(more)
+    loop.ask("d")
+    assert [loop.next_turn() for _ in range(3)] == ["cx", "d", ""]
+
+
+def test_further_starts_of_one_leave_less_for_others() -> None:
+    loop = Loop()
+    loop.ask("a")
+    loop.turns.started(1)
+    loop.ask("b")
+    assert loop.started == ["a"]
+    assert loop.next_turn() == "b"

@@ -1,0 +1,114 @@
+"""How hello looks is in test_hello.py; here is when it is answered, and what is carried to the backend."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from bson import Int64
+
+from catalog.errors import CommandError
+from proxy.hello.handler import HelloHandler
+from proxy.observe.tasks import TaskSet
+from proxy.request.command import parse_command
+from proxy.request.exchange import Exchange
+from proxy.request.session import Session
+from proxy.upstream.connection import Upstream
+from proxy.upstream.dialing import Dialer
+from proxy.wire import op_msg
+from proxy.wire.message import Message
+from tests.support.mongod import MongodProcess
+from tests.support.network import FakeClient
+from tests.support.raw_wire import command, document_of
+
+CLIENT = {"driver": {"name": "d", "version": "1"}, "os": {"type": "Linux"}, "application": {"name": "x"}}
+
+
+class Greeted:
+    """A handler with one client, in front of a real backend."""
+
+    def __init__(self, mongod: MongodProcess) -> None:
+        self.port = mongod.port
+        self.hello = mongod.shared_client.admin.command("hello")
+        self.errors: list[BaseException] = []
+        self.handler = HelloHandler(self, TaskSet(self.errors.append), ("zlib",))
+        self.session = Session(1, "peer", Upstream(Dialer(self.primary_address, None, 10.0), lambda: None))
+        self.client = FakeClient()
+
+    async def primary_address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    def start(self, flags: int = 0, **fields: Any) -> Exchange:
+        message = Message.from_bytes(command({"hello": 1, **fields, "$db": "admin"}, flags=flags))
+        exchange = Exchange(self.session, self.client, message, expects_reply=True)
+        exchange.command = parse_command(message)
+        self.handler.start(exchange)
+        return exchange
+
+    async def reply(self, count: int = 1) -> dict[str, Any]:
+        async with asyncio.timeout(10):
+            while len(self.client.written) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert self.errors == []
+        return document_of(Message.from_bytes(self.client.written[count - 1]))
+
+    async def known(self) -> dict[str, Any]:
+        self.start()
+        version = (await self.reply())["topologyVersion"]
+        self.client.written.clear()
+        return {"topologyVersion": version, "maxAwaitTimeMS": Int64(20_000)}
+
+
+async def test_hello_alone_opens_no_connection(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    greeted.start(client=CLIENT, backpressure=True)
+    assert (await greeted.reply())["ok"] == 1.0
+    assert greeted.session.upstream.ready is None
+
+
+async def test_client_metadata_come_once(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    greeted.start(client=CLIENT)
+    with pytest.raises(CommandError) as caught:
+        greeted.start(client=CLIENT)
+    assert caught.value.code == 186
+
+
+async def test_change_answers_those_who_wait(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    greeted.start(**await greeted.known())
+    await asyncio.sleep(0)
+    assert greeted.client.written == []
+    greeted.handler.changed()
+    assert (await greeted.reply())["topologyVersion"]["counter"] == 1
+    assert greeted.handler.waiting == set()
+
+
+async def test_stream_goes_on_after_a_change_and_ends_with_the_client(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    exchange = greeted.start(flags=op_msg.EXHAUST_ALLOWED, **await greeted.known())
+    for counter in (1, 2):
+        greeted.handler.changed()
+        assert (await greeted.reply(counter))["topologyVersion"]["counter"] == counter
+    first, second = map(Message.from_bytes, greeted.client.written)
+    assert op_msg.parse(first).flags == op_msg.MORE_TO_COME
+    assert second.response_to == first.request_id
+    exchange.abandon()
+    assert greeted.handler.waiting == set()
+
+
+async def test_logins_inside_hello_reach_the_backend(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    greeted.start(client=CLIENT, saslSupportedMechs="admin.nobody", compression=["zlib"])
+    reply = await greeted.reply()
+    assert (reply["ok"], reply["compression"]) == (1.0, ["zlib"])
+    assert greeted.session.upstream.ready is not None
+    greeted.session.upstream.close()
+
+
+async def test_rules_of_an_api_version_are_the_backend_s(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    greeted.start(apiVersion="2")
+    assert (await greeted.reply())["codeName"] == "APIVersionError"
+    greeted.session.upstream.close()

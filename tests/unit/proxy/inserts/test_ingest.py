@@ -1,0 +1,216 @@
+"""Inserts are staged at once, in pauses where they concern many buckets, and held back while too much is pending."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import bson
+import pytest
+
+from catalog.statements import StatementLog
+from proxy.inserts.ingest import BATCHES_IN_A_TURN, InsertHandler
+from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_templates import InsertTemplate
+from proxy.inserts.plain_insert import PlainInsert
+from proxy.wire.message import Message
+from tests.support.network import FakeClient
+from tests.support.raw_wire import document_of
+from tests.unit.catalog.test_committer import Bench, HeldStore
+from tests.unit.proxy.inserts.test_plain_insert import Meter
+from tests.unit.proxy.request.test_exchange import session
+
+MANY = 2 * BATCHES_IN_A_TURN + 10
+BROKEN = bson.encode({"m": 1})
+
+
+def document(meta: int, second: int = 0) -> bytes:
+    return bson.encode({"_id": meta, "t": bson.DatetimeMS(second * 1000), "m": meta})
+
+
+class Ingest:
+    """The handler over a scripted store."""
+
+    def __init__(self, bench: Bench | None = None, **limits: int) -> None:
+        self.bench = bench or Bench()
+        self.replies: list[dict[str, Any]] = []
+        self.handler = InsertHandler(
+            self.bench.catalog,
+            self.bench.committer,
+            StatementLog(),
+            max_pending_bytes=limits.pop("max_pending_bytes", 1 << 20),
+            retryable_writes=True,
+            **limits,
+        )
+
+    def insert(self, *documents: bytes, ordered: bool = True, txn_number: int | None = None) -> None:
+        statements = None if txn_number is None else range(len(documents))
+        size_bytes = sum(map(len, documents))
+        insert = InsertCommand(documents, ordered, b"", b"session", txn_number, statements, True, size_bytes)
+        self.handler.take(insert, self.bench.virtual, "", lambda raw: self.replies.append(bson.decode(raw or b"")))
+
+    def insert_one(self, raw: bytes, txn_number: int | None = None) -> FakeClient:
+        client = FakeClient()
+        command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
+        repeated = InsertTemplate(command, self.bench.virtual, ("insert",))
+        writer = PlainInsert(self.handler, client, 7, repeated, len(raw), Meter())
+        self.handler.submit_one(session(), repeated, raw, txn_number, writer)
+        return client
+
+    async def rest(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await self.bench.rest()
+        assert (self.handler.pending_bytes, self.handler.pending_measurements) == (0, 0)
+
+    @property
+    def sent(self) -> list[int]:
+        return [len(statements) for _, statements, _ in self.bench.store.sent]
+
+
+@pytest.mark.parametrize("txn_number", [None, 2])
+async def test_a_command_of_many_buckets_leaves_in_pieces(txn_number: int | None) -> None:
+    """The backend works on the first while the rest is staged; the client hears once, of all."""
+    ingest = Ingest()
+    if txn_number is not None:
+        # The first command of a session is looked for in the backend first.
+        ingest.insert(document(-1), txn_number=1)
+        await ingest.rest()
+        ingest.replies.clear()
+        ingest.bench.store.sent.clear()
+    ingest.insert(*map(document, range(MANY)), txn_number=txn_number)
+    assert ingest.replies == []
+    await ingest.rest()
+    assert ingest.replies == [{"n": MANY, "ok": 1.0}]
+    assert ingest.sent[0] == BATCHES_IN_A_TURN
+    assert sum(ingest.sent) == MANY
+
+
+async def test_a_command_of_one_bucket_leaves_in_one_piece() -> None:
+    ingest = Ingest()
+    ingest.insert(*(document(1, second) for second in range(MANY)))
+    await ingest.rest()
+    assert ingest.sent == [1]
+    assert ingest.replies == [{"n": MANY, "ok": 1.0}]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_document_that_is_refused_after_a_pause(ordered: bool) -> None:
+    """W90, W95: an ordered command ends there, an unordered one goes on."""
+    ingest = Ingest()
+    documents = [document(meta) for meta in range(MANY)]
+    documents[BATCHES_IN_A_TURN + 5] = BROKEN
+    ingest.insert(*documents, ordered=ordered)
+    await ingest.rest()
+    (reply,) = ingest.replies
+    assert reply["n"] == (BATCHES_IN_A_TURN + 5 if ordered else MANY - 1)
+    assert [error["index"] for error in reply["writeErrors"]] == [BATCHES_IN_A_TURN + 5]
+
+
+async def test_a_retry_in_the_middle_writes_nothing_twice() -> None:
+    """W102: the second copy waits for what the first has staged and stages the rest itself."""
+    ingest = Ingest()
+    for _ in range(2):
+        ingest.insert(*map(document, range(MANY)), txn_number=1)
+    await ingest.rest()
+    assert ingest.replies == [{"n": MANY, "ok": 1.0}] * 2
+    assert sum(ingest.sent) == MANY
+
+
+async def test_a_collection_that_is_dropped_in_a_pause_is_forgotten() -> None:
+    """W72: what comes after goes to a new state of the collection."""
+    ingest = Ingest()
+    ingest.insert(*map(document, range(MANY)))
+    ingest.bench.catalog.drop(ingest.bench.virtual.namespace)
+    await ingest.rest()
+    assert ingest.bench.buckets.replaced
+    assert len(ingest.bench.catalog.collection(ingest.bench.virtual).series) == MANY - BATCHES_IN_A_TURN
+    assert ingest.replies == [{"n": MANY, "ok": 1.0}]
+
+
+async def test_one_document_is_staged_and_answered() -> None:
+    ingest = Ingest()
+    stored, refused = ingest.insert_one(document(1)), ingest.insert_one(BROKEN)
+    assert document_of(Message.from_bytes(refused.written[0]))["writeErrors"][0]["index"] == 0
+    assert ingest.handler.pending_measurements == 1
+    await ingest.rest()
+    assert document_of(Message.from_bytes(stored.written[0])) == {"n": 1, "ok": 1.0}
+
+
+def answer(client: FakeClient) -> dict[str, Any]:
+    (raw,) = client.written
+    return document_of(Message.from_bytes(raw))
+
+
+async def test_one_retryable_document_is_written_once() -> None:
+    """W102: a retry while it is under way, a retry of what was written, and one of a transaction that is over."""
+    ingest = Ingest()
+    first = [ingest.insert_one(document(1), 5) for _ in range(2)]
+    await ingest.rest()
+    second = [ingest.insert_one(document(2), 6) for _ in range(2)]
+    await ingest.rest()
+    again = ingest.insert_one(document(2), 6)
+    too_old = ingest.insert_one(document(1), 5)
+    refused = ingest.insert_one(BROKEN, 7)
+    await ingest.rest()
+    assert [answer(each) for each in (*first, *second, again)] == [{"n": 1, "ok": 1.0}] * 5
+    assert answer(too_old)["code"] == 225
+    assert answer(refused)["writeErrors"][0]["index"] == 0
+    assert sum(ingest.sent) == 2
+
+
+async def test_what_an_earlier_process_wrote_is_looked_for_first() -> None:
+    ingest = Ingest()
+    ingest.bench.store.documents[b"1"] = bson.encode(
+        {"_id": bson.ObjectId(), "control": {"version": 1}, "data": {"_id": {"0": 1}}}
+    )
+    written = ingest.insert_one(document(1), 5)
+    await ingest.rest()
+    assert answer(written) == {"n": 1, "ok": 1.0}
+    assert (ingest.sent, len(ingest.bench.store.asked)) == ([], 1)
+
+
+async def test_inserts_wait_in_order_while_too_much_is_pending() -> None:
+    """``max_pending_measurements`` and ``max_pending_bytes`` bound what is staged and not settled."""
+    for limits in ({"max_pending_measurements": 2}, {"max_pending_bytes": 2 * len(document(1))}):
+        store = HeldStore()
+        ingest = Ingest(Bench(store=store), **limits)
+        ingest.insert(*map(document, range(3)))
+        waits = ingest.insert_one(document(3))
+        ingest.insert(document(4))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (sum(ingest.sent), waits.written) == (3, [])
+        store.gate.set()
+        await ingest.rest()
+        assert sum(ingest.sent) == 5
+        assert [reply["n"] for reply in ingest.replies] == [3, 1]
+        assert document_of(Message.from_bytes(waits.written[0]))["n"] == 1
+
+
+async def test_those_who_waited_too_long_are_turned_away() -> None:
+    store = HeldStore()
+    ingest = Ingest(
+        Bench(store=store, server_selection_timeout_seconds=0.0, reopening=False), max_pending_measurements=0
+    )
+    ingest.insert(document(1))
+    late = ingest.insert_one(document(2))
+    await asyncio.sleep(0)
+    store.gate.set()
+    await ingest.rest()
+    assert document_of(Message.from_bytes(late.written[0]))["code"] == 262
+
+
+async def test_a_bug_is_reported_and_told() -> None:
+    ingest = Ingest()
+
+    def fail(*arguments: Any) -> None:
+        raise KeyError("a bug")
+
+    ingest.bench.catalog.place = fail  # type: ignore[method-assign]
+    client = ingest.insert_one(document(1))
+    ingest.insert(document(1))
+    assert document_of(Message.from_bytes(client.written[0]))["writeErrors"][0]["code"] == 1
+    assert ingest.replies[0]["code"] == 1
+    assert [type(error) for error in ingest.bench.reported] == [KeyError, KeyError]
+    await ingest.rest()

@@ -1,0 +1,92 @@
+"""One insert command is answered once, when all its measurements are settled (W67, W90, W95, W97)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.ports import Acknowledgement
+from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_reply import InsertReply, plain_reply
+
+
+class Answers:
+    """A command of three documents and what it is answered."""
+
+    def __init__(self, *, ordered: bool = True, expects_reply: bool = True) -> None:
+        self.raw: list[bytes | None] = []
+        insert = InsertCommand([b""] * 3, ordered, b"", b"", None, None, expects_reply, 0)
+        self.submission = InsertReply(insert, self.raw.append)
+
+    def expect(self, count: int) -> InsertReply:
+        for _ in range(count):
+            self.submission.expect()
+        return self.submission
+
+    @property
+    def only(self) -> dict[str, Any]:
+        (raw,) = self.raw
+        assert raw is not None
+        return bson.decode(raw)
+
+
+def test_the_frequent_reply_is_what_the_codec_makes() -> None:
+    assert plain_reply(3) == bson.encode({"n": 3, "ok": 1.0})
+
+
+def test_nothing_is_said_before_all_is_staged_and_settled() -> None:
+    answers = Answers()
+    submission = answers.expect(2)
+    submission.settle((0,), None, None)
+    submission.settle((1,), None, None)
+    submission.expect()
+    submission.staged()
+    assert answers.raw == []
+    submission.settle((2,), None, None)
+    assert answers.only == {"n": 3, "ok": 1.0}
+
+
+@pytest.mark.parametrize(("ordered", "told"), [(True, [0]), (False, [0, 2])])
+def test_w90_errors_are_told_by_index_an_ordered_insert_tells_the_first(ordered: bool, told: list[int]) -> None:
+    answers = Answers(ordered=ordered)
+    submission = answers.expect(2)
+    submission.refuse(0, CommandError(2, "no time"))
+    submission.settle((2,), CommandError(11000, "twice"), None)
+    submission.settle((1,), None, None)
+    submission.staged()
+    assert [error["index"] for error in answers.only["writeErrors"]] == told
+    assert (answers.only["n"], answers.only["ok"]) == (1, 1.0)
+
+
+def test_w95_what_was_said_of_a_whole_command_fails_this_one_as_a_whole() -> None:
+    answers = Answers()
+    answers.expect(1).settle((0,), CommandError(13, "not authorized", fails_command=True), None)
+    answers.submission.staged()
+    assert (answers.only["ok"], answers.only["code"]) == (0.0, 13)
+
+
+def test_w97_write_concern_errors_and_times_are_passed_on() -> None:
+    answers = Answers()
+    submission = answers.expect(2)
+    submission.staged()
+    submission.settle((0,), None, Acknowledgement({"code": 64}, {"operationTime": bson.Timestamp(5, 1)}))
+    submission.settle((1,), None, Acknowledgement())
+    assert answers.only["writeConcernError"] == {"code": 64}
+    assert answers.only["operationTime"] == bson.Timestamp(5, 1)
+
+
+def test_a_lost_backend_brings_labels_that_make_drivers_retry() -> None:
+    answers = Answers()
+    answers.expect(1).doubt((0,), BackendUnavailable("gone", labels=("RetryableWriteError",)), 0.0)
+    answers.submission.staged()
+    assert "RetryableWriteError" in answers.only["errorLabels"]
+
+
+def test_w104_without_a_wish_for_a_reply_there_is_none() -> None:
+    answers = Answers(expects_reply=False)
+    answers.expect(1).settle((0,), None, None)
+    answers.submission.staged()
+    assert answers.raw == [None]

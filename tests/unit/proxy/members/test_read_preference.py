@@ -1,0 +1,180 @@
+"""Which member a read goes to, judged by the driver's own rules, and where cursors are continued."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64, ObjectId
+from pymongo.hello import Hello
+from pymongo.server_description import ServerDescription
+from pymongo.topology_description import TOPOLOGY_TYPE, TopologyDescription
+
+from catalog.errors import CommandError
+from catalog.identity import NOBODY, Identity, identity_of
+from proxy.members.read_preference import Members, MembersRead
+from proxy.request.command import Command, parse_command
+from proxy.request.session import Session
+from proxy.upstream.connection import Upstream
+from proxy.upstream.dialing import Dialer
+from proxy.wire import op_msg
+from proxy.wire.message import Message
+
+PRIMARY, SECONDARY = ("db1", 27017), ("db2", 27017)
+
+
+def server(address: tuple[str, int], *, primary: bool, tags: dict[str, str] | None = None) -> ServerDescription:
+    hello = {
+        "ok": 1,
+        "isWritablePrimary": primary,
+        "secondary": not primary,
+        "setName": "rs",
+        "hosts": ["db1:27017", "db2:27017"],
+        "minWireVersion": 0,
+        "maxWireVersion": 17,
+        "lastWrite": {"lastWriteDate": dt.datetime(2024, 1, 1)},  # noqa: DTZ001
+        "tags": tags or {},
+    }
+    return ServerDescription(address, Hello(hello), 0.001)
+
+
+def topology(*servers: ServerDescription) -> TopologyDescription:
+    known = {each.address: each for each in servers}
+    return TopologyDescription(TOPOLOGY_TYPE.ReplicaSetWithPrimary, known, "rs", None, ObjectId(), _Settings())
+
+
+class _Settings:
+    local_threshold_ms = 15
+    heartbeat_frequency = 10
+    server_selector = None
+
+
+def members(*servers: ServerDescription, chosen: Callable[[], None] = lambda: None) -> Members:
+    def dialer_to(address: Any) -> Dialer:
+        async def at() -> tuple[str, int]:
+            return address[0], address[1]
+
+        return Dialer(at, None, 1.0)
+
+    return Members(lambda: topology(*servers), dialer_to, chosen)
+
+
+def session(identity: Identity = NOBODY) -> Session:
+    async def nowhere() -> tuple[str, int]:
+        raise AssertionError
+
+    return Session(1, "peer", Upstream(Dialer(nowhere, None, 1.0), lambda: None), identity)
+
+
+def command(body: dict[str, Any]) -> Command:
+    return parse_command(Message.from_bytes(op_msg.build(1, 0, bson.encode({**body, "$db": "app"}))))
+
+
+def find(mode: str, **more: Any) -> Command:
+    return command({"find": "x", "$readPreference": {"mode": mode, **more}})
+
+
+BOTH = (server(PRIMARY, primary=True), server(SECONDARY, primary=False, tags={"dc": "east"}))
+
+
+def test_secondary_reads_get_a_session_at_the_secondary() -> None:
+    own, where = session(), members(*BOTH)
+    first = where.session_for(own, find("secondary"))
+    assert first.member == SECONDARY
+    assert first.upstream is not own.upstream
+    assert where.session_for(own, find("secondaryPreferred", tags=[{"dc": "east"}])) is first
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"find": "x"},
+        {"find": "x", "$readPreference": {"mode": "primary"}},
+        {"find": "x", "$readPreference": {"mode": "primaryPreferred"}},
+        {"find": "x", "$readPreference": {"mode": "nonsense"}},
+        {"find": "x", "$readPreference": 5},
+        {"find": "x", "$readPreference": {"mode": "secondary"}, "autocommit": False, "txnNumber": Int64(1)},
+        {"insert": "x", "$readPreference": {"mode": "secondary"}},
+        {"aggregate": "x", "pipeline": [{"$out": "y"}], "$readPreference": {"mode": "secondary"}},
+    ],
+    ids=str,
+)
+def test_all_else_stays_with_the_primary(body: dict[str, Any]) -> None:
+    own = session()
+    assert members(*BOTH).session_for(own, command(body)) is own
+
+
+def test_logged_in_clients_stay_with_the_primary() -> None:
+    own = session(identity_of([("reader", "app")]))
+    assert members(*BOTH).session_for(own, find("secondary")) is own
+
+
+def test_set_without_secondaries_reads_from_its_primary() -> None:
+    own = session()
+    assert members(BOTH[0]).session_for(own, find("secondary")) is own
+
+
+def test_tags_that_nobody_has_are_an_error() -> None:
+    with pytest.raises(CommandError, match="matching read preference") as refused:
+        members(*BOTH).session_for(session(), find("secondary", tags=[{"dc": "west"}]))
+    assert refused.value.code == 133
+
+
+def test_cursor_is_continued_where_it_was_opened_over_any_connection() -> None:
+    where = members(*BOTH)
+    there = where.session_for(session(), find("secondary"))
+    where.heard(there, bson.encode({"cursor": {"id": Int64(77), "ns": "app.x", "firstBatch": []}, "ok": 1}))
+    another = session()
+    assert where.session_for(another, command({"getMore": Int64(77), "collection": "x"})).member == SECONDARY
+    assert where.session_for(another, command({"killCursors": "x", "cursors": [Int64(77)]})).member == SECONDARY
+    assert where.session_for(another, command({"getMore": Int64(78), "collection": "x"})) is another
+
+
+def test_staleness_that_no_set_can_promise_is_an_error() -> None:
+    with pytest.raises(CommandError) as refused:
+        members(*BOTH).session_for(session(), find("secondary", maxStalenessSeconds=1))
+    assert refused.value.code == 160
+
+
+def test_cursor_is_sought_where_the_primary_was() -> None:
+    own, where = session(), members(*BOTH)
+    more = command({"getMore": Int64(5), "collection": "x"})
+    assert not where.has_formers
+    where.was_primary(SECONDARY)
+    where.was_primary(("gone", 1))
+    assert where.has_formers
+    assert where.session_for(own, more) is own
+    assert where.seek_cursor(own, more)
+    there = where.session_for(own, more)
+    assert there.member == SECONDARY
+    assert there.home is own
+    assert not where.seek_cursor(there, more), "nowhere else"
+    assert where.session_for(own, more) is own
+
+
+def test_cursor_of_a_login_is_not_sought() -> None:
+    own, where = session(identity_of([("reader", "app")])), members(*BOTH)
+    own.upstream.is_bound = True
+    where.was_primary(SECONDARY)
+    assert not where.seek_cursor(own, command({"getMore": Int64(5), "collection": "x"}))
+
+
+def test_member_that_does_not_answer_is_avoided() -> None:
+    own, where = session(), members(*BOTH)
+    away = where.session_for(own, find("secondary"))
+    where.avoid(away)
+    assert where.is_avoided(SECONDARY)
+    assert where.session_for(own, find("secondary")) is own
+
+
+def test_members_that_clients_read_from_are_waited_for() -> None:
+    """A join must have reached whoever reads at a secondary before the next reader comes."""
+    read = MembersRead(lambda: topology(*BOTH))
+    own, where = session(), members(*BOTH, chosen=read.chosen)
+    where.session_for(own, find("primaryPreferred"))
+    assert read.count() == 1
+    where.session_for(own, find("secondary"))
+    assert read.count() == 2

@@ -1,0 +1,62 @@
+"""The command line without a server: help, version, settings."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from proxy.process import cli
+from proxy.settings.config import ConfigurationError
+from proxy.settings.table import ROWS
+from proxy.settings.text import render_example
+
+
+def call(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli.cli, arguments, env=environment)
+
+
+def test_version() -> None:
+    assert call("--version").output == f"tsproxy {metadata.version('tsproxy')}\n"
+
+
+def test_help_has_a_flag_for_every_setting() -> None:
+    text = call("serve", "--help").output
+    assert set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) >= {row.flag for row in ROWS.values()}
+
+
+@pytest.mark.parametrize("arguments", [("check-config",), ("serve", "--print-config")])
+def test_effective_settings_are_printed_with_passwords_masked(arguments: tuple[str, ...]) -> None:
+    done = call(*arguments, "--backend", "mongodb://u:secret@h/", TSPROXY_MAX_CONNECTIONS="3")
+    assert done.exit_code == 0
+    assert "secret" not in done.output
+    assert tomllib.loads(done.output)["max_connections"] == 3
+
+
+def test_check_config_reads_the_file(tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text("max_connections = 77")
+    assert "max_connections = 77" in call("check-config", "--config", str(tmp_path / "f.toml")).output
+
+
+def test_check_config_prints_the_example() -> None:
+    assert call("check-config", "--example").output == render_example()
+
+
+def test_wrong_settings_are_handed_to_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(call("check-config", "--max-connections", "0").exception, ConfigurationError)
+    monkeypatch.setattr("sys.argv", ["tsproxy", "check-config", "--max-connections", "0", "--log-level", "loud"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert [line.split(" = ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "tsproxy: max_connections",
+        "tsproxy: log_level",
+    ]
+
+
+def test_health_without_an_address_is_bad_configuration() -> None:
+    assert isinstance(call("health", "--status-listen", "").exception, ConfigurationError)

@@ -1,0 +1,161 @@
+"""The embedded mongod's life: found, locked, started, watched, stopped, never orphaned."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pymongo
+import pytest
+
+from proxy.process.embedded import DirectoryLock, EmbeddedFailed, EmbeddedMongod, EmbeddedOptions, find_mongod, is_alive
+from proxy.settings.config import ConfigurationError
+from tests.support.mongod import wheel_mongod
+from tests.support.process import ChildProcess
+
+
+def options(directory: Path, binary: Path | None = None) -> EmbeddedOptions:
+    return EmbeddedOptions(binary or wheel_mongod(), directory, cache_size_gb=0.25)
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return path
+
+
+async def until(condition: object, seconds: float = 30) -> None:
+    """Wait until ``condition()`` is true."""
+    assert callable(condition)
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 -- what is waited for happens in another process
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def embedded(tmp_path: Path) -> AsyncIterator[EmbeddedMongod]:
+    """A started one with its watch."""
+    mongod = EmbeddedMongod(options(tmp_path / "data"))
+    await mongod.start()
+    watch = asyncio.ensure_future(mongod.watch())
+    yield mongod
+    await mongod.stop()
+    await watch
+
+
+def test_configured_mongod_is_preferred_to_path_and_path_to_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured, on_path = tmp_path / "mine", script(tmp_path / "mongod", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_mongod(configured) == configured
+    assert find_mongod(None) == on_path
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert find_mongod(None) == wheel_mongod()
+
+
+def test_without_any_mongod_the_ways_out_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"--backend.*tsproxy\[embedded\].*--embedded-mongod"):
+        find_mongod(None)
+
+
+async def test_it_serves_and_stops_with_clean_files(tmp_path: Path) -> None:
+    mongod = EmbeddedMongod(options(tmp_path))
+    assert mongod.why_not_ready() == "the embedded mongod has not been started"
+    await mongod.start()
+    pid = mongod.pid
+    assert pid is not None
+    assert mongod.why_not_ready() == ""
+    with pymongo.MongoClient[dict[str, object]](mongod.uri) as client:
+        client.db.c.insert_one({"_id": 1})
+    await mongod.stop()
+    assert not is_alive(str(pid))
+    assert (tmp_path / "mongod.lock").read_bytes() == b""  # mongod empties it when it ends well
+    again = EmbeddedMongod(options(tmp_path))
+    await again.start()
+    with pymongo.MongoClient[dict[str, object]](again.uri) as client:
+        assert client.db.c.find_one() == {"_id": 1}
+    await again.stop()
+
+
+async def test_it_listens_on_loopback_only(embedded: EmbeddedMongod) -> None:
+    port = int(embedded.uri.split(":")[2].split("/")[0])
+    for family, address in ((socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")):
+        with socket.socket(family) as probe, pytest.raises(OSError, match=r"refused|unavailable|assign"):
+            probe.connect((address, port))
+
+
+async def test_directory_in_use_is_refused_by_name(embedded: EmbeddedMongod, tmp_path: Path) -> None:
+    second = EmbeddedMongod(options(tmp_path / "data"))
+    with pytest.raises(EmbeddedFailed, match=rf"embedded_data_directory = .*in use.*process {os.getpid()}"):
+        await second.start()
+    assert embedded.why_not_ready() == ""
+
+
+async def test_directory_that_cannot_be_used_is_bad_configuration(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"embedded_data_directory = .* is not valid"):
+        await DirectoryLock(tmp_path / "file" / "data").acquire()
+
+
+async def test_mongod_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None:
+    text = "import sys; log = sys.argv[sys.argv.index('--logpath') + 1]; open(log, 'w').write('no room'); sys.exit(7)"
+    broken = script(tmp_path / "broken", text)
+    mongod = EmbeddedMongod(options(tmp_path / "data", broken))
+    with pytest.raises(EmbeddedFailed) as caught:
+        await mongod.start()
+    assert "ended with exit code 7" in caught.value.message
+    assert caught.value.message.endswith("no room")
+    lock = DirectoryLock(tmp_path / "data")
+    await lock.acquire()  # nothing is held after the failure
+    lock.release()
+
+
+async def test_it_is_started_again_when_it_dies(embedded: EmbeddedMongod) -> None:
+    """The URI stays, data that were written durably stay, and readiness tells the gap."""
+    uri, first = embedded.uri, embedded.pid
+    assert first is not None
+    with pymongo.MongoClient[dict[str, object]](uri, w=1, journal=True) as client:
+        client.db.c.insert_one({"_id": 1})
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: "restarted" in embedded.why_not_ready())
+    await until(lambda: embedded.why_not_ready() == "")
+    assert embedded.uri == uri
+    assert embedded.pid not in (first, None)
+    assert embedded.restarts == 1
+    with pymongo.MongoClient[dict[str, object]](uri) as client:
+        assert client.db.c.find_one() == {"_id": 1}
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from proxy.process.embedded import EmbeddedMongod, EmbeddedOptions
+async def main():
+    mongod = EmbeddedMongod(EmbeddedOptions(Path(sys.argv[1]), Path(sys.argv[2]), 0.25))
+    await mongod.start()
+    print("pid", mongod.pid, flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+async def test_killed_owner_leaves_no_orphan_and_its_directory_can_be_used_at_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    owner = ChildProcess("owner", tmp_path / "owner.log")
+    owner.spawn([sys.executable, "-c", OWNER, str(wheel_mongod()), str(data)], {"PYTHONPATH": "."})
+    owner.wait_until(lambda: re.search(r"^pid \d+$", owner.log, re.MULTILINE) is not None)
+    pid = int(owner.log.split()[-1])
+    owner.kill()
+    successor = EmbeddedMongod(options(data))
+    await successor.start()  # waits until the old mongod has finished its files
+    assert not is_alive(str(pid))
+    await successor.stop()

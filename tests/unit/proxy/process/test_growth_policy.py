@@ -1,0 +1,56 @@
+"""No parts are made while another process of the proxy is there (rights: ``tests/security/test_growth.py``)."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.catalog import BucketCatalog, CatalogOptions
+from catalog.errors import BackendUnavailable
+from proxy.process import growth_policy as growth
+from proxy.process.growth_policy import OtherProxies
+from tests.support.catalog_parts import CountingIds, ManualClock
+
+
+class Others:
+    """What the backend says."""
+
+    def __init__(self) -> None:
+        self.answer: bool | Exception = False
+
+    async def are_proxies(self) -> bool:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def catalog() -> BucketCatalog:
+    return BucketCatalog(CatalogOptions(), ManualClock(), CountingIds())
+
+
+async def test_a_catalog_is_shared_while_another_proxy_is_there(
+    catalog: BucketCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = Others()
+    company = OtherProxies(catalog, others)
+    await company.look()
+    assert not catalog.hindrances.is_shared
+    others.answer = True
+    await company.look()
+    assert catalog.hindrances.is_shared
+    others.answer = False
+    await company.look()
+    assert catalog.hindrances.is_shared, "it may only be starting again"
+    monkeypatch.setattr(growth, "GONE_SECONDS", 0.0)
+    others.answer = True
+    await company.look()
+    others.answer = False
+    await company.look()
+    assert not catalog.hindrances.is_shared
+
+
+async def test_who_cannot_ask_is_not_alone(catalog: BucketCatalog) -> None:
+    others = Others()
+    others.answer = BackendUnavailable("gone")
+    await OtherProxies(catalog, others).look()
+    assert catalog.hindrances.is_shared

@@ -1,0 +1,169 @@
+"""Joins find a moment without readers, and readers wait for it only shortly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64
+
+from catalog.namespaces import Namespace
+from proxy.readers.register import WAIT_FOR_READERS_SECONDS, ReaderRegister, cursor_left_by
+from proxy.reads.cursor_names import CursorNames
+from proxy.request.command import Command, parse_command
+from proxy.wire.message import Message
+from tests.support.wire import op_msg as request
+
+COLLECTION = Namespace("d", "x")
+
+
+async def test_a_database_without_readers_is_free_at_once() -> None:
+    register = ReaderRegister(lambda _: False)
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+        assert register.barrier("d") is not None
+        assert register.barrier("other") is None
+    assert register.barrier("d") is None
+
+
+async def test_readers_under_way_are_waited_for() -> None:
+    register = ReaderRegister(lambda _: False)
+    register.enter("d")
+    asyncio.get_running_loop().call_soon(register.leave, "d")
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+
+
+async def test_a_reader_that_stays_is_not_waited_for_long() -> None:
+    register = ReaderRegister(lambda _: False)
+    register.enter("d")
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone
+    register.leave("d")
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone, "others are left in peace for a while"
+    await asyncio.sleep(2 * WAIT_FOR_READERS_SECONDS)
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+
+
+async def test_new_readers_wait_for_the_end() -> None:
+    register = ReaderRegister(lambda _: False)
+    async with register.kept_out(COLLECTION):
+        barrier = register.barrier("d")
+    assert barrier is not None
+    assert barrier.done()
+
+
+async def test_open_cursors_are_in_the_way_of_their_database() -> None:
+    register = ReaderRegister(lambda database: database == "d")
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone
+    async with register.kept_out(Namespace("other", "x")) as alone:
+        assert alone
+    register.closed = True
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+
+
+def command(body: dict[str, Any]) -> Command:
+    raw = request({**body, "$db": "d"}, 1)
+    return parse_command(Message.from_bytes(raw))
+
+
+def reply(cursor_id: int, batch: str = "firstBatch", **more: Any) -> bytes:
+    return bson.encode({"cursor": {batch: [{"x": "y" * 5000}], "id": Int64(cursor_id), "ns": "d.v"}, "ok": 1.0, **more})
+
+
+READS = [
+    {"find": "view"},
+    {"aggregate": "plain", "pipeline": [{"$lookup": {"from": "x", "as": "y", "pipeline": []}}], "cursor": {}},
+    {"count": "view"},
+    {"find": "system.buckets.x"},
+    {"delete": "system.buckets.x", "deletes": []},
+]
+OTHERS = [
+    {"insert": "plain", "documents": []},
+    {"find": "capped", "tailable": True, "awaitData": True},
+    {"aggregate": "plain", "pipeline": [{"$changeStream": {}}], "cursor": {}},
+    {"getMore": Int64(9), "collection": "plain"},
+    {"ping": 1},
+]
+
+
+@pytest.mark.parametrize("body", READS, ids=str)
+def test_what_may_read_buckets_counts(body: dict[str, Any]) -> None:
+    assert ReaderRegister(lambda _: False).counts(command(body))
+
+
+@pytest.mark.parametrize("body", OTHERS, ids=str)
+def test_what_reads_no_buckets_or_waits_for_ever_does_not_count(body: dict[str, Any]) -> None:
+    assert not ReaderRegister(lambda _: False).counts(command(body))
+
+
+@pytest.mark.parametrize("end", ["exhausted", "killed", "not found"])
+async def test_relayed_cursors_are_in_the_way_until_they_end(end: str) -> None:
+    register = ReaderRegister(lambda _: False)
+    find = command({"find": "view"})
+    register.answered(find, reply(77)[-2048:])
+    more = command({"getMore": Int64(77), "collection": "view"})
+    assert register.counts(more)
+    register.answered(more, reply(77, "nextBatch", operationTime=bson.Timestamp(1, 1))[-2048:])
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone
+    if end == "killed":
+        register.counts(command({"killCursors": "view", "cursors": [Int64(77)]}))
+    else:
+        tail = reply(0, "nextBatch") if end == "exhausted" else bson.encode({"ok": 0.0, "code": 43})
+        register.answered(more, tail[-2048:])
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+
+
+async def test_translated_cursors_that_are_killed_are_in_nobodys_way() -> None:
+    """Yet they keep their name, for the backend may refuse to kill them."""
+    cursors = CursorNames()
+    cursors.opened(77, Namespace("d", "system.buckets.x"))
+    register = ReaderRegister(cursors.is_open_in, cursors.killed)
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone
+    register.counts(command({"killCursors": "x", "cursors": [Int64(77), Int64(78)]}))
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+    assert cursors.backend_namespace(77) == Namespace("d", "system.buckets.x")
+
+
+def test_the_id_of_a_cursor_is_found_behind_its_batch() -> None:
+    assert cursor_left_by(reply(2**62)[-2048:]) == 2**62
+    assert cursor_left_by(reply(0)) == 0
+    assert cursor_left_by(b"") == 0
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_readers_past_this_process_are_asked_for_when_its_own_are_gone(elsewhere: bool) -> None:
+    asked: list[str] = []
+
+    async def read_elsewhere(database: str) -> bool:
+        assert register.barrier(database) is not None, "no new reader may slip in"
+        asked.append(database)
+        return elsewhere
+
+    register = ReaderRegister(lambda _: False, read_elsewhere=read_elsewhere)
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone is not elsewhere
+    assert asked == ["d"]
+    register.enter("d")
+    async with register.kept_out(COLLECTION) as alone:
+        assert not alone
+    assert asked == ["d"]
+
+
+@pytest.mark.parametrize("cursors", [5, "x", None, {"0": Int64(77)}, [{"a": 1}, "x", [1], Int64(77)]], ids=str)
+def test_cursors_of_any_kind_may_be_named_to_be_killed(cursors: Any) -> None:
+    """The backend says what is wrong with them."""
+    killed: list[int] = []
+    register = ReaderRegister(lambda _: False, killed.append)
+    assert not register.counts(command({"killCursors": "view", "cursors": cursors}))
+    assert killed == ([77] if isinstance(cursors, list) else [])

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64
+
+from proxy.reads.plan_cache import LONGEST_BYTES, CachedPlan, PlanCache, Question, question
+from proxy.request.command import Command, parse_command
+from proxy.wire.message import Message
+from rewrite.plan import Cursor, Step
+from rewrite.profile import Profile
+from tests.support.raw_wire import body, command, op_msg_bytes
+from tests.support.scopes import TARGET
+
+PROFILE = Profile()
+PLAN = Cursor(Step("db", {"aggregate": "system.buckets.x"}), TARGET.namespace)
+KEPT = CachedPlan(TARGET, PROFILE, PLAN, bson.encode(PLAN.step.body))
+
+
+def parsed(document: dict[str, Any]) -> Command:
+    return parse_command(Message.from_bytes(command(document)))
+
+
+def elements(document: dict[str, Any]) -> bytes:
+    return bson.encode(document)[4:-1]
+
+
+def asked(number: int) -> Question:
+    return Question(elements({"find": "x", "limit": number}), b"", in_transaction=False)
+
+
+def test_what_is_asked_and_the_session_that_it_is_asked_in() -> None:
+    read = {"find": "x", "lsid": {"id": 1}, "filter": {"a": 1}, "$db": "d", "apiVersion": "1", "stmtId": 5}
+    taken = question(parsed({**read, "txnNumber": Int64(3), "$clusterTime": {}}))
+    assert taken == Question(
+        elements({"find": "x", "filter": {"a": 1}}),
+        elements({"lsid": {"id": 1}, "apiVersion": "1", "$clusterTime": {}}),
+        in_transaction=False,
+    )
+    again = question(parsed({**read, "lsid": {"id": 2}}), also_left_out=b"filter")
+    assert again is not None
+    assert again.asked == elements({"find": "x"})
+
+
+@pytest.mark.parametrize(("autocommit", "inside"), [(False, True), (True, False), (0, False)])
+def test_transaction_goes_along_with_what_belongs_to_it(autocommit: Any, inside: bool) -> None:
+    """X1."""
+    fields = {"txnNumber": Int64(3), "autocommit": autocommit, "startTransaction": True}
+    taken = question(parsed({"find": "x", **fields, "$db": "d"}))
+    assert taken == Question(elements({"find": "x"}), elements(fields) if inside else b"", in_transaction=inside)
+
+
+def test_name_that_stands_twice_is_for_others_to_judge() -> None:
+    raw = bson.encode({"find": "x", "limit": 1, "limiu": 2, "$db": "d"}).replace(b"limiu", b"limit")
+    assert question(parse_command(Message.from_bytes(op_msg_bytes(body(raw))))) is None
+
+
+def test_plan_is_found_while_all_is_as_it_was() -> None:
+    plans = PlanCache()
+    plans.keep(b"db", asked(1), KEPT)
+    assert plans.find(b"db", asked(1), TARGET, PROFILE) is KEPT
+    assert plans.find(b"db", asked(2), TARGET, PROFILE) is None
+    assert plans.find(b"other", asked(1), TARGET, PROFILE) is None
+    assert plans.find(b"db", replace(asked(1), in_transaction=True), TARGET, PROFILE) is None
+    assert plans.find(b"db", asked(1), replace(TARGET), PROFILE) is None
+    assert plans.find(b"db", asked(1), TARGET, Profile()) is None
+
+
+def test_plan_not_used_for_longest_goes_first() -> None:
+    plans = PlanCache(limit=2)
+    plans.keep(b"db", asked(1), KEPT)
+    plans.keep(b"db", asked(2), KEPT)
+    assert plans.find(b"db", asked(1), TARGET, PROFILE) is KEPT
+    plans.keep(b"db", asked(3), KEPT)
+    assert [plans.find(b"db", asked(n), TARGET, PROFILE) is not None for n in (1, 2, 3)] == [True, False, True]
+
+
+def test_long_questions_are_not_kept() -> None:
+    plans = PlanCache()
+    long = Question(bytes(LONGEST_BYTES + 1), b"", in_transaction=False)
+    plans.keep(b"db", long, KEPT)
+    plans.keep(b"db", asked(1), replace(KEPT, document=bytes(LONGEST_BYTES + 1)))
+    assert plans.find(b"db", long, TARGET, PROFILE) is None
+    assert plans.find(b"db", asked(1), TARGET, PROFILE) is None

@@ -1,0 +1,125 @@
+"""Relaying is compared with the server itself in tests/differential; here is what the proxy does beside it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import bson
+import pytest
+
+from catalog.errors import BackendUnavailable
+from catalog.identity import NOBODY
+from catalog.namespaces import Namespace
+from proxy.observe.tasks import TaskSet
+from proxy.relay.handler import RelayHandler, learn_identity, may_be_sent_again
+from proxy.request.command import parse_command
+from proxy.request.exchange import Exchange
+from proxy.request.router import RELAY, Relay
+from proxy.request.session import Session
+from proxy.upstream.connection import Upstream
+from proxy.upstream.dialing import Dialer
+from proxy.wire import op_msg
+from proxy.wire.message import Message
+from rewrite.plan import Effect, ForgetNamespace
+from tests.support.mongod import MongodProcess
+from tests.support.network import FakeClient
+from tests.support.raw_wire import command, document_of
+
+FORGET = ForgetNamespace(Namespace("d", "c"))
+
+
+class Relayed:
+    """A handler with a client in front of a real backend, or of none."""
+
+    def __init__(self, port: int) -> None:
+        async def address() -> tuple[str, int]:
+            return "127.0.0.1", port
+
+        self.effects: list[Effect] = []
+        self.errors: list[BaseException] = []
+        self.tasks = TaskSet(self.errors.append)
+        self.handler = RelayHandler(self.tasks, self.effects.append)
+        self.session = Session(1, "peer", Upstream(Dialer(address, None, 10.0), lambda: None))
+
+    async def run(self, raw: bytes, route: Relay, *, expects_reply: bool = True) -> list[dict[str, object]]:
+        client = FakeClient()
+        exchange = Exchange(self.session, client, Message.from_bytes(raw), expects_reply=expects_reply)
+        self.handler.start(exchange, route)
+        while not client.finished and not client.closed:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert self.errors == []
+        return [document_of(Message.from_bytes(written)) for written in client.written]
+
+
+async def test_connection_is_opened_once_and_used_on(mongod: MongodProcess) -> None:
+    relayed = Relayed(mongod.port)
+    whoami = command({"whatsmyuri": 1, "$db": "admin"})
+    first = await relayed.run(whoami, RELAY)
+    assert first == await relayed.run(whoami, RELAY)
+    relayed.session.upstream.close()
+
+
+async def test_effects_follow_the_reply_also_of_what_is_not_acknowledged(mongod: MongodProcess) -> None:
+    relayed = Relayed(mongod.port)
+    drop = {"drop": "nothing_here", "$db": "relay_effects"}
+    assert (await relayed.run(command(drop), Relay((FORGET,))))[0]["code"] == 26
+    assert relayed.effects == [FORGET]
+    assert await relayed.run(command(drop, flags=2), Relay((FORGET,)), expects_reply=False) == []
+    assert relayed.effects == [FORGET, FORGET]
+    relayed.session.upstream.close()
+
+
+async def test_backend_that_is_not_there_is_an_error_reply() -> None:
+    relayed = Relayed(1)
+    for route in (RELAY, Relay((FORGET,))):
+        (reply,) = await relayed.run(command({"ping": 1, "$db": "admin"}), route)
+        assert reply["code"] == 6
+        assert "127.0.0.1:1" in str(reply["errmsg"])
+
+
+async def test_identity_is_what_the_backend_says(mongod: MongodProcess) -> None:
+    client = mongod.shared_client
+    client.identity.command("createUser", "somebody", pwd="secret", roles=[])
+    try:
+        relayed = Relayed(mongod.port)
+        await learn_identity(relayed.session, {"ok": 1.0, "done": False})
+        assert relayed.session.upstream.ready is None
+        await learn_identity(relayed.session, {"ok": 1.0})
+        assert relayed.session.identity == NOBODY
+        relayed.session.upstream.close()
+    finally:
+        client.identity.command("dropUser", "somebody")
+    with pytest.raises(BackendUnavailable):
+        await learn_identity(Relayed(1).session, {"ok": 1.0})
+
+
+async def test_login_over_the_proxy_is_noticed(mongod: MongodProcess) -> None:
+    """SCRAM messages pass unread; the backend tells the outcome."""
+    start = {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": b"n,,n=nobody,r=abcdefghijklmnopqrstuvwx"}
+    relayed = Relayed(mongod.port)
+    (reply,) = await relayed.run(command({**start, "$db": "admin"}), Relay(changes_identity=True))
+    assert bson.encode(reply)
+    assert relayed.session.identity == NOBODY
+    (reply,) = await relayed.run(command({"logout": 1, "$db": "admin"}), Relay(changes_identity=True))
+    assert reply["ok"] == 1.0
+    relayed.session.upstream.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"find": "x"}, True),
+        ({"find": "x", "txnNumber": 1, "autocommit": False}, False),
+        ({"insert": "x", "txnNumber": 1}, True),
+        ({"insert": "x"}, False),
+        ({"aggregate": "x", "pipeline": [{"$match": {}}]}, True),
+        ({"aggregate": "x", "pipeline": [{"$out": "y"}]}, False),
+        ({"aggregate": "x", "pipeline": [{"$merge": "y"}]}, False),
+        ({"getMore": 1}, False),
+        ({"createIndexes": "x"}, False),
+    ],
+    ids=str,
+)
+def test_only_what_is_harmless_twice_is_sent_again(body: dict[str, object], expected: bool) -> None:
+    command = parse_command(Message.from_bytes(op_msg.build(1, 0, bson.encode({**body, "$db": "app"}))))
+    assert may_be_sent_again(command) is expected

@@ -1,0 +1,170 @@
+"""What the backend's privileges allow, as seen on mongod 6.0.5 with access control, and how long that counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import NOBODY, identity_of
+from catalog.namespaces import Namespace
+from proxy.request.authorisation import AccessControl, Authorisation, KnownRights, Rights, insert_actions
+
+TS = Namespace("app", "ts")
+INSERT = ("insert",)
+
+
+def rights(resource: dict[str, Any], *actions: str) -> Rights:
+    return Rights([{"resource": resource, "actions": list(actions or INSERT)}])
+
+
+@pytest.mark.parametrize(
+    ("resource", "collection", "buckets"),
+    [
+        ({"db": "app", "collection": "ts"}, True, False),
+        ({"db": "", "collection": "ts"}, True, False),
+        ({"db": "app", "collection": ""}, True, False),
+        ({"db": "", "collection": ""}, True, False),
+        ({"anyResource": True}, True, True),
+        ({"db": "app", "collection": "system.buckets.ts"}, False, True),
+        ({"db": "app", "system_buckets": "ts"}, False, True),
+        ({"db": "app", "system_buckets": ""}, False, True),
+        ({"system_buckets": "ts"}, False, True),
+        ({"system_buckets": ""}, False, True),
+        ({"db": "other", "collection": ""}, False, False),
+        ({"db": "app", "collection": "other"}, False, False),
+        ({"system_buckets": "other"}, False, False),
+        ({"cluster": True}, False, False),
+        ({"anyResource": False}, False, False),
+        ({}, False, False),
+    ],
+    ids=str,
+)
+def test_resources_cover_what_they_cover_on_a_server(resource: dict[str, Any], collection: bool, buckets: bool) -> None:
+    assert rights(resource).allow(INSERT, TS) is collection
+    assert rights(resource).allow(INSERT, TS.buckets) is buckets
+
+
+def test_all_actions_are_needed_and_add_up() -> None:
+    told = Rights(
+        [
+            {"resource": {"db": "app", "collection": ""}, "actions": ["find"]},
+            {"resource": {"db": "app", "collection": "ts"}, "actions": ["remove"]},
+        ]
+    )
+    assert told.allow(("find", "remove"), TS)
+    assert not told.allow(("find", "insert"), TS)
+    assert not told.allow(("find", "remove"), Namespace("app", "other"))
+
+
+def test_other_system_collections_are_not_covered_by_a_whole_database() -> None:
+    assert not rights({"db": "app", "collection": ""}).allow(INSERT, Namespace("app", "system.profile"))
+
+
+class _Upstream:
+    def __init__(self, reply: dict[str, Any]) -> None:
+        self.reply = reply
+        self.asked = 0
+
+    async def run(self, database: str, body: Any, extra: bytes = b"") -> bytes:
+        self.asked += 1
+        return bson.encode(self.reply)
+
+
+class _Session:
+    def __init__(self, upstream: _Upstream) -> None:
+        self.identity = identity_of([("reader", "app")])
+        self.rights: KnownRights | None = None
+        self.upstream = upstream
+
+
+class _Clock:
+    seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def told(*privileges: dict[str, Any]) -> dict[str, Any]:
+    return {"authInfo": {"authenticatedUsers": [], "authenticatedUserPrivileges": list(privileges)}, "ok": 1.0}
+
+
+MAY_INSERT = {"resource": {"db": "app", "collection": "ts"}, "actions": ["insert"]}
+
+
+def gate(clock: _Clock, *, has_account: bool = True) -> Authorisation:
+    return Authorisation(AccessControl(has_account=has_account), clock, 30)
+
+
+async def test_answer_counts_until_it_is_too_old() -> None:
+    clock, upstream = _Clock(), _Upstream(told(MAY_INSERT))
+    authorisation, session = gate(clock), _Session(upstream)
+    assert authorisation.known(session, INSERT, TS) is None
+    assert await authorisation.allows(session, INSERT, TS)
+    clock.seconds += 29.9
+    assert authorisation.known(session, INSERT, TS) is True
+    upstream.reply = told()
+    clock.seconds += 0.1
+    assert authorisation.known(session, INSERT, TS) is None
+    assert not await authorisation.allows(session, INSERT, TS)
+    assert upstream.asked == 2
+
+
+async def test_answer_counts_only_for_whom_it_was_given() -> None:
+    authorisation, session = gate(_Clock()), _Session(_Upstream(told(MAY_INSERT)))
+    await authorisation.allows(session, INSERT, TS)
+    session.identity = NOBODY
+    assert authorisation.known(session, INSERT, TS) is None
+
+
+async def test_no_answer_is_no_permission() -> None:
+    authorisation, session = gate(_Clock()), _Session(_Upstream({"ok": 0.0, "errmsg": "no", "code": 11600}))
+    with pytest.raises(BackendUnavailable):
+        await authorisation.allows(session, INSERT, TS)
+    assert session.rights is None
+
+
+async def test_buckets_are_read_only_by_who_may_read_both() -> None:
+    find = [{"resource": {"db": "app", "collection": "ts"}, "actions": ["find"]}]
+    buckets = [{"resource": {"system_buckets": ""}, "actions": ["find"]}]
+    for privileges, expected in ((find, False), (buckets, False), (find + buckets, True)):
+        session = _Session(_Upstream(told(*privileges)))
+        assert await gate(_Clock()).reads_buckets(session, TS) is expected
+
+
+def test_without_an_account_there_is_nothing_to_guard() -> None:
+    session = _Session(_Upstream(told()))
+    assert gate(_Clock(), has_account=False).known(session, INSERT, TS) is True
+
+
+def test_access_control_is_on_until_the_backend_shows_otherwise() -> None:
+    access = AccessControl(has_account=True)
+    assert access.enforced
+    access.heard({"ok": 1.0})
+    assert not access.enforced
+    for doubtful in ({"ok": 0.0, "code": 13}, {"ok": 0.0, "code": 59}, {}):
+        access.heard({"ok": 1.0})
+        access.heard(doubtful)
+        assert access.enforced
+
+
+def test_access_control_without_an_account_is_an_error_at_the_start() -> None:
+    with pytest.raises(CommandError, match="requires authentication"):
+        AccessControl(has_account=False).heard({"ok": 0.0, "code": 13})
+
+
+class _Insert:
+    def __init__(self, **fields: Any) -> None:
+        from proxy.wire.framing import top_level
+
+        self.body = bson.encode({"insert": "ts", **fields})
+        self.fields = top_level(self.body)
+
+
+def test_bypassing_the_validator_needs_its_own_action() -> None:
+    assert insert_actions(_Insert()) == INSERT
+    assert insert_actions(_Insert(bypassDocumentValidation=False)) == INSERT
+    for value in (True, 1, None, "no"):
+        assert insert_actions(_Insert(bypassDocumentValidation=value)) == ("insert", "bypassDocumentValidation")

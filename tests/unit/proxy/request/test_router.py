@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from proxy.request import router
+from proxy.request.command import Command, parse_command
+from proxy.wire.message import Message
+from rewrite.plan import ClearBuckets, ForgetNamespace
+from tests.support.raw_wire import command
+
+OPTIONS = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
+VIRTUAL = VirtualCollection(Namespace("d", "ts"), OPTIONS)
+ALL = frozenset(router.TABLE)
+
+
+def lookup(namespace: Namespace) -> VirtualCollection | router.Unresolved | None:
+    if namespace.database == "new":
+        return router.UNRESOLVED
+    return VIRTUAL if namespace == VIRTUAL.namespace else None
+
+
+def routed(document: dict[str, Any], translated: frozenset[str] = ALL, *, knows_cursor: bool = False) -> router.Route:
+    parsed: Command = parse_command(Message.from_bytes(command({**document, "$db": document.get("$db", "d")})))
+    return router.route(parsed, lookup, translated, lambda _: knows_cursor)
+
+
+def test_table_is_alphabetical() -> None:
+    assert list(router.TABLE) == sorted(router.TABLE, key=lambda name: (name.lower(), name))
+
+
+def test_insert_into_a_virtual_collection_goes_to_the_catalog() -> None:
+    assert routed({"insert": "ts"}) == router.Ingest(VIRTUAL)
+    assert routed({"insert": "c"}) == router.RELAY
+
+
+def test_insert_in_a_transaction_is_refused_by_the_backend_itself() -> None:
+    """X1: the error must abort the transaction that the backend holds."""
+    assert isinstance(routed({"insert": "ts", "autocommit": False}), router.Relay)
+
+
+@pytest.mark.parametrize("name", ["find", "aggregate", "count", "distinct", "update", "delete", "drop", "collMod"])
+def test_commands_on_a_virtual_collection_are_translated(name: str) -> None:
+    assert routed({name: "ts"}) == router.Translate(VIRTUAL)
+    assert isinstance(routed({name: "c"}), router.Relay)
+    assert isinstance(routed({name: "ts"}, frozenset()), router.Relay)
+
+
+def test_explain_is_about_the_command_inside() -> None:
+    assert routed({"explain": {"find": "ts"}}) == router.Translate(VIRTUAL)
+    assert routed({"explain": {"find": "c"}}) == router.RELAY
+    assert routed({"explain": {"aggregate": 1}}) == router.Translate(None)
+
+
+@pytest.mark.parametrize("name", ["getMore", "killCursors"])
+def test_cursors_of_translated_reads_are_known(name: str) -> None:
+    assert routed({name: "ts"}) == router.RELAY
+    assert routed({name: "ts"}, knows_cursor=True) == router.Translate(None)
+
+
+def test_unknown_database_is_asked_for_first() -> None:
+    assert routed({"find": "c", "$db": "new"}) == router.Resolve(Namespace("new", "c"))
+    assert routed({"ping": 1, "$db": "new"}) == router.RELAY
+
+
+@pytest.mark.parametrize("name", ["hello", "isMaster", "ismaster"])
+def test_hello_is_answered_by_the_proxy(name: str) -> None:
+    assert routed({name: 1}) == router.Answer()
+
+
+@pytest.mark.parametrize("name", ["saslStart", "saslContinue", "logout"])
+def test_logins_are_watched(name: str) -> None:
+    assert routed({name: 1, "mechanism": "SCRAM-SHA-256"}) == router.Relay(changes_identity=True)
+
+
+def test_what_may_redefine_a_collection_is_followed_by_effects() -> None:
+    namespace = Namespace("d", "c")
+    assert routed({"create": "c"}) == router.Relay((ClearBuckets(namespace), ForgetNamespace(namespace)))
+    rename = routed({"renameCollection": "d.c", "to": "e.f", "$db": "admin"})
+    assert isinstance(rename, router.Relay)
+    assert ForgetNamespace(Namespace("e", "f")) in rename.effects
+    assert ForgetNamespace(Namespace("d", "c")) in rename.effects
+
+
+@pytest.mark.parametrize("name", ["createIndexes", "dropIndexes", "deleteIndexes"])
+def test_other_indexes_are_looked_up(name: str) -> None:
+    """They decide how the latest measurements are asked for (Q23); what is stored stays the same."""
+    assert routed({name: "ts"}, ALL - {name}) == router.Relay((ForgetNamespace(VIRTUAL.namespace),))
+    assert routed({name: "c"}, ALL - {name}) == router.RELAY
+
+
+def test_create_of_a_time_series_collection_is_translated() -> None:
+    assert routed({"create": "c", "timeseries": {"timeField": "t"}}) == router.Translate(None)
+
+
+@pytest.mark.parametrize("name", ["insert", "update", "delete", "findAndModify"])
+def test_direct_writes_to_buckets_clear_what_the_catalog_holds(name: str) -> None:
+    """U6."""
+    route = routed({name: VIRTUAL.buckets.collection})
+    assert isinstance(route, router.Relay)
+    assert ClearBuckets(VIRTUAL.namespace) in route.effects
+
+
+def test_reads_of_buckets_are_relayed() -> None:
+    assert routed({"find": VIRTUAL.buckets.collection}) == router.RELAY
+
+
+def test_unknown_commands_are_relayed() -> None:
+    """The backend says what is unknown."""
+    assert routed({"nope": "ts"}) == router.RELAY

@@ -1,0 +1,170 @@
+"""Where settings come from, which wins, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.settings.config import Address, ConfigurationError, Settings, describe_expected, load_settings
+from proxy.settings.table import ROWS
+
+
+def load(tmp_path: Path, toml: str = "", environment: dict[str, str] | None = None, **flags: str) -> Settings:
+    file = tmp_path / "tsproxy.toml"
+    file.write_text(toml)
+    return load_settings(flags, environment or {}, file).settings
+
+
+def problems(tmp_path: Path, toml: str = "", environment: dict[str, str] | None = None, **flags: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, toml, environment, **flags)
+    return str(caught.value)
+
+
+def test_defaults_are_used_when_nothing_is_said() -> None:
+    settings = load_settings({}, {}).settings
+    assert settings.listen == Address("127.0.0.1", 27018)
+    assert settings.backend is None
+    assert settings.timeseries_bucket_max_count == 1000
+
+
+def test_flag_wins_over_variable_over_file_over_default(tmp_path: Path) -> None:
+    toml = "max_connections = 1\nconnect_timeout_ms = 2\ncommit_rounds_in_flight = 3"
+    variables = {"TSPROXY_CONNECT_TIMEOUT_MS": "4", "TSPROXY_COMMIT_ROUNDS_IN_FLIGHT": "5"}
+    settings = load(tmp_path, toml, variables, commit_rounds_in_flight="6")
+    assert (settings.max_connections, settings.connect_timeout_ms, settings.commit_rounds_in_flight) == (1, 4, 6)
+    assert settings.max_pending_measurements == ROWS["max_pending_measurements"].default
+
+
+def test_origins_tell_where_each_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text("connect_timeout_ms = 2")
+    origins = load_settings({"listen": "h:1"}, {"TSPROXY_LOG_LEVEL": "debug"}, file).origins
+    assert origins["listen"] == "command line"
+    assert origins["log_level"] == "environment variable TSPROXY_LOG_LEVEL"
+    assert origins["connect_timeout_ms"] == str(file)
+    assert origins["reopening"] == "default"
+
+
+def test_file_can_be_named_by_variable(tmp_path: Path) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text("connect_timeout_ms = 7")
+    assert load_settings({}, {"TSPROXY_CONFIG": str(file)}).settings.connect_timeout_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("listen", "[::1]:27019", Address("::1", 27019)),
+        ("listen", "0.0.0.0:0", Address("0.0.0.0", 0)),
+        ("status_listen", "", None),
+        ("compressors", "zlib, snappy", ("zlib", "snappy")),
+        ("compressors", "", ()),
+        ("reopening", "false", False),
+        ("commit_linger_ms", "1.5", 1.5),
+        ("idle_timeout_seconds", "3", 3.0),
+        ("backend", " mongodb://h/ ", "mongodb://h/"),
+        ("embedded_data_directory", "/srv/data", Path("/srv/data")),
+    ],
+)
+def test_text_is_read_as_the_settings_type(name: str, text: str, value: object) -> None:
+    assert getattr(load_settings({name: text}, {}).settings, name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("listen", "27018"),
+        ("listen", "h:70000"),
+        ("listen", ""),
+        ("listen", "::1:27018"),
+        ("connect_timeout_ms", "0"),
+        ("connect_timeout_ms", "two"),
+        ("commit_linger_ms", "-1"),
+        ("namespace_refresh_seconds", "0"),
+        ("namespace_refresh_seconds", "nan"),
+        ("idle_timeout_seconds", "inf"),
+        ("tls_minimum_version", "1.1"),
+        ("tls_client_certificates", "on"),
+        ("compressors", "snappy,lz4"),
+        ("reopening", "maybe"),
+        ("log_level", "loud"),
+        ("embedded_data_directory", ""),
+        ("backend", "http://h/"),
+        ("backend", "mongodb://h/?noSuchOption=1"),
+        ("tls_certificate_file", "/no/such/file"),
+    ],
+)
+def test_wrong_value_is_refused_with_name_value_origin_and_what_is_right(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({name: text}, {})
+    (problem,) = [line for line in caught.value.problems if line.startswith(f"{name} = ")]
+    assert repr(text) in problem
+    assert "(command line)" in problem
+    assert "expected " in problem
+
+
+@pytest.mark.parametrize(
+    "toml", ["connect_timeout_ms = true", "connect_timeout_ms = 1.5", "reopening = 1", "listen = 27018", "listen = []"]
+)
+def test_toml_value_of_another_type_is_refused(tmp_path: Path, toml: str) -> None:
+    assert "expected" in problems(tmp_path, toml)
+
+
+def test_toml_list_is_read(tmp_path: Path) -> None:
+    assert load(tmp_path, 'compressors = ["zstd"]').compressors == ("zstd",)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    text = problems(tmp_path, "connect_timeout_ms = 0\nno_such = 1", {"TSPROXY_LISTEN": "x"}, log_level="loud")
+    assert len(text.splitlines()) == 4
+
+
+def test_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None:
+    assert "did you mean max_connections?" in problems(tmp_path, "max_conections = 1")
+    assert "did you mean TSPROXY_COMPRESSORS?" in problems(tmp_path, environment={"TSPROXY_COMPRESSOR": "1"})
+
+
+def test_variables_that_container_platforms_set_are_no_settings(tmp_path: Path) -> None:
+    load(tmp_path, environment={"TSPROXY_SERVICE_HOST": "10.0.0.1", "TSPROXY_PORT": "tcp://10.0.0.1:1"})
+
+
+def test_unreadable_and_broken_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_settings({}, {}, tmp_path / "missing.toml")
+    assert "not valid TOML" in problems(tmp_path, "connect_timeout_ms = ")
+
+
+def test_backend_is_read_from_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "uri"
+    secret.write_text("mongodb://u:secret@h/\n")
+    assert load(tmp_path, environment={"TSPROXY_BACKEND_FILE": str(secret)}).backend == "mongodb://u:secret@h/"
+    assert "cannot be combined with backend" in problems(tmp_path, backend="mongodb://h/", backend_file=str(secret))
+    secret.write_text("")
+    assert "the file is empty" in problems(tmp_path, backend_file=str(secret))
+    assert "No such file" in problems(tmp_path, backend_file=str(tmp_path / "missing"))
+
+
+def test_password_never_shows_in_a_problem(tmp_path: Path) -> None:
+    for uri in ("mongodb://u:secret@h:99999/", "mongodb://u:sec@secret@h/", "mongodb://u:secret@h/?x=1"):
+        assert "secret" not in problems(tmp_path, backend=uri)
+
+
+def test_contradictions_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "pem"
+    file.touch()
+    assert "requires tls_certificate_file" in problems(tmp_path, tls_key_file=str(file))
+    assert "requires tls_ca_file" in problems(tmp_path, tls_client_certificates="required")
+    assert "must differ from listen" in problems(tmp_path, listen="h:1", status_listen="h:1")
+    assert "must not exceed max_connections (5)" in problems(
+        tmp_path, max_connections="5", max_connections_per_address="6"
+    )
+    assert "contains a name twice" in problems(tmp_path, compressors="zlib,zlib")
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
+def test_every_setting_says_what_it_does_and_what_it_may_be(row: object) -> None:
+    assert hasattr(row, "text")
+    assert row.text.endswith(".")
+    assert describe_expected(row)  # type: ignore[arg-type]
