@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WHICH := 'import sys; print(sys.version, sys.base_prefix)'
 KERNEL := $(wildcard catalog/_kernel*.[ch])
 ROOMS := proxy catalog rewrite
 SOURCES := $(shell find $(ROOMS) -name '*.py')
@@ -14,7 +15,7 @@ DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
-.PHONY: help install run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec
+.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
