@@ -20,7 +20,14 @@ MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/pro
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-install: $(STAMP)  ## create .venv with the proxy, the embedded mongod and the test dependencies
+install: interpreter  ## create .venv with the proxy, the embedded mongod and the test dependencies
+	@$(MAKE) --no-print-directory $(STAMP)
+
+# A PYTHON that is named, on the command line or in the environment, and differs from the one of .venv replaces it.
+interpreter:
+ifneq ($(origin PYTHON),file)
+	@if [ -x $(BIN)/python ] && [ "$$($(PYTHON) -c $(WHICH))" != "$$($(BIN)/python -c $(WHICH))" ]; then rm -rf $(VENV) $(BUILT); fi
+endif
 
 $(STAMP): pyproject.toml requirements.lock $(KERNEL)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
