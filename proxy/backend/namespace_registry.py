@@ -2,7 +2,9 @@
 
 One ``listCollections`` for each database tells all its time-series collections. A listing is used until it is
 ``refresh_seconds`` old; then the next lookup still gets it, and a new one is fetched meanwhile. One that nobody
-renewed for ``STALE_FACTOR`` times that long is not trusted. What changes through this proxy is forgotten at once.
+renewed for ``STALE_FACTOR`` times that long is not trusted. What changes through this proxy is forgotten at once: one
+collection, which is looked up by itself before its next use, so that whoever makes and drops collections keeps nobody
+from the others of the database.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ LISTING_FILTER: Mapping[str, Any] = {
     ]
 }
 
+MOST_DOUBTFUL = 1_000
+"""Collections of a database of which it is to be asked anew; of more, all of the database is."""
+
 EXTENDED_RANGE = "extendedRange"
 """Added to entries: whether times may be stored for which bucket ids are not in the order of time (Q12)."""
 
@@ -32,12 +37,25 @@ LASTPOINT_INDEXES = "lastpointIndexes"
 
 
 class _Listing:
-    __slots__ = ("collections", "listed_at_seconds", "refreshing")
+    __slots__ = ("collections", "doubtful", "listed_at_seconds", "refreshing")
 
-    def __init__(self, collections: dict[str, VirtualCollection], listed_at_seconds: float) -> None:
+    def __init__(self, collections: dict[str, VirtualCollection], listed_at_seconds: float, doubtful: set[str]) -> None:
+        """``doubtful`` are names that may have become something else since."""
         self.collections = collections
         self.listed_at_seconds = listed_at_seconds
+        self.doubtful = doubtful
         self.refreshing = False
+
+
+class _Fetch:
+    """A question that is under way: of a whole database, or of one collection."""
+
+    __slots__ = ("doubtful", "found")
+
+    def __init__(self) -> None:
+        self.found: asyncio.Future[dict[str, VirtualCollection]] = asyncio.get_running_loop().create_future()
+        self.doubtful: set[str] = set()
+        """What changed while it was under way: the answer may be older."""
 
 
 class NamespaceRegistry:
@@ -56,12 +74,12 @@ class NamespaceRegistry:
         self._now_seconds = now_seconds
         self._refresh_seconds = refresh_seconds
         self._listings: dict[str, _Listing] = {}
-        self._fetching: dict[str, asyncio.Future[dict[str, VirtualCollection]]] = {}
+        self._fetching: dict[Namespace, _Fetch] = {}
 
     def lookup(self, namespace: Namespace) -> VirtualCollection | Unresolved | None:
-        """The collection; ``None`` when it is not virtual; ``UNKNOWN`` when the backend must be asked."""
+        """The collection; ``None`` when it is not virtual; ``UNRESOLVED`` when the backend must be asked."""
         listing = self._listings.get(namespace.database)
-        if listing is None:
+        if listing is None or (listing.doubtful and namespace.collection in listing.doubtful):
             return UNRESOLVED
         age_seconds = self._now_seconds() - listing.listed_at_seconds
         if age_seconds > self._refresh_seconds:
@@ -77,7 +95,19 @@ class NamespaceRegistry:
         known = self.lookup(namespace)
         if not isinstance(known, Unresolved):
             return known
-        return (await self._fetch(namespace.database)).get(namespace.collection)
+        whole = Namespace(namespace.database, "")
+        # A fresh listing in which only this is doubtful, or one under way that may be older than a change of this.
+        for source in (self._fresh(namespace.database), self._fetching.get(whole)):
+            if source is not None and namespace.collection in source.doubtful:
+                return (await self._fetch(namespace)).get(namespace.collection)
+        return (await self._fetch(whole)).get(namespace.collection)
+
+    def _fresh(self, database: str) -> _Listing | None:
+        listing = self._listings.get(database)
+        is_old = (
+            listing is None or self._now_seconds() - listing.listed_at_seconds > self._refresh_seconds * STALE_FACTOR
+        )
+        return None if is_old else listing
 
     async def resolve_anew(self, namespace: Namespace) -> VirtualCollection | None:
         """As ``resolve``, but never from memory."""
@@ -85,45 +115,76 @@ class NamespaceRegistry:
         return await self.resolve(namespace)
 
     def forget(self, namespace: Namespace) -> None:
-        """What is known of this namespace's database is stale."""
-        self._listings.pop(namespace.database, None)
-        # A listing that is being fetched right now may have been made before the change.
-        self._fetching.pop(namespace.database, None)
+        """What is known of this collection is stale; with an empty name, of the whole database."""
+        database, name = namespace.database, namespace.collection
+        listing, under_way = self._listings.get(database), self._fetching.get(Namespace(database, ""))
+        # What is being asked right now may be answered as of before the change.
+        self._fetching.pop(namespace, None)
+        for known in (listing, under_way):
+            if known is not None:
+                known.doubtful.add(name)
+        if not name or any(known is not None and len(known.doubtful) > MOST_DOUBTFUL for known in (listing, under_way)):
+            self._listings.pop(database, None)
+            self._fetching.pop(Namespace(database, ""), None)
 
     async def _refresh(self, database: str) -> None:
         listing = self._listings.get(database)
         try:
-            await self._fetch(database)
+            await self._fetch(Namespace(database, ""))
         except CommandError:
             # The old listing stays until it is stale; the next command asks again.
             if listing is not None:
                 listing.refreshing = False
 
-    async def _fetch(self, database: str) -> dict[str, VirtualCollection]:
-        fetching = self._fetching.get(database)
-        if fetching is not None:
-            return await asyncio.shield(fetching)
-        fetching = self._fetching[database] = asyncio.get_running_loop().create_future()
+    async def _fetch(self, namespace: Namespace) -> dict[str, VirtualCollection]:
+        """The virtual collections of a database, or the one of this name. Those who ask together share an answer."""
+        under_way = self._fetching.get(namespace)
+        if under_way is not None:
+            return await asyncio.shield(under_way.found)
+        fetch = self._fetching[namespace] = _Fetch()
         try:
-            entries = await self._list_collections(database, LISTING_FILTER)
+            entries = await self._list_collections(namespace.database, _filter(namespace))
         except BaseException as error:
-            if self._fetching.get(database) is fetching:
-                del self._fetching[database]
-            if not fetching.done():
+            if self._fetching.get(namespace) is fetch:
+                del self._fetching[namespace]
+            if not fetch.found.done():
                 failure = (
                     error if isinstance(error, CommandError) else CommandError(6, "listing collections was interrupted")
                 )
-                fetching.set_exception(failure)
-                fetching.exception()
+                fetch.found.set_exception(failure)
+                fetch.found.exception()
             raise
-        before = self._listings.get(database)
-        collections = _keep_identity(virtual_collections(database, entries), before.collections if before else {})
-        if self._fetching.get(database) is fetching:
-            del self._fetching[database]
-            self._listings[database] = _Listing(collections, self._now_seconds())
-        if not fetching.done():
-            fetching.set_result(collections)
+        listing = self._listings.get(namespace.database)
+        before = listing.collections if listing is not None else {}
+        collections = _keep_identity(virtual_collections(namespace.database, entries), before)
+        if self._fetching.get(namespace) is fetch:
+            del self._fetching[namespace]
+            self._learn(namespace, fetch, collections)
+        if not fetch.found.done():
+            fetch.found.set_result(collections)
         return collections
+
+    def _learn(self, namespace: Namespace, fetch: _Fetch, collections: dict[str, VirtualCollection]) -> None:
+        """An answer that nothing made stale meanwhile."""
+        database, name = namespace.database, namespace.collection
+        if not name:
+            self._listings[database] = _Listing(collections, self._now_seconds(), fetch.doubtful)
+            return
+        listing = self._listings.get(database)
+        if listing is None:
+            return
+        listing.doubtful.discard(name)
+        if name in collections:
+            listing.collections[name] = collections[name]
+        else:
+            listing.collections.pop(name, None)
+
+
+def _filter(namespace: Namespace) -> Mapping[str, Any]:
+    if not namespace.collection:
+        return LISTING_FILTER
+    names = [namespace.collection, BUCKETS_PREFIX + namespace.collection]
+    return {"$and": [{"name": {"$in": names}}, LISTING_FILTER]}
 
 
 def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[str, VirtualCollection]:

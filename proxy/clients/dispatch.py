@@ -10,13 +10,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, Protocol, TypeAlias, assert_never
 from uuid import uuid4
 
 import structlog
 
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.failover_retry import FailoverRetry
 from proxy.clients.legacy import legacy_command, refuse_legacy
 from proxy.hello.handler import HelloHandler
@@ -44,6 +44,9 @@ from proxy.wire.op_msg import BODY_AT
 
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
+Resolved: TypeAlias = tuple[Namespace, VirtualCollection | None]
+"""A name, and what the backend said just now that it is."""
+
 _INSERT: Final = b"\x02insert\0"
 
 log = structlog.get_logger()
@@ -118,10 +121,11 @@ class Dispatcher:
                 insert = self._inserts.start(session, message, client)
                 if insert is not None:
                     return insert
-            if not message.compressor and (plain := self._plain.start(session, message, client)) is not None:
-                return plain
-            if not message.compressor and (read := self._reads.start(session, message, client, self)) is not None:
-                return read
+            if not message.compressor and not self._handlers.gate.is_stranger(session):
+                if (plain := self._plain.start(session, message, client)) is not None:
+                    return plain
+                if (read := self._reads.start(session, message, client, self)) is not None:
+                    return read
             expects_reply = not op_msg.peek_flags(message) & op_msg.MORE_TO_COME
         exchange = Exchange(session, client, message, expects_reply=expects_reply)
         self._guarded(exchange, self._begin)
@@ -158,14 +162,28 @@ class Dispatcher:
         self._start_command(exchange, exchange.command)
 
     def _start_command(self, exchange: Exchange, command: Command) -> None:
+        if self._handlers.gate.is_stranger(exchange.session):
+            self._start_of_stranger(exchange, command)
+            return
         if self._handlers.members is not None:
             exchange.session = self._handlers.members.session_for(exchange.session, command)
         self._route(exchange, command)
 
-    def _route(self, exchange: Exchange, command: Command) -> None:
+    def _start_of_stranger(self, exchange: Exchange, command: Command) -> None:
+        """Nothing is looked up for it, remembered of it, or waits for it."""
+        route = router.route_of_stranger(command)
+        if isinstance(route, router.Relay):
+            self._measure(exchange, command, "relay")
+            self._handlers.relay.start(exchange, route)
+        else:
+            self._measure(exchange, command, "answer")
+            self._handlers.answer.start(exchange)
+
+    def _route(self, exchange: Exchange, command: Command, resolved: Resolved | None = None) -> None:
         session = exchange.session
-        route = router.route(command, self._namespaces.lookup, self._translated, self._knows_cursor)
-        if self._readers is not None and self._must_wait(exchange, command, route, self._readers):
+        lookup = self._namespaces.lookup if resolved is None else partial(self._lookup_or, resolved)
+        route = router.route(command, lookup, self._translated, self._knows_cursor)
+        if self._readers is not None and self._must_wait(exchange, command, route, self._readers, resolved):
             return
         match route:
             case router.Relay():
@@ -194,7 +212,13 @@ class Dispatcher:
             case _:
                 assert_never(route)
 
-    def _must_wait(self, exchange: Exchange, command: Command, route: router.Route, readers: Readers) -> bool:
+    def _lookup_or(self, resolved: Resolved, namespace: Namespace) -> VirtualCollection | router.Unresolved | None:
+        """What was found for this very command counts, whatever was forgotten since: or it would ask for ever."""
+        return resolved[1] if resolved[0] == namespace else self._namespaces.lookup(namespace)
+
+    def _must_wait(
+        self, exchange: Exchange, command: Command, route: router.Route, readers: Readers, resolved: Resolved | None
+    ) -> bool:
         """Counts what may read buckets; true when it goes on later, because joins are under way."""
         is_relayed = isinstance(route, router.Relay)
         if not (isinstance(route, router.Translate) or (is_relayed and readers.counts(command))):
@@ -202,7 +226,7 @@ class Dispatcher:
         database = command.namespace.database
         barrier = readers.barrier(database)
         if barrier is not None:
-            self._tasks.spawn(self._wait(exchange, command, barrier))
+            self._tasks.spawn(self._wait(exchange, command, barrier, resolved))
             return True
         readers.enter(database)
         shows_cursor = is_relayed and readers.leaves_cursor(command)
@@ -217,9 +241,11 @@ class Dispatcher:
         exchange.on_leave = leave
         return False
 
-    async def _wait(self, exchange: Exchange, command: Command, barrier: Awaitable[None]) -> None:
+    async def _wait(
+        self, exchange: Exchange, command: Command, barrier: Awaitable[None], resolved: Resolved | None
+    ) -> None:
         await barrier
-        self._guarded(exchange, lambda exchange: self._route(exchange, command))
+        self._guarded(exchange, lambda exchange: self._route(exchange, command, resolved))
 
     def _ingest(self, exchange: Exchange, command: Command, collection: VirtualCollection, allowed: bool) -> None:
         """Who may not is relayed, for the backend to refuse in its own words."""
@@ -236,9 +262,9 @@ class Dispatcher:
         else:
             self._guarded(exchange, lambda exchange: self._ingest(exchange, command, collection, allowed))
 
-    async def _resolve(self, exchange: Exchange, command: Command, namespace: Any) -> None:
+    async def _resolve(self, exchange: Exchange, command: Command, namespace: Namespace) -> None:
         try:
-            await self._namespaces.resolve(namespace)
+            found = await self._namespaces.resolve(namespace)
         except BackendUnavailable as error:
             exchange.refuse(labelled(error, command))
         except CommandError as error:
@@ -246,7 +272,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001  (the last catch)
             self._unexpected(exchange, error)
         else:
-            self._guarded(exchange, lambda exchange: self._route(exchange, command))
+            self._guarded(exchange, lambda exchange: self._route(exchange, command, (namespace, found)))
 
     def _sent_at_once(self, exchange: Exchange, command: Command, collection: VirtualCollection | None) -> bool:
         at_once = self._handlers.at_once

@@ -120,6 +120,10 @@ def no_effects(effect: Effect) -> None:
 class OpenGate:
     """For a backend without access control."""
 
+    def is_stranger(self, session: Session) -> bool:
+        """See ``Gate``."""
+        return False
+
     def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
         """See ``Gate``."""
         return True

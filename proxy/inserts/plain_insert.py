@@ -122,8 +122,9 @@ class PlainInserts:
             return None
         repeated, documents, txn_number = found
         collection = repeated.collection
-        if self._lookup(collection.namespace) is not collection or not self._gate.known(
-            session, repeated.actions, collection.namespace
+        if (
+            not self._gate.known(session, repeated.actions, collection.namespace)
+            or self._lookup(collection.namespace) is not collection
         ):
             return None
         if len(documents) == 1 and not message.compressor:

@@ -12,7 +12,6 @@ from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
-from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import CursorNames, rename_cursor
 from proxy.reads.cursors import (
@@ -25,8 +24,10 @@ from proxy.reads.cursors import (
     knows_cursor,
 )
 from proxy.request.authorisation import is_unauthorized
+from proxy.request.outcome import may_have_changed
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, in_one_document, take_apart
+from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import not_primary
 from rewrite.plan import (
     GUESS_FAILED,
@@ -225,15 +226,15 @@ class TranslateHandler:
         whole = in_one_document(command.body, command.sequences)
         try:
             reply = await session.upstream.run(command.namespace.database, whole)
-        except BackendUnavailable:
+        except UpstreamLost:
             # Nobody knows whether it was done: what may have changed has changed.
             self._take_effects(plan.effects)
             raise
-        if is_ok(reply):
+        if plan.effects and may_have_changed(reply):
             self._take_effects(plan.effects)
-            if command.name in OPENS_CURSORS and b"$changeStream\0" not in command.body:
-                _, cursor_id, backend = rename_cursor(reply, command.namespace)
-                self._around.cursors.opened(cursor_id, backend or command.namespace)
+        if is_ok(reply) and command.name in OPENS_CURSORS and b"$changeStream\0" not in command.body:
+            _, cursor_id, backend = rename_cursor(reply, command.namespace)
+            self._around.cursors.opened(cursor_id, backend or command.namespace)
         return reply
 
     def reshaped(self, plan: Single, reply: bytes) -> bytes:

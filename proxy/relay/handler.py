@@ -12,12 +12,15 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
 from proxy.observe.tasks import TaskSet
 from proxy.relay.failover import Failover, Way
+from proxy.relay.transaction_effects import TransactionEffects
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange, labelled
+from proxy.request.outcome import may_have_changed
 from proxy.request.ports import Effects
 from proxy.request.router import Relay
 from proxy.request.session import Session
 from proxy.upstream.connection import UpstreamConnection, UpstreamLost, reply_document
+from proxy.wire import op_msg
 
 
 class RelayHandler:
@@ -27,6 +30,7 @@ class RelayHandler:
         """``failover`` is for replica sets."""
         self._tasks = tasks
         self._effects = effects
+        self._in_transactions = TransactionEffects(effects)
         self.failover = failover
 
     def start(self, exchange: Exchange, route: Relay) -> None:
@@ -35,10 +39,13 @@ class RelayHandler:
         self.may_go_elsewhere(exchange, route)
         if connection is None:
             self._tasks.spawn(self._connect_first(exchange, route))
-        elif route.effects or route.changes_identity:
+        elif self._is_observed(exchange, route):
             self._tasks.spawn(self._observe(exchange, route))
         else:
             _stream(exchange, connection)
+
+    def _is_observed(self, exchange: Exchange, route: Relay) -> bool:
+        return bool(route.effects) or route.changes_identity or self._in_transactions.concerns(exchange.command)
 
     def may_go_elsewhere(self, exchange: Exchange, route: Relay) -> None:
         """See to it that a command that may be sent again is, when the primary is lost."""
@@ -61,7 +68,7 @@ class RelayHandler:
     async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
         try:
             connection = await exchange.session.upstream.connect()
-            if route.effects or route.changes_identity:
+            if self._is_observed(exchange, route):
                 await self._observe(exchange, route)
             else:
                 _stream(exchange, connection)
@@ -76,24 +83,27 @@ class RelayHandler:
             raise
 
     async def _observe(self, exchange: Exchange, route: Relay) -> None:
-        """Relay a command whose reply the proxy must see before the client does."""
+        """Relay a command whose reply the proxy must see before the client does.
+
+        Also when the client wants none: nothing else would tell what became of the command, and its next one has to
+        wait for that.
+        """
         upstream = exchange.session.upstream
+        message = exchange.message.raw if exchange.expects_reply else op_msg.asking_for_reply(exchange.message.raw)
         try:
-            if not exchange.expects_reply:
-                (await upstream.connect()).send(exchange.message.raw)
-                self._apply(route)
-                exchange.reply(None)
-                return
             if route.changes_identity:
                 await upstream.connect()
                 upstream.is_bound = True
             try:
-                reply = await upstream.exchange(exchange.message.raw)
-            finally:
-                # Also after an error: what became of the command is not known then.
-                self._apply(route)
+                reply = await upstream.exchange(message)
+            except UpstreamLost:
+                self._apply(exchange, route, changed=True)
+                raise
+            document = reply_document(reply)
+            if route.effects or self._in_transactions.concerns(exchange.command):
+                self._apply(exchange, route, changed=may_have_changed(document))
             if route.changes_identity:
-                await learn_identity(exchange.session, bson.decode(reply_document(reply), codec_options=TOLERANT))
+                await learn_identity(exchange.session, bson.decode(document, codec_options=TOLERANT))
         except BackendUnavailable as error:
             exchange.failed(error, partly_sent=False)
         except CommandError as error:
@@ -103,9 +113,22 @@ class RelayHandler:
             exchange.close()
             raise
         else:
-            exchange.relayed(reply.raw)
+            if exchange.expects_reply:
+                exchange.relayed(reply.raw)
+            else:
+                exchange.reply(None)
 
-    def _apply(self, route: Relay) -> None:
+    def _apply(self, exchange: Exchange, route: Relay, *, changed: bool) -> None:
+        """``changed``: whether the command changed something, or may have."""
+        command, identity = exchange.command, exchange.session.identity
+        if self._in_transactions.concerns(command):
+            assert command is not None
+            self._in_transactions.ended(command, identity, changed=changed)
+        if not changed or not route.effects:
+            return
+        if command is not None and command.in_transaction:
+            self._in_transactions.hold(command, identity, route.effects)
+            return
         for effect in route.effects:
             self._effects(effect)
 

@@ -192,6 +192,10 @@ class Authorisation:
         # Many clients have the same roles: equal answers are decoded once.
         self._decoded: dict[bytes, Rights] = {}
 
+    def is_stranger(self, session: AuthorisedSession) -> bool:
+        """Whether nobody has logged in over this connection where somebody has to."""
+        return not session.identity and self._access.enforced
+
     def known(self, session: AuthorisedSession, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
         """From memory; ``None`` when the backend must be asked."""
         if not self._access.enforced:

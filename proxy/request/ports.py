@@ -36,6 +36,10 @@ class Namespaces(Protocol):
 class Gate(Protocol):
     """What clients may do, for what the proxy's own account would do for them."""
 
+    def is_stranger(self, session: Session) -> bool:
+        """Whether nobody has logged in over this connection where somebody has to."""
+        ...
+
     def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
         """From memory whether all these actions are allowed; ``None`` when the backend must be asked."""
         ...

@@ -203,6 +203,17 @@ def route(
     return Relay(_redefinition(command, namespace)) if row.redefines else RELAY
 
 
+def route_of_stranger(command: Command) -> Route:
+    """Where a command of somebody who has not logged in goes where that is needed.
+
+    To the backend, which refuses it or not; besides logins and ``hello`` nothing of it is the proxy's business.
+    """
+    row = TABLE.get(command.name)
+    if row is None or not (row.way is Way.ANSWER or row.changes_identity):
+        return RELAY
+    return _database_wide(command, row, ())
+
+
 def _on_virtual(command: Command, row: Row, collection: VirtualCollection, translated: Collection[str]) -> Route:
     # In a transaction the backend's own collection of that name refuses writes in its own words (X1), and the
     # refusal must reach the transaction that the backend holds.
@@ -244,7 +255,7 @@ def _on_system_collection(command: Command, row: Row, namespace: Namespace, tran
         if row.redefines and command.name in translated:
             return Translate(None)
         return Relay(_redefinition(command, namespace.logical))
-    if row.redefines or row.writes:
+    if namespace.collection == "system.views" and (row.redefines or row.writes):
         return Relay((ForgetNamespace(Namespace(namespace.database, "")),))
     return RELAY
 

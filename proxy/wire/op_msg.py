@@ -154,6 +154,15 @@ def build(
     return raw + _FLAGS.pack(crc32c(raw))
 
 
+def asking_for_reply(raw: bytes) -> bytes:
+    """The same request without ``moreToCome``, so that it is answered, and without a checksum."""
+    _, request_id, response_to, opcode = HEADER.unpack_from(raw)
+    flags: int = _FLAGS.unpack_from(raw, HEADER_SIZE_BYTES)[0]
+    end = len(raw) - 4 if flags & CHECKSUM_PRESENT else len(raw)
+    kept = flags & ~(MORE_TO_COME | CHECKSUM_PRESENT)
+    return HEADER.pack(end, request_id, response_to, opcode) + _FLAGS.pack(kept) + raw[HEADER_SIZE_BYTES + 4 : end]
+
+
 def head(request_id: int, response_to: int, body_size_bytes: int) -> bytes:
     """What stands before the body in a message that is nothing else, without flags."""
     return _REPLY_HEAD.pack(BODY_AT + body_size_bytes, request_id, response_to, _OPCODE, 0, _BODY_KIND)

@@ -11,7 +11,13 @@ from bson.binary import Binary
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.backend.namespace_registry import STALE_FACTOR, NamespaceRegistry, virtual_collections
+from proxy.backend.namespace_registry import (
+    LISTING_FILTER,
+    MOST_DOUBTFUL,
+    STALE_FACTOR,
+    NamespaceRegistry,
+    virtual_collections,
+)
 from proxy.request.router import UNRESOLVED
 
 OPTIONS = {"timeField": "t", "metaField": "m", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}
@@ -34,12 +40,14 @@ class Backend:
         self.listing = listing
         self.error: CommandError | None = None
         self.asked = 0
+        self.wanted: list[Mapping[str, Any]] = []
         self.now = 0.0
         self.tasks: list[asyncio.Task[None]] = []
         self.registry = NamespaceRegistry(self._list, self._spawn, lambda: self.now, 5.0)
 
     async def _list(self, database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
         self.asked += 1
+        self.wanted.append(wanted)
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
@@ -117,3 +125,47 @@ async def test_what_is_forgotten_is_asked_anew_even_while_it_is_being_asked() ->
     backend.listing = []
     assert await backend.registry.resolve_anew(X) is None
     assert backend.asked == 2
+
+
+async def test_who_forgets_one_collection_keeps_nobody_from_the_others() -> None:
+    """However often it happens, and also while the database is listed for the first time."""
+    backend = Backend([*entries("x"), *entries("y")])
+    y = Namespace("db", "y")
+    asking = asyncio.ensure_future(backend.registry.resolve(X))
+    await asyncio.sleep(0)
+    for number in range(MOST_DOUBTFUL - 1):
+        backend.registry.forget(Namespace("db", f"own_{number}"))
+    backend.registry.forget(y)
+    found = await asking
+    assert backend.registry.lookup(X) is found
+    assert backend.registry.lookup(y) is UNRESOLVED
+    assert backend.asked == 1
+
+
+async def test_one_that_was_forgotten_is_asked_for_by_itself() -> None:
+    backend = Backend([*entries("x"), *entries("y")])
+    before = await backend.registry.resolve(X)
+    y = Namespace("db", "y")
+    backend.registry.forget(y)
+    backend.listing = entries("y", uuid=2)
+    found, again = await asyncio.gather(backend.registry.resolve(y), backend.registry.resolve(y))
+    assert found is again is backend.registry.lookup(y)
+    assert isinstance(found, VirtualCollection)
+    assert found.uuid == bytes(15) + b"\2"
+    assert backend.wanted[-1] == {"$and": [{"name": {"$in": ["y", "system.buckets.y"]}}, LISTING_FILTER]}
+    assert (backend.registry.lookup(X), backend.asked) == (before, 2)
+    backend.registry.forget(y)
+    backend.listing = []
+    assert await backend.registry.resolve(y) is None
+    assert backend.registry.lookup(y) is None
+
+
+async def test_a_whole_database_is_forgotten_by_its_name_or_when_much_of_it_is() -> None:
+    backend = Backend(entries())
+    await backend.registry.resolve(X)
+    backend.registry.forget(Namespace("db", ""))
+    assert backend.registry.lookup(X) is UNRESOLVED
+    await backend.registry.resolve(X)
+    for number in range(MOST_DOUBTFUL + 1):
+        backend.registry.forget(Namespace("db", f"own_{number}"))
+    assert backend.registry.lookup(X) is UNRESOLVED

@@ -26,6 +26,13 @@ from tests.unit.proxy.request.test_exchange import session
 VIRTUAL = VirtualCollection(Namespace("d", "ts"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 
 
+class Door(OpenGate):
+    stranger = False
+
+    def is_stranger(self, session: Session) -> bool:
+        return self.stranger
+
+
 class Rooms:
     """Everything behind the dispatcher, answering what the test says."""
 
@@ -36,6 +43,9 @@ class Rooms:
     def __init__(self) -> None:
         self.counted: list[tuple[str, str, bool]] = []
         self.known = False
+        self.forgets = False
+        self.resolved = 0
+        self.door = Door()
         self.reply: bytes | Exception = encode({"ok": 1.0})
         self.tasks = TaskSet(lambda error: None)
         handlers = Handlers(
@@ -43,7 +53,7 @@ class Rooms:
             HelloHandler(self, self.tasks, ("zlib",)),
             self,
             self.translate,
-            OpenGate(),
+            self.door,
         )
         self.dispatcher = Dispatcher(handlers, self, {"find"}, lambda command: False, self.tasks, self)
         self.session = session()
@@ -57,7 +67,8 @@ class Rooms:
     async def resolve(self, namespace: Namespace) -> VirtualCollection | None:
         if isinstance(self.reply, BackendUnavailable):
             raise self.reply
-        self.known = True
+        self.resolved += 1
+        self.known = not self.forgets
         return VIRTUAL
 
     def submit(
@@ -99,6 +110,29 @@ class Rooms:
 
 INSERT = command({"insert": "ts", "documents": [{}], "$db": "d"})
 FIND = command({"find": "ts", "$db": "d"})
+
+
+async def test_what_was_found_for_a_command_counts_for_it_whatever_is_forgotten_meanwhile() -> None:
+    rooms = Rooms()
+    rooms.forgets = True
+    assert await rooms.ask(INSERT) == {"ok": 1.0}
+    assert await rooms.ask(FIND) == {"ok": 1.0}
+    assert rooms.resolved == 2
+
+
+@pytest.mark.parametrize("document", [{"drop": "ts"}, {"insert": "ts", "documents": [{}]}, {"find": "ts"}], ids=str)
+async def test_of_a_stranger_nothing_is_looked_up(document: dict[str, Any]) -> None:
+    """It is relayed (here: to nowhere); hello is answered."""
+    rooms = Rooms()
+    rooms.door.stranger = True
+    reply = await rooms.ask(command({**document, "$db": "d"}))
+    assert reply is not None
+    assert reply["errmsg"] == "nowhere"
+    hello = await rooms.ask(command({"hello": 1, "$db": "admin"}))
+    assert hello is not None
+    assert hello["ok"] == 1.0
+    assert rooms.resolved == 0
+    assert [way for _, way, _ in rooms.counted] == ["relay", "answer"]
 
 
 async def test_unknown_namespaces_are_asked_for_and_then_routed() -> None:

@@ -83,6 +83,9 @@ class Rooms:
     async def resolve(self, namespace: Namespace) -> Any:
         raise AssertionError
 
+    def is_stranger(self, session: Session) -> bool:
+        raise AssertionError
+
     def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
         assert actions == ("insert",)
         return self.allowed

@@ -59,14 +59,28 @@ async def test_connection_is_opened_once_and_used_on(mongod: MongodProcess) -> N
     relayed.session.upstream.close()
 
 
-async def test_effects_follow_the_reply_also_of_what_is_not_acknowledged(mongod: MongodProcess) -> None:
+@pytest.mark.parametrize("acknowledged", [True, False])
+async def test_effects_follow_what_was_done_and_not_what_was_refused(mongod: MongodProcess, acknowledged: bool) -> None:
     relayed = Relayed(mongod.port)
-    drop = {"drop": "nothing_here", "$db": "relay_effects"}
-    assert (await relayed.run(command(drop), Relay((FORGET,))))[0]["code"] == 26
+    flags = 0 if acknowledged else 2
+
+    async def run(document: dict[str, object]) -> list[dict[str, object]]:
+        raw = command({**document, "$db": "relay_effects"}, flags=flags)
+        return await relayed.run(raw, Relay((FORGET,)), expects_reply=acknowledged)
+
+    assert [reply["code"] for reply in await run({"drop": "nothing_here"})] == ([26] if acknowledged else [])
+    assert relayed.effects == []
+    await run({"create": "something"})
     assert relayed.effects == [FORGET]
-    assert await relayed.run(command(drop, flags=2), Relay((FORGET,)), expects_reply=False) == []
+    await run({"drop": "something"})
     assert relayed.effects == [FORGET, FORGET]
     relayed.session.upstream.close()
+
+
+async def test_nothing_follows_what_was_never_sent() -> None:
+    relayed = Relayed(1)
+    assert await relayed.run(command({"drop": "x", "$db": "d"}, flags=2), Relay((FORGET,)), expects_reply=False) == []
+    assert relayed.effects == []
 
 
 async def test_backend_that_is_not_there_is_an_error_reply() -> None:

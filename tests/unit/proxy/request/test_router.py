@@ -110,3 +110,19 @@ def test_reads_of_buckets_are_relayed() -> None:
 def test_unknown_commands_are_relayed() -> None:
     """The backend says what is unknown."""
     assert routed({"nope": "ts"}) == router.RELAY
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"drop": "ts"}, router.RELAY),
+        ({"insert": "ts"}, router.RELAY),
+        ({"unheard_of": 1}, router.RELAY),
+        ({"hello": 1}, router.Answer()),
+        ({"saslStart": 1, "mechanism": "SCRAM-SHA-256"}, router.Relay(changes_identity=True)),
+    ],
+    ids=str,
+)
+def test_strangers_only_greet_and_log_in(document: dict[str, Any], expected: router.Route) -> None:
+    parsed = parse_command(Message.from_bytes(command({**document, "$db": "d"})))
+    assert router.route_of_stranger(parsed) == expected

@@ -101,3 +101,10 @@ def test_checksum_flag_without_room_for_one() -> None:
     with pytest.raises(CommandError) as caught:
         parsed(op_msg_bytes(flags=op_msg.CHECKSUM_PRESENT))
     assert caught.value.code == 51252
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_a_request_without_an_answer_can_be_asked_with_one(summed: bool) -> None:
+    raw = op_msg_bytes(body(INSERT), flags=op_msg.MORE_TO_COME | op_msg.EXHAUST_ALLOWED)
+    asking = op_msg.asking_for_reply(op_msg.with_checksum(raw) if summed else raw)
+    assert asking == op_msg_bytes(body(INSERT), flags=op_msg.EXHAUST_ALLOWED)

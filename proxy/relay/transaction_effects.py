@@ -1,0 +1,64 @@
+"""What commands in transactions changed counts when the transaction is committed.
+
+A transaction belongs to a session, not to a connection: drivers may send its commands over several. So this is kept for
+all clients together, and bounded: what is more counts at once, which lets go of a few buckets too early.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final, TypeAlias
+
+from proxy.request.command import Command
+from proxy.request.ports import Effects
+from rewrite.plan import Effect
+
+MOST_TRANSACTIONS: Final = 1_024
+MOST_EFFECTS: Final = 64
+LONGEST_SESSION_BYTES: Final = 256
+"""Of a session's id; a server takes no longer ones."""
+
+ENDS: Final = frozenset({"abortTransaction", "commitTransaction"})
+
+_Key: TypeAlias = tuple[Hashable, bytes, bytes]
+
+
+class TransactionEffects:
+    """Effects of transactions that are under way."""
+
+    def __init__(self, take: Effects) -> None:
+        self._take = take
+        self._held: OrderedDict[_Key, dict[Effect, None]] = OrderedDict()
+
+    def concerns(self, command: Command | None) -> bool:
+        """Whether it may end a transaction with effects."""
+        return bool(self._held) and command is not None and command.name in ENDS
+
+    def hold(self, command: Command, identity: Hashable, effects: tuple[Effect, ...]) -> None:
+        """``command`` was carried out in a transaction of this user."""
+        key = _key(command, identity)
+        if len(key[1]) > LONGEST_SESSION_BYTES:
+            self._carry_out(effects)
+            return
+        held = self._held.setdefault(key, {})
+        held.update(dict.fromkeys(effects))
+        if len(held) > MOST_EFFECTS:
+            self._carry_out(tuple(self._held.pop(key)))
+        if len(self._held) > MOST_TRANSACTIONS:
+            _, oldest = self._held.popitem(last=False)
+            self._carry_out(tuple(oldest))
+
+    def ended(self, command: Command, identity: Hashable, *, changed: bool) -> None:
+        """``command`` ended the transaction; ``changed``: it was committed, or may have been."""
+        held = self._held.pop(_key(command, identity), {})
+        if changed and command.name == "commitTransaction":
+            self._carry_out(tuple(held))
+
+    def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            self._take(effect)
+
+
+def _key(command: Command, identity: Hashable) -> _Key:
+    return identity, command.raw(b"lsid"), command.raw(b"txnNumber")
