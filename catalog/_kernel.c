@@ -69,6 +69,8 @@ static const signed char fixed_size[256] = { /* -1: the value tells; -2: no type
 #include "_kernel_column.h"
 #include "_kernel_interleaving.h"
 #include "_kernel_compression.h"
+#include "_kernel_decoding.h"
+#include "_kernel_comparing.h"
 
 static PyMethodDef functions[] = {
     {"parse_measurement", (PyCFunction)(void (*)(void))parse_measurement, METH_FASTCALL,
@@ -79,6 +81,14 @@ static PyMethodDef functions[] = {
      "A bucket of one row; see catalog.merging."},
     {"compressed", (PyCFunction)(void (*)(void))compressed, METH_FASTCALL,
      "The compressed form of a stored bucket; see catalog.compression."},
+    {"column_cells", (PyCFunction)(void (*)(void))column_cells, METH_FASTCALL,
+     "The values of a compressed column; see catalog.decoding."},
+    {"same_rows", (PyCFunction)(void (*)(void))same_rows, METH_FASTCALL,
+     "Whether a compressed bucket is what it was made of; see catalog.comparing."},
+    {"holds_parts", (PyCFunction)(void (*)(void))holds_parts, METH_FASTCALL,
+     "Whether a bucket holds the rows of parts; see catalog.comparing."},
+    {"holds_rows", (PyCFunction)(void (*)(void))holds_rows, METH_FASTCALL,
+     "Whether a bucket holds these rows; see catalog.comparing."},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, .m_name = "catalog._kernel", .m_doc = "The compiled form of catalog.kernel.", .m_size = -1,

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from catalog.bson import raw
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
-from catalog.kernel import compressed
 from catalog.memory import Ended
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import Applied, BucketStore, Clock, WriteConcern
+from catalog.replacing import Differs, Forms
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 """Larger buckets stay as they are: the guard repeats the document."""
@@ -39,8 +39,14 @@ class Compressing:
     """The background work."""
 
     def __init__(
-        self, catalog: BucketCatalog, store: BucketStore, clock: Clock, options: CompressingOptions | None = None
+        self,
+        catalog: BucketCatalog,
+        store: BucketStore,
+        clock: Clock,
+        forms: Forms,
+        options: CompressingOptions | None = None,
     ) -> None:
+        self._forms = forms
         self._catalog = catalog
         self._store = store
         self._clock = clock
@@ -87,7 +93,11 @@ class Compressing:
             if len(document) > MAX_DOCUMENT_BYTES:
                 continue
             # A thousand rows take a millisecond, in which others have their turn.
-            smaller = await asyncio.to_thread(_smaller, document, buckets.time_field)
+            try:
+                smaller = await asyncio.to_thread(_smaller, self._forms, document, buckets.time_field)
+            except Differs as error:
+                self._forms.noticed(error)
+                smaller = document
             if smaller is document:
                 buckets.counters.compressed(len(document), len(document))
             elif smaller is not None:
@@ -105,16 +115,18 @@ def _stored_id(ended: Ended) -> bytes:
     return ended.bucket_id if ended.parts is None else ended.parts.last_id
 
 
-def _smaller(document: bytes, time_field: bytes) -> bytes | None:
+def _smaller(forms: Forms, document: bytes, time_field: bytes) -> bytes | None:
     """The compressed form, or the document itself where there is none that is smaller.
 
     ``None``: others closed the bucket, or it has another form already, or one row only; it is left alone.
+
+    :raises Differs: see ``catalog.replacing``
     """
     try:
         control: Mapping[bytes, bytes] = raw.fields_of(raw.fields_of(document)[b"control"], 1)
         if control.get(b"closed", _NOT_CLOSED) != _NOT_CLOSED:
             return None
-        smaller = compressed(document, time_field)
+        smaller = forms.compressed(document, time_field)
     except (KeyError, ValueError):
         return None
     if smaller is None and len(raw.fields_of(raw.fields_of(raw.fields_of(document)[b"data"], 1)[time_field], 1)) > 1:

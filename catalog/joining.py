@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from catalog.catalog import BucketCatalog, Growth
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
-from catalog.kernel import compressed
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.orphan_parts import OrphanParts, ReaderBarrier
-from catalog.parts import Parts, join
+from catalog.parts import Parts
 from catalog.ports import BucketStore, Clock, Span
+from catalog.replacing import Differs, Forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class _Join:
     span: Span
     sizes: list[tuple[int, int]]
     """Of the joined document before and after it was compressed, if it was."""
+    faults: list[Differs]
+    """Why it was not."""
 
 
 class JoiningMetrics:
@@ -89,6 +91,7 @@ class Joining:
         readers: ReaderBarrier,
         options: JoiningOptions,
         not_allowed: Callable[[CommandError], None],
+        forms: Forms,
     ) -> None:
         """``not_allowed`` is told once that the backend does not let parts be joined."""
         self.metrics = JoiningMetrics()
@@ -98,7 +101,8 @@ class Joining:
         self._readers = readers
         self._options = options
         self._not_allowed = not_allowed
-        self._sweeping = OrphanParts(catalog, store, clock, readers, self._merge, self._lack_of_rights)
+        self._forms = forms
+        self._sweeping = OrphanParts(catalog, store, clock, readers, self._merge, self._lack_of_rights, forms.noticed)
 
     async def run(self) -> None:
         """For ever: join what is due."""
@@ -210,8 +214,7 @@ class Joining:
             if parts is None or parts.joining or parts.stored == 1:
                 self._done(bucket)
             else:
-                sizes: list[tuple[int, int]] = []
-                joins.append(_Join(bucket, parts, self._span(bucket, parts, sizes), sizes))
+                joins.append(self._new_join(bucket, parts))
                 parts.joining = True
         if not joins:
             return True
@@ -223,7 +226,7 @@ class Joining:
             for each in joins:
                 self._put_off(each)
             return False
-        except (CommandError, ValueError) as error:
+        except (CommandError, ValueError, Differs) as error:
             return await self._failed(joins, error)
         finally:
             for each in joins:
@@ -236,10 +239,12 @@ class Joining:
             self.metrics.documents_joined += joined
             for before, after in each.sizes:
                 each.bucket.series.collection.counters.compressed(before, after)
+            for fault in each.faults:
+                self._forms.noticed(fault)
             self._settled(each)
         return True
 
-    async def _failed(self, joins: Sequence[_Join], error: CommandError | ValueError) -> bool:
+    async def _failed(self, joins: Sequence[_Join], error: CommandError | ValueError | Differs) -> bool:
         if isinstance(error, CommandError) and error.code == UNAUTHORIZED:
             self._lack_of_rights(error)
         elif len(joins) > 1:
@@ -253,23 +258,28 @@ class Joining:
         elif isinstance(error, CommandError):
             self._put_off(joins[0])
             return True
+        elif isinstance(error, Differs):
+            self._forms.noticed(error)
         # Others changed them. The rows stay where they are, which is as good for every reader.
         for each in joins:
             self._leave(each)
         return True
 
-    def _span(self, bucket: Bucket, parts: Parts, sizes: list[tuple[int, int]]) -> Span:
+    def _new_join(self, bucket: Bucket, parts: Parts) -> _Join:
         buckets = bucket.series.collection
+        sizes: list[tuple[int, int]] = []
+        faults: list[Differs] = []
         merge = self._merge(buckets, parts.last_id)
         if parts.full and self._options.compress:
-            merge = _smaller(merge, buckets.time_field, sizes)
-        return Span(parts.first_id, parts.last_id, parts.stored, merge)
+            merge = _smaller(self._forms, merge, buckets.time_field, sizes, faults)
+        span = Span(parts.first_id, parts.last_id, parts.stored, merge)
+        return _Join(bucket, parts, span, sizes, faults)
 
     def _merge(self, buckets: CollectionBuckets, joined_id: bytes) -> Callable[[Sequence[bytes]], bytes]:
         max_rows = self._catalog.options.limits.max_count
 
         def merge(documents: Sequence[bytes]) -> bytes:
-            return join(documents, joined_id, buckets.time_field, buckets.meta_field, max_rows)
+            return self._forms.merged(documents, joined_id, buckets.time_field, buckets.meta_field, max_rows)
 
         return merge
 
@@ -308,14 +318,26 @@ class Joining:
 
 
 def _smaller(
-    merge: Callable[[Sequence[bytes]], bytes], time_field: bytes, sizes: list[tuple[int, int]]
+    forms: Forms,
+    merge: Callable[[Sequence[bytes]], bytes],
+    time_field: bytes,
+    sizes: list[tuple[int, int]],
+    faults: list[Differs],
 ) -> Callable[[Sequence[bytes]], bytes]:
-    """As ``merge``, but compressed where that is possible; then ``sizes`` gets both lengths."""
+    """As ``merge``, but compressed where that is possible; then ``sizes`` gets both lengths.
+
+    It runs in a thread, so ``faults`` gets what is wrong with a compressed form, for the loop to tell.
+    """
 
     def merge_and_compress(documents: Sequence[bytes]) -> bytes:
         sizes.clear()
+        faults.clear()
         joined = merge(documents)
-        smaller = compressed(joined, time_field)
+        try:
+            smaller = forms.compressed(joined, time_field)
+        except Differs as error:
+            faults.append(error)
+            return joined
         if smaller is None:
             return joined
         sizes.append((len(joined), len(smaller)))

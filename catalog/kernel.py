@@ -19,6 +19,7 @@ COMPILED = False
 
 if TYPE_CHECKING or os.environ.get("TSPROXY_KERNEL") == "python":
     from catalog.bucket import BucketState
+    from catalog.comparing import holds_parts, holds_rows, same_rows
     from catalog.compression import compressed
     from catalog.measurement import Measurement, parse_measurement
     from catalog.merging import join_documents, one_row_part
@@ -28,14 +29,18 @@ else:
             BucketState,
             Measurement,
             compressed,
+            holds_parts,
+            holds_rows,
             join_documents,
             one_row_part,
             parse_measurement,
+            same_rows,
         )
 
         COMPILED = True
     except ImportError:
         from catalog.bucket import BucketState
+        from catalog.comparing import holds_parts, holds_rows, same_rows
         from catalog.compression import compressed
         from catalog.measurement import Measurement, parse_measurement
         from catalog.merging import join_documents, one_row_part
@@ -49,9 +54,12 @@ __all__ = [
     "applied_rows",
     "bucket_id",
     "compressed",
+    "holds_parts",
+    "holds_rows",
     "join_documents",
     "one_row_part",
     "parse_measurement",
     "rounded_start_ms",
     "row_ids",
+    "same_rows",
 ]

@@ -18,6 +18,7 @@ from catalog.namespaces import Namespace
 from catalog.open_bucket import CollectionBuckets
 from catalog.parts import PREFIX_BYTES
 from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
+from catalog.replacing import Differs
 
 CONFLICT_PAUSE_SECONDS = 1.0
 """Between tries to join what the transaction of a killed process still holds."""
@@ -66,8 +67,13 @@ class OrphanParts:
         readers: ReaderBarrier,
         merge: Callable[[CollectionBuckets, bytes], Merge],
         refused: Callable[[CommandError], None],
+        noticed: Callable[[Differs], None],
     ) -> None:
-        """``merge`` of parts of a collection into the document with that id; ``refused``: this account may not join."""
+        """``merge`` of parts of a collection into the document with that id; ``refused``: this account may not join.
+
+        ``noticed``: see ``catalog.replacing.Forms``.
+        """
+        self._noticed = noticed
         self._catalog = catalog
         self._store = store
         self._clock = clock
@@ -169,6 +175,9 @@ class OrphanParts:
             return False
         except ValueError:
             # Other processes' buckets may have ids that look like parts; they are left alone.
+            return True
+        except Differs as error:
+            self._noticed(error)
             return True
         except CommandError as error:
             if error.code == WRITE_CONFLICT:

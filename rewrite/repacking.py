@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from catalog.bson.raw import document, element, fields_of, iter_elements
 from catalog.documents import bucket_document
+from catalog.kernel import holds_rows
 from catalog.minmax import greatest_of, least_of
+from catalog.replacing import Differs
 
 
 def columns_of(row: bytes, left_out: Iterable[bytes]) -> bytes:
@@ -35,7 +37,8 @@ def repacked(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bytes:
     """The bucket document that holds ``rows`` (measurements without the meta field) in place of its own.
 
     It is of version 1, its rows are numbered anew, its summaries are those of ``rows``; only the start of its
-    time stays, since its id tells it (W12). Raises ``ValueError`` when ``bucket`` is no bucket.
+    time stays, since its id tells it (W12). Raises ``ValueError`` when ``bucket`` is no bucket, ``Differs`` when what
+    was made does not hold these rows and no others.
     """
     stored = fields_of(bucket)
     try:
@@ -50,4 +53,7 @@ def repacked(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bytes:
             values.setdefault(name, []).append(value)
     # Buckets of 5.0 hold values of any kind beside each other (Q16).
     ends = [(name, least_of(column), greatest_of(column)) for name, column in values.items()]
-    return bucket_document(stored[b"_id"][1:], stored.get(b"meta", b""), ends, columns.items())
+    made = bucket_document(stored[b"_id"][1:], stored.get(b"meta", b""), ends, columns.items())
+    if not holds_rows(made, rows, time_field):
+        raise Differs("a bucket without the measurements that were deleted does not hold the others: it stays as it is")
+    return made

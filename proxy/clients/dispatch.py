@@ -53,7 +53,9 @@ log = structlog.get_logger()
 
 
 class Numbers(Protocol):
-    """Where requests are counted (``proxy.observe.metrics``)."""
+    """Where requests, and internal errors, are counted (``proxy.observe.metrics``)."""
+
+    invariant_violations: int
 
     def requests(self, command: str, way: str) -> Meter:
         """The meter for a command and a way."""
@@ -376,6 +378,7 @@ class Dispatcher:
 
     def _unexpected(self, exchange: Exchange, error: Exception) -> None:
         """A bug of ours: the client gets a reference, the log the rest, and the connection goes on."""
+        self._numbers.invariant_violations += 1
         reference = uuid4().hex[:12]
         name = exchange.command.name if exchange.command is not None else ""
         log.error("unexpected error", reference=reference, command=name, exc_info=error)

@@ -16,10 +16,10 @@ from catalog.compressing import Compressing, CompressingOptions
 from catalog.joining import JoiningMetrics, JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
+from catalog.replacing import Forms
 from catalog.statements import StatementLog
 from catalog.stats import counters_document
 from proxy.backend.backend import Backend
-from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.inserts.ingest import InsertHandler
 from proxy.members.read_preference import MembersRead
@@ -164,7 +164,7 @@ async def assemble(
     in_parts: InParts | None = None
     if growth.in_parts:
         joining = JoiningOptions(compress=compresses(settings, backend.profile))
-        in_parts = await InParts.of(settings, backend, catalog, store, clock, cursors, joining)
+        in_parts = await InParts.of(settings, backend, catalog, store, clock, cursors, joining, Forms(report))
         store.readers = in_parts.readers
     metrics.read_catalog(_readings(catalog, committer, in_parts))
     return Assembly(
@@ -178,7 +178,9 @@ async def assemble(
         authorisation=authorisation,
         members_read=members_read,
         in_parts=in_parts,
-        compressing=_compressing(catalog, store, clock, settings) if compresses(settings, backend.profile) else None,
+        compressing=Compressing(catalog, store, clock, Forms(report), compressing_options(settings))
+        if compresses(settings, backend.profile)
+        else None,
     )
 
 
@@ -195,8 +197,9 @@ def _readings(catalog: BucketCatalog, committer: Committer, in_parts: InParts | 
     )
 
 
-def _compressing(catalog: BucketCatalog, store: MongoBucketStore, clock: LoopClock, settings: Settings) -> Compressing:
-    return Compressing(catalog, store, clock, CompressingOptions(left_seconds=settings.compress_after_seconds))
+def compressing_options(settings: Settings) -> CompressingOptions:
+    """When buckets are compressed."""
+    return CompressingOptions(left_seconds=settings.compress_after_seconds)
 
 
 def compresses(settings: Settings, profile: Profile) -> bool:

@@ -14,6 +14,7 @@ from catalog.catalog import BucketCatalog, Growth
 from catalog.errors import CommandError
 from catalog.joining import Joining, JoiningOptions
 from catalog.ports import Clock
+from catalog.replacing import Forms
 from proxy.backend.backend import Backend
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.parts.part_store import joins_atomically
@@ -133,6 +134,7 @@ class InParts:
         clock: Clock,
         cursors: CursorNames,
         options: JoiningOptions,
+        forms: Forms,
     ) -> Self:
         """``cursors`` are those of rewritten reads. Raises ``CommandError``."""
         company = OtherProxies(catalog, backend.others) if settings.bucket_growth == "auto" else None
@@ -145,7 +147,7 @@ class InParts:
         # With "auto" there would be no parts without that right.
         may_ask = company is not None or await backend.may_on_cluster("inprog")
         readers = ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere if may_ask else nobody)
-        return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed), company)
+        return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed, forms), company)
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What goes on in the background."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 import structlog
 from pymongo.errors import PyMongoError
 
+from catalog.replacing import Differs
 from proxy.clients.server import Parts, Server
 from proxy.clients.tls import ListenerTls, TlsOptions
 from proxy.observe.loop_watch import LoopWatch
@@ -112,4 +113,8 @@ async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -
 
 def _report(metrics: Metrics, error: BaseException) -> None:
     metrics.invariant_violations += 1
+    if isinstance(error, Differs):
+        # No traceback: what is wrong was found in what somebody stored.
+        log.error("stored measurements keep their form", reason=str(error))
+        return
     log.error("a task ended with an error", exc_info=error)

@@ -52,6 +52,10 @@ def _outcomes(parts: list[bytes]) -> list[Any]:
         except ValueError:
             outcomes.append(None)
     assert outcomes[0] == outcomes[1]
+    if outcomes[0] is not None:
+        joined, held = outcomes[0][0], [form.holds_parts(outcomes[0][0], parts, b"t") for form in FORMS]
+        assert held[0] == held[1]
+        assert not any(form.holds_parts(joined, parts[1:], b"t") for form in FORMS)
     return outcomes
 
 
@@ -60,6 +64,7 @@ def test_a_join_is_the_bucket_written_in_one_piece(case: tuple[list[bytes], byte
     """W3, W20-W27: to the byte, summaries and order of fields included."""
     parts, whole, rows = case
     assert _outcomes(parts)[0] == (whole, rows)
+    assert all(form.holds_parts(whole, parts, b"t") for form in FORMS)
 
 
 @given(parts=st.lists(st.one_of(damaged(stored_buckets()), stored_buckets()), min_size=1, max_size=3))

@@ -18,6 +18,7 @@ from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
 from catalog.ports import COPIES_SECONDS
+from catalog.replacing import Forms
 from catalog.round import RoundLimits
 from catalog.statements import StatementLog
 from proxy.inserts.ingest import InsertHandler
@@ -127,9 +128,8 @@ class Process:
         line = CommandLine(server, allowed=plan.may_join, may_be_late=not plan.readers)
         alone = plan.proxies == 1 and not plan.meddling
         port = JoinPort(server, line, self.readers, sealed=plan.sealed, alone=alone)
-        self.joining = Joining(
-            self.catalog, port, Clock(), self.readers, JoiningOptions(many=4, patience_seconds=5), lambda _: None
-        )
+        joining = JoiningOptions(many=4, patience_seconds=5)
+        self.joining = Joining(self.catalog, port, Clock(), self.readers, joining, lambda _: None, Forms(report))
         self._joining = asyncio.get_running_loop().create_task(self.joining.run()) if plan.in_parts else None
         self.committer = Committer(
             self.catalog,

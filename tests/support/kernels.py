@@ -8,23 +8,27 @@ from typing import Any
 
 from bson import DatetimeMS, decode, encode
 
-from catalog import bucket, compression, documents, measurement, merging, rollover
+from catalog import bucket, comparing, compression, decoding, documents, measurement, merging, rollover
 from catalog.bson.codec import CODEC
 
 
-def _form(states: Any, parsing: Any, parts: Any, compression: Any) -> Any:
+def _form(states: Any, parsing: Any, parts: Any, compression: Any, decoding: Any, comparing: Any) -> Any:
     return SimpleNamespace(
         BucketState=states.BucketState,
         Limits=rollover.Limits,
         RolloverReason=rollover.RolloverReason,
         applied_rows=documents.applied_rows,
         bucket_id=rollover.bucket_id,
+        column_cells=decoding.column_cells,
         compressed=compression.compressed,
+        holds_parts=comparing.holds_parts,
+        holds_rows=comparing.holds_rows,
         join_documents=parts.join_documents,
         one_row_part=parts.one_row_part,
         parse_measurement=parsing.parse_measurement,
         rounded_start_ms=rollover.rounded_start_ms,
         row_ids=documents.row_ids,
+        same_rows=comparing.same_rows,
     )
 
 
@@ -35,9 +39,9 @@ def _compiled() -> ModuleType | None:
         return None
 
 
-INTERPRETED = _form(bucket, measurement, merging, compression)
+INTERPRETED = _form(bucket, measurement, merging, compression, decoding, comparing)
 _module = _compiled()
-COMPILED = _form(_module, _module, _module, _module) if _module is not None else None
+COMPILED = _form(*[_module] * 6) if _module is not None else None
 KERNELS: dict[str, Any] = {"interpreted": INTERPRETED} | ({"compiled": COMPILED} if COMPILED is not None else {})
 """Name → kernel; the compiled form is there when it was built, as ``make install`` does where it can."""
 

@@ -19,7 +19,7 @@ from bson.objectid import ObjectId
 
 from catalog.bson.codec import decode, encode
 from catalog.bson.raw import documents_of, fields_of
-from catalog.errors import WRITE_CONFLICT, CommandError
+from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Span
@@ -145,7 +145,7 @@ class _Join:
             await self._run({"insert": self._buckets.collection, **fields}, "", "documents", joined)
             concern = {"writeConcern": {"w": members, "wtimeout": REPLICATION_MS}} if members > 1 else {}
             await self._run({"commitTransaction": 1, **fields, **concern}, "admin")
-        except (CommandError, ValueError):
+        except (CommandError, ValueError, InvariantViolated):
             await self._abort(fields)
             raise
         return _counts(found)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from catalog.bson.codec import decode, encode
 from catalog.catalog import BucketCatalog
 from catalog.compressing import Compressing, CompressingOptions
@@ -9,6 +13,7 @@ from catalog.errors import CommandError
 from catalog.kernel import Limits, compressed
 from catalog.parts import bucket_of
 from catalog.ports import Applied
+from catalog.replacing import Differs, Forms
 from tests.support.catalog_parts import ACKNOWLEDGED, HOUR_MS, START_MS, CatalogBench, ScriptedStore, measurement
 
 ROWS = 20
@@ -17,7 +22,8 @@ ROWS = 20
 class Bench:
     """A catalog of buckets of twenty rows whose first one is full, and a store that holds it."""
 
-    def __init__(self, **fields: object) -> None:
+    def __init__(self, compress: Callable[[bytes, bytes], bytes | None] = compressed, **fields: object) -> None:
+        self.noticed: list[Differs] = []
         self.bench = CatalogBench(limits=Limits(max_count=ROWS))
         self.catalog: BucketCatalog = self.bench.catalog
         self.store = ScriptedStore()
@@ -26,7 +32,9 @@ class Bench:
         self.bucket_id = batch.bucket.state.bucket_id
         self.document = bucket_of(self.bucket_id, b"t", b"m", batch.bucket.state.meta, START_MS, self.rows)
         self.store.documents[self.bucket_id] = self.document
-        self.compressing = Compressing(self.catalog, self.store, self.bench.clock, CompressingOptions())
+        self.compressing = Compressing(
+            self.catalog, self.store, self.bench.clock, Forms(self.noticed.append, compress), CompressingOptions()
+        )
 
     @property
     def figures(self) -> tuple[int, int]:
@@ -117,3 +125,40 @@ async def test_a_lost_race_and_an_unreadable_backend_leave_the_bucket() -> None:
     bench.store.unreadable = CommandError(13, "no")
     await bench.compressing.compress_due()
     assert bench.store.sent == []
+
+
+def _another_value(document: bytes, time_field: bytes) -> bytes | None:
+    """As if a value changed between reading and writing."""
+    changed = decode(document)
+    changed["data"]["v"]["7"] += 1
+    return compressed(encode(changed), time_field)
+
+
+def _a_field_less(document: bytes, time_field: bytes) -> bytes | None:
+    changed = decode(document)
+    del changed["data"]["v"]["7"]
+    return compressed(encode(changed), time_field)
+
+
+def _a_row_less(document: bytes, time_field: bytes) -> bytes | None:
+    changed = decode(document)
+    for column in changed["data"].values():
+        del column[str(ROWS - 1)]
+    return compressed(encode(changed), time_field)
+
+
+def _no_bucket(document: bytes, time_field: bytes) -> bytes | None:
+    return b"\5\0\0\0\0"
+
+
+@pytest.mark.parametrize("broken", [_another_value, _a_field_less, _a_row_less, _no_bucket])
+async def test_what_is_compressed_wrongly_is_not_written(broken: Callable[[bytes, bytes], bytes | None]) -> None:
+    """It stays as it was, it is told, and counted as one that stayed uncompressed."""
+    bench = Bench(broken)
+    bench.bench.commit(measurement(1000 * ROWS))
+    await bench.compressing.compress_due()
+    assert bench.store.sent == []
+    assert ["not what it was" in str(fault) for fault in bench.noticed] == [True]
+    assert bench.figures == (0, 1)
+    await bench.compressing.compress_due()
+    assert len(bench.noticed) == 1

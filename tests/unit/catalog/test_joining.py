@@ -7,13 +7,27 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from catalog.bson.codec import decode
 from catalog.catalog import Growth
 from catalog.joining import Joining, JoiningOptions
+from catalog.kernel import compressed
 from catalog.namespaces import Namespace, VirtualCollection
+from catalog.parts import join, part_document
 from catalog.ports import Span
-from tests.support.catalog_parts import CatalogBench, ScriptedStore, measurement
+from catalog.replacing import Differs, Forms
+from tests.support.catalog_parts import START_MS, CatalogBench, ScriptedStore, measurement
 
 OPTIONS = JoiningOptions(many=8, idle_seconds=2.0, aged_seconds=10.0)
+
+
+def _unexpected(fault: Differs) -> None:
+    raise fault
+
+
+UNTOUCHED = Forms(_unexpected)
+"""Where nothing is made wrongly."""
 
 
 class Nobody:
@@ -48,7 +62,7 @@ class Bench(CatalogBench):
     def __init__(self, options: JoiningOptions = OPTIONS) -> None:
         super().__init__(growth=Growth(in_parts=True, batches_in_round=1, rows_in_place=1))
         self.store = RememberingStore()
-        self.joining = Joining(self.catalog, self.store, self.clock, Nobody(), options, lambda _: None)
+        self.joining = Joining(self.catalog, self.store, self.clock, Nobody(), options, lambda _: None, UNTOUCHED)
 
 
 async def test_parts_are_joined_when_there_are_many() -> None:
@@ -101,7 +115,7 @@ class Somebody(Nobody):
 async def test_readers_that_stay_end_growth_in_parts_until_they_leave() -> None:
     """Reads of many small buckets are slow: they must not become more while they cannot be joined."""
     bench, readers = Bench(), Somebody()
-    joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None)
+    joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None, UNTOUCHED)
     first = bench.commit(measurement(0))
     assert bench.commit(measurement(1)).stored_id != first.stored_id
     for _ in range(5):
@@ -119,7 +133,7 @@ async def test_readers_that_stay_end_growth_in_parts_until_they_leave() -> None:
 
 async def test_what_nobody_tries_to_join_any_more_is_no_reason_to_grow_in_place() -> None:
     bench, readers = Bench(), Somebody()
-    joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None)
+    joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None, UNTOUCHED)
     bench.commit(measurement(0))
     bench.commit(measurement(1))
     for _ in range(5):
@@ -141,7 +155,7 @@ async def test_readers_are_let_in_between_joins_that_take_long() -> None:
 
     store = SlowStore()
     options = replace(OPTIONS, workers=1, group_parts=1)
-    joining = Joining(bench.catalog, store, bench.clock, readers, options, lambda _: None)
+    joining = Joining(bench.catalog, store, bench.clock, readers, options, lambda _: None, UNTOUCHED)
     for series in range(6):
         bench.commit(measurement(0, meta=series))
         bench.commit(measurement(1, meta=series))
@@ -197,3 +211,94 @@ async def test_what_cannot_be_joined_is_no_fault_of_its_neighbours() -> None:
     assert bench.joining.metrics.failures == 1
     assert not bench.catalog.parted
     assert not bench.catalog.unjoined
+
+
+class HoldingStore(RememberingStore):
+    """Holds parts, and merges them where they are joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joined: list[bytes] = []
+
+    async def join(
+        self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
+    ) -> Sequence[int | None]:
+        found = [
+            [
+                document
+                for identity, document in sorted(self.documents.items())
+                if span.first_id <= identity <= span.last_id
+            ]
+            for span in spans
+        ]
+        merged = [span.merge(parts) for span, parts in zip(spans, found, strict=True)]
+        self.joined += merged
+        return [len(parts) for parts in found]
+
+
+def _bench_of_parts(forms: Forms, *, full: bool) -> tuple[Bench, HoldingStore, Joining]:
+    bench, store = Bench(), HoldingStore()
+    options = replace(OPTIONS, compress=True)
+    joining = Joining(bench.catalog, store, bench.clock, Nobody(), options, lambda _: None, forms)
+    for number in range(8):
+        row = measurement(number, v="x" * 200, w=number)
+        batch = bench.commit(row)
+        made = (batch.stored_id, b"t", b"m", batch.bucket.state.meta, START_MS, [row])
+        store.documents[batch.stored_id] = part_document(*made, sealed=True)
+    (bucket,) = bench.catalog.parted.values()
+    assert bucket.parts is not None
+    bucket.parts.full = full
+    bench.clock.now += 3
+    return bench, store, joining
+
+
+def _loses_a_row(documents: Sequence[bytes], *others: Any) -> bytes:
+    return join(documents[1:], *others)
+
+
+def _gives_a_row_twice(documents: Sequence[bytes], *others: Any) -> bytes:
+    return join([*documents, documents[-1]], *others)
+
+
+def _changes_a_value(documents: Sequence[bytes], *others: Any) -> bytes:
+    return join(documents, *others).replace(b"\x107\0\7", b"\x107\0\6")
+
+
+@pytest.mark.parametrize("broken", [_loses_a_row, _gives_a_row_twice, _changes_a_value])
+async def test_a_join_that_does_not_hold_its_parts_is_not_written(broken: Any) -> None:
+    """The parts stay, it is told once, nobody tries again."""
+    noticed: list[Differs] = []
+    bench, store, joining = _bench_of_parts(Forms(noticed.append, merge=broken), full=True)
+    await joining.join_due()
+    await joining.join_due()
+    assert store.joined == []
+    assert ["does not hold its parts" in str(fault) for fault in noticed] == [True]
+    assert (joining.metrics.joins, joining.metrics.failures) == (0, 1)
+    assert not bench.catalog.unjoined
+
+
+async def test_a_join_that_is_compressed_wrongly_is_written_uncompressed() -> None:
+    noticed: list[Differs] = []
+    documents: list[bytes] = []
+
+    def compress(document: bytes, time_field: bytes) -> bytes | None:
+        documents.append(document)
+        smaller = compressed(document, time_field)
+        assert smaller is not None
+        return smaller.replace(b"x" * 200, b"x" * 199 + b"y")
+
+    bench, store, joining = _bench_of_parts(Forms(noticed.append, compress), full=True)
+    await joining.join_due()
+    assert store.joined == documents
+    assert len(documents) == 1
+    assert len(noticed) == 1
+    assert joining.metrics.joins == 1
+    assert bench.buckets.counters.numCompressedBuckets == 0
+
+
+async def test_what_is_joined_and_compressed_rightly_is_written() -> None:
+    bench, store, joining = _bench_of_parts(UNTOUCHED, full=True)
+    await joining.join_due()
+    (written,) = store.joined
+    assert decode(written)["control"]["version"] == 2
+    assert bench.buckets.counters.numCompressedBuckets == 1

@@ -10,6 +10,9 @@ from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import CODEC
+from catalog.documents import bucket_document
+from catalog.replacing import Differs
+from rewrite import repacking
 from rewrite.repacking import columns_of, repacked, survivors
 
 NOON = 1_700_000_040_000
@@ -77,3 +80,15 @@ def test_rows_that_are_not_there_tell_that_the_bucket_changed() -> None:
 def test_fields_are_left_out_byte_for_byte() -> None:
     row = bson.encode({"t": 1, "m": 2, "tag": {"id": 3}, "v": 4})
     assert columns_of(row, (b"m", b"tag")) == bson.encode({"t": 1, "v": 4})
+
+
+@pytest.mark.parametrize("lost", [b"v", b"t", b"a.b"])
+def test_a_bucket_that_does_not_hold_the_others_is_not_made(lost: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong in what makes it: measurements that nobody deleted stay."""
+
+    def without(bucket_id: bytes, meta: bytes, ends: Any, columns: Any) -> bytes:
+        return bucket_document(bucket_id, meta, ends, [(name, cells) for name, cells in columns if name != lost])
+
+    monkeypatch.setattr(repacking, "bucket_document", without)
+    with pytest.raises(Differs):
+        repacked(encoded(BUCKET)[0], encoded(*ROWS), b"t")

@@ -42,6 +42,7 @@ class Rooms:
 
     def __init__(self) -> None:
         self.counted: list[tuple[str, str, bool]] = []
+        self.invariant_violations = 0
         self.known = False
         self.forgets = False
         self.resolved = 0
@@ -155,6 +156,7 @@ async def test_errors_of_every_kind_become_replies(raw: bytes) -> None:
     assert reply is not None
     assert (reply["code"], "secret" in reply["errmsg"], "reference" in reply["errmsg"]) == (1, False, True)
     assert [failed for _, _, failed in rooms.counted] == [True, True]
+    assert rooms.invariant_violations == 1
 
 
 async def test_backend_that_cannot_be_asked_is_an_error_reply() -> None:

@@ -1,0 +1,55 @@
+"""Nothing takes the place of what is stored before it was held against it.
+
+What makes the new form is not trusted: a mistake in it would lose measurements that were acknowledged, and nobody would
+notice. So the new form is read again, by code that shares nothing with what made it, and compared bit for bit with the
+old one. What differs is not written: the old form stays, which is as good for every reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from catalog import kernel, parts
+from catalog.errors import InvariantViolated
+
+
+class Differs(InvariantViolated):
+    """A new form of stored measurements is not what it was made of. Its text names no values."""
+
+
+Merge = Callable[[Sequence[bytes], bytes, bytes, bytes | None, int], bytes]
+"""See ``catalog.parts.join``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """How stored measurements get another form; ``noticed`` is told of what was made wrongly, on the loop's thread."""
+
+    noticed: Callable[[Differs], None]
+    compress: Callable[[bytes, bytes], bytes | None] = kernel.compressed
+    merge: Merge = parts.join
+
+    def compressed(self, document: bytes, time_field: bytes) -> bytes | None:
+        """The compressed form of a bucket; ``None`` where there is none that is smaller.
+
+        :raises ValueError: as ``catalog.compression.compressed``
+        :raises Differs: what was made is not this bucket
+        """
+        smaller = self.compress(document, time_field)
+        if smaller is not None and not kernel.same_rows(document, smaller, time_field):
+            raise Differs("a bucket that was compressed is not what it was: it stays uncompressed")
+        return smaller
+
+    def merged(
+        self, documents: Sequence[bytes], joined_id: bytes, time_field: bytes, meta_field: bytes | None, max_rows: int
+    ) -> bytes:
+        """One bucket of these parts.
+
+        :raises ValueError: as ``catalog.parts.join``
+        :raises Differs: what was made does not hold each of their rows once
+        """
+        joined = self.merge(documents, joined_id, time_field, meta_field, max_rows)
+        if not kernel.holds_parts(joined, documents, time_field):
+            raise Differs("a bucket that was joined does not hold its parts: they stay as they are")
+        return joined
