@@ -24,7 +24,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from proxy.backend import service_retry as repeating
 from proxy.backend.bucket_store import MongoBucketStore
-from proxy.backend.current_op import CurrentOperations, process_name
+from proxy.backend.current_op import CurrentOperations, account_of, process_name
 from proxy.backend.driver_errors import command_error
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
@@ -133,13 +133,14 @@ class Backend:
 
         loop = asyncio.get_running_loop()
         try:
-            await pool.request(encode({"ping": 1, "$db": "admin"}), loop.time() + server_selection_timeout_seconds)
+            deadline_seconds = loop.time() + server_selection_timeout_seconds
+            account = account_of(await pool.request(encode({"connectionStatus": 1, "$db": "admin"}), deadline_seconds))
         except CommandError:
             pool.close()
             await client.close()
             raise
         registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
-        others = CurrentOperations(pool, name)
+        others = CurrentOperations(pool, name, account)
         return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access, members, others)
 
     @staticmethod

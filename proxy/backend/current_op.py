@@ -1,8 +1,11 @@
 """Who uses the backend besides this process, as the backend's ``$currentOp`` shows it.
 
 Rows that are stored in parts are joined when nobody reads them (``catalog.joining``). Readers that come through this
-process are known (``proxy.readers.register``); those that go past it, to the backend itself or through another process
-of the proxy, are asked for here. Connections of a tsproxy bear its name and a number that is the process's own.
+process are known (``proxy.readers.register``); those that go past it, to the backend itself or through another process of the
+proxy, are asked for here. Connections of a tsproxy bear its name and a number that is the process's own. A name is what
+anybody may call himself: with access control only connections with the proxy's own user count as a proxy's, so all
+proxies in front of a backend need the same account; without it, those who connect to the backend past every proxy are
+believed (clients of a proxy cannot bear such a name, ``proxy.request.client_metadata``).
 
 https://www.mongodb.com/docs/v6.0/reference/operator/aggregation/currentOp/
 """
@@ -14,7 +17,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bson.regex import Regex
 
@@ -22,8 +25,9 @@ from catalog.bson.codec import decode, encode
 from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX
 from proxy.backend.service import ServicePool
+from proxy.request.client_metadata import OWN_PROGRAM
 
-PROGRAM: Final = "tsproxy"
+PROGRAM: Final = OWN_PROGRAM.decode()
 PATIENCE_SECONDS: Final = 2.0
 
 READS: Final = ("aggregate", "count", "distinct", "explain", "find", "geoSearch", "mapReduce", "validate")
@@ -34,17 +38,34 @@ WRITES: Final = ("delete", "findAndModify", "update")
 _BUCKETS: Final = re.escape(BUCKETS_PREFIX)
 
 
+class Own(NamedTuple):
+    """How connections of this process are told from others: by the name that they bear and their user."""
+
+    name: str
+    account: str
+
+
 def process_name() -> str:
     """A name for this process's connections."""
     return f"{PROGRAM} {secrets.token_hex(6)}"
 
 
+def account_of(status: bytes) -> str:
+    """The user, with its database, of whom ``connectionStatus`` told so in this raw reply; ``""`` for nobody."""
+    users = decode(status).get("authInfo", {}).get("authenticatedUsers", ())
+    return f"{users[0]['user']}@{users[0]['db']}" if users else ""
+
+
 class CurrentOperations:
     """Asks for them over a service connection, whose account needs ``inprog`` where access control is on."""
 
-    def __init__(self, pool: ServicePool, own_name: str) -> None:
+    def __init__(self, pool: ServicePool, own_name: str, account: str = "") -> None:
+        """``account``: the user, with its database, that this process authenticated as; ``""`` where there is none.
+
+        A name is what anybody may bear. With access control a connection is a proxy's if it also has that user.
+        """
         self._pool = pool
-        self._own_name = own_name
+        self._own = Own(own_name, account)
 
     async def read(self, database: str, *, or_are_proxies: bool = False) -> bool:
         """Whether one of them reads this database, or has a cursor open there; also when that cannot be found out.
@@ -52,13 +73,13 @@ class CurrentOperations:
         ``or_are_proxies``: or another process of the proxy is connected.
         """
         try:
-            return await self._any(_readers_of(database, self._own_name, or_are_proxies))
+            return await self._any(_readers_of(database, self._own, or_are_proxies))
         except CommandError:
             return True
 
     async def are_proxies(self) -> bool:
         """Whether other processes of the proxy are connected; raises ``CommandError``."""
-        return await self._any(_proxies_but(self._own_name))
+        return await self._any(_proxies_but(self._own))
 
     async def _any(self, command: bytes) -> bool:
         deadline_seconds = asyncio.get_running_loop().time() + PATIENCE_SECONDS
@@ -80,7 +101,7 @@ def _current_operations(options: Mapping[str, Any], condition: Mapping[str, Any]
 
 
 @lru_cache(maxsize=256)
-def _readers_of(database: str, own_name: str, or_proxies: bool) -> bytes:
+def _readers_of(database: str, own: Own, or_proxies: bool) -> bytes:
     inside = re.escape(database) + r"\."
     reads = [{f"command.{name}": {"$exists": True}} for name in READS]
     writes = [{f"command.{name}": {"$exists": True}} for name in WRITES]
@@ -93,16 +114,20 @@ def _readers_of(database: str, own_name: str, or_proxies: bool) -> bytes:
     ]
     # Change streams and tailable cursors are open for ever and read no buckets.
     ends = {"cursor.tailable": {"$ne": True}, "cursor.originatingCommand.pipeline.0.$changeStream": {"$exists": False}}
-    others = {"appName": {"$ne": own_name}, "ns": Regex(f"^{inside}")}
+    others = {"$nor": [{"appName": own.name, **_with_account(own)}], "ns": Regex(f"^{inside}")}
     readers: dict[str, Any] = {**others, **ends, "$or": kinds}
-    # A driver's connection that watches the server is busy all the time.
-    condition = {"$or": [readers, _named(own_name)]} if or_proxies else readers
-    return _current_operations({"idleCursors": True}, condition)
+    condition = {"$or": [readers, _proxy_but(own)]} if or_proxies else readers
+    return _current_operations({"idleCursors": True, "idleConnections": or_proxies}, condition)
 
 
-def _proxies_but(own_name: str) -> bytes:
-    return _current_operations({"idleConnections": True}, _named(own_name))
+def _proxies_but(own: Own) -> bytes:
+    return _current_operations({"idleConnections": True}, _proxy_but(own))
 
 
-def _named(own_name: str) -> dict[str, Any]:
-    return {"appName": {"$regex": f"^{PROGRAM}( |$)", "$ne": own_name}}
+def _proxy_but(own: Own) -> dict[str, Any]:
+    return {"appName": {"$regex": f"^{PROGRAM}( |$)", "$ne": own.name}, **_with_account(own)}
+
+
+def _with_account(own: Own) -> dict[str, Any]:
+    user, _, database = own.account.rpartition("@")
+    return {"effectiveUsers": {"$elemMatch": {"user": user, "db": database}}} if own.account else {}

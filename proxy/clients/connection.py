@@ -151,6 +151,11 @@ class ClientConnection(asyncio.Protocol):
             self._host.traffic.bytes_sent += len(data)
             self._transport.write(data)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """See ``Client``."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def finish(self) -> None:
         """The command under way is over."""
         self._busy = False

@@ -6,16 +6,18 @@ backend's addresses; otherwise a standalone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bson import ObjectId
+from bson import Decimal128, ObjectId
 from bson.int64 import Int64
 
 from catalog.errors import CommandError
 from proxy.request.command import Command
 from proxy.request.session_fields import GOSSIP
+from proxy.wire.framing import ARRAY, BOOL, DOCUMENT, STRING, TYPE_NAMES, Element, top_level
 from proxy.wire.op_compressed import COMPRESSOR_IDS
 
 MAX_WIRE_VERSION: Final = 21
@@ -43,44 +45,107 @@ class TopologyVersion:
 
 
 def negotiate(wanted: object, offered: Sequence[str]) -> tuple[str, ...]:
-    """The compressors both sides know, in the client's order; raises ``CommandError`` for a bad list."""
-    if wanted is None:
-        return ()
+    """The compressors both sides know, each once, in the client's order; ``wanted`` is a list of anything."""
     if not isinstance(wanted, list):
-        raise CommandError(14, "BSON field 'hello.compression' is the wrong type, expected type 'array'")
-    return tuple(name for name in wanted if isinstance(name, str) and name in offered and name in COMPRESSOR_IDS)
+        return ()
+    known = (name for name in wanted if isinstance(name, str) and name in offered and name in COMPRESSOR_IDS)
+    return tuple(dict.fromkeys(known))
+
+
+_ABSENT: Final = frozenset({0x06, 0x0A})
+"""Undefined and null say as much as no field."""
+_NUMBERS: Final = frozenset({0x01, 0x10, 0x12, 0x13})
+_FLAGS: Final = _NUMBERS | {BOOL}
+
+_TYPES: Final[Mapping[bytes, tuple[frozenset[int], str]]] = {
+    b"helloOk": (_FLAGS, "types '[bool, long, int, decimal, double']"),
+    b"forShell": (_FLAGS, "types '[bool, long, int, decimal, double']"),
+    b"hostInfo": (frozenset({STRING}), "type 'string'"),
+    b"internalClient": (frozenset({DOCUMENT}), "type 'object'"),
+    b"loadBalanced": (frozenset({BOOL}), "type 'bool'"),
+    b"topologyVersion": (frozenset({DOCUMENT}), "type 'object'"),
+    b"maxAwaitTimeMS": (_NUMBERS, "types '[long, int, decimal, double']"),
+}
+"""What the proxy alone reads. What is carried to the backend is judged there."""
+_VERSION_TYPES: Final = ((b"processId", 0x07, "objectId"), (b"counter", 0x12, "long"))
+
+
+def check_types(command: Command) -> None:
+    """Raise ``CommandError`` for a field of a type that servers refuse, as they do."""
+    for name, (kinds, expected) in _TYPES.items():
+        kind = command.fields.get(name, (0x0A,))[0]
+        if kind not in kinds and kind not in _ABSENT:
+            raise _wrong_type(command, name.decode(), kind, expected)
+    compression = command.fields.get(b"compression")
+    if compression is not None and compression[0] != ARRAY:
+        if compression[0] in _ABSENT:
+            raise CommandError(10065, "invalid parameter: expected an object (compression)")
+        raise _wrong_type(command, "compression", compression[0], "type 'array'")
+    internal = command.fields.get(b"internalClient")
+    if internal is not None and internal[0] == DOCUMENT and "maxWireVersion" not in command.get("internalClient"):
+        raise _missing(command, "internalClient.maxWireVersion")
+
+
+def _wrong_type(command: Command, name: str, kind: int, expected: str) -> CommandError:
+    is_now = TYPE_NAMES.get(kind, str(kind))
+    return CommandError(14, f"BSON field '{command.name}.{name}' is the wrong type '{is_now}', expected {expected}")
+
+
+def _missing(command: Command, name: str) -> CommandError:
+    return CommandError(40414, f"BSON field '{command.name}.{name}' is missing but a required field")
 
 
 def await_time_ms(command: Command, current: TopologyVersion) -> int | None:
     """How long to wait for a change; 0 when the client knows an older state, ``None`` when it does not wait.
 
-    Raises ``CommandError`` as 6.0.5 does.
+    Raises ``CommandError`` as 6.0.5 does. ``check_types`` comes first.
     """
-    version, time_ms = command.get("topologyVersion"), command.get("maxAwaitTimeMS")
-    if version is None and time_ms is None:
+    version, time = (_given(command, name) for name in (b"topologyVersion", b"maxAwaitTimeMS"))
+    if version is None and time is None:
         if command.exhaust_allowed:
             raise CommandError(51756, "An isMaster or hello request with exhaust must specify 'maxAwaitTimeMS'")
         return None
     if version is None:
         raise CommandError(31368, "A request with 'maxAwaitTimeMS' must include a 'topologyVersion'")
-    if time_ms is None:
+    if time is None:
         raise CommandError(31368, "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'")
-    if not isinstance(version, dict):
-        raise CommandError(14, "BSON field 'hello.topologyVersion' is the wrong type, expected type 'object'")
-    for name in ("processId", "counter"):
-        if name not in version:
-            raise CommandError(40414, f"BSON field 'hello.topologyVersion.{name}' is missing but a required field")
-    if not isinstance(time_ms, (int, float)) or isinstance(time_ms, bool):
-        raise CommandError(14, "BSON field 'hello.maxAwaitTimeMS' is the wrong type, expected a number")
+    inside = top_level(command.body[version[1] : version[2]])
+    for name, kind, expected in _VERSION_TYPES:
+        given = inside.get(name, (0x0A, 0, 0))[0]
+        if given in _ABSENT:
+            raise _missing(command, f"topologyVersion.{name.decode()}")
+        if given != kind:
+            raise _wrong_type(command, f"topologyVersion.{name.decode()}", given, f"type '{expected}'")
+    time_ms = whole_number(command.get("maxAwaitTimeMS"))
     if time_ms < 0:
-        raise CommandError(51024, f"BSON field 'maxAwaitTimeMS' value must be >= 0, actual value '{int(time_ms)}'")
-    if version["processId"] != current.process_id:
+        raise CommandError(51024, f"BSON field 'maxAwaitTimeMS' value must be >= 0, actual value '{time_ms}'")
+    known = command.get("topologyVersion")
+    if known["processId"] != current.process_id:
         return 0
-    return _known_counter(version["counter"], current.counter, int(time_ms))
+    return _known_counter(known["counter"], current.counter, time_ms)
 
 
-def _known_counter(counter: object, current: int, time_ms: int) -> int:
-    if not isinstance(counter, int) or counter < 0:
+def _given(command: Command, name: bytes) -> Element | None:
+    element = command.fields.get(name)
+    return None if element is None or element[0] in _ABSENT else element
+
+
+def whole_number(value: object) -> int:
+    """A number of any type as servers read it where they want a whole one: cut off, within 64 bits, NaN is 0."""
+    if isinstance(value, Decimal128):
+        value = float(value.to_decimal())
+    if isinstance(value, float):
+        if math.isnan(value):
+            return 0
+        return int(min(max(value, -(2.0**63)), 2.0**63 - 1024)) if math.isfinite(value) else _GREATEST[value > 0]
+    return value if isinstance(value, int) else 0
+
+
+_GREATEST: Final = (-(1 << 63), (1 << 63) - 1)
+
+
+def _known_counter(counter: int, current: int, time_ms: int) -> int:
+    if counter < 0:
         raise CommandError(31372, "topologyVersion must have a non-negative counter")
     if counter > current:
         raise CommandError(

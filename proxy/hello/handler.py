@@ -11,24 +11,44 @@ import bson
 from bson import ObjectId
 
 from catalog.bson.codec import TOLERANT
+from catalog.bson.raw import document, element, string_value
 from catalog.errors import BackendUnavailable, CommandError
-from proxy.hello.documents import CARRIED_FIELDS, TopologyVersion, await_time_ms, describe, negotiate
+from proxy.hello.documents import (
+    CARRIED_FIELDS,
+    TopologyVersion,
+    await_time_ms,
+    check_types,
+    describe,
+    negotiate,
+    whole_number,
+)
 from proxy.observe.tasks import TaskSet
 from proxy.relay.handler import learn_identity
-from proxy.request.command import SESSION_FIELDS, Command
+from proxy.request.client_metadata import check_metadata, without_our_name
+from proxy.request.command import Command
 from proxy.request.exchange import Exchange, encode, labelled
 from proxy.request.login import speculates_with_certificate
 from proxy.request.ports import BackendView
 from proxy.request.session import Session
 from proxy.upstream.connection import reply_document
 from proxy.wire import op_msg
-from proxy.wire.framing import DOCUMENT
-from proxy.wire.message import HEADER
+from proxy.wire.framing import DOCUMENT, top_level
+from proxy.wire.message import HEADER, Message
 
 _OWN_FIELDS: Final = (b"compression", b"topologyVersion", b"maxAwaitTimeMS", b"loadBalanced")
 """What the client settles with the proxy alone."""
 
+_OBJECT: Final = bytes([DOCUMENT])
+_HELLO_OK: Final = b"\x08helloOk\0\1"
+_HELLO: Final = b"\x10hello\0\1\0\0\0"
+_ADMIN: Final = b"\x02$db\0" + string_value(b"admin")[1:]
+
 _LOGIN_FIELDS: Final = (b"saslSupportedMechs", b"speculativeAuthenticate")
+
+
+SHORTEST_PERIOD_MS: Final = 500
+"""A stream goes no faster while nothing changes, whatever its client asks for: drivers never look more often."""
+LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
 
 
 class HelloHandler:
@@ -59,20 +79,27 @@ class HelloHandler:
         client = command.fields.get(b"client")
         if client is not None and exchange.session.has_client_metadata:
             raise CommandError(186, "The client metadata document may only be sent in the first hello")
+        check_types(command)
+        if client is not None:
+            check_metadata(client[0], command.raw(b"client"))
         wait_ms = await_time_ms(command, self._version)
         self._remember(exchange.session, command)
-        if not CARRIED_FIELDS.isdisjoint(command.fields) or (client is not None and client[0] != DOCUMENT):
+        if not CARRIED_FIELDS.isdisjoint(command.fields):
             self._tasks.spawn(self._carry(exchange, command))
         elif wait_ms is None:
             exchange.reply(self.document(exchange, {}))
         else:
-            _Watch(self, exchange, wait_ms, streaming=command.exhaust_allowed).wait(first_ms=wait_ms)
+            self._agree(exchange.session, command)
+            _Watch(self, exchange, streaming=command.exhaust_allowed).wait(first_ms=wait_ms)
 
     def _remember(self, session: Session, command: Command) -> None:
         session.has_client_metadata = session.has_client_metadata or b"client" in command.fields
         if not session.upstream.hello:
-            greeting = command.without(*_OWN_FIELDS, *_LOGIN_FIELDS, *SESSION_FIELDS)
-            session.upstream.hello = _with_database(greeting, command)
+            session.upstream.hello = _greeting(command)
+
+    def _agree(self, session: Session, command: Command) -> None:
+        if b"compression" in command.fields:
+            session.compressors = negotiate(command.get("compression"), self._compressors)
 
     async def _carry(self, exchange: Exchange, command: Command) -> None:
         """Logins begin inside hello: the client's own connection to the backend hears it too."""
@@ -103,9 +130,7 @@ class HelloHandler:
         """The reply to this hello; compressors are agreed on by it."""
         command, session = exchange.command, exchange.session
         assert command is not None
-        asked = command.get("compression")
-        if asked is not None:
-            session.compressors = negotiate(asked, self._compressors)
+        self._agree(session, command)
         return encode(
             describe(
                 self._backend.hello,
@@ -119,6 +144,16 @@ class HelloHandler:
         )
 
 
+def _greeting(command: Command) -> bytes:
+    """What the client's own connection to the backend begins with.
+
+    Nothing of what the client said but its metadata: it is kept for as long as the client is connected.
+    """
+    metadata = command.raw(b"client")
+    said = element(b"client", _OBJECT + without_our_name(metadata)) if metadata else b""
+    return document((_HELLO, said, _ADMIN))
+
+
 def _with_database(body: bytes, command: Command) -> bytes:
     """An OP_QUERY's command names its database outside."""
     if b"$db" in command.fields:
@@ -128,25 +163,38 @@ def _with_database(body: bytes, command: Command) -> bytes:
     return (len(body) - 1 + len(tail)).to_bytes(4, "little") + body[4:-1] + tail
 
 
+def _keep_little(exchange: Exchange, command: Command) -> None:
+    """Of a message that may be as long as any, what its answers depend on: it waits as long as its client likes."""
+    message = exchange.message
+    head = Message(
+        message.raw[: op_msg.BODY_AT], message.request_id, message.response_to, message.opcode, message.compressor
+    )
+    body = document((_HELLO_OK,) if command.get("helloOk") else ())
+    exchange.message = head
+    exchange.command = Command(command.name, command.namespace, body, top_level(body), head)
+
+
 class _Watch:
     """A hello that waits; with ``streaming`` it is answered again and again until the client leaves."""
 
     __slots__ = ("_exchange", "_handler", "_period_ms", "_response_to", "_streaming", "_timer")
 
-    def __init__(self, handler: HelloHandler, exchange: Exchange, period_ms: int, *, streaming: bool) -> None:
+    def __init__(self, handler: HelloHandler, exchange: Exchange, *, streaming: bool) -> None:
         assert exchange.command is not None
         self._handler = handler
         self._exchange = exchange
-        self._period_ms = int(exchange.command.get("maxAwaitTimeMS") or 0)
+        period_ms = whole_number(exchange.command.get("maxAwaitTimeMS"))
+        self._period_ms = min(max(period_ms, SHORTEST_PERIOD_MS), LONGEST_WAIT_MS)
         self._streaming = streaming
         self._response_to = exchange.message.request_id
         self._timer: asyncio.TimerHandle | None = None
+        _keep_little(exchange, exchange.command)
 
     def wait(self, first_ms: int) -> None:
         """Until the time is over or something changes."""
         self._handler.waiting.add(self)
         self._exchange.on_abandon = self._stop
-        self._timer = asyncio.get_running_loop().call_later(first_ms / 1000, self.fire)
+        self._timer = asyncio.get_running_loop().call_later(min(first_ms, LONGEST_WAIT_MS) / 1000, self.fire)
 
     def stop(self) -> None:
         """End the wait and the connection."""
@@ -156,15 +204,19 @@ class _Watch:
     def fire(self) -> None:
         """Answer now."""
         self._stop()
+        client = self._exchange.client
+        if self._streaming and client.unsent_bytes:
+            # It has not read the last one: it gets the next when it has.
+            self.wait(self._period_ms)
+            return
         document = self._handler.document(self._exchange, {})
         if not self._streaming:
             self._exchange.reply(document)
             return
         raw = self._exchange.frame(document, op_msg.MORE_TO_COME, self._response_to)
         self._response_to = HEADER.unpack_from(raw)[1]
-        self._exchange.client.write(raw)
-        # A period of nothing must not become a flood.
-        self.wait(max(self._period_ms, 10))
+        client.write(raw)
+        self.wait(self._period_ms)
 
     def _stop(self) -> None:
         self._handler.waiting.discard(self)

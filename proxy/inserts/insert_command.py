@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from bson.errors import InvalidBSON
-
-from catalog.bson.codec import decode
-from catalog.bson.raw import BOOL, INT32, INT64
+from catalog.bson.raw import INT32, INT64
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from proxy.request.command import Command
+from proxy.request.field_types import is_plain, plain_write_concern
 from proxy.wire.framing import ARRAY, DOCUMENT, top_level
 
 MAX_DOCUMENTS = 100_000
@@ -45,6 +44,8 @@ TAKEN_FIELDS = frozenset(
     }
 )
 """Fields that an insert taken by the catalog may have; with any other it is the backend's to answer."""
+
+_API_DETAILS: Final = frozenset({b"apiStrict", b"apiDeprecationErrors"})
 
 
 @dataclass(slots=True)
@@ -95,20 +96,16 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
     ``retryable_writes``: the backend keeps transaction numbers (a replica set or mongos).
     """
     fields = command.fields
-    if not fields.keys() <= TAKEN_FIELDS:
+    if not fields.keys() <= TAKEN_FIELDS or not _is_plain(command):
         return None
     documents = _documents(command)
     if not documents or len(documents) > MAX_DOCUMENTS:
         return None
-    ordered = True
     element = fields.get(b"ordered")
-    if element is not None:
-        if element[0] != BOOL:
-            return None
-        ordered = command.body[element[1]] == 1
+    ordered = element is None or command.body[element[1]] == 1
     txn_number, statement_ids = None, None
     if command.has_txn_number or b"stmtId" in fields or b"stmtIds" in fields:
-        if not retryable_writes or fields.get(b"lsid", (0,))[0] != DOCUMENT:
+        if not retryable_writes or b"lsid" not in fields:
             return None
         txn_number = _integer(command, b"txnNumber")
         statement_ids = _statement_ids(command, len(documents))
@@ -116,9 +113,7 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
             return None
     write_concern = b""
     if b"writeConcern" in fields:
-        if fields[b"writeConcern"][0] != DOCUMENT:
-            return None
-        effective = effective_write_concern(command.raw(b"writeConcern"))
+        effective = plain_write_concern(command.raw(b"writeConcern"))
         if effective is None:
             return None
         write_concern = effective
@@ -131,6 +126,18 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
         statement_ids,
         command.expects_reply,
         sum(map(len, documents)),
+    )
+
+
+def _is_plain(command: Command) -> bool:
+    """Whether every field has the type that it should have; the backend says what is wrong with others."""
+    body, fields = command.body, command.fields
+    if not _API_DETAILS.isdisjoint(fields) and b"apiVersion" not in fields:
+        return False
+    # The documents themselves are looked at one by one.
+    return all(
+        name == b"documents" or is_plain(name, body[start - len(name) - 2 : start - len(name) - 1] + body[start:end])
+        for name, (_, start, end) in fields.items()
     )
 
 
@@ -169,24 +176,3 @@ def _statement_ids(command: Command, count: int) -> Sequence[int] | None:
     if not isinstance(given, list) or len(given) != count or not all(type(each) is int for each in given):
         return None
     return given
-
-
-_EFFECTIVE: dict[bytes, bytes] = {}
-
-
-def effective_write_concern(raw: bytes) -> bytes | None:
-    """The write concern that the backend is asked for; ``w: 0`` asks for the server's default (W104).
-
-    ``None`` when it is no BSON.
-    """
-    known = _EFFECTIVE.get(raw)
-    if known is None:
-        try:
-            document = decode(raw)
-        except InvalidBSON:
-            return None
-        known = b"" if not document or document.get("w") == 0 else raw
-        if len(_EFFECTIVE) >= 1024:
-            _EFFECTIVE.clear()
-        _EFFECTIVE[raw] = known
-    return known

@@ -13,6 +13,7 @@ from typing import Final
 from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_stream import Renaming
 from proxy.request.command import Command
+from proxy.request.field_types import is_plain
 from proxy.request.session_fields import SESSION_FIELDS, STATEMENT_FIELDS, TRANSACTION_FIELDS
 from rewrite.plan import Cursor, Single
 from rewrite.profile import Profile
@@ -34,7 +35,10 @@ class Question:
 
 
 def question(command: Command, also_left_out: bytes = b"") -> Question | None:
-    """``command`` taken apart without decoding it; ``None`` when a name stands in it twice."""
+    """``command`` taken apart without decoding it.
+
+    ``None`` when a name stands in it twice, or when what it says of its session is not of the usual types.
+    """
     body, fields = command.body, command.fields
     autocommit = fields.get(b"autocommit")
     in_transaction = autocommit is not None and body[autocommit[1] - 12 : autocommit[2]] == b"\x08autocommit\0\0"
@@ -48,7 +52,10 @@ def question(command: Command, also_left_out: bytes = b"") -> Question | None:
         if name not in SESSION_FIELDS:
             if name not in (b"$db", also_left_out):
                 asked.append(body[begin:end])
-        elif name not in left_out:
+            continue
+        if not is_plain(name, body[begin : begin + 1] + body[start:end]):
+            return None
+        if name not in left_out:
             session.append(body[begin:end])
     if size != len(body):
         return None

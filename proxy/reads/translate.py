@@ -26,9 +26,10 @@ from proxy.reads.cursors import (
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.outcome import may_have_changed
 from proxy.request.service_sessions import ServiceSessions
-from proxy.request.session_fields import ClientFields, in_one_document, take_apart
+from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, take_apart
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import not_primary
+from rewrite.commands.refused import refuse_always
 from rewrite.plan import (
     GUESS_FAILED,
     Answer,
@@ -140,7 +141,11 @@ class TranslateHandler:
 
         Raises ``CommandError`` for what no backend was asked or can be.
         """
-        fields = take_apart(command.body, command.sequences)
+        try:
+            fields = take_apart(command.body, command.sequences)
+        except Undecodable:
+            refuse_always(command.name, command.namespace)
+            raise
         if command.name == "getMore":
             return await continue_cursor(session, self._around.cursors, command, self._around.resolve, fields)
         reads_buckets = True

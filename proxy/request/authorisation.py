@@ -14,15 +14,18 @@ from enum import Enum, auto
 from typing import Any, Final, Protocol
 
 from catalog.bson.codec import decode
-from catalog.bson.raw import BOOL, INT32, fields_of, iter_positions, unpack_int32
+from catalog.bson.raw import BOOL, INT32, fields_of, unpack_int32
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.namespaces import Namespace
+from proxy.upstream.not_primary import says_ok
 
 MAX_REMEMBERED_ANSWERS: Final = 256
 """How many different answers of the backend, and how many decisions about each, are kept decoded."""
 
 _FIND: Final = ("find",)
+_CODE: Final = b"\x10code\0"
+_INT32: Final = bytes([INT32])
 
 PRIVILEGES: Final[Mapping[str, Any]] = {"connectionStatus": 1, "showPrivileges": True}
 """Needs no privilege itself; tells a connection what it may do."""
@@ -168,10 +171,11 @@ class AccessControl:
 
 def is_unauthorized(reply: bytes) -> bool:
     """Whether a raw command reply refuses for want of a privilege."""
-    for kind_at, name, value, _ in iter_positions(reply):
-        if name == b"code":
-            return reply[kind_at] == INT32 and bool(unpack_int32(reply, value)[0] == UNAUTHORIZED)
-    return False
+    if _CODE not in reply:
+        return False
+    fields = fields_of(reply)
+    code = fields.get(b"code", b"")
+    return code[:1] == _INT32 and bool(unpack_int32(code, 1)[0] == UNAUTHORIZED) and not says_ok(fields)
 
 
 def account_message(reply: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from proxy.wire import op_msg
-from proxy.wire.framing import STRING, Element, top_level
+from proxy.wire.framing import STRING, SYMBOL, TYPE_NAMES, Element, top_level
 from proxy.wire.message import Message
 
 _BAD_DATABASE_BYTES: Final = frozenset('\0/\\. "')
@@ -33,6 +33,11 @@ SESSION_FIELDS: Final = (
     b"$configServerState",
 )
 """Fields that say in which session and under which rules a command runs, not what it does."""
+
+
+_TAKES_NO_SYMBOL: Final = frozenset({b"aggregate", b"find"})
+"""Commands whose collection must be a string; to all others a symbol is one, and here it becomes one."""
+_STRING_TYPE: Final = bytes([STRING])
 
 
 class Command:
@@ -147,6 +152,9 @@ def _command(
     flags: int,
 ) -> Command:
     for first, (kind, start, end) in fields.items():
+        if kind == SYMBOL and first not in _TAKES_NO_SYMBOL:
+            fields[first] = (STRING, start, end)
+            return _command(database, body[:4] + _STRING_TYPE + body[5:], fields, message, sequences, flags)
         try:
             collection = body[start + 4 : end - 1].decode() if kind == STRING else ""
             name = first.decode()
@@ -163,7 +171,7 @@ def _database(body: bytes, fields: dict[bytes, Element]) -> str:
         raise CommandError(40571, "OP_MSG requests require a $db argument")
     kind, start, end = element
     if kind != STRING:
-        raise CommandError(13111, f"wrong type for field ($db) {_TYPE_NAMES.get(kind, kind)} != string")
+        raise CommandError(13111, f"wrong type for field ($db) {TYPE_NAMES.get(kind, kind)} != string")
     return _checked_database(body[start + 4 : end - 1])
 
 
@@ -180,19 +188,3 @@ def _checked_database(raw: bytes) -> str:
     if not 0 < len(raw) < 64 or not _BAD_DATABASE_BYTES.isdisjoint(database):
         raise CommandError(73, f"Invalid database name: '{database}'")
     return database
-
-
-_TYPE_NAMES: Final = {
-    0x01: "double",
-    0x03: "object",
-    0x04: "array",
-    0x05: "binData",
-    0x07: "objectId",
-    0x08: "bool",
-    0x09: "date",
-    0x0A: "null",
-    0x10: "int",
-    0x11: "timestamp",
-    0x12: "long",
-    0x13: "decimal",
-}

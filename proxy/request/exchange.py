@@ -34,6 +34,11 @@ class Client(Protocol):
         """Queue bytes for the client."""
         ...
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What is queued for the client and was not taken by it yet."""
+        ...
+
     def finish(self) -> None:
         """The command is answered: go on with the next."""
         ...

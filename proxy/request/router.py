@@ -273,6 +273,7 @@ def explained_collection(command: Command) -> str:
     inner = command.get("explain")
     if isinstance(inner, dict):
         first = next(iter(inner.values()), None)
-        if isinstance(first, str):
+        # Code is a string, too, to the decoder.
+        if type(first) is str:
             return first
     return ""

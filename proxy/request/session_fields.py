@@ -13,6 +13,7 @@ import bson
 
 from catalog.bson.codec import CODEC
 from catalog.bson.raw import OBJECT, MalformedBSON, document, element, iter_elements, sub_array
+from proxy.request.field_types import is_plain
 
 TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
 STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
@@ -41,7 +42,7 @@ GOSSIP: Final = ("$clusterTime", "operationTime")
 
 
 class Undecodable(ValueError):
-    """Bytes that are no BSON, or none that can be decoded without loss: the command is the backend's as it is."""
+    """The command is the backend's as it is: no BSON, none that can be decoded without loss, or of unusual types."""
 
 
 _UUID = b"\x05\x10\0\0\0\x04"
@@ -128,6 +129,8 @@ def take_apart(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) ->
     asked: list[bytes] = []
     try:
         for name, value in iter_elements(body):
+            if not is_plain(name, value):
+                raise Undecodable(f"{name!r} is of an unusual type")
             if name in SESSION_FIELDS:
                 session.setdefault(name, value)
             elif name != b"$db":

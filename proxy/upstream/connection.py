@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import bson
 
 from catalog.bson.codec import CODEC, TOLERANT
+from catalog.bson.raw import MalformedBSON
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.upstream.back_pressure import BackPressure
 from proxy.upstream.keepalive import keep_alive
-from proxy.upstream.not_primary import NOT_PRIMARY_CODES
+from proxy.upstream.not_primary import not_primary
 from proxy.wire import op_msg, op_query
 from proxy.wire.errors import ProtocolError
 from proxy.wire.framing import document_end
@@ -248,16 +249,17 @@ class UpstreamConnection(BackPressure):
             self._waiter.set_result(message)
 
     def _judge(self, reply: bytes) -> bool:
-        """Notice that the primary steps down; a false alarm costs a new connection."""
-        if self._on_not_primary is None or len(reply) > _ERROR_REPLY_MAX_BYTES:
+        """Notice that the primary steps down. A document of somebody's may hold such a code, so the reply is read."""
+        if self._on_not_primary is None or len(reply) > _ERROR_REPLY_MAX_BYTES or _CODE not in reply:
             return False
-        position = reply.find(_CODE)
-        if position >= 0:
-            start = position + len(_CODE)
-            if int.from_bytes(reply[start : start + 4], "little") in NOT_PRIMARY_CODES:
-                self._on_not_primary(self.address)
-                return True
-        return False
+        try:
+            says_so = not_primary(reply[op_msg.BODY_AT : document_end(reply, op_msg.BODY_AT, len(reply))])
+        except (CommandError, MalformedBSON):
+            return False
+        if says_so is None:
+            return False
+        self._on_not_primary(self.address)
+        return True
 
     def _lose(self, error: BackendUnavailable) -> None:
         state, sink, waiter = self.state, self._sink, self._waiter

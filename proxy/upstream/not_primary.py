@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
@@ -11,7 +13,7 @@ NOT_PRIMARY_CODES: Final = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436
 NOTHING_DONE_CODES: Final = frozenset({10107, 13435})
 """A command is refused so before it begins; with the others it may have been interrupted."""
 
-
+unpack_double: Final = struct.Struct("<d").unpack_from
 _NONE: Final = b"\x04\x05\0\0\0\0"
 
 
@@ -25,7 +27,7 @@ class NotPrimary(Enum):
 def not_primary(reply: bytes) -> NotPrimary | None:
     """Whether a raw reply document says so: as the error of the command, of its write concern, or of a statement."""
     fields = fields_of(reply)
-    code = _code(fields.get(b"code"))
+    code = 0 if says_ok(fields) else _code(fields.get(b"code"))
     if code in NOT_PRIMARY_CODES:
         return NotPrimary.REFUSED if code in NOTHING_DONE_CODES else NotPrimary.INTERRUPTED
     concern = fields.get(b"writeConcernError")
@@ -35,6 +37,21 @@ def not_primary(reply: bytes) -> NotPrimary | None:
         if _code(fields_of(error, 1).get(b"code")) in NOT_PRIMARY_CODES:
             return NotPrimary.INTERRUPTED
     return None
+
+
+def says_ok(fields: Mapping[bytes, bytes]) -> bool:
+    """Whether the fields of a reply say that the command did not fail; the number may be of any type (C26).
+
+    This comes before anything else that a reply holds: what stands beside it may be somebody's data.
+    """
+    value = fields.get(b"ok", b"")
+    match value[:1]:
+        case b"\x01":
+            return bool(unpack_double(value, 1)[0] == 1.0)
+        case b"\x10" | b"\x12" | b"\x08":
+            return int.from_bytes(value[1:], "little") == 1
+        case _:
+            return False
 
 
 def _code(value: bytes | None) -> int:

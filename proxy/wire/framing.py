@@ -28,6 +28,16 @@ REGEX: Final = 0x0B
 STRING: Final = 0x02
 DOCUMENT: Final = 0x03
 ARRAY: Final = 0x04
+BOOL: Final = 0x08
+SYMBOL: Final = 0x0E
+
+TYPE_NAMES: Final = {
+    0x01: "double", 0x02: "string", 0x03: "object", 0x04: "array", 0x05: "binData", 0x06: "undefined",
+    0x07: "objectId", 0x08: "bool", 0x09: "date", 0x0A: "null", 0x0B: "regex", 0x0C: "dbPointer", 0x0D: "javascript",
+    0x0E: "symbol", 0x0F: "javascriptWithScope", 0x10: "int", 0x11: "timestamp", 0x12: "long", 0x13: "decimal",
+    0x7F: "maxKey", 0xFF: "minKey",
+}  # fmt: skip
+"""Type byte → how servers call it in their messages."""
 
 Element = tuple[int, int, int]
 """Type byte, and where the value starts and ends in the document."""

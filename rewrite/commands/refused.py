@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from catalog.errors import CommandError
+from catalog.namespaces import Namespace
 from rewrite.plan import PassThrough, Plan, Request, Rewriter
 
 
@@ -13,9 +14,14 @@ def _onto_capped(request: Request) -> Plan:
 
     Raises ``CommandError`` 166.
     """
-    if request.namespace.is_buckets:
-        raise CommandError(166, f"Namespace {request.namespace.logical} is a timeseries collection")
+    refuse_always(request.name, request.namespace)
     return PassThrough()
+
+
+def refuse_always(name: str, namespace: Namespace) -> None:
+    """Raise ``CommandError`` 166 for such a command on buckets, whatever else is in it."""
+    if name in REFUSED and namespace.is_buckets:
+        raise CommandError(166, f"Namespace {namespace.logical} is a timeseries collection")
 
 
 REFUSED: Mapping[str, Rewriter] = {

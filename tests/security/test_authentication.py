@@ -19,7 +19,7 @@ from tests.support.access import PASSWORD, GuardedMongod, errors_of
 from tests.support.node import mongosh, node
 from tests.support.process import ProcessFailed
 from tests.support.proxy import ProxyProcess
-from tests.support.wire import WireClient
+from tests.support.wire import WireClient, op_msg
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -216,6 +216,16 @@ def test_users_do_not_share_retried_statements(guarded_proxy: ProxyProcess, data
             command = {"insert": "ts", "documents": [{"t": NOW, "m": "mine"}], "lsid": session, "$db": database}
             inserts.append(wire.command(command)["n"])
     assert inserts == [1, 1]
+
+
+def test_logout_that_wants_no_reply_is_a_logout(guarded_proxy: ProxyProcess, database: str) -> None:
+    """With ``moreToCome`` nothing tells of it but the backend, which is asked."""
+    insert = {"insert": "ts", "documents": [{"t": NOW, "m": "left"}], "$db": database}
+    with WireClient(guarded_proxy.port) as wire:
+        wire.login(database, "writer", PASSWORD)
+        assert wire.command(insert)["n"] == 1
+        wire.socket.sendall(op_msg({"logout": 1, "$db": database}, flags=2))
+        assert wire.command(insert)["code"] == 13
 
 
 def test_proxy_without_an_account_says_what_it_needs(guarded: GuardedMongod, tmp_path: Path) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pymongo
 import pytest
 from bson import ObjectId
 
+from proxy.backend.current_op import CurrentOperations, process_name
+from proxy.backend.service import ServicePool
+from proxy.backend.service_auth import authenticator, introducing
 from tests.conftest import MONGOD_VERSION
 from tests.support.access import PASSWORD, GuardedMongod, least_role
+from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.versions import server
 
@@ -117,3 +123,50 @@ def test_account_that_may_join_and_ask_grows_buckets_in_parts_by_default(tmp_pat
             proxy.stop()
     finally:
         alone.remove()
+
+
+async def test_a_client_that_calls_itself_a_proxy_is_none(tmp_path: Path) -> None:
+    """A name is anybody's; a process of the proxy has the proxy's user at the backend."""
+    chosen = server(MONGOD_VERSION)
+    alone = GuardedMongod(
+        tmp_path / "mongod", binary=chosen.binary, environment=chosen.environment, arguments=["--auth"]
+    )
+    try:
+        alone.start()
+        alone.create_accounts()
+        alone.shared_client.admin.command("createRole", "looker", privileges=[INPROG], roles=[])
+        for user, role in (("looker", "looker"), ("liar", "readWriteAnyDatabase")):
+            alone.create_user("admin", user, [role])
+        account, name = alone.uri_of("looker", PASSWORD, "admin"), process_name()
+        backend_port = alone.port
+
+        async def primary(_: float) -> tuple[str, int]:
+            return "127.0.0.1", backend_port
+
+        pool = ServicePool(primary, introducing(name, lambda _: None, authenticator(account)), None, 5.0)
+        others = CurrentOperations(pool, name, "looker@admin")
+        try:
+            with pymongo.MongoClient[dict[str, Any]](
+                alone.uri_of("liar", PASSWORD, "admin"), appname="tsproxy 0123456789ab"
+            ) as liar:
+                liar.admin.command("ping")
+                assert not await others.are_proxies()
+                assert not await others.read("any", or_are_proxies=True)
+                with pymongo.MongoClient[dict[str, Any]](account, appname="tsproxy 0123456789ab") as proxy:
+                    proxy.admin.command("ping")
+                    assert await others.are_proxies()
+                    assert await others.read("any", or_are_proxies=True)
+        finally:
+            pool.close()
+    finally:
+        alone.remove()
+
+
+def test_a_client_of_the_proxy_does_not_bear_the_name_of_one(mongod: MongodProcess, proxy: ProxyProcess) -> None:
+    """Without access control the name is all there is, so no client can have it towards the backend."""
+    with proxy.client(appname="tsproxy 0123456789ab") as client:
+        client.admin.command("ping")
+        shown = mongod.shared_client.admin.aggregate(
+            [{"$currentOp": {"idleConnections": True}}, {"$match": {"appName": {"$regex": "0123456789ab"}}}]
+        )
+        assert {each["appName"] for each in shown} == {"client tsproxy 0123456789ab"}

@@ -48,6 +48,7 @@ class FakeClient:
         self.written: list[bytes] = []
         self.finished = 0
         self.closed = False
+        self.unsent_bytes = 0
 
     def write(self, data: bytes) -> None:
         self.written.append(data)

@@ -45,7 +45,7 @@ class WireClient:
         """Hang up."""
         self.socket.close()
 
-    def command(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def command(self, document: Mapping[str, Any] | bytes) -> dict[str, Any]:
         """Send one command (with its ``$db``) and wait for the reply."""
         self._request_id += 1
         self.socket.sendall(op_msg(document, self._request_id))

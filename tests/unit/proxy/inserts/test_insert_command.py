@@ -10,7 +10,6 @@ import pytest
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.inserts.insert_command import (
     InsertCommand,
-    effective_write_concern,
     parse_insert,
     takes_inserts,
     with_documents,
@@ -72,9 +71,13 @@ def test_w102_statements_of_a_retryable_write_have_numbers() -> None:
 
 
 def test_w104_unacknowledged_writes_are_acknowledged_by_the_backend() -> None:
-    majority = bson.encode({"w": "majority"})
-    assert effective_write_concern(majority) == majority
-    assert effective_write_concern(bson.encode({"w": 0})) == effective_write_concern(bson.encode({})) == b""
+    majority = parsed(writeConcern={"w": "majority"})
+    assert majority is not None
+    assert majority.write_concern == bson.encode({"w": "majority"})
+    for concern in ({"w": 0}, {}):
+        insert = parsed(writeConcern=concern)
+        assert insert is not None
+        assert insert.write_concern == b""
 
 
 def test_the_same_command_with_other_documents() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import bson
 import pytest
@@ -58,6 +59,26 @@ def test_reply_streams_through_whatever_its_pieces(reply: bytes, size: int) -> N
         assert sink.ended == 0
         connection.data_received(reply[start : start + size])
     assert (sink.data, sink.ended, connection.state) == (reply, 1, State.IDLE)
+
+
+@pytest.mark.parametrize(
+    ("reply", "asks"),
+    [
+        ({"cursor": {"firstBatch": [{"code": 189}], "id": 0}, "ok": 1.0}, False),
+        ({"code": 189, "ok": 1.0}, False),
+        ({"ok": 0.0, "errmsg": "stepping down", "code": 189}, True),
+        ({"n": 1, "writeConcernError": {"code": 189}, "ok": 1.0}, True),
+    ],
+    ids=str,
+)
+def test_only_an_error_says_that_the_primary_leaves(reply: dict[str, Any], asks: bool) -> None:
+    """A stored document may hold any code."""
+    suspected: list[str] = []
+    connection = UpstreamConnection("backend:1", lambda: None, suspected.append)
+    connection.connection_made(FakeTransport())
+    connection.stream(REQUEST, Sink())
+    connection.data_received(op_msg.build(1, 2, bson.encode(reply)))
+    assert suspected == (["backend:1"] if asks else [])
 
 
 @pytest.mark.parametrize(("received", "partly_sent"), [(b"", False), (REPLY[:10], False), (REPLY[:50], True)])
