@@ -20,7 +20,7 @@ from tests.support.wire import op_msg
 
 OPTIONS = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
 PLAIN: dict[str, Any] = {"insert": "x", "documents": [{"v": 1}, {"v": 2}], "$db": "d"}
-SESSION = {"lsid": {"id": 1}, "txnNumber": bson.Int64(7)}
+SESSION = {"lsid": {"id": bson.Binary(bytes(16), 4)}, "txnNumber": bson.Int64(7)}
 
 
 def parsed(*, retryable_writes: bool = True, **fields: Any) -> InsertCommand | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Int64
+from bson import Binary, Int64
 
 from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace, VirtualCollection
@@ -25,7 +25,8 @@ from tests.support.raw_wire import body, command, document_of, op_msg_bytes, seq
 from tests.support.scopes import TARGET
 from tests.unit.proxy.request.test_exchange import session
 
-LSID = {"id": 7}
+LSID = {"id": Binary(bytes([7] * 16), 4)}
+OTHER_LSID = {"id": Binary(bytes([8] * 16), 4)}
 FIND: dict[str, Any] = {"find": "x", "filter": {"m": 1}, "lsid": LSID, "$db": "db"}
 BUCKETS = "db.system.buckets.x"
 
@@ -107,7 +108,7 @@ def cursor_reply(cursor_id: int, batch: str = "firstBatch") -> dict[str, Any]:
 def test_read_goes_to_the_buckets_and_its_reply_has_its_own_name(size: int) -> None:
     """Q1, C23; asked again it is the same but for its session."""
     reads = Reads()
-    for lsid in (LSID, LSID, {"id": 8}):
+    for lsid in (LSID, LSID, OTHER_LSID):
         assert reads.start(command({**FIND, "lsid": lsid}))
         reply = reads.answer(cursor_reply(9), size)
         assert reply is not None
@@ -116,7 +117,7 @@ def test_read_goes_to_the_buckets_and_its_reply_has_its_own_name(size: int) -> N
     first, second, third = reads.sent
     assert first == second == {**third, "lsid": LSID}
     assert (first["aggregate"], first["lsid"], first["$db"]) == ("system.buckets.x", LSID, "db")
-    assert third["lsid"] == {"id": 8}
+    assert third["lsid"] == OTHER_LSID
     assert reads.client.finished == 3
     assert len(reads.again) == 2
 

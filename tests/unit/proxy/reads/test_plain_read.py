@@ -158,7 +158,6 @@ def test_nothing_is_known_when_anything_has_changed() -> None:
 @pytest.mark.parametrize(
     "read",
     [
-        {**FIND, "lsid": {"id": 7}},
         {**FIND, "txnNumber": Int64(1)},
         {**FIND, "filter": {"m": {"lsid": session_id(3)}}},
         {**FIND, "filter": {"m": {"$clusterTime": cluster_time(1)}}},

@@ -5,7 +5,7 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Int64
+from bson import Binary, Int64, Timestamp
 
 from proxy.reads.plan_cache import LONGEST_BYTES, CachedPlan, PlanCache, Question, question
 from proxy.request.command import Command, parse_command
@@ -18,6 +18,13 @@ from tests.support.scopes import TARGET
 PROFILE = Profile()
 PLAN = Cursor(Step("db", {"aggregate": "system.buckets.x"}), TARGET.namespace)
 KEPT = CachedPlan(TARGET, PROFILE, PLAN, bson.encode(PLAN.step.body))
+
+
+TIME = {"clusterTime": Timestamp(1, 1)}
+
+
+def session(number: int) -> dict[str, Any]:
+    return {"id": Binary(bytes([number] * 16), 4)}
 
 
 def parsed(document: dict[str, Any]) -> Command:
@@ -33,24 +40,33 @@ def asked(number: int) -> Question:
 
 
 def test_what_is_asked_and_the_session_that_it_is_asked_in() -> None:
-    read = {"find": "x", "lsid": {"id": 1}, "filter": {"a": 1}, "$db": "d", "apiVersion": "1", "stmtId": 5}
-    taken = question(parsed({**read, "txnNumber": Int64(3), "$clusterTime": {}}))
+    read = {"find": "x", "lsid": session(1), "filter": {"a": 1}, "$db": "d", "apiVersion": "1", "stmtId": 5}
+    taken = question(parsed({**read, "txnNumber": Int64(3), "$clusterTime": TIME}))
     assert taken == Question(
         elements({"find": "x", "filter": {"a": 1}}),
-        elements({"lsid": {"id": 1}, "apiVersion": "1", "$clusterTime": {}}),
+        elements({"lsid": session(1), "apiVersion": "1", "$clusterTime": TIME}),
         in_transaction=False,
     )
-    again = question(parsed({**read, "lsid": {"id": 2}}), also_left_out=b"filter")
+    again = question(parsed({**read, "lsid": session(2)}), also_left_out=b"filter")
     assert again is not None
     assert again.asked == elements({"find": "x"})
 
 
-@pytest.mark.parametrize(("autocommit", "inside"), [(False, True), (True, False), (0, False)])
+@pytest.mark.parametrize(("autocommit", "inside"), [(False, True), (True, False)])
 def test_transaction_goes_along_with_what_belongs_to_it(autocommit: Any, inside: bool) -> None:
     """X1."""
     fields = {"txnNumber": Int64(3), "autocommit": autocommit, "startTransaction": True}
     taken = question(parsed({"find": "x", **fields, "$db": "d"}))
     assert taken == Question(elements({"find": "x"}), elements(fields) if inside else b"", in_transaction=inside)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"lsid": {"id": 1}}, {"$clusterTime": {}}, {"apiStrict": True}, {"autocommit": 0}, {"txnNumber": 1}],
+    ids=str,
+)
+def test_session_of_unusual_types_is_for_the_backend_to_judge(odd: dict[str, Any]) -> None:
+    assert question(parsed({"find": "x", **odd, "$db": "d"})) is None
 
 
 def test_name_that_stands_twice_is_for_others_to_judge() -> None:

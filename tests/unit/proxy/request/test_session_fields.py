@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import bson
+import pytest
 from bson import Int64
 from bson.binary import Binary
 
-from proxy.request.session_fields import take_apart
+from proxy.request.session_fields import Undecodable, take_apart
 
 LSID = {"id": bson.Binary(bytes(16), 4)}
 
@@ -56,8 +57,7 @@ def test_x2_only_the_step_that_writes_carries_the_number_of_a_retryable_write() 
 
 def test_session_that_is_none_is_the_backends_to_refuse() -> None:
     for given in ({"id": 1}, {}, 5, {"id": Binary(b"x" * 16, 3)}, {"id": Binary(b"x", 4)}):
-        fields = apart(delete="x", lsid=given, txnNumber=Int64(3))
-        assert fields.own_session is None
-        assert fields.service_extra(7, None) == {"lsid": given, "txnNumber": 3, "stmtId": 7}
+        with pytest.raises(Undecodable):
+            apart(delete="x", lsid=given, txnNumber=Int64(3))
     assert apart(delete="x", txnNumber=Int64(3)).own_session is None
     assert apart(delete="x", lsid={"id": Binary(b"x" * 16, 4)}).own_session is not None
