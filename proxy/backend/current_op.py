@@ -2,8 +2,8 @@
 
 Rows that are stored in parts are joined when nobody reads them (``catalog.joining``). Readers that come through this
 process are known (``proxy.readers.register``); those that go past it, to the backend itself or through another process
-of the proxy, are asked for here. Connections of a tsproxy bear its name and a number that is the process's own. A name is what
-anybody may call himself: with access control only connections with the proxy's own user count as a proxy's, so all
+of the proxy, are asked for here. Connections of a tsproxy bear its name and a number that is the process's own. A name
+is what anybody may call himself: with access control only connections with the proxy's own user count as a proxy's, so all
 proxies in front of a backend need the same account; without it, those who connect to the backend past every proxy are
 believed (clients of a proxy cannot bear such a name, ``proxy.request.client_metadata``).
 
