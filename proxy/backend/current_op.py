@@ -2,10 +2,11 @@
 
 Rows that are stored in parts are joined when nobody reads them (``catalog.joining``). Readers that come through this
 process are known (``proxy.readers.register``); those that go past it, to the backend itself or through another process
-of the proxy, are asked for here. Connections of a tsproxy bear its name and a number that is the process's own. A name
-is what anybody may call himself: with access control only connections with the proxy's own user count as a proxy's, so all
-proxies in front of a backend need the same account; without it, those who connect to the backend past every proxy are
-believed (clients of a proxy cannot bear such a name, ``proxy.request.client_metadata``).
+of the proxy, are asked for here. Connections of a tsproxy bear its name and a number that is the process's own.
+
+A name proves nothing. With access control only connections with the proxy's own user count as a proxy's, so all proxies
+in front of a backend need the same account. Without it, those who connect to the backend past every proxy are believed;
+clients of a proxy cannot bear such a name (``proxy.request.client_metadata``).
 
 https://www.mongodb.com/docs/v6.0/reference/operator/aggregation/currentOp/
 """
