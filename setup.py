@@ -35,6 +35,7 @@ HOT_MODULES = (
     "proxy/inserts/insert_reply.py",
     "proxy/inserts/insert_templates.py",
     "proxy/inserts/plain_insert.py",
+    "proxy/inserts/slices.py",
     "proxy/reads/cursor_names.py",
     "proxy/reads/cursor_stream.py",
     "proxy/reads/inline_reads.py",

@@ -8,14 +8,11 @@ holds the same collection, answers them itself.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from catalog.catalog import BucketCatalog
 from catalog.committer import Committer
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import CommandError
 from catalog.identity import Identity
 from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
@@ -24,6 +21,7 @@ from catalog.ports import WriteConcern
 from catalog.restart_dedup import Recalled
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey
+from proxy.inserts.held_insert import HeldInsert, HeldInserts
 from proxy.inserts.insert_command import (
     MAX_DOCUMENTS,
     InsertCommand,
@@ -35,6 +33,7 @@ from proxy.inserts.insert_command import (
 from proxy.inserts.insert_port import ReplyingWriter
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate, InsertTemplates
+from proxy.inserts.slices import Aside, Slices, Step
 from proxy.request.authorisation import insert_actions
 from proxy.request.command import Command
 from proxy.request.session import Session
@@ -42,16 +41,12 @@ from proxy.request.session import Session
 BATCHES_IN_A_TURN = 250
 """So many new batches of one command are staged in a turn of the event loop."""
 
+DOCUMENTS_IN_A_STEP = 16
+STEP_BYTES = 4096
+"""So many bytes of a document count as one more."""
 
-@dataclass(slots=True)
-class _Held:
-    """An insert that waits because too much is pending."""
-
-    insert: InsertCommand
-    collection: VirtualCollection
-    identity: Identity
-    reply: Callable[[bytes | None], None]
-    deadline_seconds: float
+LARGE_BYTES = 256 * 1024
+"""Larger documents are taken apart in a thread."""
 
 
 class InsertHandler:
@@ -66,6 +61,7 @@ class InsertHandler:
         max_pending_bytes: int,
         max_pending_measurements: int = 200_000,
         retryable_writes: bool,
+        slices: Slices | None = None,
     ) -> None:
         """Over so many unsettled documents, or bytes of them, further inserts wait unstaged, in order of arrival.
 
@@ -77,10 +73,10 @@ class InsertHandler:
         self._max_pending_bytes = max_pending_bytes
         self._max_pending_measurements = max_pending_measurements
         self._retryable_writes = retryable_writes
+        self._slices = slices or Slices()
         self._repeated = InsertTemplates()
         self.repeated = self._repeated.find
-        self._held: deque[_Held] = deque()
-        self._releasing = False
+        self._held = HeldInserts(lambda: self._is_full, committer.is_over)
         self.pending_bytes = 0
         self.pending_measurements = 0
 
@@ -125,7 +121,7 @@ class InsertHandler:
     ) -> None:
         """See ``proxy.request.ports.Ingest``."""
         identity = session.identity
-        if self._held or self._is_full:
+        if self._held or self._is_full or len(document) > LARGE_BYTES:
             insert = with_documents(repeated.insert, (document,), txn_number)
             self.take(insert, repeated.collection, identity, writer.reply)
             return
@@ -193,7 +189,7 @@ class InsertHandler:
     ) -> None:
         """Stage an insert now or, while too much is pending, in its turn; ``reply`` is called once."""
         if self._held or self._is_full:
-            self._held.append(_Held(insert, collection, identity, reply, self._committer.deadline_seconds()))
+            self._held.add(HeldInsert(insert, collection, identity, reply, self._committer.deadline_seconds()))
         else:
             self._stage(insert, collection, identity, reply)
 
@@ -224,60 +220,47 @@ class InsertHandler:
         submission = InsertReply(insert, settled)
         key = CombineKey(insert.write_concern, identity)
         stage = self._stage_documents if insert.statement_ids is None else self._stage_statements
-        self._go_on(stage(insert, collection, key, submission), submission)
+        work = self._staging(stage(insert, collection, key, submission), submission)
+        self._slices.start(work, self._kick)
 
-    def _go_on(self, staging: Iterator[None], submission: InsertReply) -> None:
-        """Stage until the next pause, and the rest in the next turn of the event loop."""
+    def _staging(self, staging: Iterator[Step], submission: InsertReply) -> Iterator[Step]:
         try:
-            for _ in staging:
-                if self._catalog.has_work:
-                    self._committer.kick()
-                asyncio.get_running_loop().call_soon(self._go_on, staging, submission)
-                return
+            yield from staging
         except CommandError as error:
             submission.fail(error)
         except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
             self._committer.report(error)
             submission.fail(_internal_error(error))
+        self._kick()
+        submission.staged()
+
+    def _kick(self) -> None:
         if self._catalog.has_work:
             self._committer.kick()
-        submission.staged()
 
     def _release(self) -> None:
-        if self._releasing:
-            # Each may be settled while it is staged; without this they would nest as deep as there are many.
-            return
-        self._releasing = True
-        try:
-            while self._held and not self._is_full:
-                held = self._held.popleft()
-                if self._committer.is_over(held.deadline_seconds):
-                    self._turn_away(held)
-                else:
-                    self._stage(held.insert, held.collection, held.identity, held.reply)
-        finally:
-            self._releasing = False
-
-    @staticmethod
-    def _turn_away(held: _Held) -> None:
-        """It has waited as long as a client waits for a server; nothing of it was written."""
-        submission = InsertReply(held.insert, held.reply)
-        submission.fail(BackendUnavailable("the backend is too slow for what is pending already", code=262))
-        submission.staged()
+        self._held.release(lambda held: self._stage(held.insert, held.collection, held.identity, held.reply))
 
     def _stage_documents(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: InsertReply
-    ) -> Iterator[None]:
+    ) -> Iterator[Step]:
         """Pauses when many buckets are concerned: their first batches leave while the rest is staged."""
         buckets = self._catalog.collection(collection)
         place, submit = self._catalog.place, self._committer.submit
-        previous, until_pause = None, BATCHES_IN_A_TURN
+        previous, until_pause, until_step = None, BATCHES_IN_A_TURN, DOCUMENTS_IN_A_STEP
         for index, document in enumerate(insert.documents):
-            if not until_pause:
-                yield
-                buckets, until_pause = self._catalog.collection(collection), BATCHES_IN_A_TURN
+            if until_step <= 0 or not until_pause:
+                yield not until_pause
+                buckets, until_step = self._catalog.collection(collection), DOCUMENTS_IN_A_STEP
+                until_pause = until_pause or BATCHES_IN_A_TURN
+            until_step -= 1 + len(document) // STEP_BYTES
             try:
-                measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+                if len(document) > LARGE_BYTES:
+                    parsing = Aside(parse_measurement, document, buckets.time_field, buckets.meta_field)
+                    yield parsing
+                    buckets, measurement = self._catalog.collection(collection), parsing.result
+                else:
+                    measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
                 batch = place(buckets, measurement, submission, index, key)
             except CommandError as error:
                 submission.refuse(index, error)
@@ -296,19 +279,25 @@ class InsertHandler:
 
     def _stage_statements(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: InsertReply
-    ) -> Iterator[None]:
+    ) -> Iterator[Step]:
         """A retryable write: what was written already is not written again (W102). As ``_stage_documents``."""
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
         transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
         sought: list[tuple[Statement, Measurement]] | None = [] if self._may_be_written(transaction) else None
         buckets = self._catalog.collection(collection)
+        until_step = DOCUMENTS_IN_A_STEP
         for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
-            if index and not index % BATCHES_IN_A_TURN and sought is None:
-                yield
-                buckets = self._catalog.collection(collection)
+            if until_step <= 0 or (index and not index % BATCHES_IN_A_TURN):
+                yield not index % BATCHES_IN_A_TURN
+                buckets, until_step = self._catalog.collection(collection), DOCUMENTS_IN_A_STEP
+            until_step -= 1 + len(document) // STEP_BYTES
             try:
-                self._stage_statement(transaction, number, document, buckets, key, submission, index, sought)
+                parsing: Aside | None = None
+                if len(document) > LARGE_BYTES:
+                    yield (parsing := Aside(parse_measurement, document, buckets.time_field, buckets.meta_field))
+                    buckets = self._catalog.collection(collection)
+                self._stage_statement(transaction, number, document, buckets, key, submission, index, sought, parsing)
             except CommandError as error:
                 submission.refuse(index, error)
                 if insert.ordered:
@@ -330,7 +319,19 @@ class InsertHandler:
         answer: Recalled | CommandError,
     ) -> None:
         """It is known now which statements an earlier process had written; the others are staged."""
-        for statement, measurement in sought:
+        self._slices.start(self._after_recall(sought, buckets, key, answer), self._kick)
+
+    def _after_recall(
+        self,
+        sought: Sequence[tuple[Statement, Measurement]],
+        buckets: CollectionBuckets,
+        key: CombineKey,
+        answer: Recalled | CommandError,
+    ) -> Iterator[Step]:
+        for position, (statement, measurement) in enumerate(sought):
+            if position and not position % DOCUMENTS_IN_A_STEP:
+                yield False
+                buckets = self._catalog.collection(buckets.collection)
             if isinstance(answer, CommandError):
                 statement.settle((0,), answer, None)
             elif measurement.columns.get(b"_id") in answer.ids:
@@ -349,8 +350,9 @@ class InsertHandler:
         submission: InsertReply | ReplyingWriter,
         index: int,
         sought: list[tuple[Statement, Measurement]] | None,
+        parsing: Aside | None = None,
     ) -> None:
-        """``sought`` takes it when an earlier process may have written it."""
+        """``sought`` takes it when an earlier process may have written it; ``parsing`` took the document apart."""
         known = transaction.under_way.get(number)
         if known is not None:
             submission.expect()
@@ -362,7 +364,10 @@ class InsertHandler:
             return
         if number in transaction.lost:
             raise CommandError(1, "the outcome of this statement is unknown, so it is not executed again")
-        measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+        if parsing is not None:
+            measurement: Measurement = parsing.result
+        else:
+            measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
         statement = Statement(transaction, number)
         submission.expect()
         statement.wait(submission, index, self._committer.deadline_seconds())

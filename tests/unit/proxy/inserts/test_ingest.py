@@ -13,6 +13,7 @@ from proxy.inserts.ingest import BATCHES_IN_A_TURN, InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.plain_insert import PlainInsert
+from proxy.inserts.slices import Slices
 from proxy.wire.message import Message
 from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
@@ -40,6 +41,8 @@ class Ingest:
             StatementLog(),
             max_pending_bytes=limits.pop("max_pending_bytes", 1 << 20),
             retryable_writes=True,
+            # No time passes, so that pauses come where the test says.
+            slices=Slices(lambda: 0.0),
             **limits,
         )
 
