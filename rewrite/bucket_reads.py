@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bson import ObjectId
 
+from catalog.bson.codec import encode
+from catalog.bson.faithful import Opaque
 from catalog.namespaces import VirtualCollection
 from rewrite.indexes import bucket_hint
 from rewrite.plan import Document
 from rewrite.profile import Profile
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
-from rewrite.stages.time_bounds import Interval, millis
+from rewrite.stages.time_bounds import EVER, millis
+
+_SEE_WHOLE_ROWS = ("$$ROOT", "$$CURRENT", "$jsonSchema")
 
 TAG = "tsproxy bucket"
 """The field in which unpacked rows carry their bucket's id and meta value; no path of a user's has a blank in
@@ -30,9 +35,12 @@ WHOLE: Document = {"batchSize": 1_000_000}
 """As much in one batch as fits into a reply."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that what follows from it is found out once
 class Selection:
-    """Which measurements a statement is about."""
+    """Which measurements a statement is about.
+
+    An ``Opaque`` query may hold anything, and be large.
+    """
 
     target: VirtualCollection
     profile: Profile
@@ -48,18 +56,27 @@ class Selection:
         """What the rules of push-down may know."""
         return Scope.of(self.target, self.profile, self.collation)
 
-    @property
+    @cached_property
     def split(self) -> Split:
         """The query as a necessary condition for buckets and what is left to ask of rows."""
+        if isinstance(self.query, Opaque):
+            return Split(None, {}, EVER)
         if not self.scope.plain_names:
             # Nothing can be said of buckets; every one has to be looked into.
-            return Split(None, dict(self.query) or None, Interval())
+            return Split(None, dict(self.query) or None, EVER)
         return split(self.query, self.scope)
 
-    @property
+    @cached_property
+    def condition(self) -> Opaque | None:
+        """``split.bucket``, encoded once for all the statements that it goes into."""
+        return None if self.split.bucket is None else Opaque(encode(self.split.bucket))
+
+    @cached_property
     def sees_whole_rows(self) -> bool:
         """Whether the query would notice a field more in each row."""
-        return _mentions(self.query, ("$$ROOT", "$$CURRENT", "$jsonSchema"))
+        if isinstance(self.query, Opaque):
+            return any(name.encode() in self.query.raw for name in _SEE_WHOLE_ROWS)
+        return _mentions(self.query, _SEE_WHOLE_ROWS)
 
     def aggregate(self, pipeline: Sequence[Stage], *, hinted: bool = False) -> Document:
         """An ``aggregate`` on the buckets with the options of the statement."""
@@ -87,11 +104,11 @@ def _mentions(value: Any, names: tuple[str, ...]) -> bool:
 
 def candidates(selection: Selection, after: ObjectId | None, count: int) -> Document:
     """The next ``count`` buckets that may hold matches, by id: ``_id``, ``rows``, ``least``, ``greatest``."""
-    conditions: list[Document] = []
+    conditions: list[Mapping[str, Any]] = []
     if after is not None:
         conditions.append({"_id": {"$gt": after}})
-    if selection.split.bucket is not None:
-        conditions.append(selection.split.bucket)
+    if selection.condition is not None:
+        conditions.append(selection.condition)
     time = selection.target.options.time_field
     shown: Document = {"_id": 1}
     if selection.scope.plain_names:
@@ -144,13 +161,13 @@ def _bound_covers(operator: str, bound: int | None, least: int, greatest: int) -
 def unchanged_cover(selection: Selection, bucket: Mapping[str, Any]) -> Document:
     """Matches the candidate as long as it is covered and has the rows that were counted."""
     time = selection.target.options.time_field
-    conditions: list[Document] = [
+    conditions: list[Mapping[str, Any]] = [
         {"_id": bucket["_id"]},
         {f"control.min.{time}": bucket["least"], f"control.max.{time}": bucket["greatest"]},
         {"$expr": {"$eq": [row_count(time), bucket["rows"]]}},
     ]
-    if selection.split.bucket is not None:
-        conditions.append(selection.split.bucket)
+    if selection.condition is not None:
+        conditions.append(selection.condition)
     return {"$and": conditions}
 
 

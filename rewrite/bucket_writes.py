@@ -12,10 +12,10 @@ from bson.raw_bson import RawBSONDocument
 from catalog.bson.raw import fields_of
 from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection
-from rewrite.plan import Document, Effect, Step, Via
+from rewrite.plan import Document, Effect, Pause, Step, Via
 
 Result = TypeVar("Result")
-Talk: TypeAlias = Generator[Step | Effect, Mapping[str, Any], Result]
+Talk: TypeAlias = Generator[Step | Effect | Pause, Mapping[str, Any], Result]
 """A part of a dialogue, with what comes of it."""
 
 SMALL_BUCKET_BYTES = 4 * 1024 * 1024
@@ -33,8 +33,9 @@ class WholeCommandFailed(CommandError):
     """A write was refused as a whole: no further statement of the client's command is tried."""
 
 
-NODE_OR_SESSION_FAILED = frozenset({13, 91, 189, 225, 251, 10107, 11600, 11602, 13435, 13436})
-"""What no other statement would escape either: the identity, the node, the session."""
+NODE_OR_SESSION_FAILED = frozenset({13, 22, 91, 189, 225, 251, 10107, 11600, 11602, 13435, 13436})
+"""What no other statement would escape either: the identity, the node, the session. And bytes that are no BSON (22),
+for which a server refuses a whole command."""
 
 
 @dataclass(slots=True)

@@ -35,7 +35,9 @@ class Request:
     ``$db`` and without the session fields (``lsid``, ``txnNumber``, ``stmtId(s)``, ``autocommit``,
     ``startTransaction``, ``$clusterTime``, ``$readPreference``, ``apiVersion`` …): the shell attaches those
     to every step that goes over the client's own connection. ``readConcern``, ``writeConcern``,
-    ``maxTimeMS`` and ``comment`` stay in ``body``. ``target`` is ``None`` for database-wide commands.
+    ``maxTimeMS`` and ``comment`` stay in ``body``. A delete, an update or a ``findAndModify`` that cannot be decoded
+    as a whole without loss, or is too large to be, has ``Opaque`` documents in it and its statements are
+    ``rewrite.statements.Statements``. ``target`` is ``None`` for database-wide commands.
     ``reads_buckets`` tells whether this identity may read the bucket collection itself.
     ``catalog_stats`` gives the counters and gauges of the proxy's bucket catalog under their native names
     (W80, W82): of one collection, or of all for ``None``. ``statement_ids`` are the ids that the client gave its
@@ -116,6 +118,14 @@ class DropNamespace:
 Effect: TypeAlias = ClearBuckets | ForgetNamespace | DropNamespace
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Others get their turn before a dialogue goes on with a long piece of work."""
+
+
+PAUSE: Final = Pause()
+
+
 GUESS_FAILED: Final = 241
 """The code (ConversionFailure) with which a step that bets on usual values tells that stored ones are others."""
 
@@ -124,11 +134,13 @@ GUESS_FAILED: Final = 241
 class Single:
     """One step; ``reshape`` maps its ``ok: 1`` reply to the client's. Errors pass through ``reshape_error``.
 
-    ``otherwise`` takes the place of a step that was refused with ``GUESS_FAILED``.
+    ``reshape_raw`` does so without decoding, for replies that hold stored values. ``otherwise`` takes the place of a
+    step that was refused with ``GUESS_FAILED``.
     """
 
     step: Step
     reshape: Callable[[Document], Document] | None = None
+    reshape_raw: Callable[[bytes], bytes] | None = None
     effects: tuple[Effect, ...] = ()
     reshape_error: Callable[[Document], Document] | None = None
     otherwise: Step | None = None
@@ -148,16 +160,23 @@ class Cursor:
     otherwise: Step | None = None
 
 
-Conversation: TypeAlias = Generator[Step | Effect, Mapping[str, Any], Document]
+@dataclass(frozen=True, slots=True)
+class PassThrough:
+    """The client's own bytes go to the backend unchanged; ``effects`` follow an ``ok: 1`` reply."""
+
+    effects: tuple[Effect, ...] = ()
+
+
+Conversation: TypeAlias = Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough]
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
     """Steps that depend on earlier replies.
 
-    ``run()`` makes a generator that yields a ``Step`` or an ``Effect``; for a step it is sent the decoded
-    reply (``ok: 0`` replies too; it may raise ``CommandError``), for an effect ``None``. It returns the
-    client's reply.
+    ``run()`` makes a generator that yields a ``Step``, an ``Effect`` or a ``Pause``; for a step it is sent the decoded
+    reply (``ok: 0`` replies too; it may raise ``CommandError``), for the others nothing. It returns the
+    client's reply, or that the command goes to the backend as it is.
     """
 
     run: Callable[[], Conversation]
@@ -168,13 +187,6 @@ class Answer:
     """A reply that needs no backend."""
 
     reply: Mapping[str, Any] = field(default_factory=lambda: {"ok": 1.0})
-
-
-@dataclass(frozen=True, slots=True)
-class PassThrough:
-    """The client's own bytes go to the backend unchanged; ``effects`` follow an ``ok: 1`` reply."""
-
-    effects: tuple[Effect, ...] = ()
 
 
 Plan: TypeAlias = Single | Cursor | Dialogue | Answer | PassThrough

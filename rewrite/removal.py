@@ -22,6 +22,8 @@ from rewrite.bucket_writes import Removal, Talk, checked, unchanged
 from rewrite.plan import ClearBuckets, Document, Step, Via
 from rewrite.repacking import columns_of, repacked, survivors
 
+_NO_BUCKET: Document = {"_id": {"$in": []}}
+
 PAGE = 100
 """Buckets that are looked at together."""
 
@@ -48,6 +50,9 @@ def remove_all(removal: Removal, selection: Selection) -> Talk[int]:
     after: ObjectId | None = None
     while True:
         page = yield from read(selection, bucket_reads.candidates(selection, after, PAGE))
+        if not page and after is None:
+            # There is nothing to look at, but a server looks at the predicate itself first.
+            yield from read(selection, bucket_reads.tagged_matches(selection, _NO_BUCKET))
         if not page:
             return removed
         after = page[-1]["_id"]

@@ -10,11 +10,12 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC, TOLERANT
+from catalog.bson.raw import document, element, fields_of, string_value, unpack_int64
 from catalog.errors import UNAUTHORIZED
 from catalog.identity import Identity
 from catalog.namespaces import Namespace
 from proxy.reads.cursor_names import CursorNames, rename_cursor
-from proxy.request.session_fields import ClientFields, in_one_document
+from proxy.request.session_fields import SESSION_FIELDS, ClientFields, in_one_document
 from rewrite.plan import Resolve
 
 CURSOR_NOT_FOUND = 43
@@ -92,16 +93,20 @@ async def continue_cursor(
     resolve: Resolve,
     fields: ClientFields,
 ) -> bytes:
-    """The raw reply to a ``getMore``; error 13 when the cursor belongs to another collection (C23) or user."""
-    cursor_id = fields.body.get("getMore")
+    """The raw reply to a ``getMore``; error 13 when the cursor belongs to another collection (C23) or user.
+
+    ``fields`` are those of the session.
+    """
+    asked = fields_of(command.body)
+    cursor_id = cursor_of(asked.get(b"getMore", b""))
     database = command.namespace.database
-    named = Namespace(database, str(fields.body.get("collection")))
+    named = Namespace(database, string_of(asked.get(b"collection", b"")))
     backend = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
     if backend is not None and isinstance(cursor_id, int):
         if named != backend.logical:
             # Whose cursor it is comes first, and only the backend knows.
-            return _named_logically(await session.upstream.run(database, fields.body, fields.extra()), backend)
-        return await _continue(session, cursors, cursor_id, backend, fields)
+            return _named_logically(await session.upstream.run(database, _body(asked), fields.extra()), backend)
+        return await _continue(session, cursors, cursor_id, backend, asked, fields)
     reply = await session.upstream.run(database, in_one_document(command.body, command.sequences))
     if error_code(reply) != UNAUTHORIZED or not isinstance(cursor_id, int) or fields.in_transaction:
         return reply
@@ -109,14 +114,38 @@ async def continue_cursor(
     if collection is None:
         return reply
     # Another process of the proxy may have opened it on the buckets; only the backend knows.
-    on_buckets = await _continue(session, cursors, cursor_id, collection.buckets, fields)
+    on_buckets = await _continue(session, cursors, cursor_id, collection.buckets, asked, fields)
     return reply if error_code(on_buckets) == UNAUTHORIZED else on_buckets
 
 
+def cursor_of(value: bytes) -> int | None:
+    """The number in an element value of type long, which names a cursor; ``None`` for any other."""
+    return int(unpack_int64(value, 1)[0]) if value[:1] == b"\x12" else None
+
+
+def string_of(value: bytes) -> str:
+    """The text of an element value; ``""`` for what is no string, or none in UTF-8."""
+    try:
+        return value[5:-1].decode() if value[:1] == b"\x02" else ""
+    except UnicodeDecodeError:
+        return ""
+
+
+def _body(asked: Mapping[bytes, bytes]) -> bytes:
+    """The command without its session, to the byte."""
+    left_out = SESSION_FIELDS | {b"$db"}
+    return document(element(name, value) for name, value in asked.items() if name not in left_out)
+
+
 async def _continue(
-    session: ClientSession, cursors: CursorNames, cursor_id: int, backend: Namespace, fields: ClientFields
+    session: ClientSession,
+    cursors: CursorNames,
+    cursor_id: int,
+    backend: Namespace,
+    asked: Mapping[bytes, bytes],
+    fields: ClientFields,
 ) -> bytes:
-    body = {**fields.body, "collection": backend.collection}
+    body = _body({**asked, b"collection": string_value(backend.collection.encode())})
     return answered_more(
         await session.upstream.run(backend.database, body, fields.extra()), cursors, cursor_id, backend
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
@@ -11,7 +12,8 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import CODEC, TOLERANT
+from catalog.bson.raw import document, element, fields_of, iter_elements
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import CursorNames, rename_cursor
 from proxy.reads.cursors import (
@@ -26,7 +28,7 @@ from proxy.reads.cursors import (
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.outcome import may_have_changed
 from proxy.request.service_sessions import ServiceSessions
-from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, take_apart
+from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import not_primary
 from rewrite.commands.refused import refuse_always
@@ -39,6 +41,7 @@ from rewrite.plan import (
     Document,
     Effect,
     PassThrough,
+    Pause,
     Plan,
     Request,
     Resolve,
@@ -139,15 +142,16 @@ class TranslateHandler:
     ) -> bytes:
         """The raw reply document to a command on ``collection``, or on what is no collection.
 
-        Raises ``CommandError`` for what no backend was asked or can be.
+        Raises ``CommandError`` for what no backend was asked or can be, ``Undecodable`` for what is to be relayed.
         """
+        if command.name == "getMore":
+            session_fields = session_of(command.body)
+            return await continue_cursor(session, self._around.cursors, command, self._around.resolve, session_fields)
         try:
-            fields = take_apart(command.body, command.sequences)
+            fields = take_apart(command.body, command.sequences, command.name)
         except Undecodable:
             refuse_always(command.name, command.namespace)
             raise
-        if command.name == "getMore":
-            return await continue_cursor(session, self._around.cursors, command, self._around.resolve, fields)
         reads_buckets = True
         if collection is not None and command.name in READS:
             reads_buckets = await self._around.gate.reads_buckets(session, collection.namespace)
@@ -223,7 +227,10 @@ class TranslateHandler:
                 if not await self._around.gate.allows(session, actions, command.namespace):
                     # The backend refuses it in its own words.
                     return await self._pass(PassThrough(), session, command)
-                reply = await self._converse(plan.run(), steps)
+                said = await self._converse(plan.run(), steps)
+                if isinstance(said, PassThrough):
+                    raise Undecodable("the backend does all of it")
+                reply = bson.encode(said, codec_options=CODEC)
                 return _retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
         assert_never(plan)
 
@@ -247,6 +254,8 @@ class TranslateHandler:
         if not is_ok(reply):
             return _reshaped_by(plan.reshape_error, reply)
         self._take_effects(plan.effects)
+        if plan.reshape_raw is not None:
+            return plan.reshape_raw(reply)
         return _reshaped_by(plan.reshape, reply)
 
     def renamed(self, plan: Cursor, reply: bytes) -> bytes:
@@ -259,20 +268,24 @@ class TranslateHandler:
         return renamed
 
     async def _converse(
-        self, conversation: Generator[Step | Effect, Mapping[str, Any], Document], steps: _Steps
-    ) -> bytes:
+        self, conversation: Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough], steps: _Steps
+    ) -> Document | PassThrough:
         try:
             said = next(conversation)
             while True:
                 answer: Mapping[str, Any] = {}
-                if isinstance(said, Step):
-                    reply = await steps.run(said)
-                    answer = RawBSONDocument(reply, RAW_CODEC) if said.raw else _decoded(reply)
-                else:
-                    self._around.take_effect(said)
+                match said:
+                    case Step():
+                        reply = await steps.run(said)
+                        answer = RawBSONDocument(reply, RAW_CODEC) if said.raw else _decoded(reply)
+                    case Pause():
+                        await asyncio.sleep(0)
+                    case _:
+                        self._around.take_effect(said)
                 said = conversation.send(answer)
         except StopIteration as stop:
-            return bson.encode(stop.value, codec_options=CODEC)
+            ended: Document | PassThrough = stop.value
+            return ended
         finally:
             conversation.close()
 
@@ -316,15 +329,21 @@ class _Steps:
 
 def _retryable(reply: bytes) -> bytes:
     """With the label that makes a driver send the command again; repeated statements find what was done."""
-    said = _decoded(reply)
-    return bson.encode({**said, "errorLabels": said.get("errorLabels", ["RetryableWriteError"])}, codec_options=CODEC)
+    fields = [element(name, value) for name, value in iter_elements(reply)]
+    labelled = b"errorLabels" in fields_of(reply)
+    return reply if labelled else document([*fields, bson.encode({"errorLabels": ["RetryableWriteError"]})[4:-1]])
 
 
 def _decoded(reply: bytes) -> Document:
-    return bson.decode(reply, codec_options=CODEC)
+    """What the backend says of a step: it may quote bytes of the client that are no UTF-8."""
+    return bson.decode(reply, codec_options=TOLERANT)
 
 
 def _reshaped_by(reshape: Callable[[Document], Document] | None, reply: bytes) -> bytes:
+    """Raises ``InvalidBSON`` for a reply that would not come back from decoding as it is."""
     if reshape is None:
         return reply
-    return bson.encode(reshape(_decoded(reply)), codec_options=CODEC)
+    decoded = bson.decode(reply, codec_options=CODEC)
+    if bson.encode(decoded, codec_options=CODEC) != reply:
+        raise InvalidBSON("not the same when it is encoded again")
+    return bson.encode(reshape(decoded), codec_options=CODEC)

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import bson
+from bson import Int64
 
 from catalog.bson.codec import CODEC
-from catalog.bson.raw import OBJECT, MalformedBSON, document, element, iter_elements, sub_array
+from catalog.bson.faithful import MAX_BYTES, Unfaithful, faithfully_decoded
+from catalog.bson.raw import ARRAY, OBJECT, MalformedBSON, document, element, iter_elements, sub_array
 from proxy.request.field_types import is_plain
+from rewrite.statements import Statements, piece_of
 
 TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
 STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
@@ -39,6 +42,12 @@ SESSION_FIELDS = (
 
 GOSSIP: Final = ("$clusterTime", "operationTime")
 """What members of a cluster tell each other and their clients in every reply."""
+
+
+MOST_FIELDS: Final = 1_000
+
+_LONGEST_IDS_BYTES: Final = 2 * 1024 * 1024
+"""More ids than a command may have statements do not get in here (W94)."""
 
 
 class Undecodable(ValueError):
@@ -68,9 +77,17 @@ class ClientFields:
 
     @property
     def statement_ids(self) -> tuple[int, ...]:
-        """The ids of ``stmtIds``; empty when the client numbers by position (W102)."""
-        value = self.session.get(b"stmtIds")
-        return tuple(int(number) for number in _decoded(b"stmtIds", value)) if value else ()
+        """The ids of ``stmtIds``; empty when the client numbers by position (W102). Raises ``Undecodable``."""
+        value = self.session.get(b"stmtIds", b"")
+        if not value:
+            return ()
+        try:
+            numbers = _decoded(b"stmtIds", value) if value[0] == ARRAY and len(value) <= _LONGEST_IDS_BYTES else None
+        except bson.errors.InvalidBSON as error:
+            raise Undecodable(str(error)) from None
+        if not isinstance(numbers, list) or not all(type(number) in (int, Int64) for number in numbers):
+            raise Undecodable("statement ids that are no list of numbers")
+        return tuple(map(int, numbers))
 
     def extra(self, statement: int | None = None, *, starts_transaction: bool = True) -> bytes:
         """The raw elements that a step on the client's behalf carries besides its own body.
@@ -120,35 +137,76 @@ def _decoded(name: bytes, value: bytes) -> Any:
     return bson.decode(document([element(name, value)]), codec_options=CODEC)[name.decode()]
 
 
-def take_apart(body: bytes, sequences: Iterable[tuple[str, Sequence[bytes]]]) -> ClientFields:
-    """From the raw body of a message and its document sequences.
+STATEMENTS: Final[Mapping[str, bytes | None]] = {
+    "delete": b"deletes", "findAndModify": None, "findandmodify": None, "update": b"updates",
+}  # fmt: skip
+"""Commands that are rewritten in pieces where they cannot be decoded as a whole, and where their statements are."""
 
+
+def take_apart(body: bytes, sequences: Sequence[tuple[str, Sequence[bytes]]], name: str = "") -> ClientFields:
+    """From the raw body of a message and its document sequences; ``name`` is the command's.
+
+    What ``STATEMENTS`` names may hold ``Statements`` in place of a list, and raw documents (``catalog.bson.faithful``).
     Raises ``Undecodable`` for what only the backend can judge.
     """
+    whole_bytes = len(body) + sum(sum(map(len, documents)) for _, documents in sequences)
+    if whole_bytes > 2 * MAX_BYTES and name not in STATEMENTS:
+        raise Undecodable(f"{whole_bytes} bytes are too many to be analysed")
+    session, asked = _without_session(body)
+    try:
+        if whole_bytes <= 2 * MAX_BYTES:
+            folded = [
+                sub_array(identifier.encode(), (bytes([OBJECT]) + each for each in documents))
+                for identifier, documents in sequences
+            ]
+            whole = document([*(element(name, value) for name, value in asked.items()), *folded])
+            try:
+                return ClientFields(faithfully_decoded(whole), session)
+            except Unfaithful:
+                if name not in STATEMENTS:
+                    raise
+        return ClientFields(_in_pieces(asked, sequences, STATEMENTS[name]), session)
+    except Unfaithful as error:
+        raise Undecodable(str(error)) from None
+
+
+def session_of(body: bytes) -> ClientFields:
+    """The session alone. Raises ``Undecodable``."""
+    return ClientFields({}, _without_session(body)[0])
+
+
+def _without_session(body: bytes) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """Raw element values: of the session, of what is asked for."""
     session: dict[bytes, bytes] = {}
-    asked: list[bytes] = []
+    asked: dict[bytes, bytes] = {}
     try:
         for name, value in iter_elements(body):
             if not is_plain(name, value):
                 raise Undecodable(f"{name!r} is of an unusual type")
             if name in SESSION_FIELDS:
                 session.setdefault(name, value)
+            elif name in asked:
+                raise Undecodable("a name stands twice in the command")
             elif name != b"$db":
-                asked.append(element(name, value))
+                asked[name] = value
+                if len(asked) > MOST_FIELDS:
+                    raise Undecodable("no command has so many fields")
     except MalformedBSON as error:
         raise Undecodable(str(error)) from None
-    decoded = _faithfully_decoded(document(asked))
+    return session, asked
+
+
+def _in_pieces(
+    asked: Mapping[bytes, bytes], sequences: Sequence[tuple[str, Sequence[bytes]]], statements: bytes | None
+) -> dict[str, Any]:
+    pieces: dict[str, Any] = {}
+    for name, value in asked.items():
+        if name == statements and value[0] == ARRAY:
+            pieces[name.decode()] = Statements(value[1:])
+        else:
+            pieces |= piece_of(name, value)
     for identifier, documents in sequences:
-        decoded[identifier] = [_faithfully_decoded(each) for each in documents]
-    return ClientFields(decoded, session)
-
-
-def _faithfully_decoded(raw: bytes) -> dict[str, Any]:
-    """With nothing lost: of two equal names in one document, which a server may both heed, a ``dict`` keeps one."""
-    try:
-        decoded: dict[str, Any] = bson.decode(raw, codec_options=CODEC)
-        if len(bson.encode(decoded, codec_options=CODEC)) != len(raw):
-            raise Undecodable("a name stands twice in a document")
-    except (bson.errors.BSONError, ValueError, OverflowError, RecursionError) as error:
-        raise Undecodable(str(error)) from None
-    return decoded
+        if identifier.encode() != statements or identifier in pieces:
+            raise Unfaithful(f"{identifier} is no sequence of statements")
+        pieces[identifier] = Statements(documents)
+    return pieces

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from catalog.bson.faithful import Opaque
 from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
 from rewrite.bucket_reads import Selection
@@ -16,6 +17,7 @@ from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThr
 from rewrite.profile import Profile
 from rewrite.removal import remove_all, remove_one
 from rewrite.stages.meta_fields import meta_path
+from rewrite.statements import Statements, need_rewriting, statement_of
 
 FIELDS = frozenset(
     {
@@ -42,7 +44,7 @@ def deletes_natively(profile: Profile, query: Mapping[str, Any], *, single: bool
     """
     if profile.version >= (7, 0, 0):
         return True
-    if profile.version < (5, 0, 5) or single:
+    if profile.version < (5, 0, 5) or single or isinstance(query, Opaque):
         return False
     return is_native_query(query, options)
 
@@ -73,7 +75,7 @@ def _has_objects_in_arrays(operand: Any, *, inside: bool = False) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeleteStatement:
-    """One entry of ``deletes``."""
+    """One entry of ``deletes``, well formed."""
 
     index: int
     selection: Selection
@@ -88,31 +90,38 @@ def rewrite_delete(request: Request) -> Plan:
     if target is None:
         return PassThrough()
     as_it_is = PassThrough((ClearBuckets(target.namespace),))
-    statements = _statements(request, target)
-    if statements is None or request.in_transaction:
+    deletes = request.body.get("deletes", ())
+    if request.in_transaction or not _is_well_formed_command(request.body):
         return as_it_is
-    if all(
-        deletes_natively(request.profile, each.selection.query, single=each.single, options=target.options)
-        for each in statements
+    if isinstance(deletes, Statements):
+        return Dialogue(partial(_delete_in_pieces, request, target, deletes))
+    if not all(_is_well_formed(entry) for entry in deletes or [None]) or all(
+        _is_native(request, target, entry) for entry in deletes
     ):
         return as_it_is
-    return Dialogue(partial(_delete, request, statements))
+    return Dialogue(partial(_delete, request, target, deletes))
 
 
-def _statements(request: Request, target: VirtualCollection) -> list[DeleteStatement] | None:
-    """The statements of a well-formed command; ``None`` when the backend has something to say of its form."""
-    body = request.body
-    deletes = body.get("deletes")
-    if not FIELDS.issuperset(body) or not isinstance(deletes, list) or not deletes:
-        return None
-    if not all(isinstance(body.get(name, {}), Mapping) for name in ("let", "writeConcern")):
-        return None
-    if not reads_from_the_primary(body) or not all(_is_well_formed(entry) for entry in deletes):
-        return None
-    return [
-        DeleteStatement(index, selection_of(request, target, entry["q"], entry), bool(entry["limit"]))
-        for index, entry in enumerate(deletes)
-    ]
+def _is_well_formed_command(body: Mapping[str, Any]) -> bool:
+    return (
+        FIELDS.issuperset(body)
+        and isinstance(body.get("deletes"), list | Statements)
+        and all(isinstance(body.get(name, {}), Mapping) for name in ("let", "writeConcern"))
+        and reads_from_the_primary(body)
+    )
+
+
+def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, Any]) -> bool:
+    single = bool(entry["limit"])
+    return deletes_natively(request.profile, entry["q"], single=single, options=target.options)
+
+
+def _delete_in_pieces(request: Request, target: VirtualCollection, deletes: Statements) -> Conversation:
+    """As ``rewrite_delete``, with each statement decoded when it is needed."""
+    needed = yield from need_rewriting(deletes, _is_well_formed, lambda entry: _is_native(request, target, entry))
+    if not needed:
+        return PassThrough((ClearBuckets(target.namespace),))
+    return (yield from _delete(request, target, map(statement_of, deletes)))
 
 
 def reads_from_the_primary(body: Mapping[str, Any]) -> bool:
@@ -148,13 +157,14 @@ def selection_of(
     )
 
 
-def _delete(request: Request, statements: Sequence[DeleteStatement]) -> Conversation:
+def _delete(request: Request, target: VirtualCollection, deletes: Iterable[Mapping[str, Any]]) -> Conversation:
     removal = Removal(request.body.get("writeConcern"))
     # Finds out what is wrong with the command as a whole, before anything is removed.
-    yield from removal.delete(_nothing(statements[0].selection), [NO_BUCKET])
+    yield from removal.delete(nothing_of(request, target), [NO_BUCKET])
     removed = 0
     errors: list[Document] = []
-    for statement in statements:
+    for index, entry in enumerate(deletes):
+        statement = DeleteStatement(index, selection_of(request, target, entry["q"], entry), bool(entry["limit"]))
         try:
             removed += yield from _delete_one(request, removal, statement)
         except WholeCommandFailed:
@@ -192,6 +202,11 @@ def _delete_one(request: Request, removal: Removal, statement: DeleteStatement) 
 
 
 NO_BUCKET: Document = {"_id": {"$in": []}}
+
+
+def nothing_of(request: Request, target: VirtualCollection) -> Selection:
+    """No measurement, with what all steps of the command share."""
+    return _nothing(selection_of(request, target, {}, {}))
 
 
 def _nothing(selection: Selection) -> Selection:

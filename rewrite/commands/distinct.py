@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from catalog.bson.raw import document, element, fields_of, iter_elements
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import asks_for_text, cursor_reply_fields, on_buckets, reads_buckets
-from rewrite.plan import Document, PassThrough, Plan, Request, Single, Step
+from rewrite.commands.reading import asks_for_text, on_buckets, reads_buckets
+from rewrite.plan import PassThrough, Plan, Request, Single, Step
 from rewrite.stages.distinct import VALUE, values_stage
 from rewrite.stages.draft import Stage
+
+MOST_PARTS = 100
+"""Of a key's path; servers know no more than 200 levels."""
 
 _UNDERSTOOD = {"distinct", "key", "query", "collation", "readConcern", "maxTimeMS", "comment"}
 
@@ -21,7 +25,7 @@ def rewrite_distinct(request: Request) -> Plan:
     body = translate_distinct(request.body, request.target, request)
     if body is None:
         return PassThrough()
-    return Single(Step(request.namespace.database, body), reshape=distinct_reply)
+    return Single(Step(request.namespace.database, body), reshape_raw=distinct_reply)
 
 
 def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
@@ -29,7 +33,7 @@ def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, reque
     key, query = body.get("key"), body.get("query") or {}
     if not body.keys() <= _UNDERSTOOD or not isinstance(key, str) or not isinstance(query, dict):
         return None
-    if asks_for_text(query) or not key or key.startswith("$") or "\0" in key:
+    if asks_for_text(query) or not key or key.startswith("$") or "\0" in key or key.count(".") >= MOST_PARTS:
         return None
     stages: list[Stage] = [{"$match": query}] if query else []
     stages += values_by_path(key) if request.profile.version >= (6, 0, 0) else values_by_unwinding(key)
@@ -58,7 +62,16 @@ def values_by_unwinding(key: str) -> list[Stage]:
     return [*stages, {"$group": {"_id": None, "distinct": {"$addToSet": f"${key}"}}}]
 
 
-def distinct_reply(reply: Document) -> Document:
-    """``{values, ok}`` with ``ok`` an int32, as on views (C26)."""
-    rows = reply["cursor"]["firstBatch"]
-    return {"values": rows[0]["distinct"] if rows else [], "ok": 1, **cursor_reply_fields(reply)}
+_NO_VALUES = b"\x04\x05\0\0\0\0"
+_OK = element(b"ok", b"\x10\x01\0\0\0")
+
+
+def distinct_reply(reply: bytes) -> bytes:
+    """``{values, ok}`` with ``ok`` an int32, as on views (C26); the values are the stored ones to the byte."""
+    fields = fields_of(reply)
+    batch = fields_of(fields[b"cursor"], 1)[b"firstBatch"]
+    values = _NO_VALUES
+    for _, row in iter_elements(batch, 1):
+        values = fields_of(row, 1).get(b"distinct", _NO_VALUES)
+    others = [element(name, value) for name, value in fields.items() if name not in (b"cursor", b"ok")]
+    return document([element(b"values", values), _OK, *others])

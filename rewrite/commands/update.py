@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from bson import ObjectId
 
+from catalog.bson.faithful import Opaque
 from catalog.bson.raw import fields_of
 from catalog.errors import CommandError
-from catalog.namespaces import TimeseriesOptions, VirtualCollection
+from catalog.namespaces import VirtualCollection
 from rewrite import bucket_reads
 from rewrite.bucket_reads import Selection
 from rewrite.bucket_writes import UNCHECKED, Removal, Talk, WholeCommandFailed
-from rewrite.commands.delete import NO_BUCKET, is_native_query, reads_from_the_primary, selection_of, write_reply
+from rewrite.commands.delete import (
+    NO_BUCKET,
+    is_native_query,
+    nothing_of,
+    reads_from_the_primary,
+    selection_of,
+    write_reply,
+)
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
-from rewrite.profile import Profile
 from rewrite.removal import read
 from rewrite.stages.meta_fields import rename_update
 from rewrite.stages.meta_paths import rename_predicate
+from rewrite.stages.scope import Scope
+from rewrite.statements import Statements, need_rewriting, statement_of
 
 FIELDS = frozenset(
     {
@@ -59,43 +68,56 @@ def rewrite_update(request: Request) -> Plan:
     target = request.target
     if target is None:
         return PassThrough()
-    statements = None if request.in_transaction else _statements(request, target)
-    if statements is None or all(_updates_natively(request.profile, each, target.options) for each in statements):
+    as_it_is = PassThrough((ClearBuckets(target.namespace),))
+    updates = request.body.get("updates", ())
+    if request.in_transaction or not _is_well_formed_command(request.body):
+        return as_it_is
+    if isinstance(updates, Statements):
+        return Dialogue(partial(_update_in_pieces, request, target, updates))
+    if not all(_is_well_formed(entry) for entry in updates or [None]) or all(
+        _is_native(request, target, entry) for entry in updates
+    ):
+        return as_it_is
+    return Dialogue(partial(_update, request, target, updates))
+
+
+def _update_in_pieces(request: Request, target: VirtualCollection, updates: Statements) -> Conversation:
+    """As ``rewrite_update``, with each statement decoded when it is needed."""
+    needed = yield from need_rewriting(updates, _is_well_formed, lambda entry: _is_native(request, target, entry))
+    if not needed:
         return PassThrough((ClearBuckets(target.namespace),))
-    return Dialogue(partial(_update, request, statements))
+    return (yield from _update(request, target, map(statement_of, updates)))
 
 
-def _updates_natively(profile: Profile, statement: UpdateStatement, options: TimeseriesOptions) -> bool:
+def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, Any]) -> bool:
     """Whether the backend updates, or refuses, rightly by itself.
 
     Before 5.0.5 it updates nothing (V1). Later it errs only where a query is on the meta field alone, but an
     object in one of its operands looks like a query of its own.
     """
-    if profile.version < (5, 0, 5):
+    query = entry["q"]
+    if request.profile.version < (5, 0, 5):
         return False
-    if is_native_query(statement.selection.query, options):
+    if is_native_query(query, target.options):
         return True
-    return rename_predicate(statement.selection.query, statement.selection.scope) is None
+    return rename_predicate(query, Scope.of(target, request.profile)) is None
 
 
-def _statements(request: Request, target: VirtualCollection) -> list[UpdateStatement] | None:
-    """The statements of a well-formed command; ``None`` when the backend has something to say of its form."""
-    updates = request.body.get("updates")
-    if not FIELDS.issuperset(request.body) or not isinstance(updates, list) or not updates:
-        return None
-    if not all(isinstance(request.body.get(name, {}), Mapping) for name in ("let", "writeConcern")):
-        return None
-    if not reads_from_the_primary(request.body) or not all(_is_well_formed(entry) for entry in updates):
-        return None
-    return [
-        UpdateStatement(index, selection_of(request, target, entry["q"], entry), entry)
-        for index, entry in enumerate(updates)
-    ]
+def _is_well_formed_command(body: Mapping[str, Any]) -> bool:
+    return (
+        FIELDS.issuperset(body)
+        and isinstance(body.get("updates"), list | Statements)
+        and not isinstance(body.get("let"), Opaque)
+        and all(isinstance(body.get(name, {}), Mapping) for name in ("let", "writeConcern"))
+        and reads_from_the_primary(body)
+    )
 
 
 def _is_well_formed(entry: Any) -> bool:
+    """Whether it has the form of a statement, and all of it is understood."""
     return (
         isinstance(entry, Mapping)
+        and not any(isinstance(value, Opaque) for value in entry.values())
         and STATEMENT_FIELDS.issuperset(entry)
         and isinstance(entry.get("q"), Mapping)
         and isinstance(entry.get("u"), Mapping | list)
@@ -143,14 +165,14 @@ def _refused(message: str) -> CommandError:
     return CommandError(INVALID_OPTIONS, message)
 
 
-def _update(request: Request, statements: Sequence[UpdateStatement]) -> Conversation:
+def _update(request: Request, target: VirtualCollection, updates: Iterable[Mapping[str, Any]]) -> Conversation:
     writes = Removal(request.body.get("writeConcern"))
-    plain = Selection(statements[0].selection.target, request.profile, {}, common=statements[0].selection.common)
     # Finds out what is wrong with the command as a whole, before anything is changed.
-    yield from writes.delete(plain, [NO_BUCKET])
+    yield from writes.delete(nothing_of(request, target), [NO_BUCKET])
     counts = {"n": 0, "nModified": 0}
     errors: list[Document] = []
-    for statement in statements:
+    for index, entry in enumerate(updates):
+        statement = UpdateStatement(index, selection_of(request, target, entry["q"], entry), entry)
         try:
             query, change = renamed_parts(statement.entry, statement.selection)
             if request.has_txn_number:

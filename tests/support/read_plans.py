@@ -9,7 +9,7 @@ from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
-from catalog.bson.codec import CODEC
+from catalog.bson.codec import CODEC, decode, encode
 from catalog.namespaces import Namespace, TimeseriesOptions, VirtualCollection
 from rewrite.commands.reads import READ_REWRITERS
 from rewrite.plan import GUESS_FAILED, Cursor, PassThrough, Request, Single
@@ -62,6 +62,8 @@ def carry_out(client: MongoClient[dict[str, Any]], request: Request, **options: 
             if isinstance(plan, Cursor):
                 reply["cursor"]["ns"] = str(plan.namespace)
                 return reply
+            if plan.reshape_raw:
+                return decode(plan.reshape_raw(encode(reply)))
             return plan.reshape(reply) if plan.reshape else reply
     raise AssertionError(plan)
 

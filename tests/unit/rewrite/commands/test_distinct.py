@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import bson
 import pytest
 
 from rewrite.commands.distinct import distinct_reply, rewrite_distinct, values_by_path, values_by_unwinding
 from rewrite.plan import PassThrough, Single
 from rewrite.profile import Profile
+from tests.support.operands import SCALARS, array_of, object_of, value_of
 from tests.support.scopes import request
 
 
@@ -20,8 +22,21 @@ def test_stages_and_reply() -> None:
     old = rewrite_distinct(request({"distinct": "x", "key": "v.a"}, profile=Profile(version=(5, 0, 4))))
     assert isinstance(old, Single)
     assert old.step.body["pipeline"][-4:] == values_by_unwinding("v.a")
-    assert distinct_reply({"cursor": {"firstBatch": [{"distinct": [1]}]}, "ok": 1.0}) == {"values": [1], "ok": 1}
-    assert distinct_reply({"cursor": {"firstBatch": []}, "ok": 1.0}) == {"values": [], "ok": 1}
+    for rows, values in (([{"distinct": [1]}], [1]), ([], [])):
+        reply = distinct_reply(bson.encode({"cursor": {"firstBatch": rows}, "ok": 1.0}))
+        assert bson.decode(reply) == {"values": values, "ok": 1}
+
+
+def test_values_come_back_to_the_byte() -> None:
+    values = array_of(*SCALARS.values())
+    row = object_of({"distinct": values})
+    cursor = object_of({"firstBatch": array_of(row)})
+    reply = distinct_reply(object_of({"cursor": cursor, "ok": value_of(1.0), "operationTime": value_of(5)})[1:])
+    assert reply == object_of({"values": values, "ok": value_of(1), "operationTime": value_of(5)})[1:]
+
+
+def test_a_path_of_more_parts_than_a_server_knows_is_left_to_it() -> None:
+    assert rewrite_distinct(request({"distinct": "x", "key": ".".join("v" * 10_000)})) == PassThrough()
 
 
 @pytest.mark.parametrize(
