@@ -9,7 +9,10 @@ import pytest
 from bson import Int64
 from bson.binary import Binary
 
+from catalog.bson.faithful import Opaque
 from proxy.request.session_fields import Undecodable, take_apart
+from rewrite.statements import statement_of
+from tests.support.operands import SCALARS, array_of, object_of, value_of
 
 LSID = {"id": bson.Binary(bytes(16), 4)}
 
@@ -61,3 +64,57 @@ def test_session_that_is_none_is_the_backends_to_refuse() -> None:
             apart(delete="x", lsid=given, txnNumber=Int64(3))
     assert apart(delete="x", txnNumber=Int64(3)).own_session is None
     assert apart(delete="x", lsid={"id": Binary(b"x" * 16, 4)}).own_session is not None
+
+
+LOSSY = object_of({"x": SCALARS["undefined"]})
+
+
+@pytest.mark.parametrize("name", sorted({"undefined", "symbol", "pointer", "reference", "bad text"}))
+def test_what_would_come_back_as_something_else_is_the_backends(name: str) -> None:
+    for fields in ({"filter": object_of({"x": SCALARS[name]})}, {"let": array_of(object_of({"x": SCALARS[name]}))}):
+        with pytest.raises(Undecodable):
+            take_apart(object_of({"find": value_of("x"), **fields})[1:], (), "find")
+
+
+def test_u8_a_delete_keeps_what_cannot_be_decoded_as_it_came() -> None:
+    statement = object_of({"q": LOSSY, "limit": value_of(0)})
+    inside = take_apart(object_of({"delete": value_of("x"), "deletes": array_of(statement)})[1:], (), "delete")
+    beside = take_apart(bson.encode({"delete": "x"}), (("deletes", (statement[1:],)),), "delete")
+    for fields in (inside, beside):
+        (found,) = map(statement_of, fields.body["deletes"])
+        assert found["q"].raw == LOSSY[1:]
+        assert found["limit"] == 0
+
+
+def test_u8_a_find_and_modify_does_so_too() -> None:
+    asked = object_of({"findAndModify": value_of("x"), "query": LOSSY, "remove": value_of(True)})[1:]
+    fields = take_apart(asked, (), "findAndModify")
+    assert isinstance(fields.body["query"], Opaque)
+    assert fields.body["remove"] is True
+
+
+def test_what_rewriters_have_to_understand_must_be_decodable() -> None:
+    for fields in ({"writeConcern": LOSSY}, {"ordered": SCALARS["undefined"]}, {"let": array_of(LOSSY)}):
+        with pytest.raises(Undecodable):
+            take_apart(object_of({"delete": value_of("x"), **fields})[1:], (), "delete")
+    with pytest.raises(Undecodable):
+        take_apart(bson.encode({"delete": "x"}), (("others", (LOSSY[1:],)),), "delete")
+
+
+def test_w98_what_is_too_large_is_not_decoded_but_a_delete_is_taken_in_pieces() -> None:
+    large = {"$or": [{"v": number} for number in range(20_000)]}
+    with pytest.raises(Undecodable):
+        apart(find="x", filter=large)
+    fields = take_apart(
+        bson.encode({"delete": "x"}), (("deletes", (bson.encode({"q": large, "limit": 0}),)),), "delete"
+    )
+    (found,) = map(statement_of, fields.body["deletes"])
+    assert isinstance(found["q"], Opaque)
+    with pytest.raises(Undecodable):
+        take_apart(bson.encode({"delete": "x", **{f"field {number}": 1 for number in range(50_000)}}), (), "delete")
+
+
+@pytest.mark.parametrize("value", [5, "x", [1, "x"], [[]], {"0": 1}, [True]])
+def test_w102_statement_ids_that_are_none_are_the_backends_to_judge(value: Any) -> None:
+    with pytest.raises(Undecodable):
+        _ = apart(delete="x", stmtIds=value).statement_ids
