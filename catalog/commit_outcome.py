@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 
 from catalog.catalog import BucketCatalog
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.kernel import applied_rows, row_ids
-from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.ports import (
     COPIES_SECONDS,
@@ -29,6 +27,7 @@ from catalog.ports import (
 )
 from catalog.round import PreparedWrite
 from catalog.write_batch import BatchState, WriteBatch
+from catalog.written import is_written, is_written_elsewhere
 
 DUPLICATE_KEY = 11000
 UUID_MISMATCH = 361
@@ -215,16 +214,12 @@ class CommitOutcomes:
 
     async def _is_elsewhere(self, commit: Commit, batch: WriteBatch, deadline_seconds: float) -> bool | None:
         """Whether another process joined the document with others after the rows were written; ``None``: unknown."""
-        ids = {measurement.columns.get(b"_id", b"") for measurement in batch.measurements} - {b""}
-        if not ids:
-            return False
-        meta = batch.bucket.series.meta
-        wanted = sorted({(meta, measurement.time_ms) for measurement in batch.measurements})
+        bucket_id = batch.bucket.state.bucket_id
         try:
-            stored = await self._store.stored_row_ids(commit.collection, wanted, deadline_seconds)
+            stored = await self._store.fetch_family(commit.collection, bucket_id, deadline_seconds)
         except CommandError:
             return None
-        return not ids.isdisjoint(stored)
+        return is_written_elsewhere(stored, batch)
 
     async def _other_incarnation(self, commit: Commit) -> None:
         """The collection was dropped, and perhaps created again, behind our back (W72)."""
@@ -299,28 +294,3 @@ class CommitOutcomes:
         for batch, doubt in list(self.doubts.items()):
             for writer in batch.doubtful or ():
                 writer.expire(now_seconds, doubt.error)
-
-
-def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
-    """Whether the stored bucket holds the rows of a batch; ``None`` when it cannot tell (W127).
-
-    Rows are where the batch put them. A direct write that takes rows away may have moved them; it closes the
-    bucket, and then equal rows are sought in all of it. So they are for a part, which another process that sweeps
-    may have joined with those before it.
-    """
-    if document is None:
-        return False
-    time_field = batch.bucket.series.collection.time_field
-    try:
-        if applied_rows(document, time_field, batch.base, batch.measurements):
-            return True
-        if batch.stored_id == batch.bucket.state.bucket_id and not is_closed(document):
-            return False
-        stored_ids = row_ids(document)
-        return any(
-            identity == measurement.columns.get(b"_id") and applied_rows(document, time_field, row, [measurement])
-            for measurement in batch.measurements
-            for row, identity in enumerate(stored_ids)
-        )
-    except ValueError:
-        return None

@@ -215,25 +215,3 @@ def applied_rows(document: bytes, time_field: bytes, base: int, measurements: Se
         if stored != measurement.columns:
             return False
     return True
-
-
-def row_ids(document: bytes) -> list[bytes]:
-    """The ``_id`` of every row as element value, ``b""`` for rows without one; finds retried statements.
-
-    The list ends with the last row that has an ``_id``.
-
-    :raises ValueError: the document is no bucket of version 1
-    """
-    value = stored_columns(document).get(b"_id", b"\0")
-    if value[0] != raw.OBJECT:
-        return []
-    ids: list[bytes] = []
-    for key, element in raw.iter_elements(value, 1):
-        if not key.isdigit() or len(key) > 6:
-            raise ValueError("bad row key")
-        row = int(key)
-        if row < len(ids):
-            raise ValueError("row keys do not ascend")
-        ids.extend([b""] * (row - len(ids)))
-        ids.append(element)
-    return ids

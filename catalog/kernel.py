@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from catalog.documents import applied_rows, row_ids
+from catalog.documents import applied_rows
 from catalog.rollover import Limits, RolloverReason, bucket_id, rounded_start_ms
 
 COMPILED = False
@@ -60,6 +60,5 @@ __all__ = [
     "one_row_part",
     "parse_measurement",
     "rounded_start_ms",
-    "row_ids",
     "same_rows",
 ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from catalog.errors import CommandError
+from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
 
 COPIES_SECONDS = 180.0
@@ -122,12 +123,31 @@ class BucketStore(Protocol):
         """Bucket documents that may take a measurement of (meta element, time in ms) (W50); raises ``CommandError``."""
         ...
 
-    async def stored_row_ids(
-        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
-    ) -> frozenset[bytes]:
-        """The ``_id``, as element values, of rows that may be measurements of (meta element, time in ms) (W102).
+    async def fetch_family(
+        self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
+    ) -> Sequence[bytes]:
+        """The stored bucket and its parts: documents whose ids begin as this one's; raises ``CommandError``."""
+        ...
 
-        Rows of all buckets that cover them, full and closed ones too; raises ``CommandError``.
+    async def stored_rows(
+        self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
+    ) -> Mapping[bytes, int]:
+        """How many rows are stored that equal these measurements, by ``catalog.rows.digest_of`` (W102).
+
+        Of all buckets, full, closed and compressed ones too; raises ``CommandError``.
+        """
+        ...
+
+    async def earlier_rows(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        window_seconds: float,
+        deadline_seconds: float,
+    ) -> Mapping[bytes, int]:
+        """As ``stored_rows``, but only what was written before this process wrote anything.
+
+        Where the backend can tell, what was there ``window_seconds`` before that is left out, too.
         """
         ...
 

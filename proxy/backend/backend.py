@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, cast
 
+from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 from pymongo.monitoring import (
@@ -30,6 +31,7 @@ from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry
 from proxy.backend.parts.part_store import PartStore
+from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.request.authorisation import PRIVILEGES, AccessControl, account_message, is_unauthorized, may_on_cluster
@@ -89,6 +91,8 @@ class Backend:
         self.tls = pool.tls
         self.access = access
         self._patience_seconds = patience_seconds
+        self.started: Timestamp | None = None
+        """The backend's time before this process wrote anything; ``None`` where it tells none."""
 
     @classmethod
     async def connect(
@@ -134,14 +138,16 @@ class Backend:
         loop = asyncio.get_running_loop()
         try:
             deadline_seconds = loop.time() + server_selection_timeout_seconds
-            account = account_of(await pool.request(encode({"connectionStatus": 1, "$db": "admin"}), deadline_seconds))
+            answer = await pool.request(encode({"connectionStatus": 1, "$db": "admin"}), deadline_seconds)
         except CommandError:
             pool.close()
             await client.close()
             raise
         registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
-        others = CurrentOperations(pool, name, account)
-        return cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access, members, others)
+        others = CurrentOperations(pool, name, account_of(answer))
+        backend = cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access, members, others)
+        backend.started = time_of(answer)
+        return backend
 
     @staticmethod
     async def _list_collections(
@@ -184,6 +190,7 @@ class Backend:
             parts=PartStore(
                 self.pool, transactions=self.profile.is_replica_set, members_read=members_read, alone=alone
             ),
+            rows=RowSearch(self.pool, self.started),
         )
 
     async def may_on_cluster(self, action: str) -> bool:

@@ -5,28 +5,29 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import bson
 from bson.binary import Binary
 from bson.codec_options import CodecOptions
-from bson.errors import InvalidBSON
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from catalog.bson.codec import TOLERANT, decode, encode
-from catalog.bson.raw import fields_of
-from catalog.documents import row_ids
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
 from catalog.parts import PREFIX_BYTES
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
 from proxy.backend.collection_uuid_check import CollectionUuidCheck
+from proxy.backend.covering import MAX_SECONDS, covering_query
 from proxy.backend.driver_errors import command_error
 from proxy.backend.parts.part_store import PartStore
+from proxy.backend.row_search import RowSearch
 from proxy.backend.service import LostAfterSending, NotSent, ServicePool
 from proxy.request.authorisation import account_message
 from proxy.request.ports import Readers
@@ -41,7 +42,6 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument
 
 _RESEND_PAUSE_SECONDS = 0.1
 _ACKNOWLEDGED_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime")
-_MAX_SECONDS = 0xFFFF_FFFF
 
 
 class MongoBucketStore:
@@ -56,11 +56,13 @@ class MongoBucketStore:
         sends_uuid: bool,
         max_count: int,
         parts: PartStore,
+        rows: RowSearch,
     ) -> None:
         """``sends_uuid``: commands may name the incarnation they are meant for (6.0)."""
         self.join = parts.join
         self.readers: Readers | None = None
         """Who hears of this object's own looks at buckets, where parts are joined."""
+        self._rows = rows
         self._pool = pool
         self._client = client
         self._resolve = resolve
@@ -102,6 +104,7 @@ class MongoBucketStore:
         deadline_seconds: float,
     ) -> BulkOutcome:
         body = self._body(command, collection, write_concern)
+        self._rows.writes(collection)
         try:
             reply = await self._pool.request(body, deadline_seconds, identifier, documents)
         except NotSent as error:
@@ -171,7 +174,7 @@ class MongoBucketStore:
     ) -> Sequence[tuple[bytes, bytes]]:
         """See the port."""
         since_seconds = since_ms // 1000
-        if not 0 <= since_seconds <= _MAX_SECONDS:
+        if not 0 <= since_seconds <= MAX_SECONDS:
             return ()
         return await self._grouped(collection, ObjectId(since_seconds.to_bytes(4, "big") + bytes(8)), deadline_seconds)
 
@@ -195,48 +198,31 @@ class MongoBucketStore:
             raise command_error(error) from None
         return [(each["first"].binary, each["last"].binary) for each in found]
 
-    async def stored_row_ids(
-        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
-    ) -> frozenset[bytes]:
+    async def fetch_family(
+        self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
+    ) -> Sequence[bytes]:
         """See the port."""
-        query = covering_query(collection, wanted)
-        found = await self._find(collection, query, deadline_seconds, projection={"control.version": 1, "data._id": 1})
-        ids: set[bytes] = set()
-        packed: list[ObjectId] = []
-        for document in found:
-            try:
-                ids.update(row_ids(bytes(document.raw)))
-            except ValueError:
-                packed.append(document["_id"])
-        if packed:
-            ids |= await self._unpacked_ids(collection, packed, deadline_seconds)
-        return frozenset(ids)
+        prefix, width = bucket_id[:PREFIX_BYTES], 12 - PREFIX_BYTES
+        ids = {"$gte": ObjectId(prefix + bytes(width)), "$lte": ObjectId(prefix + b"\xff" * width)}
+        return [bytes(document.raw) for document in await self._find(collection, {"_id": ids}, deadline_seconds)]
 
-    async def _unpacked_ids(
-        self, collection: VirtualCollection, bucket_ids: Sequence[ObjectId], deadline_seconds: float
-    ) -> set[bytes]:
-        """The ``_id`` of the rows of compressed buckets, which the server takes apart."""
-        options = collection.options
-        unpack: dict[str, Any] = {
-            "timeField": options.time_field,
-            "bucketMaxSpanSeconds": options.max_span_seconds,
-            "include": ["_id"],
-        }
-        if options.meta_field is not None:
-            unpack["metaField"] = options.meta_field
-        pipeline = [{"$match": {"_id": {"$in": list(bucket_ids)}}}, {"$_internalUnpackBucket": unpack}]
-        buckets = self._client[collection.buckets.database].get_collection(
-            collection.buckets.collection, codec_options=RAW
-        )
-        left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
-        try:
-            async with asyncio.timeout(left_seconds):
-                rows = await (await buckets.aggregate(pipeline)).to_list()
-        except TimeoutError:
-            raise BackendUnavailable("the backend did not answer in time", code=89) from None
-        except PyMongoError as error:
-            raise command_error(error) from None
-        return {identity for row in rows if (identity := fields_of(bytes(row.raw)).get(b"_id")) is not None}
+    async def stored_rows(
+        self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
+    ) -> Mapping[bytes, int]:
+        """See the port."""
+        async with self._reading(collection):
+            return await self._rows.stored(collection, measurements, deadline_seconds)
+
+    async def earlier_rows(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        window_seconds: float,
+        deadline_seconds: float,
+    ) -> Mapping[bytes, int]:
+        """See the port."""
+        async with self._reading(collection):
+            return await self._rows.earlier(collection, measurements, window_seconds, deadline_seconds)
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         """See the port."""
@@ -245,15 +231,21 @@ class MongoBucketStore:
     async def _find(
         self, collection: VirtualCollection, query: Mapping[str, Any], deadline_seconds: float, **options: Any
     ) -> list[RawBSONDocument]:
-        database = collection.buckets.database
-        if self.readers is None:
+        async with self._reading(collection):
             return await self._found(collection, query, deadline_seconds, options)
-        # The catalog's own looks must find every row, too, while parts are joined.
+
+    @asynccontextmanager
+    async def _reading(self, collection: VirtualCollection) -> AsyncIterator[None]:
+        """The catalog's own looks must find every row, too, while parts are joined."""
+        if self.readers is None:
+            yield
+            return
+        database = collection.buckets.database
         while (barrier := self.readers.barrier(database)) is not None:
             await barrier
         self.readers.enter(database)
         try:
-            return await self._found(collection, query, deadline_seconds, options)
+            yield
         finally:
             self.readers.leave(database)
 
@@ -326,33 +318,3 @@ def reopening_query(
     if field and "." not in field and not field.startswith("$"):
         query[f"data.{field}.{max_count - 1}"] = {"$exists": False}
     return query
-
-
-def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]]) -> dict[str, Any]:
-    """Buckets that may hold one of ``wanted`` (meta element, time in ms), bounded by the clustered ``_id``."""
-    options = collection.options
-    times = [time_ms for _, time_ms in wanted]
-    first_seconds = min(times) // 1000 - options.max_span_seconds
-    last_seconds = max(times) // 1000
-    metas = [value for meta, _ in wanted if meta and meta[0] != 0x0B for value in _decoded(meta)]
-    arms: list[dict[str, Any]] = []
-    if metas:
-        arms.append({"meta": {"$in": metas}})
-    if any(not meta for meta, _ in wanted):
-        arms.append({"meta": {"$exists": False}})
-    query: dict[str, Any] = {"$or": arms or [{"meta": {"$in": []}}]}
-    if first_seconds >= 0 and last_seconds <= _MAX_SECONDS:
-        query["_id"] = {
-            "$gte": ObjectId(first_seconds.to_bytes(4, "big") + bytes(8)),
-            "$lte": ObjectId(last_seconds.to_bytes(4, "big") + b"\xff" * 8),
-        }
-    return query
-
-
-def _decoded(meta: bytes) -> tuple[object, ...]:
-    """The value of a meta element (type byte and value bytes); none when it has strings that are no UTF-8."""
-    body = meta[:1] + b"m\0" + meta[1:] + b"\0"
-    try:
-        return (decode((len(body) + 4).to_bytes(4, "little") + body)["m"],)
-    except InvalidBSON:
-        return ()

@@ -334,7 +334,7 @@ class InsertHandler:
                 buckets = self._catalog.collection(buckets.collection)
             if isinstance(answer, CommandError):
                 statement.settle((0,), answer, None)
-            elif measurement.columns.get(b"_id") in answer.ids:
+            elif position in answer.written:
                 statement.settle((0,), None, answer.acknowledgement)
             else:
                 self._place_statement(statement, measurement, buckets, key)

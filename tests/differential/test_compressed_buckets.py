@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from bson import DatetimeMS, ObjectId
-from bson.raw_bson import RawBSONDocument
-from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
 
-from catalog.bson.codec import encode
-from catalog.kernel import bucket_id, compressed, parse_measurement
-from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.parts import bucket_of
-from proxy.backend.bucket_store import MongoBucketStore
-from proxy.backend.parts.part_store import PartStore
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
@@ -82,24 +73,3 @@ def test_compressed_buckets_are_changed_and_deleted_from(
         left = sorted(row["_id"] for row in sent if row["v"] >= 10)
         assert sorted(row["_id"] for row in direct[db_name]["x"].find({"_id": {"$in": left}})) == left
         assert database["x"].count_documents({}) == len(left) + 1
-
-
-async def test_rows_of_compressed_buckets_are_known_by_their_id(mongod: MongodProcess, db_name: str) -> None:
-    """W102: a statement that is sent again after a restart is recognised though its bucket was compressed since."""
-    seconds = Granularity.SECONDS
-    options = TimeseriesOptions("t", "m", seconds, seconds.max_span_seconds, seconds.rounding_seconds)
-    virtual = VirtualCollection(Namespace(db_name, "x"), options)
-    sent = [{**row, "m": 0} for row in rows(50)]
-    measurements = [parse_measurement(encode(row), b"t", b"m") for row in sent]
-    document = bucket_of(bucket_id(START_MS, bytes(8)), b"t", b"m", measurements[0].meta, START_MS, measurements)
-    smaller = compressed(document, b"t")
-    assert smaller is not None
-    mongod.shared_client[db_name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
-    mongod.shared_client[db_name]["system.buckets.x"].insert_one(RawBSONDocument(smaller))
-    async with AsyncMongoClient[dict[str, Any]](mongod.uri) as client:
-        unused: Any = None
-        parts = PartStore(unused, transactions=False)
-        store = MongoBucketStore(unused, client, unused, sends_uuid=True, max_count=1000, parts=parts)
-        wanted = [(measurements[0].meta, START_MS + 3000)]
-        found = await store.stored_row_ids(virtual, wanted, asyncio.get_running_loop().time() + 10)
-    assert found == {measurement.columns[b"_id"] for measurement in measurements}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +13,12 @@ from bson import ObjectId
 
 from catalog.bson import raw
 from catalog.bson.codec import decode, encode
-from catalog.documents import row_ids
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.kernel import Measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Span, Unknown, WriteConcern
 from catalog.restart_dedup import NOTHING_UPDATE
+from catalog.rows import digest_of, rows_in
 from tests.simulation.auditor import Auditor
 from tests.simulation.expressions import MISSING, at, matches, milliseconds, updated
 
@@ -292,11 +294,30 @@ class Port:
             and at(each, f"data.t.{MAX_COUNT - 1}") is MISSING
         ]
 
-    async def stored_row_ids(
-        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
-    ) -> frozenset[bytes]:
+    async def fetch_family(
+        self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
+    ) -> Sequence[bytes]:
         documents = await self._read(collection, deadline_seconds)
-        return frozenset(each for document in documents for each in row_ids(encode(document)))
+        return [encode(each) for each in documents if each["_id"].binary[:9] == bucket_id[:9]]
+
+    async def stored_rows(
+        self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
+    ) -> Mapping[bytes, int]:
+        wanted = {digest_of(each) for each in measurements}
+        rows: Counter[bytes] = Counter()
+        for document in await self._read(collection, deadline_seconds):
+            rows += rows_in(encode(document))
+        return {digest: count for digest, count in rows.items() if digest in wanted}
+
+    async def earlier_rows(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        window_seconds: float,
+        deadline_seconds: float,
+    ) -> Mapping[bytes, int]:
+        # Rows of the simulation are unique, so what is there is of the earlier process.
+        return await self.stored_rows(collection, measurements, deadline_seconds)
 
     async def join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float

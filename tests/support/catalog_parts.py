@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import encode
 from catalog.catalog import BucketCatalog, CatalogOptions
-from catalog.documents import row_ids
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Span, WriteConcern
+from catalog.rows import digest_of, rows_in
 from catalog.write_batch import CombineKey, DoubtfulWriter, WriteBatch
 
 KEY = CombineKey(b"", NOBODY)
@@ -141,6 +141,8 @@ class ScriptedStore:
         self.known: VirtualCollection | None = None
         self.until_ms = -(1 << 63)
         self.asked: list[tuple[tuple[bytes, int], ...]] = []
+        self.late: set[bytes] = set()
+        """Documents that are not of an earlier process' last minutes."""
 
     async def insert(
         self,
@@ -187,13 +189,30 @@ class ScriptedStore:
             raise self.unreadable
         return list(self.documents.values())
 
-    async def stored_row_ids(
-        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
-    ) -> frozenset[bytes]:
-        self.asked.append(tuple(wanted))
+    async def fetch_family(
+        self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
+    ) -> Sequence[bytes]:
         if self.unreadable is not None:
             raise self.unreadable
-        return frozenset(each for document in self.documents.values() for each in row_ids(document))
+        return [document for each, document in self.documents.items() if each[:9] == bucket_id[:9] and document]
+
+    async def stored_rows(
+        self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
+    ) -> Mapping[bytes, int]:
+        self.asked.append(tuple((each.meta, each.time_ms) for each in measurements))
+        if self.unreadable is not None:
+            raise self.unreadable
+        return _equal(self.documents.values(), measurements)
+
+    async def earlier_rows(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        window_seconds: float,
+        deadline_seconds: float,
+    ) -> Mapping[bytes, int]:
+        earlier = (document for each, document in self.documents.items() if each not in self.late)
+        return _equal(earlier, measurements)
 
     async def join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
@@ -209,3 +228,11 @@ class ScriptedStore:
         if self.unreadable is not None:
             raise self.unreadable
         return self.known
+
+
+def _equal(documents: Iterable[bytes], measurements: Sequence[Measurement]) -> Mapping[bytes, int]:
+    wanted = {digest_of(each) for each in measurements}
+    rows: Counter[bytes] = Counter()
+    for document in documents:
+        rows += rows_in(document)
+    return {digest: count for digest, count in rows.items() if digest in wanted}

@@ -27,7 +27,6 @@ def _form(states: Any, parsing: Any, parts: Any, compression: Any, decoding: Any
         one_row_part=parts.one_row_part,
         parse_measurement=parsing.parse_measurement,
         rounded_start_ms=rollover.rounded_start_ms,
-        row_ids=documents.row_ids,
         same_rows=comparing.same_rows,
     )
 

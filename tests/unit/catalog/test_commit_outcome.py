@@ -10,12 +10,13 @@ import pytest
 from bson import ObjectId
 
 from catalog.bson.codec import decode, encode
-from catalog.commit_outcome import Commit, CommitOutcomes, is_written
+from catalog.commit_outcome import Commit, CommitOutcomes
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown, WriteConcern
 from catalog.round import PreparedWrite
 from catalog.statements import Statement, StatementLog
 from catalog.write_batch import BatchState
+from catalog.written import is_written
 from tests.support.catalog_parts import (
     ACKNOWLEDGED,
     KEY,

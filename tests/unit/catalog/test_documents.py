@@ -11,7 +11,7 @@ from bson import Binary, Code, DatetimeMS, MaxKey, ObjectId, Regex
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson import raw
-from catalog.documents import applied_rows, row_ids
+from catalog.documents import applied_rows
 from tests.support.kernels import KERNELS, bucket_for, measure, written
 from tests.support.mongod import MongodProcess
 
@@ -189,15 +189,6 @@ def test_rows_are_found_again_after_an_unknown_outcome(kernel: Any) -> None:
     assert not applied_rows(document, b"t", 1, sent[2:])
     assert not applied_rows(document, b"t", 3, sent[2:])
     assert not applied_rows(document, b"t", 0, [measure(kernel, {"_id": 0, "t": 0, "m": 1})])
-    assert row_ids(document) == [raw.fields_of(bson.encode({"_id": i}))[b"_id"] for i in range(4)]
-
-
-def test_row_ids_leave_gaps_where_there_is_none(kernel: Any) -> None:
-    sent = [measure(kernel, {"t": 0}), measure(kernel, {"t": 0, "_id": "x"}), measure(kernel, {"t": 0})]
-    state = bucket_for(kernel, sent[0])
-    for measurement in sent:
-        state.try_stage(measurement)
-    assert row_ids(state.prepare(sent)) == [b"", b"\x02\x02\0\0\0x\0"]
 
 
 def test_a_compressed_bucket_cannot_tell(kernel: Any) -> None:
@@ -205,5 +196,3 @@ def test_a_compressed_bucket_cannot_tell(kernel: Any) -> None:
     document = bson.encode({"_id": ID, "control": {"version": 2}, "data": {"t": Binary(b"\0", 7)}})
     with pytest.raises(ValueError, match="version 1"):
         applied_rows(document, b"t", 0, [measure(kernel, {"t": 0})])
-    with pytest.raises(ValueError, match="version 1"):
-        row_ids(document)

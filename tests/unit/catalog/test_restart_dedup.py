@@ -1,10 +1,11 @@
-"""Rows of an earlier process are found again by their ``_id`` (W102)."""
+"""Rows of an earlier process are found again, whole and counted (W102)."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
 from bson import ObjectId
 
 from catalog.bson.codec import decode
@@ -30,9 +31,11 @@ class Bench(CatalogBench):
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.recall = RestartDedup(self.store, self.clock, 120, 30, self.tasks.append)
         self.answers: list[Recalled | CommandError] = []
+        self.ids: list[tuple[ObjectId, ...]] = []
 
     def ask(self, *ids: ObjectId, write_concern: WriteConcern = WriteConcern()) -> None:  # noqa: B008 - frozen
-        measurements: list[Measurement] = [measurement(n, _id=each) for n, each in enumerate(ids)]
+        self.ids.append(ids)
+        measurements: list[Measurement] = [measurement(IDS.index(each), _id=each) for each in ids]
         self.recall.ask(self.buckets, measurements, write_concern, self.answers.append)
 
     async def run(self) -> None:
@@ -41,7 +44,11 @@ class Bench(CatalogBench):
 
     @property
     def found(self) -> list[set[ObjectId]]:
-        return [{ObjectId(i[1:]) for i in each.ids} for each in self.answers if isinstance(each, Recalled)]
+        return [
+            {ids[position] for position in each.written}
+            for ids, each in zip(self.ids, self.answers, strict=False)
+            if isinstance(each, Recalled)
+        ]
 
 
 async def test_rows_that_are_there_are_told() -> None:
@@ -64,8 +71,51 @@ async def test_questions_of_one_moment_share_a_query() -> None:
     assert len(bench.store.asked) == 2
 
 
+@pytest.mark.parametrize(("stored", "sent", "found"), [(1, 1, 1), (3, 3, 3), (5, 1, 0), (5, 1000, 0)])
+async def test_equal_rows_are_of_a_retry_when_they_are_as_many(stored: int, sent: int, found: int) -> None:
+    """``_id`` may repeat; more or fewer equal rows than the statement has are others'."""
+    bench = Bench()
+    (batch,) = CatalogBench().stage(*[measurement(_id="device", v=1)] * stored)
+    batch.claim()
+    bench.store.documents = {b"x": batch.bucket.state.prepare(batch.measurements)}
+    for _ in range(2):
+        rows = [measurement(_id="device", v=1)] * sent
+        bench.recall.ask(bench.buckets, rows, WriteConcern(), bench.answers.append)
+        await bench.run()
+    # What was found for one statement is nobody else's.
+    assert [len(each.written) for each in bench.answers if isinstance(each, Recalled)] == [found, 0]
+
+
+async def test_rows_that_differ_in_anything_are_others() -> None:
+    bench = Bench()
+    for other in ({"v": None}, {"_id": "x"}, {"meta": "b"}, {"offset_ms": 1}):
+        options: dict[str, Any] = {"offset_ms": 0, "_id": IDS[0], **other}
+        bench.recall.ask(bench.buckets, [measurement(**options)], WriteConcern(), bench.answers.append)
+    await bench.run()
+    assert bench.answers == [Recalled(frozenset())] * 4
+
+
+async def test_rows_that_this_process_wrote_or_that_are_old_are_others() -> None:
+    bench = Bench()
+    bench.store.late.add(b"x")
+    bench.ask(IDS[0])
+    await bench.run()
+    assert bench.found == [set()]
+
+
+async def test_failed_confirmation_claims_nothing() -> None:
+    """The statement asks again when it is sent again, and its rows are still there."""
+    bench = Bench(Rejected(BackendUnavailable("away")))
+    for _ in range(2):
+        bench.ask(IDS[0], write_concern=MAJORITY)
+        await bench.run()
+    assert isinstance(bench.answers[0], BackendUnavailable)
+    assert bench.found == [{IDS[0]}]
+
+
 async def test_measurement_without_id_is_never_found() -> None:
     bench = Bench()
+    bench.ids.append(())
     bench.recall.ask(bench.buckets, [measurement()], WriteConcern(), bench.answers.append)
     await bench.run()
     assert bench.found == [set()]

@@ -1,0 +1,210 @@
+"""Which rows are stored that equal given measurements, now or at an earlier time (W102).
+
+The server takes the buckets apart, compressed ones too. Earlier times are read from its own history: on replica sets
+and clusters a read may name the moment that it wants to see.
+
+https://www.mongodb.com/docs/v6.0/reference/read-concern-snapshot/#read-concern-and-atclustertime
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from bson.datetime_ms import DatetimeMS
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+
+from catalog.bson import raw
+from catalog.bson.codec import decode, encode
+from catalog.errors import CommandError
+from catalog.kernel import Measurement
+from catalog.namespaces import VirtualCollection
+from catalog.rows import digest_of, digest_of_stored
+from proxy.backend.covering import covering_query
+from proxy.backend.service import ServicePool
+
+ROWS_AT_ONCE: Final = 1_000
+BYTES_AT_ONCE: Final = 1024 * 1024
+"""Of ids and meta values in one query; what is not scalar counts as its whole length."""
+
+SNAPSHOT_TOO_OLD: Final = 239
+SNAPSHOT_UNAVAILABLE: Final = 246
+NO_HISTORY: Final = frozenset({SNAPSHOT_TOO_OLD, SNAPSHOT_UNAVAILABLE})
+"""The server does not know any more, or its catalog changed since, what there was at that time."""
+
+HISTORY_MS: Final = 2_000
+"""For how long a read of an earlier time may wait for a majority to have it."""
+
+MOMENTS_LIMIT: Final = 10_000
+_SCALARS: Final = frozenset({raw.DOUBLE, raw.STRING, raw.OBJECT_ID, raw.BOOL, raw.DATE, raw.INT32, raw.INT64})
+_TIMESTAMP: Final = 0x11
+
+
+class RowSearch:
+    """Over service connections, from the primary."""
+
+    def __init__(self, pool: ServicePool, started: Timestamp | None) -> None:
+        """``started``: the backend's time when this process had not written anything; ``None`` without such times."""
+        self._pool = pool
+        self._started = started
+        self._before: dict[VirtualCollection, Timestamp] = {}
+        """The latest known moment before this process wrote to a collection."""
+        self._written: set[VirtualCollection] = set()
+
+    def writes(self, collection: VirtualCollection) -> None:
+        """This process begins to write to the collection."""
+        if len(self._written) < MOMENTS_LIMIT:
+            self._written.add(collection)
+
+    async def stored(
+        self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
+    ) -> Counter[bytes]:
+        """The rows that are there now; raises ``CommandError``."""
+        rows, at = await self._find(collection, measurements, deadline_seconds, {})
+        if at is not None and collection not in self._written and len(self._before) < MOMENTS_LIMIT:
+            self._before.setdefault(collection, at)
+        return rows
+
+    async def earlier(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        window_seconds: float,
+        deadline_seconds: float,
+    ) -> Counter[bytes]:
+        """The rows that were there before this process wrote any, and not yet ``window_seconds`` before it started.
+
+        None where the server's history does not reach back to the first moment; all that were there then where it
+        does not reach back to the second. Raises ``CommandError``.
+        """
+        if self._started is None:
+            return await self.stored(collection, measurements, deadline_seconds)
+        begun = self._before.get(collection, self._started)
+        long_before = Timestamp(max(self._started.time - int(window_seconds), 1), 1)
+        there = await self._at(collection, measurements, begun, deadline_seconds)
+        if not there:
+            return there
+        return there - await self._at(collection, measurements, long_before, deadline_seconds)
+
+    async def _at(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        time: Timestamp,
+        deadline_seconds: float,
+    ) -> Counter[bytes]:
+        concern = {"readConcern": {"level": "snapshot", "atClusterTime": time}, "maxTimeMS": HISTORY_MS}
+        try:
+            return (await self._find(collection, measurements, deadline_seconds, concern))[0]
+        except CommandError as error:
+            if error.code in NO_HISTORY:
+                return Counter()
+            raise
+
+    async def _find(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        deadline_seconds: float,
+        options: Mapping[str, Any],
+    ) -> tuple[Counter[bytes], Timestamp | None]:
+        """With the backend's time of the first query."""
+        meta = collection.options.meta_field
+        meta_field = None if meta is None else meta.encode()
+        wanted = {digest_of(measurement) for measurement in measurements}
+        rows: Counter[bytes] = Counter()
+        first: Timestamp | None = None
+        # Some are of buckets that two queries cover, but each query answers for its own measurements alone.
+        for part in _parts(measurements):
+            asked = wanted & {digest_of(measurement) for measurement in part}
+            reply = await self._request(collection, encode(self._query(collection, part, options)), deadline_seconds)
+            first = first or time_of(reply)
+            while True:
+                cursor = raw.fields_of(raw.fields_of(reply)[b"cursor"], 1)
+                batch = cursor.get(b"firstBatch", cursor.get(b"nextBatch", b"\x04\x05\0\0\0\0"))
+                digests = (digest_of_stored(row, meta_field) for row in raw.documents_of(batch, 1))
+                rows.update(digest for digest in digests if digest in asked)
+                cursor_id = raw.unpack_int64(cursor[b"id"], 1)[0]
+                if not cursor_id:
+                    break
+                more = {"getMore": Int64(cursor_id), "collection": collection.buckets.collection}
+                more["$db"] = collection.buckets.database
+                reply = await self._request(collection, encode(more), deadline_seconds)
+        return rows, first
+
+    async def _request(self, collection: VirtualCollection, body: bytes, deadline_seconds: float) -> bytes:
+        reply = await self._pool.request(body, deadline_seconds)
+        if b"cursor" not in raw.fields_of(reply):
+            said = decode(reply)
+            code = int(said.get("code", 1))
+            raise CommandError(code, f"the stored rows of {collection.namespace} could not be read (error {code})")
+        return reply
+
+    @staticmethod
+    def _query(
+        collection: VirtualCollection, measurements: Sequence[Measurement], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        timeseries = collection.options
+        unpack: dict[str, Any] = {
+            "timeField": timeseries.time_field,
+            "bucketMaxSpanSeconds": timeseries.max_span_seconds,
+        }
+        if timeseries.meta_field is not None:
+            unpack["metaField"] = timeseries.meta_field
+        covering = covering_query(collection, [(each.meta, each.time_ms) for each in measurements])
+        field = timeseries.time_field
+        if field and "." not in field and not field.startswith("$"):
+            covering[f"control.max.{field}"] = {"$gte": DatetimeMS(min(each.time_ms for each in measurements))}
+            covering[f"control.min.{field}"] = {"$lte": DatetimeMS(max(each.time_ms for each in measurements))}
+        return {
+            "aggregate": collection.buckets.collection,
+            "pipeline": [
+                {"$match": covering},
+                {"$_internalUnpackBucket": unpack},
+                # What follows is looked at when the rows are whole.
+                {"$_internalInhibitOptimization": {}},
+                {"$match": _same_ids(measurements)},
+            ],
+            "cursor": {"batchSize": 100_000},
+            **options,
+            "$db": collection.buckets.database,
+        }
+
+
+def _parts(measurements: Sequence[Measurement]) -> Iterator[list[Measurement]]:
+    """Each row once, as many together as one query takes."""
+    part: list[Measurement] = []
+    size_bytes = 0
+    seen: set[bytes] = set()
+    # In the order of time each query covers few buckets.
+    for measurement in sorted(measurements, key=lambda each: each.time_ms):
+        digest = digest_of(measurement)
+        if digest in seen:
+            continue
+        seen.add(digest)
+        part.append(measurement)
+        size_bytes += len(measurement.meta) + len(measurement.columns.get(b"_id", b""))
+        if len(part) >= ROWS_AT_ONCE or size_bytes >= BYTES_AT_ONCE:
+            yield part
+            part, size_bytes = [], 0
+    if part:
+        yield part
+
+
+def _same_ids(measurements: Sequence[Measurement]) -> RawBSONDocument:
+    """Matches every row that has the ``_id`` of one of these, and perhaps others."""
+    ids = list(dict.fromkeys(each.columns.get(b"_id", b"\x0a") for each in measurements))
+    if not _SCALARS.issuperset(each[0] for each in ids):
+        return RawBSONDocument(encode({}))
+    return RawBSONDocument(raw.document([raw.sub_document(b"_id", [raw.sub_array(b"$in", ids)])]))
+
+
+def time_of(reply: bytes) -> Timestamp | None:
+    """The backend's time of a reply; ``None`` from a standalone."""
+    value = raw.fields_of(reply).get(b"operationTime", b"\0")
+    if value[0] != _TIMESTAMP:
+        return None
+    return Timestamp(int.from_bytes(value[5:9], "little"), int.from_bytes(value[1:5], "little"))

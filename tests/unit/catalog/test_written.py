@@ -1,0 +1,76 @@
+"""Whether stored rows are those of a batch, where equal rows may be others' (W127)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from catalog.bson.codec import decode, encode
+from catalog.write_batch import WriteBatch
+from catalog.written import is_written, is_written_elsewhere
+from tests.support.catalog_parts import CatalogBench, measurement
+
+SAME: dict[str, Any] = {"v": 1}
+
+
+class Bench(CatalogBench):
+    """A bucket with one committed row ``SAME``, and a batch that grows it."""
+
+    def __init__(self, *fields: dict[str, Any]) -> None:
+        super().__init__()
+        first = self.commit(measurement(**SAME))
+        self.batch: WriteBatch
+        (self.batch,) = self.stage(*(measurement(**each) for each in fields))
+        self.batch.claim()
+        assert self.catalog.prepare(self.batch) is not None
+        self.first = first
+
+    def document(self, *fields: dict[str, Any], closed: bool = True) -> bytes:
+        """The bucket with these rows."""
+        other = CatalogBench()
+        (batch,) = other.stage(*(measurement(**each) for each in fields))
+        batch.claim()
+        document = decode(batch.bucket.state.prepare(batch.measurements))
+        if closed:
+            document["control"]["closed"] = True
+        return encode(document)
+
+
+def test_an_equal_row_that_was_there_before_is_not_ours() -> None:
+    """The bucket was closed and has one row as before: nobody can say whether one of two was taken out."""
+    bench = Bench(SAME)
+    assert is_written(bench.document(SAME), bench.batch) is None
+    assert is_written_elsewhere([bench.document(SAME)], bench.batch) is None
+
+
+def test_equal_rows_are_ours_when_there_are_as_many_as_there_must_be() -> None:
+    bench = Bench(SAME, SAME)
+    assert is_written(bench.document(SAME, SAME, SAME), bench.batch) is True
+    assert is_written_elsewhere([bench.document(SAME), bench.document(SAME, SAME)], bench.batch) is True
+    assert is_written_elsewhere([bench.document(SAME, SAME)], bench.batch) is None
+
+
+@pytest.mark.parametrize("others", [[], [SAME]])
+def test_a_row_with_an_id_of_a_driver_tells_for_its_batch(others: list[dict[str, Any]]) -> None:
+    unique = {"_id": ObjectId(), "v": 2}
+    bench = Bench(unique, *others)
+    assert is_written(bench.document({"v": 9}, unique), bench.batch) is True
+    assert is_written_elsewhere([bench.document(unique)], bench.batch) is True
+
+
+def test_rows_that_differ_in_a_value_are_not_ours() -> None:
+    bench = Bench({"_id": ObjectId(), "v": 2})
+    (ours,) = bench.batch.measurements
+    other = {"_id": decode(ours.raw)["_id"], "v": 3}
+    assert is_written(bench.document(SAME, other), bench.batch) is False
+    assert is_written_elsewhere([bench.document(SAME, other)], bench.batch) is False
+    assert is_written_elsewhere([], bench.batch) is False
+
+
+def test_a_packed_bucket_cannot_tell() -> None:
+    bench = Bench(SAME)
+    packed = decode(bench.document(SAME))
+    packed["control"]["version"] = 2
+    assert is_written_elsewhere([encode(packed)], bench.batch) is None
