@@ -1,10 +1,10 @@
 # syntax=docker/dockerfile:1
-# Built in one image, run in a slim one without compiler or pip cache.
+# Built in one image, run in a slim one without a compiler or pip cache.
 
 ARG PYTHON_VERSION=3.13
 
 FROM python:${PYTHON_VERSION}-slim AS build
-# The compiled kernel wants a C compiler; it stays behind in this stage.
+# The kernel is compiled with a C compiler, which stays in this stage.
 # The distribution's compiler will do; it does not reach the final image.
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -13,7 +13,7 @@ RUN apt-get update \
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /src
-# What builds stays out of the environment that is copied.
+# Build tools stay out of the environment that is copied.
 COPY requirements-build.lock requirements-run.lock ./
 RUN python -m venv /opt/build && /opt/build/bin/pip install --require-hashes --requirement requirements-build.lock
 RUN python -m venv /opt/tsproxy && /opt/tsproxy/bin/pip install --require-hashes --requirement requirements-run.lock

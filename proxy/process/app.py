@@ -171,14 +171,14 @@ def unreachable(uri: str, error: BackendUnavailable) -> BackendUnavailable:
 
 
 def welcome(settings: Settings, address: Address) -> list[str]:
-    """What a person at the terminal should know now."""
+    """The lines printed at the terminal when the proxy is ready."""
     if settings.backend is not None:
         behind = redact_uri(settings.backend)
     else:
         behind = f"an embedded mongod with its data in {settings.embedded_data_directory}"
     lines = [
         "",
-        f"tsproxy {metadata.version('tsproxy')} listens on {address}, in front of {behind}.",
+        f"tsproxy {metadata.version('tsproxy')} listens on {address}; backend: {behind}.",
         f'  connect:  mongosh "mongodb://{address.from_here}/weather"',
         '  then:     db.createCollection("observations", {timeseries: {timeField: "t", metaField: "station"}})',
         '            db.observations.insertOne({t: new Date(), station: "north", celsius: 12.5})',
