@@ -1,4 +1,4 @@
-"""The backend as the proxy's own account sees it: where it is, what it can do, which collections it has."""
+"""The backend, accessed with the proxy's own account: its address, capabilities and collections."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from rewrite.profile import Profile
 
 
 class MemberWatch(ServerHeartbeatListener):
-    """Whether a member says that it is primary, as soon as the driver that watches the backend hears of it."""
+    """Reports changes of the primary as soon as the driver's monitoring detects them."""
 
     def __init__(self) -> None:
         self.changed: Callable[[str, bool], None] = lambda address, is_primary: None
-        """Told a member's address when it begins or ends to be primary, also by not answering."""
+        """Called with a member's address when it becomes primary, or is no longer, also because it does not respond."""
         self._primaries: set[str] = set()
 
     def started(self, event: ServerHeartbeatStartedEvent) -> None:
@@ -67,7 +67,7 @@ class MemberWatch(ServerHeartbeatListener):
 
 
 class Backend:
-    """The service client with what hangs on it; made by ``Backend.connect``."""
+    """The service client and what depends on it; created by ``Backend.connect``."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Backend:
         self.access = access
         self._patience_seconds = patience_seconds
         self.started: Timestamp | None = None
-        """The backend's time before this process wrote anything; ``None`` where it tells none."""
+        """The backend's time before the first write of this process; ``None`` if it reports none."""
 
     @classmethod
     async def connect(
@@ -104,7 +104,7 @@ class Backend:
         refresh_seconds: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> Backend:
-        """Reach the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
+        """Connect to the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
         name = process_name()
         members = MemberWatch()
         client: AsyncMongoClient[Any] = AsyncMongoClient(
@@ -122,7 +122,7 @@ class Backend:
             await client.close()
             raise command_error(error) from None
         profile = profile_of(hello, build)
-        # The driver has parsed the URI's TLS options already.
+        # The driver has already parsed the URI's TLS options.
         tls = cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)  # noqa: SLF001
         access = AccessControl(has_account=authenticator(uri) is not None)
         pool = ServicePool(
@@ -194,7 +194,7 @@ class Backend:
         )
 
     async def may_on_cluster(self, action: str) -> bool:
-        """Whether the account has this right beyond the least role; raises ``CommandError``. Nothing is written."""
+        """Whether the account has this privilege beyond the least role; raises ``CommandError``. Nothing is written."""
         if not self.access.enforced:
             return True
         told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
@@ -202,11 +202,11 @@ class Backend:
 
     @property
     def topology(self) -> Callable[[], TopologyDescription] | None:
-        """What the driver knows of a replica set; ``None`` for a single server or a cluster behind a mongos."""
+        """The state of the replica set; ``None`` for a single server or a sharded cluster."""
         return (lambda: self.client.topology_description) if self.profile.is_replica_set else None
 
     def heard(self, reply: Mapping[str, Any]) -> None:
-        """The time of the cluster as a reply tells it; hello passes it on."""
+        """Record the cluster time of a reply, which hello passes on."""
         self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
 
     async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class Backend:
         return reply
 
     async def primary_address(self) -> tuple[str, int]:
-        """Where writes go now."""
+        """The current target of writes."""
         return await find_primary(self.client, None)
 
     async def close(self) -> None:
@@ -254,7 +254,7 @@ async def find_primary(client: AsyncMongoClient[Any], timeout_seconds: float | N
 
 
 def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
-    """The facts that rewriting needs, from the backend's ``hello`` and ``buildInfo``."""
+    """The facts that rewriting requires, from the backend's ``hello`` and ``buildInfo``."""
     version = [int(part) for part in build.get("versionArray", (0, 0, 0))[:3]]
     if len(version) < 3:
         raise CommandError(1, f"the backend's buildInfo has no usable version: {build.get('version')!r}")

@@ -1,10 +1,9 @@
-"""Whether new buckets went where they were meant to go, on servers whose commands cannot name an incarnation.
+"""Checks that new buckets went to the right collection, with servers that do not know ``collectionUUID`` (before 6.0).
 
-Before 6.0 no command takes ``collectionUUID``. When a collection was dropped behind the proxy's back, an ``insert`` of
-buckets makes a plain collection of that name, where nobody finds the rows and which is in the way of the next
-``create`` (48). So each insert is followed by a look at what the name stands for. If it is something else, the buckets
-are taken back, a plain collection left empty by that is dropped by its UUID (so that never another is hit), and the
-answer is the one that later servers give.
+If a collection is dropped outside of the proxy, an ``insert`` of buckets creates a plain collection of that name, where
+nobody finds the rows and which makes the next ``create`` fail with 48 (H7). So after each insert the proxy looks up
+which collection the name refers to. If it is another one, the buckets are deleted, a plain collection that is empty
+then is dropped by its UUID (so that no other collection is affected), and the reply is that of later servers.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ UUID_MISMATCH = 361
 
 
 class CollectionUuidCheck:
-    """Looks after inserts of new buckets."""
+    """Checks inserts of new buckets."""
 
     def __init__(self, pool: ServicePool) -> None:
         self._pool = pool
@@ -34,9 +33,9 @@ class CollectionUuidCheck:
     async def judge(
         self, collection: VirtualCollection, documents: Sequence[bytes], outcome: BulkOutcome, deadline_seconds: float
     ) -> BulkOutcome:
-        """What ``outcome`` of inserting ``documents`` means, now that the name has been looked up.
+        """The outcome of inserting ``documents``, after looking up the name.
 
-        ``Unknown`` when it could not be looked up in time; the insert may be repeated.
+        ``Unknown`` if the look-up did not succeed in time; the insert may be repeated.
         """
         if not isinstance(outcome, Applied) or not collection.uuid:
             return outcome

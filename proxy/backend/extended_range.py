@@ -1,7 +1,7 @@
-"""Whether a collection holds times for which bucket ids are not in the order of time (Q12).
+"""Whether a collection contains times for which bucket ids are not in the order of time (Q12).
 
-The server finds that out itself when buckets are written and says it where a view is resolved: since 6.0 the
-unpacking of every read carries ``usesExtendedRange``. Explaining a read asks for it without reading anything.
+From 6.0 the server detects this when buckets are written, and reports it in the unpack stage of every read on the view
+as ``usesExtendedRange``. Explaining a read returns it without reading anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AT_ONCE = 8
 
 
 async def extended_range(run: Run, database: str, names: list[str]) -> dict[str, bool]:
-    """For each collection whether such times may be stored; ``True`` where the server does not say."""
+    """For each collection whether such times may be stored; ``True`` if the server does not report it."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(name: str) -> bool:
@@ -34,7 +34,7 @@ async def extended_range(run: Run, database: str, names: list[str]) -> dict[str,
 
 
 def may_hold_extended_range(reply: Mapping[str, Any]) -> bool:
-    """What the explanation of a read on the view says."""
+    """The value in the explanation of a read on the view."""
     stages = reply.get("command", {}).get("pipeline", [])
     unpacking = [stage["$_internalUnpackBucket"] for stage in stages if "$_internalUnpackBucket" in stage]
     return not unpacking or unpacking[0].get("usesExtendedRange") is not False

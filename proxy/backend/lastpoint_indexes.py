@@ -1,8 +1,7 @@
-"""Which indexes tell a collection's latest measurements.
+"""Indexes that support reads of the latest measurements (Q23).
 
-An index on a meta path and then, descending, on time lists each series' latest bucket first, so that a server finds it
-without looking at the others. Whether there is one decides how the latest measurements are best asked for; nothing else
-depends on it.
+In an index on a meta path and then, descending, on time, the latest bucket of each series comes first, so a server
+finds it without reading the others. This only affects how the latest measurements are queried.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NOT_ALL = ("hidden", "partialFilterExpression", "sparse")
 async def lastpoint_indexes(
     run: Run, database: str, time_fields: Mapping[str, str]
 ) -> dict[str, LastpointIndexes | None]:
-    """For each collection, given by name with its time field; ``None`` where the server does not say."""
+    """For each collection, given by name with its time field; ``None`` if the server does not report it."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(name: str, time_field: str) -> LastpointIndexes | None:
@@ -42,7 +41,7 @@ async def lastpoint_indexes(
 
 
 def telling_the_latest(reply: Mapping[str, Any], time_field: str) -> LastpointIndexes:
-    """Of a reply to ``listIndexes``; indexes of further batches count as if they were not there."""
+    """From a reply to ``listIndexes``; indexes of further batches are ignored."""
     found = set()
     for index in reply.get("cursor", {}).get("firstBatch", ()):
         paths = list(index.get("key", {}).items())

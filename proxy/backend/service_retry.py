@@ -1,4 +1,4 @@
-"""Commands of the proxy's own account that meet a step-down are sent again where that does no harm."""
+"""Retries commands of the proxy's own account after a step-down if that is safe."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LONGEST_PAUSE_SECONDS: Final = 0.5
 
 
 def may_repeat(body: Mapping[str, Any]) -> bool:
-    """Whether it does no harm to send a command twice.
+    """Whether a command can safely be sent twice.
 
-    That is so for reads, for writes whose statement the backend records, and for deletes of nothing (which only ask
+    That is so for reads, for writes whose statement the backend records, and for deletes of nothing (which only check
     whether the command as a whole would be refused).
     """
     deletes = body.get("deletes", ())

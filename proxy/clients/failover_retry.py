@@ -1,6 +1,6 @@
-"""Commands that the proxy itself carries out, or reads that went to a chosen member, when their server goes away.
+"""Retries rewritten commands, and reads from a chosen member, if their server becomes unavailable.
 
-What is relayed to the primary is seen to in ``proxy.relay.handler``.
+``proxy.relay.handler`` handles commands that are relayed to the primary.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from proxy.upstream.not_primary import not_primary
 
 
 class FailoverRetry:
-    """Takes such a command to the next server, where it may be sent again."""
+    """Sends such a command to the next server, if it may be sent again."""
 
     def __init__(
         self, failover: Failover | None, members: Members | None, begin: Callable[[Exchange, Command], None]
     ) -> None:
-        """``begin`` starts a command anew; ``None`` for the others where there is no replica set."""
+        """``begin`` starts a command again; the other arguments are ``None`` without a replica set."""
         self._failover = failover
         self._members = members
         self._begin = begin
 
     def takes(self, exchange: Exchange, command: Command, outcome: bytes | Exception) -> bool:
-        """Whether this reply, or error, is one to go elsewhere with."""
+        """Whether this reply or error means that another server should be tried."""
         if self._failover is None:
             return False
         if command.name == "getMore" and isinstance(outcome, bytes) and self.may_be_retried(command):
@@ -39,16 +39,16 @@ class FailoverRetry:
             return False
         if isinstance(outcome, bytes):
             return not_primary(outcome) is not None
-        # The way to the primary is sought for long before that error comes; that to another member is not.
+        # Connecting to the primary is retried before this error is raised; connecting to another member is not.
         return isinstance(outcome, UpstreamLost if exchange.session.member is None else BackendUnavailable)
 
     def may_be_retried(self, command: Command) -> bool:
-        """Whether the cursor of this command may be where the primary was before."""
+        """Whether the cursor of this command may be on the previous primary."""
         is_continued = command.name == "getMore" and not command.exhaust_allowed
         return is_continued and self._members is not None and self._members.has_formers
 
     async def go(self, exchange: Exchange, command: Command, otherwise: Callable[[], None]) -> None:
-        """Begin anew, or close the connection of a client that has to log in anew; ``otherwise`` the error stands."""
+        """Start again, or disconnect a client that must log in again; ``otherwise`` sends the error if it cannot."""
         assert self._failover is not None
         session = exchange.session
         if command.name == "getMore":

@@ -1,4 +1,4 @@
-"""What is left of the opcodes before OP_MSG: drivers still begin their handshake with OP_QUERY."""
+"""Legacy opcodes: drivers still begin their handshake with OP_QUERY."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEGACY_COMMANDS: Final = frozenset(
         "saslContinue", "saslStart",
     }
 )  # fmt: skip
-"""What still may come as OP_QUERY."""
+"""Commands that are accepted as OP_QUERY."""
 
 _MORE_DETAILS: Final = (
     "is no longer supported. The client driver may require an upgrade. "
@@ -24,7 +24,7 @@ _MORE_DETAILS: Final = (
 
 
 def refuse_legacy(exchange: Exchange, opcode: str) -> None:
-    """Answer that this opcode is of the past."""
+    """Reply that this opcode is no longer supported."""
     text = f"{opcode} {_MORE_DETAILS}"
     document = encode({"$err": text, "code": op_query.LEGACY_OPCODE, "ok": 0.0})
     raw = op_query.build_reply(1, exchange.message.request_id, document, op_query.QUERY_FAILURE)
@@ -32,7 +32,7 @@ def refuse_legacy(exchange: Exchange, opcode: str) -> None:
 
 
 def legacy_command(exchange: Exchange) -> Command | None:
-    """The command of an OP_QUERY; ``None`` when it was refused already. Raises ``CommandError``."""
+    """The command of an OP_QUERY; ``None`` if it has been refused. Raises ``CommandError``."""
     query = op_query.parse(exchange.message)
     database = query.database
     if database is None:

@@ -1,7 +1,7 @@
-"""TLS towards clients: certificate files that are read again when they change.
+"""TLS for client connections, with certificate files that are reloaded when they change.
 
-The listener keeps one context for its whole life; during each handshake that context is exchanged for the one made
-of the newest files that could be used. Files that cannot be used are reported, and the last good ones stay.
+The listener keeps one context. Each handshake replaces it by the context of the newest valid files. Invalid files are
+logged, and the previous ones stay in use.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from proxy.settings.table import Settings
 log = structlog.get_logger(__name__)
 
 WATCH_SECONDS: Final = 5.0
-"""How often the files are looked at; SIGHUP does it at once."""
+"""Interval at which the files are checked; SIGHUP checks at once."""
 
 HANDSHAKE_SECONDS: Final = 10.0
-"""How long a client may take to agree on keys."""
+"""Maximum duration of a handshake."""
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_CERTIFICATES: Final = {
@@ -47,7 +47,7 @@ class TlsOptions:
 
     @classmethod
     def of(cls, settings: Settings) -> TlsOptions | None:
-        """From the settings; ``None`` where TLS is off."""
+        """From the settings; ``None`` if TLS is disabled."""
         if settings.tls_certificate_file is None:
             return None
         return cls(
@@ -59,11 +59,11 @@ class TlsOptions:
         )
 
     def context(self) -> ssl.SSLContext:
-        """Read the files; raises ``OSError`` (``ssl.SSLError`` is one) when they cannot be used."""
+        """Read the files; raises ``OSError`` (``ssl.SSLError`` is one) if they are not valid."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = _VERSIONS[self.minimum_version]
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-        # A key that is locked would stop the process with a question on the terminal.
+        # For an encrypted key, OpenSSL would ask for the passphrase on the terminal.
         context.load_cert_chain(self.certificate, self.key, password=_no_password)
         if self.authorities is not None:
             context.load_verify_locations(self.authorities)
@@ -71,7 +71,7 @@ class TlsOptions:
         return context
 
     def state(self) -> _State:
-        """What changes when a file is written or replaced."""
+        """Values that change when a file is written or replaced."""
         found = []
         for path in (self.certificate, self.key, self.authorities):
             if path is not None:
@@ -88,10 +88,10 @@ def _no_password() -> str:
 
 
 class ListenerTls:
-    """The context of a listener, and the newest good certificate behind it."""
+    """The context of a listener, and the newest valid certificate."""
 
     def __init__(self, options: TlsOptions) -> None:
-        """Raises ``ConfigurationError`` when the files cannot be used."""
+        """Raises ``ConfigurationError`` if the files are not valid."""
         self._options = options
         self._state = options.state()
         try:
@@ -107,7 +107,7 @@ class ListenerTls:
             connection.context = self._newest
 
     def reload(self) -> bool:
-        """Read the files again; false when they cannot be used and the last good ones stay."""
+        """Reload the files; false if they are not valid and the previous ones stay in use."""
         self._state = self._options.state()
         try:
             self._newest = self._options.context()
@@ -118,7 +118,7 @@ class ListenerTls:
         return True
 
     async def watch(self) -> None:
-        """Reload when the files changed and stay as they are for a while, so that none is read half written."""
+        """Reload when the files have changed and are then stable, so that no half-written file is read."""
         seen = self._state
         while True:
             await asyncio.sleep(WATCH_SECONDS)

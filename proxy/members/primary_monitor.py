@@ -1,7 +1,7 @@
-"""Whether a server that seems to step down really does, and when there is a primary again.
+"""Detects whether a server has stepped down, and when there is a new primary.
 
-An error that says "not primary", or a lost connection, may have other causes; only the server itself, asked again,
-tells. What is asked is remembered while it is found out, so that a thousand clients ask once.
+A "not primary" error or a lost connection can have other causes, so the server is asked again. Clients that need the
+result at the same time share one request.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from proxy.wire.request_ids import next_request_id
 
 ASK_TIMES: Final = 4
 PAUSE_SECONDS: Final = 0.03
-"""A server interrupts what runs a moment before it stops calling itself the primary."""
+"""A server interrupts running commands shortly before it reports that it is not the primary."""
 
 _HELLO: Final = bson.encode({"hello": 1, "$db": "admin"})
 
 
 class PrimaryMonitor:
-    """Asks servers under suspicion."""
+    """Checks servers that may have stepped down."""
 
     def __init__(
         self,
@@ -36,28 +36,28 @@ class PrimaryMonitor:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         left: Callable[[str], None],
     ) -> None:
-        """``left`` is told of a server that is primary no more."""
+        """``left`` is called with a server that is no longer the primary."""
         self._dialer_to = dialer_to
         self._spawn = spawn
         self._left = left
         self._asking: dict[str, asyncio.Future[bool]] = {}
         self.primary = ""
-        """The address of the primary, as far as is known."""
+        """The address of the primary, if it is known."""
         self._has_primary = asyncio.Event()
 
     def primary_is(self, address: str) -> None:
-        """That server is the primary now."""
+        """Record the address of the new primary."""
         self.primary = address
         self._has_primary.set()
 
     async def next_primary(self, patience_seconds: float) -> None:
-        """Until a primary is known, but no longer than that."""
+        """Wait until a primary is known, at most for this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_seconds):
                 await self._has_primary.wait()
 
     def suspect(self, address: str) -> asyncio.Future[bool]:
-        """Whether that server is primary no more; ``left`` is told before."""
+        """Whether that server is no longer the primary; ``left`` is called first."""
         asking = self._asking.get(address)
         if asking is None:
             asking = self._asking[address] = asyncio.get_running_loop().create_future()
@@ -92,5 +92,5 @@ class PrimaryMonitor:
             return False
         finally:
             connection.close()
-        # A hello that is refused says nothing of the server's part in the set.
+        # If hello is refused, the server's role is unknown.
         return bool(said.get("isWritablePrimary", True))

@@ -1,10 +1,10 @@
-"""Reads that their client wants from another member of the replica set than the primary.
+"""Reads from members of the replica set other than the primary.
 
-Clients take the proxy for a mongos and send ``$readPreference`` along; the member is chosen here, by the rules that
-all drivers share, from what the proxy's own driver knows of the set. Each client gets a connection of its own to each
-member that it reads from. A cursor stays with its member, whichever of its connections a driver continues it over.
+Clients see the proxy as a mongos and send ``$readPreference``. The member is chosen here, by the rules that all drivers
+share, from what the proxy's own driver knows about the set. Each client gets its own connection to each member that it
+reads from. A cursor stays on its member, whichever connection a driver uses to continue it.
 
-Only where access control is off: a login counts for the connection over which it was made, which is the primary's.
+Only without access control: a login is valid for one connection, which is that to the primary.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ READS: Final = frozenset(
 )  # fmt: skip
 CURSOR_COMMANDS: Final = frozenset({"getMore", "killCursors"})
 MAX_CURSORS: Final = 65_536
-"""Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
+"""The backend ends cursors that no client finishes; the oldest ones are removed here."""
 
 CURSOR_SECONDS: Final = 900.0
-"""Servers end cursors that idle for ten minutes."""
+"""Servers end cursors that are idle for ten minutes."""
 AVOIDED_SECONDS: Final = 5.0
-"""Until then the proxy's own driver has found out about a member that does not answer."""
+"""After this time the proxy's own driver has detected a member that does not respond."""
 
 _PREFERENCE: Final = b"$readPreference"
 NO_SUITABLE_MEMBER: Final = 133
@@ -51,26 +51,26 @@ Address = tuple[str, int | None]
 
 
 class MembersRead:
-    """How many members clients of this process read from: none of them may meet what another one shows already."""
+    """The number of members that clients of this process read from; a join must reach all before reads continue."""
 
     def __init__(self, topology: Callable[[], TopologyDescription] | None) -> None:
-        """``None`` for no replica set."""
+        """``None`` if the backend is not a replica set."""
         self._topology = topology
         self._until_seconds = -math.inf
 
     def chosen(self) -> None:
-        """A client reads from another one than the primary, and may keep a cursor there."""
+        """Record that a client reads from a member other than the primary, and may have a cursor there."""
         self._until_seconds = time.monotonic() + CURSOR_SECONDS
 
     def count(self) -> int:
-        """One, or all when any was lately chosen beside the primary."""
+        """One, or all members if another than the primary was chosen recently."""
         if self._topology is None or time.monotonic() >= self._until_seconds:
             return 1
         return sum(server.is_readable for server in self._topology().server_descriptions().values())
 
 
 class Members:
-    """Chooses the member for each read, and remembers where cursors are."""
+    """Chooses the member for each read, and records the member of each cursor."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Members:
         dialer_to: Callable[[Address], Dialer],
         chosen: Callable[[], None] = lambda: None,
     ) -> None:
-        """``topology`` is what is known of the set now; ``dialer_to`` reaches one member of it.
+        """``topology`` returns the current state of the set; ``dialer_to`` connects to one member.
 
-        ``chosen`` is told whenever it is not the primary that was.
+        ``chosen`` is called whenever another member than the primary is chosen.
         """
         self._topology = topology
         self._dialer_to = dialer_to
@@ -90,18 +90,18 @@ class Members:
         self._chosen_beside_primary = chosen
 
     def avoid(self, session: Session) -> None:
-        """The member that this session reads from does not answer: others are preferred for a while."""
+        """Prefer other members for a while, because the one that this session reads from does not respond."""
         if session.member is not None:
             self._avoided[session.member] = time.monotonic() + AVOIDED_SECONDS
 
     def is_avoided(self, address: Address) -> bool:
-        """Whether that holds for this member."""
+        """Whether other members are preferred to this one."""
         return self._avoided.get(address, 0.0) > time.monotonic()
 
     def session_for(self, session: Session, command: Command) -> Session:
-        """The session that ``command`` runs in: the client's own, or one over the connection to another member.
+        """The session for ``command``: the client's own, or one on the connection to another member.
 
-        Raises ``CommandError`` 133 when no member suits, as a mongos does.
+        Raises ``CommandError`` 133 if no member matches, as a mongos does.
         """
         if command.name in CURSOR_COMMANDS:
             address = self._cursors.get(_cursor_id(command))
@@ -118,12 +118,12 @@ class Members:
         return session if address is None else self._at(session, address)
 
     def was_primary(self, address: Address) -> None:
-        """Cursors that were opened there are there still: a step-down ends none."""
+        """Record that cursors stay on the server that stepped down; a step-down ends none."""
         self._formers[address] = time.monotonic() + CURSOR_SECONDS
 
     @property
     def has_formers(self) -> bool:
-        """Whether cursors may be elsewhere than at the primary."""
+        """Whether there may be cursors on other members than the primary."""
         now_seconds = time.monotonic()
         for address in [address for address, until in self._formers.items() if until < now_seconds]:
             del self._formers[address]
@@ -145,7 +145,7 @@ class Members:
         return True
 
     def heard(self, session: Session, reply: bytes) -> None:
-        """Remember the cursor that a reply from another member opened, or forget the one that it ended."""
+        """Record the cursor that a reply from another member opened, or remove the one that it ended."""
         document = RawBSONDocument(reply, TOLERANT_RAW)
         cursor = document.get("cursor")
         if not isinstance(cursor, Mapping):
@@ -166,7 +166,7 @@ class Members:
             mode = read_pref_mode_from_name(str(preference.get("mode")))
             wanted = make_read_preference(mode, tags or None, staleness_seconds)
         except (ConfigurationError, TypeError, ValueError, KeyError):
-            # The backend says what is wrong with it.
+            # The backend reports the error.
             return None
         topology = self._topology()
         try:
@@ -184,7 +184,7 @@ class Members:
             raise CommandError(
                 NO_SUITABLE_MEMBER, f"Could not find host matching read preference {dict(preference)} for the set"
             )
-        # A set of one member, or none but the primary left.
+        # The primary is the only member, or the only one available.
         return None
 
     def _at(self, session: Session, address: Address) -> Session:

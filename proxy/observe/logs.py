@@ -1,4 +1,4 @@
-"""Log lines for people or for machines, on standard error, without passwords."""
+"""Logs to standard error, as text or JSON, without passwords."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proxy.settings.redaction import redact_uri
 
 
 def configure(level: Literal["debug", "info", "warning", "error"], form: Literal["console", "json"]) -> None:
-    """Send what ``structlog`` and ``logging`` say to standard error, from ``level`` upwards."""
+    """Send messages of ``structlog`` and ``logging`` from ``level`` upwards to standard error."""
     render: structlog.types.Processor
     if form == "json":
         render = structlog.processors.JSONRenderer()
@@ -52,7 +52,7 @@ def configure(level: Literal["debug", "info", "warning", "error"], form: Literal
 
 
 def mask_secrets(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Mask the passwords of connection strings in whatever is logged."""
+    """Mask passwords of connection strings in all logged values."""
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = redact_uri(value)

@@ -1,7 +1,7 @@
 """The second listener: ``/metrics``, ``/livez`` and ``/readyz`` over HTTP/1.1.
 
-Small and strict: GET and HEAD without a body, one request a connection, a bounded head, a deadline. It is for
-scrapers and health checks on a trusted network and knows nothing of MongoDB.
+Small and strict: GET and HEAD without a body, one request per connection, a bounded header, a deadline. It is for
+scrapers and health checks on a trusted network and is independent of MongoDB.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What one path says."""
+    """The response of one path."""
 
     status: HTTPStatus
     body: bytes
@@ -33,9 +33,9 @@ class HttpAnswer:
 
 
 class StatusServer:
-    """Answers on its own address from ``start`` to ``stop``.
+    """Listens on its own address from ``start`` to ``stop``.
 
-    ``why_not_ready`` gives the reason why clients should go elsewhere now, or ``""`` when the proxy is ready.
+    ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is.
     """
 
     def __init__(self, address: Address, registry: CollectorRegistry, why_not_ready: Callable[[], str]) -> None:
@@ -52,20 +52,20 @@ class StatusServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that the kernel chose where 0 was asked for."""
+        """The address it listens on, with the actual port if 0 was configured."""
         if self._server is None or not self._server.sockets:
             return self._address
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)
 
     async def start(self) -> None:
-        """Listen; ``OSError`` when the address cannot be had."""
+        """Start listening; ``OSError`` if the address cannot be used."""
         self._server = await asyncio.start_server(
             self._serve, self._address.host, self._address.port, limit=MAX_HEAD_BYTES
         )
 
     async def stop(self) -> None:
-        """Listen no more and drop whoever is still connected."""
+        """Stop listening and close open connections."""
         if self._server is not None:
             self._server.close()
             for writer in self._writers:
@@ -105,7 +105,7 @@ class StatusServer:
             writer.close()
 
     def respond(self, head: bytes) -> bytes:
-        """The whole response to a request whose head, with the empty line, is ``head``."""
+        """The response to a request with this header, including the empty line."""
         parts = head.split(b"\r\n", 1)[0].split(b" ")
         if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
             return _encode(_plain(HTTPStatus.BAD_REQUEST), head_only=False)

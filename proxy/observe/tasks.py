@@ -1,4 +1,4 @@
-"""Tasks that somebody owns: kept from the garbage collector, counted, cancelled at the end."""
+"""Tasks with an owner: protected from the garbage collector, counted, cancelled at shutdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TaskSet:
-    """The only place that starts tasks. ``on_error`` hears of a task that ended with an exception."""
+    """The only place that starts tasks. ``on_error`` is called when a task ends with an exception."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -18,7 +18,7 @@ class TaskSet:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run ``work`` in a task of its own."""
+        """Run ``work`` in its own task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -30,7 +30,7 @@ class TaskSet:
             self._on_error(error)
 
     async def close(self) -> None:
-        """Cancel what still runs and wait for its end."""
+        """Cancel running tasks and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

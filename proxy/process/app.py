@@ -1,8 +1,8 @@
-"""The life of one proxy process: what is started in which order, and stopped in the opposite one.
+"""Starts and stops one proxy process.
 
-Start: logs, signals, the status listener, the embedded mongod (when no backend is named), the server. Stop: the server
-drains its clients, then the mongod is shut down, then the status listener goes. SIGTERM and Ctrl-C mean the same;
-a second one during the drain ends it at once.
+Startup: logs, signals, the status listener, the embedded mongod (if no backend is set), the server. Shutdown: the
+server drains its clients, then the mongod stops, then the status listener closes. SIGTERM and Ctrl-C have the same
+effect; a second signal during the drain stops immediately.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings, say: Say) -> None:
-    """Serve until SIGTERM or Ctrl-C; ``say`` gets the few lines that a person should see.
+    """Serve until SIGTERM or Ctrl-C; ``say`` prints the lines for the user.
 
-    Raises ``ConfigurationError`` for an address or directory that cannot be used, ``BackendUnavailable`` or
-    ``EmbeddedFailed`` when there is no backend.
+    Raises ``ConfigurationError`` for an address or directory that is not valid, ``BackendUnavailable`` or
+    ``EmbeddedFailed`` if there is no backend.
     """
     logs.configure(settings.log_level, settings.log_format)
     calm_garbage_collector()
-    # Large merges run in a thread; the event loop shall not wait five milliseconds, the default, for it to give way.
+    # Large merges run in a thread; the event loop must not wait five milliseconds, the default, for the interpreter.
     sys.setswitchinterval(0.0005)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_App(settings, say).run())
 
 
 def calm_garbage_collector() -> None:
-    """Look for reference cycles seldom.
+    """Collect reference cycles rarely.
 
-    Each insert makes a few dozen objects that live until its commit, so the usual thresholds start a collection
-    every few inserts, all in vain: nearly everything here is freed by its reference count.
+    Each insert creates a few dozen objects that live until its commit, so the default thresholds start a collection
+    every few inserts. These find nothing: nearly everything is freed by its reference count.
     """
     gc.collect()
     gc.freeze()
@@ -72,12 +72,12 @@ class _App:
         self._trouble = "the proxy is starting"
 
     async def run(self) -> None:
-        """See ``run``; a stop during the start ends it early and cleanly."""
+        """See ``run``; a signal during startup stops it early and cleanly."""
         serving = asyncio.current_task()
         loop = asyncio.get_running_loop()
 
         def on_signal() -> None:
-            # While clients are served the event lets them finish; before that, or when asked again, do not wait.
+            # While clients are served, the event lets them finish. During startup, or at a second signal, stop at once.
             if (self._stop.is_set() or self._trouble) and serving is not None:
                 serving.cancel()
             self._trouble = "the proxy is stopping"
@@ -136,7 +136,7 @@ class _App:
 
     @asynccontextmanager
     async def _backend(self) -> AsyncIterator[Settings]:
-        """The settings with a backend, which is the embedded mongod when none was named."""
+        """The settings with a backend: the embedded mongod if none is set."""
         settings = self._settings
         if settings.backend is not None:
             yield settings

@@ -1,4 +1,4 @@
-"""Puts the parts of one proxy process together; the only place that knows them all."""
+"""Creates and connects the components of one proxy process; the only place that knows all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class LoopClock:
-    """The running event loop's monotonic time."""
+    """The monotonic time of the running event loop."""
 
     def __init__(self) -> None:
         self._time = asyncio.get_running_loop().time
@@ -50,7 +50,7 @@ class LoopClock:
 
 
 class ProcessIds:
-    """Five bytes that count from a random start, so that processes hardly ever meet, and three zeros (W11)."""
+    """A counter of five bytes with a random start, so that processes hardly collide, and three zero bytes (W11)."""
 
     def __init__(self) -> None:
         self._counter = int.from_bytes(os.urandom(5), "big")
@@ -62,7 +62,7 @@ class ProcessIds:
 
 
 class CatalogEffects:
-    """Carries out what commands changed: in the catalog and in what is known of namespaces (W72)."""
+    """Applies the effects of commands to the catalog and to the known namespaces (W72)."""
 
     def __init__(self, catalog: BucketCatalog, committer: Committer, registry: NamespaceRegistry) -> None:
         self._catalog = catalog
@@ -82,16 +82,16 @@ class CatalogEffects:
                 assert_never(effect)
 
     def clear(self, namespace: Namespace, bucket_ids: tuple[bytes, ...] | None) -> None:
-        """These buckets, or all of the collection, leave the catalog."""
+        """Remove these buckets, or all of the collection, from the catalog."""
         self._catalog.clear(namespace.logical, bucket_ids)
         self._committer.kick()
 
     def forget(self, namespace: Namespace) -> None:
-        """The options of the collection, or of a whole database, are looked up anew."""
+        """Forget the options of the collection, or of a whole database, so that they are read again."""
         self._registry.forget(namespace)
 
     def drop(self, namespace: Namespace) -> None:
-        """The collection, or a whole database, is gone with its buckets and counters."""
+        """Remove the collection, or a whole database, with its buckets and counters."""
         self._registry.forget(namespace)
         if namespace.collection:
             self._catalog.drop(namespace.logical)
@@ -102,7 +102,7 @@ class CatalogEffects:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The parts that the network side talks to."""
+    """The components that the network side uses."""
 
     backend: Backend
     catalog: BucketCatalog
@@ -117,7 +117,7 @@ class Assembly:
     compressing: Compressing | None
 
     async def close(self) -> None:
-        """Let commits end and parts be joined as far as time allows, then leave the backend."""
+        """Complete commits, join parts as far as time allows, then disconnect from the backend."""
         await self.committer.drain()
         if self.in_parts is not None:
             await self.in_parts.finish()
@@ -130,10 +130,10 @@ async def assemble(
     spawn: Callable[[Coroutine[Any, Any, None]], object],
     report: Callable[[BaseException], None],
 ) -> Assembly:
-    """Reach the backend and make everything that hangs on it.
+    """Connect to the backend and create everything that depends on it.
 
-    ``spawn`` owns background tasks, ``report`` hears of errors that no client can be told of. Raises
-    ``BackendUnavailable`` and ``CommandError`` when the backend cannot be used.
+    ``spawn`` owns background tasks, ``report`` is called with errors that cannot be sent to a client. Raises
+    ``BackendUnavailable`` and ``CommandError`` if the backend cannot be used.
     """
     backend = await _reach(settings, spawn)
     backend.pool.answered = metrics.commit_answered
@@ -203,7 +203,7 @@ def compressing_options(settings: Settings) -> CompressingOptions:
 
 
 def compresses(settings: Settings, profile: Profile) -> bool:
-    """Whether buckets are compressed: as asked, where servers do it themselves (W9); from 8.0 on all are (W8)."""
+    """Whether to compress buckets: as configured, with servers that compress theirs too (W8, W9)."""
     return settings.compress_closed_buckets and profile.has_native_timeseries and profile.version >= (6, 0, 0)
 
 
@@ -240,7 +240,7 @@ def committer_options(settings: Settings) -> CommitterOptions:
 
 
 def catalog_options(settings: Settings, growth: Growth) -> CatalogOptions:
-    """The catalog's limits under mongod's parameter names (W41-W48)."""
+    """The catalog's limits, from settings named like mongod's parameters (W41-W48)."""
     return CatalogOptions(
         limits=Limits(
             max_count=settings.timeseries_bucket_max_count,
@@ -254,7 +254,7 @@ def catalog_options(settings: Settings, growth: Growth) -> CatalogOptions:
 
 
 def catalog_stats(catalog: BucketCatalog, namespace: Namespace | None) -> Mapping[str, int]:
-    """The counters of a collection (W80), or of all with the catalog's gauges in front (W82)."""
+    """The counters of a collection (W80), or those of all collections after the catalog's gauges (W82)."""
     if namespace is None:
         return {**catalog.gauges(), **counters_document(catalog.totals)}
     return counters_document(catalog.counters(namespace))

@@ -1,6 +1,6 @@
 """The command line: ``tsproxy serve``, ``tsproxy check-config``, ``tsproxy health``.
 
-Exit codes: 0 after a clean stop, 2 for settings that cannot be used, 1 when the backend cannot be reached.
+Exit codes: 0 after a clean stop, 1 if the backend cannot be reached, 2 for invalid settings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _shown(default: object) -> str:
 
 
 def _with_settings(command: Callable[..., None]) -> click.Command:
-    """``command`` with a flag for every setting; the flags that were given arrive as ``loaded``."""
+    """``command`` with a flag for every setting; it gets the loaded settings as ``loaded``."""
 
     def call(config: Path | None, **given: Any) -> None:
         flags = {name: given.pop(name) for name in ROWS if name in given}
@@ -75,7 +75,7 @@ def _serve(loaded: LoadedSettings, *, print_config: bool) -> None:
     if print_config:
         click.echo(render_settings(loaded), nl=False)
         return
-    # Here, so that --help and --version answer at once.
+    # Imported here so that --help and --version are fast.
     from proxy.process.app import run
 
     run(loaded.settings, click.echo)

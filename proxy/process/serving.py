@@ -1,4 +1,4 @@
-"""One proxy process from a reachable backend to the last client's goodbye."""
+"""Serves clients, from connecting to the backend until the last client has disconnected."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from proxy.upstream.dialing import upstream_name
 log = structlog.get_logger(__name__)
 
 HEALTH_CHECK_SECONDS = 2.0
-"""How often the backend is asked whether it is there, for /readyz and the metrics."""
+"""Interval of the health checks of the backend, for /readyz and the metrics."""
 
 
 async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_ready: Callable[[Address], None]) -> None:
-    """Serve until ``stop`` is set; ``on_ready`` is told the address when clients may come.
+    """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
 
-    Raises ``ConfigurationError`` for certificate files that cannot be used, ``BackendUnavailable`` or ``CommandError``
-    when the backend cannot be used, ``OSError`` when the address cannot be had.
+    Raises ``ConfigurationError`` for invalid certificate files, ``BackendUnavailable`` or ``CommandError`` if the
+    backend cannot be used, ``OSError`` if the address cannot be listened on.
     """
     options = TlsOptions.of(settings)
     tls = ListenerTls(options) if options is not None else None

@@ -1,9 +1,8 @@
-"""Which commands read a database at the moment, so that joins of bucket parts can find a quiet one.
+"""Active readers by database, so that joins of bucket parts can wait for a moment without any.
 
-Every command that may read buckets counts as a reader of its database while it is under way, also when it names
-another collection: a view, a pipeline with ``$lookup``. So does every cursor that such a command left open, until it
-is exhausted, killed, or was not used for as long as servers keep cursors. Cursors on changes and tailable ones read no
-buckets and are open for ever; they do not count.
+Every running command that may read buckets counts as a reader of its database, also if it names another collection (a
+view, a pipeline with ``$lookup``). So does every cursor that it leaves open, until the cursor is exhausted, killed, or
+unused for as long as servers keep cursors. Change streams and tailable cursors read no buckets and do not count.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from proxy.reads.cursor_names import CursorNames
 from proxy.request.command import Command
 
 WAIT_FOR_READERS_SECONDS = 0.25
-"""How long new readers are kept waiting for those under way."""
+"""Maximum time that new readers wait for the active ones."""
 
 LONGEST_PAUSE_SECONDS = 8.0
-"""When readers that stay were waited for in vain, others are left in peace for a while, at most for so long."""
+"""If waiting for long readers was in vain, others do not wait for a while, at most for this time."""
 
 OPENS_CURSORS: Final = frozenset({"aggregate", "find"})
 READS: Final = frozenset(
     {"aggregate", "applyOps", "count", "distinct", "find", "geoSearch", "mapReduce", "mapreduce", "validate"}
 )
-"""Commands that may read buckets when they are relayed: of a view, or with other collections in a pipeline."""
+"""Commands that may read buckets when they are relayed: from a view, or other collections in a pipeline."""
 
 _CURSOR_ID = b"\x12id\0"
 _CURSOR_NAME = b"\x02ns\0"
@@ -43,7 +42,7 @@ def may_read_buckets(command: Command) -> bool:
 
 
 def asks_for_cursor(command: Command, cursors: CursorNames) -> bool:
-    """Whether it goes on with one of these cursors."""
+    """Whether the command continues one of these cursors."""
     if command.name != "getMore":
         return False
     cursor_id = command.get("getMore")
@@ -57,7 +56,7 @@ def _waits_for_changes(command: Command) -> bool:
 
 
 def cursor_left_by(tail: bytes) -> int:
-    """The cursor that a reply with this end leaves open, 0 for none."""
+    """The cursor that a reply with these last bytes leaves open, 0 for none."""
     at = tail.rfind(_CURSOR_ID)
     while at >= 0:
         after = at + len(_CURSOR_ID) + 8
@@ -69,12 +68,12 @@ def cursor_left_by(tail: bytes) -> int:
 
 
 async def nobody(database: str) -> bool:
-    """No reader is ever elsewhere."""
+    """There are no readers elsewhere."""
     return False
 
 
 class ReaderRegister:
-    """Counts readers by database and keeps new ones out for a moment."""
+    """Counts readers by database, and can make new ones wait."""
 
     def __init__(
         self,
@@ -82,34 +81,34 @@ class ReaderRegister:
         killed: Callable[[int], object] = lambda _: None,
         read_elsewhere: Callable[[str], Awaitable[bool]] = nobody,
     ) -> None:
-        """``has_open_cursors(database)``: whether a reader may come back to a cursor on a time-series collection.
+        """``has_open_cursors(database)``: whether there is an open cursor on a time-series collection.
 
-        ``killed`` hears of cursors that clients gave up. ``read_elsewhere(database)``: whether somebody reads it past
-        this process.
+        ``killed`` is called with cursors that clients have killed. ``read_elsewhere(database)``: whether it is read
+        without this process.
         """
         self.relayed = CursorNames()
         """Cursors of relayed commands."""
         self.closed = False
-        """Whether no reader comes any more, not even to an open cursor."""
+        """Whether there are no more readers, not even of open cursors."""
         self._has_open_cursors = has_open_cursors
         self._killed = killed
         self._read_elsewhere = read_elsewhere
         self._pauses: dict[str, tuple[float, float]] = {}
-        """By database: how long the latest pause is, and when it is over."""
+        """By database: length of the latest pause, and its end."""
         self._reading: Counter[str] = Counter()
         self._kept_out: dict[str, asyncio.Future[None]] = {}
         self._left: dict[str, asyncio.Event] = {}
 
     def barrier(self, database: str) -> asyncio.Future[None] | None:
-        """What a new reader of the database has to wait for; ``None``: nothing."""
+        """What a new reader of the database must wait for, or ``None``."""
         return self._kept_out.get(database)
 
     def enter(self, database: str) -> None:
-        """A reader begins."""
+        """Count a new reader."""
         self._reading[database] += 1
 
     def counts(self, command: Command) -> bool:
-        """Whether this command, when it is relayed, is a reader; hears of cursors that are killed."""
+        """Whether this relayed command is a reader; also records killed cursors."""
         if command.name == "killCursors":
             cursors = command.get("cursors")
             for cursor_id in cursors if isinstance(cursors, list) else ():
@@ -120,23 +119,23 @@ class ReaderRegister:
         return may_read_buckets(command) or asks_for_cursor(command, self.relayed)
 
     def leaves_cursor(self, command: Command) -> bool:
-        """Whether ``answered`` wants to see the end of the reply to this relayed command."""
+        """Whether ``answered`` needs the last bytes of the reply to this relayed command."""
         return command.name in OPENS_CURSORS or command.name == "getMore"
 
     def answered(self, command: Command, tail: bytes) -> None:
-        """A relayed reply of ``leaves_cursor`` ends so."""
+        """Process the last bytes of a relayed reply for which ``leaves_cursor`` was true."""
         if not self.left_cursor(command.namespace, tail) and command.name == "getMore":
             self.relayed.ended(int(command.get("getMore")))
 
     def left_cursor(self, namespace: Namespace, tail: bytes) -> bool:
-        """Whether a relayed reply that ends so leaves a cursor open, which is then known."""
+        """Whether a relayed reply with these last bytes leaves a cursor open; records it."""
         cursor_id = cursor_left_by(tail)
         if cursor_id:
             self.relayed.opened(cursor_id, namespace)
         return bool(cursor_id)
 
     def leave(self, database: str) -> None:
-        """A reader has ended."""
+        """Count the end of a reader."""
         self._reading[database] -= 1
         if self._reading[database] <= 0:
             del self._reading[database]
@@ -168,7 +167,7 @@ class ReaderRegister:
         return not self.closed and asyncio.get_running_loop().time() < until_seconds
 
     def _pause(self, database: str, *, needed: bool) -> None:
-        """New readers wait for those that stay; that must not happen again and again."""
+        """Pause waiting for long readers, so that new readers do not wait again and again."""
         if not needed:
             self._pauses.pop(database, None)
             return

@@ -1,4 +1,4 @@
-"""How clients' own connections find the backend's primary."""
+"""How upstream connections find the backend's primary."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from proxy.upstream.connecting import connect
 from proxy.upstream.connection import UpstreamConnection
 
 STEP_DOWN_SECONDS: Final = 1.0
-"""For how long nobody is sent to a server that said so."""
+"""Time for which no client is sent to a server that is stepping down."""
 
 
 def upstream_name(host: str, port: int | None) -> str:
-    """A server's address in writing."""
+    """A server's address as text."""
     port = port or 27017
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -28,7 +28,7 @@ def parse_upstream_name(name: str) -> tuple[str, int]:
 
 
 class Dialer:
-    """How to reach the backend: its address now, TLS, and how long a connection may take."""
+    """How to connect to the backend: current address, TLS, and timeout."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Dialer:
         patience_seconds: float = 0.0,
         on_not_primary: Callable[[str], None] | None = None,
     ) -> None:
-        """For ``patience_seconds`` a replica set may be without a primary; see ``UpstreamConnection``."""
+        """``patience_seconds``: maximum time without a primary; see ``UpstreamConnection``."""
         self._address = address
         self._tls = tls
         self._timeout_seconds = timeout_seconds
@@ -48,11 +48,11 @@ class Dialer:
         self._avoided = ("", 0.0)
 
     def avoid(self, address: str) -> None:
-        """That server said that it steps down; for a moment it may still call itself the primary."""
+        """Record that this server is stepping down; it may still report itself as primary for a moment."""
         self._avoided = (address, asyncio.get_running_loop().time() + STEP_DOWN_SECONDS)
 
     async def dial(self, on_lost: Callable[[], None]) -> UpstreamConnection:
-        """A connection before its hello; raises ``BackendUnavailable``."""
+        """Open a connection, without sending hello; raises ``BackendUnavailable``."""
         host, port = await self._address()
         name = upstream_name(host, port)
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Peers that vanish without a goodbye are noticed by the kernel."""
+"""TCP keep-alive: the kernel detects peers that have disappeared."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 IDLE_SECONDS: Final = 120
 INTERVAL_SECONDS: Final = 15
 PROBES: Final = 4
-"""A peer that is gone for three minutes is gone."""
+"""A peer that does not respond for three minutes counts as gone."""
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
-    """Probe an idle TCP connection; other kinds are left alone."""
+    """Enable probes on a TCP connection; others are unchanged."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return

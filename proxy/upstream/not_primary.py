@@ -1,4 +1,4 @@
-"""How a server says that it is not, or soon will not be, the one to write to."""
+"""Recognises replies of a server that is not, or soon not, the primary."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from catalog.bson.raw import INT32, fields_of, iter_elements, unpack_int32
 
 NOT_PRIMARY_CODES: Final = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
 NOTHING_DONE_CODES: Final = frozenset({10107, 13435})
-"""A command is refused so before it begins; with the others it may have been interrupted."""
+"""With these codes a command is refused before it begins; with the others it may have been interrupted."""
 
 unpack_double: Final = struct.Struct("<d").unpack_from
 _NONE: Final = b"\x04\x05\0\0\0\0"
 
 
 class NotPrimary(Enum):
-    """What such a reply tells of the command."""
+    """What such a reply means for the command."""
 
     REFUSED = auto()
     INTERRUPTED = auto()
