@@ -116,20 +116,38 @@ def checked(reply: Mapping[str, Any]) -> Mapping[str, Any]:
     raise kind(code, str(reply.get("errmsg", "the backend failed")), labels=labels)
 
 
+TYPES: Mapping[int, str] = {
+    0: "missing", 1: "double", 2: "string", 3: "object", 4: "array", 5: "binData", 6: "undefined", 7: "objectId",
+    8: "bool", 9: "date", 10: "null", 11: "regex", 12: "dbPointer", 13: "javascript", 14: "symbol",
+    15: "javascriptWithScope", 16: "int", 17: "timestamp", 18: "long", 19: "decimal", 127: "maxKey", 255: "minKey",
+}  # fmt: skip
+"""What ``$type`` says of a value, by the first byte of its element; 0 stands for none."""
+
+
 def unchanged(bucket_id: ObjectId, bucket: bytes, time_field: str) -> Document:
     """Matches the bucket as long as it is what was read: all of it, or of a large one all that any write changes.
 
-    The summaries and the times tell of rows that came or went, the rest of a row never changes alone.
+    Those are the meta value, and the summaries and the times, which tell of rows that came or went; the rest of a row
+    never changes alone. To the server numbers of two types are equal, so the type of the meta value and the length
+    are compared, too.
     """
+    stored = fields_of(bucket)
+    meta = stored.get(b"meta", b"\0")
+    conditions: list[Document] = [
+        {"$eq": [{"$bsonSize": "$$ROOT"}, len(bucket)]},
+        {"$eq": [{"$type": "$meta"}, TYPES[meta[0]]]},
+    ]
     if len(bucket) <= SMALL_BUCKET_BYTES:
         # Not as $eq, which 5.0 cannot optimise for $$ROOT (16409).
-        return {"_id": bucket_id, "$expr": {"$not": [{"$ne": ["$$ROOT", {"$literal": RawBSONDocument(bucket)}]}]}}
-    stored = fields_of(bucket)
+        conditions.append({"$not": [{"$ne": ["$$ROOT", {"$literal": RawBSONDocument(bucket)}]}]})
+        return {"_id": bucket_id, "$expr": {"$and": conditions}}
     control = RawBSONDocument(stored[b"control"][1:])
     times = fields_of(stored[b"data"], 1)[time_field.encode()]
     column: Document = {"$getField": {"field": {"$literal": time_field}, "input": "$data"}}
-    same_times: Document = {"$eq": [column, {"$literal": _value(times)}]}
-    return {"_id": bucket_id, "$expr": {"$and": [{"$eq": ["$control", {"$literal": control}]}, same_times]}}
+    conditions += [{"$eq": ["$control", {"$literal": control}]}, {"$eq": [column, {"$literal": _value(times)}]}]
+    if b"meta" in stored:
+        conditions.append({"$eq": ["$meta", {"$literal": _value(meta)}]})
+    return {"_id": bucket_id, "$expr": {"$and": conditions}}
 
 
 def _value(stored: bytes) -> Any:

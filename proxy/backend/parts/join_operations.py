@@ -3,7 +3,8 @@
 It is carried out as a whole, or not at all when one of its conditions does not hold. They tell whether parts are still
 what was read. Where other processes of the proxy may take out single rows each part is compared; where there are none,
 what the server's own writes would change: those choose by meta, which the parts of a bucket have in common, and go
-through them in the order of their ids.
+through them in the order of any index. So no part may have another meta, and each must be there still: one that a
+delete has taken already would come back.
 
 https://www.mongodb.com/docs/v6.0/reference/command/applyOps/
 """
@@ -68,21 +69,17 @@ def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement]
     place = _elements(encode({"ns": str(collection.buckets), "ui": uuid}))
     # Deletes differ in nothing but the id, which stands at the end before two terminators.
     delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [_ID + bytes(12)])])[:-14]
+    update, still_closed = [element(b"op", string_value(b"u")), *place], element(b"o", b"\x03" + _STILL_CLOSED)
     operations: list[bytes] = []
     conditions: list[bytes] = []
     for each in replacements:
-        # An update that changes nothing fails when its document is gone.
-        exists = [
-            element(b"op", string_value(b"u")),
-            *place,
-            sub_document(b"o2", [_ID + id_of(each.stored[0])]),
-            element(b"o", b"\x03" + _STILL_CLOSED),
-        ]
         insert = [element(b"op", string_value(b"i")), *place, element(b"o", b"\x03" + each.joined)]
-        operations.append(b"\x03" + document(exists))
+        natively = _natively_unchanged(place[0], each.stored) if alone else None
+        # An update that changes nothing fails when its document is gone.
+        exists = [_ID + id_of(part) for part in (each.stored if natively else each.stored[:1])]
+        operations += [b"\x03" + document([*update, sub_document(b"o2", [part]), still_closed]) for part in exists]
         operations += [b"\x03%b%b\0\0" % (delete, id_of(part)) for part in each.stored]
         operations.append(b"\x03" + document(insert))
-        natively = _natively_unchanged(place[0], each.stored) if alone else None
         conditions += natively or _unchanged(place[0], each.stored)
     return document(
         [

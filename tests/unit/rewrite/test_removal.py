@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import bson
 import pytest
 from bson import ObjectId
+from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
+from catalog.kernel import bucket_id, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from catalog.parts import bucket_of
 from rewrite.bucket_reads import TAG, Selection
 from rewrite.bucket_writes import SMALL_BUCKET_BYTES, Removal, WholeCommandFailed, unchanged
 from rewrite.plan import ClearBuckets, Step
 from rewrite.profile import Profile
 from rewrite.removal import ATTEMPTS, remove_all, remove_one
+from tests.support.mongod import MongodProcess
 
 NOON = 1_700_000_040_000
 ID = ObjectId()
 X = VirtualCollection(Namespace("db", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 OK = {"ok": 1.0}
+RAW_CODEC: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 
 def raw(document: Mapping[str, Any]) -> RawBSONDocument:
@@ -138,6 +143,56 @@ def test_a_large_bucket_is_guarded_by_its_summaries_and_times() -> None:
     assert "$control" in everything_in(guard)
     literals = [value["$literal"] for value in everything_in(guard) if isinstance(value, dict) and "$literal" in value]
     assert dict(literals[-1]) == {"0": 1}
+
+
+META_CHANGES: dict[str, Any] = {"text": ("b", "c"), "type": (1, 1.0), "order": ({"x": 1, "y": 2}, {"y": 2, "x": 1})}
+
+
+@pytest.mark.parametrize("size_bytes", [100, SMALL_BUCKET_BYTES + 1000])
+@pytest.mark.parametrize("change", META_CHANGES)
+def test_a_change_of_meta_meanwhile_is_not_undone(
+    mongod: MongodProcess, db_name: str, size_bytes: int, change: str
+) -> None:
+    """On a server: the series gets another meta value after the bucket was read, before it is written."""
+    before, after = META_CHANGES[change]
+    database = mongod.shared_client.get_database(db_name, codec_options=CODEC)
+    database.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    buckets = database["system.buckets.x"]
+    rows = [{"t": DatetimeMS(NOON + n), "m": before, "v": n, "p": "p" * (size_bytes // 2)} for n in range(2)]
+    measurements = [parse_measurement(bson.encode(row, codec_options=CODEC), b"t", b"m") for row in rows]
+    document = bucket_of(bucket_id(NOON, bytes(8)), b"t", b"m", measurements[0].meta, NOON, measurements)
+    assert (len(document) > SMALL_BUCKET_BYTES) == (size_bytes > 100)
+    buckets.insert_one(RawBSONDocument(document))
+    where = Selection(VirtualCollection(Namespace(db_name, "x"), X.options), Profile(), {"v": 0})
+    conversation = remove_all(Removal(), where)
+    writes = 0
+
+    def answered(said: Any) -> Any:
+        nonlocal writes
+        if not isinstance(said, Step):
+            return {}
+        if "update" in said.body:
+            writes += 1
+            if writes == 1:
+                buckets.update_many({}, {"$set": {"meta": after}})
+        return database.command(dict(said.body), codec_options=RAW_CODEC if said.raw else CODEC)
+
+    def carried_out() -> Generator[Any, Any, int]:
+        removed = yield from conversation
+        assert removed == 1
+        return removed
+
+    talk = carried_out()
+    said: Any = next(talk)
+    while not isinstance(said, int):
+        try:
+            said = talk.send(answered(said))
+        except StopIteration as end:
+            said = end.value
+    assert writes == 2
+    (left,) = database["x"].find()
+    assert bson.encode({"m": left["m"]}) == bson.encode({"m": after})
+    assert left["v"] == 1
 
 
 def test_a_refused_write_ends_the_command() -> None:

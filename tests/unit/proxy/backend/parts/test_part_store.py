@@ -145,6 +145,15 @@ NATIVELY: dict[str, tuple[Others, list[Any]]] = {
         [("b", 0), ("b", 1), ("b", 2)],
     ),
     "a delete has only begun": (lambda buckets: buckets.delete_one({"_id": IDS[0]}), [("a", 1), ("a", 2)]),
+    "a delete in another order has only begun": (
+        lambda buckets: buckets.delete_one({"_id": IDS[2]}),
+        [("a", 0), ("a", 1)],
+    ),
+    "a delete in any order has only begun": (lambda buckets: buckets.delete_one({"_id": IDS[1]}), [("a", 0), ("a", 2)]),
+    "a change of meta in another order has only begun": (
+        lambda buckets: buckets.update_one({"_id": IDS[2]}, {"$set": {"meta": "b"}}),
+        [("a", 0), ("a", 1), ("b", 2)],
+    ),
     "a change of meta has only begun": (
         lambda buckets: buckets.update_one({"_id": IDS[0]}, {"$set": {"meta": "b"}}),
         [("b", 0), ("a", 1), ("a", 2)],
@@ -154,11 +163,24 @@ NATIVELY: dict[str, tuple[Others, list[Any]]] = {
 
 @pytest.mark.parametrize("name", NATIVELY)
 async def test_a_join_undoes_no_native_write(case: Case, name: str) -> None:
-    """What parts have in common is all that a native write chooses by, and it takes them in their order."""
+    """What parts have in common is all that a native write chooses by; in which order it takes them an index says."""
     others, left = NATIVELY[name]
     with pytest.raises(CommandError):
         await case.joined_while(others, [part(0), part(1), part(2)])
     assert case.rows() == left
+
+
+def test_a_native_delete_takes_parts_in_the_order_of_an_index(mongod: MongodProcess, db_name: str) -> None:
+    """A descending index takes the last part first."""
+    database = mongod.shared_client[db_name]
+    database.create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+    database["c"].create_index([("m", 1), ("t", -1)], name="descending")
+    buckets = database["system.buckets.c"]
+    buckets.insert_many([part(number) for number in range(3)], bypass_document_validation=True)
+    delete = {"delete": "system.buckets.c", "deletes": [{"q": {"meta": "a"}, "limit": 0}]}
+    plan = database.command({"explain": delete, "verbosity": "queryPlanner"})["queryPlanner"]["winningPlan"]
+    assert "'indexName': 'descending'" in str(plan)
+    assert [each["_id"] for each in buckets.find({"meta": "a"}, hint="descending")] == IDS[::-1]
 
 
 async def test_an_append_while_parts_are_joined_is_refused_or_kept(case: Case) -> None:
