@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.request.router import TABLE, Way
+from proxy.request.command_table import TABLE, Way
 from rewrite.commands.aggregate import LEFT_TO_THE_VIEW
 from rewrite.commands.refused import REFUSED
 from rewrite.commands.schema import SCHEMA

@@ -27,13 +27,12 @@ from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX
 from proxy.backend.service import ServicePool
 from proxy.request.client_metadata import OWN_PROGRAM
+from proxy.request.command_table import READS_BUCKETS, WRITES
 
 PROGRAM: Final = OWN_PROGRAM.decode()
 PATIENCE_SECONDS: Final = 2.0
 
-READS: Final = ("aggregate", "count", "distinct", "explain", "find", "geoSearch", "mapReduce", "validate")
-"""Commands that may read buckets, also of other collections: a view, or a stage of a pipeline."""
-WRITES: Final = ("delete", "findAndModify", "update")
+_SEEKING_WRITES: Final = sorted(WRITES - {"insert"})
 """Commands that look for what they change; on the buckets or their view only."""
 
 _BUCKETS: Final = re.escape(BUCKETS_PREFIX)
@@ -104,8 +103,8 @@ def _current_operations(options: Mapping[str, Any], condition: Mapping[str, Any]
 @lru_cache(maxsize=256)
 def _readers_of(database: str, own: Own, or_proxies: bool) -> bytes:
     inside = re.escape(database) + r"\."
-    reads = [{f"command.{name}": {"$exists": True}} for name in READS]
-    writes = [{f"command.{name}": {"$exists": True}} for name in WRITES]
+    reads = [{f"command.{name}": {"$exists": True}} for name in sorted(READS_BUCKETS)]
+    writes = [{f"command.{name}": {"$exists": True}} for name in _SEEKING_WRITES]
     kinds = [
         {"type": "idleCursor"},
         {"op": "getmore"},

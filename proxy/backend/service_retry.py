@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from catalog.bson.codec import encode
 from proxy.backend.service import LostAfterSending, ServicePool
+from proxy.request.command_table import REPEATABLE
 from proxy.upstream.not_primary import NotPrimary, not_primary
 
-READS: Final = frozenset({"aggregate", "find"})
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 0.5
 
@@ -23,7 +23,7 @@ def may_repeat(body: Mapping[str, Any]) -> bool:
     """
     deletes = body.get("deletes", ())
     of_nothing = bool(deletes) and all(each["q"].get("_id") == {"$in": []} for each in deletes)
-    return next(iter(body)) in READS or "stmtId" in body or of_nothing
+    return next(iter(body)) in REPEATABLE or "stmtId" in body or of_nothing
 
 
 async def request(pool: ServicePool, body: Mapping[str, Any], deadline_seconds: float) -> bytes:

@@ -24,17 +24,11 @@ from pymongo.topology_description import TopologyDescription
 from catalog.errors import CommandError
 from proxy.reads.cursors import TOLERANT_RAW
 from proxy.request.command import Command
+from proxy.request.command_table import ANY_MEMBER
 from proxy.request.session import Session
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer, upstream_name
 
-READS: Final = frozenset(
-    {
-        "aggregate", "collStats", "count", "dbStats", "distinct", "explain", "find", "listCollections",
-        "listDatabases", "listIndexes",
-    }
-)  # fmt: skip
-CURSOR_COMMANDS: Final = frozenset({"getMore", "killCursors"})
 MAX_CURSORS: Final = 65_536
 """The backend ends cursors that no client finishes; the oldest ones are removed here."""
 
@@ -103,11 +97,11 @@ class Members:
 
         Raises ``CommandError`` 133 if no member matches, as a mongos does.
         """
-        if command.name in CURSOR_COMMANDS:
+        if command.name in ("getMore", "killCursors"):
             address = self._cursors.get(_cursor_id(command))
         elif (
             _PREFERENCE not in command.fields
-            or command.name not in READS
+            or command.name not in ANY_MEMBER
             or command.in_transaction
             or session.identity
             or _writes(command)

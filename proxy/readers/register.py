@@ -12,11 +12,11 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final
 
 from catalog.namespaces import Namespace
 from proxy.reads.cursor_names import CursorNames
 from proxy.request.command import Command
+from proxy.request.command_table import OPENS_CURSOR, READS_BUCKETS
 
 WAIT_FOR_READERS_SECONDS = 0.25
 """Maximum time that new readers wait for the active ones."""
@@ -24,11 +24,6 @@ WAIT_FOR_READERS_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 8.0
 """If waiting for long readers was in vain, others do not wait for a while, at most for this time."""
 
-OPENS_CURSORS: Final = frozenset({"aggregate", "find"})
-READS: Final = frozenset(
-    {"aggregate", "applyOps", "count", "distinct", "find", "geoSearch", "mapReduce", "mapreduce", "validate"}
-)
-"""Commands that may read buckets when they are relayed: from a view, or other collections in a pipeline."""
 
 _CURSOR_ID = b"\x12id\0"
 _CURSOR_NAME = b"\x02ns\0"
@@ -36,7 +31,7 @@ _CURSOR_NAME = b"\x02ns\0"
 
 def may_read_buckets(command: Command) -> bool:
     """Whether a relayed command may read or write buckets."""
-    if command.name in READS:
+    if command.name in READS_BUCKETS:
         return not _waits_for_changes(command)
     return command.namespace.collection.startswith("system.")
 
@@ -120,7 +115,7 @@ class ReaderRegister:
 
     def leaves_cursor(self, command: Command) -> bool:
         """Whether ``answered`` needs the last bytes of the reply to this relayed command."""
-        return command.name in OPENS_CURSORS or command.name == "getMore"
+        return command.name in OPENS_CURSOR or command.name == "getMore"
 
     def answered(self, command: Command, tail: bytes) -> None:
         """Process the last bytes of a relayed reply for which ``leaves_cursor`` was true."""

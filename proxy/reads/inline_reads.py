@@ -6,7 +6,7 @@ What is particular about a command makes it go the long way of ``proxy.reads.tra
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 import bson
 from bson.errors import InvalidBSON
@@ -19,9 +19,10 @@ from proxy.reads.cursor_names import CursorNames, rename_cursor
 from proxy.reads.cursor_stream import HEAD_BYTES, CursorStream, Renaming
 from proxy.reads.cursors import answered_more, error_code, is_ok
 from proxy.reads.plan_cache import CachedPlan, PlanCache, question
-from proxy.reads.translate import OPENS_CURSORS, TranslateHandler
+from proxy.reads.translate import TranslateHandler
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command import Command
+from proxy.request.command_table import INLINE, OPENS_CURSOR
 from proxy.request.exchange import Exchange
 from proxy.request.session import Session
 from proxy.request.session_fields import Undecodable
@@ -30,8 +31,6 @@ from proxy.wire import op_msg
 from proxy.wire.message import Message
 from proxy.wire.request_ids import next_request_id
 from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
-
-COMMANDS: Final = frozenset({"aggregate", "count", "distinct", "find"})
 
 Finish = Callable[[bytes], bytes | None]
 """From the backend's reply document to the client's; ``None``: the command has to go the long way after all."""
@@ -162,7 +161,7 @@ class InlineReads:
     def _read(
         self, exchange: Exchange, command: Command, collection: VirtualCollection | None, ways: Ways
     ) -> tuple[bytes, Prepared] | None:
-        if collection is None or command.name not in COMMANDS:
+        if collection is None or command.name not in INLINE:
             return None
         reads_buckets = self._gate.known_to_read_buckets(exchange.session, collection.namespace)
         if reads_buckets is False:
@@ -211,7 +210,7 @@ class InlineReads:
         """As the client sent it; most clients may read the collection but not its buckets."""
 
         def finish(reply: bytes) -> bytes:
-            if command.name in OPENS_CURSORS and b"$changeStream\0" not in command.body and is_ok(reply):
+            if command.name in OPENS_CURSOR and b"$changeStream\0" not in command.body and is_ok(reply):
                 _, cursor_id, backend = rename_cursor(reply, command.namespace)
                 self._translate.cursors.opened(cursor_id, backend or command.namespace)
             return reply

@@ -26,6 +26,7 @@ from proxy.reads.cursors import (
     knows_cursor,
 )
 from proxy.request.authorisation import is_unauthorized
+from proxy.request.command_table import HAS_VIEW, OPENS_CURSOR
 from proxy.request.outcome import may_have_changed
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
@@ -56,9 +57,6 @@ RAW_CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
 )
 """Replies whose documents are kept byte for byte."""
-
-
-OPENS_CURSORS = frozenset({"aggregate", "find"})
 
 
 class Service(Protocol):
@@ -92,9 +90,6 @@ class NoAccessControl:
         """See ``Gate``."""
         return True
 
-
-READS = frozenset({"aggregate", "count", "distinct", "explain", "find"})
-"""What becomes a read of buckets where the client may read these."""
 
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "delete": ("remove",),
@@ -153,7 +148,7 @@ class TranslateHandler:
             refuse_always(command.name, command.namespace)
             raise
         reads_buckets = True
-        if collection is not None and command.name in READS:
+        if collection is not None and command.name in HAS_VIEW:
             reads_buckets = await self._around.gate.reads_buckets(session, collection.namespace)
         target = None if collection is None else self.as_written(collection)
         plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
@@ -221,7 +216,7 @@ class TranslateHandler:
                     return self.reshaped(plan, reply)
                 except InvalidBSON:
                     # Stored strings that are no UTF-8: only the backend's own answer shows them as they are.
-                    return await self._pass(PassThrough(), session, command) if command.name in READS else reply
+                    return await self._pass(PassThrough(), session, command) if command.name in HAS_VIEW else reply
             case Dialogue():
                 actions = ACTIONS.get(command.name.lower(), ())
                 if not await self._around.gate.allows(session, actions, command.namespace):
@@ -244,7 +239,7 @@ class TranslateHandler:
             raise
         if plan.effects and may_have_changed(reply):
             self._take_effects(plan.effects)
-        if is_ok(reply) and command.name in OPENS_CURSORS and b"$changeStream\0" not in command.body:
+        if is_ok(reply) and command.name in OPENS_CURSOR and b"$changeStream\0" not in command.body:
             _, cursor_id, backend = rename_cursor(reply, command.namespace)
             self._around.cursors.opened(cursor_id, backend or command.namespace)
         return reply

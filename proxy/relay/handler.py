@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import bson
 
@@ -14,6 +14,7 @@ from proxy.observe.tasks import TaskSet
 from proxy.relay.failover import Failover, Way
 from proxy.relay.transaction_effects import TransactionEffects
 from proxy.request.command import Command
+from proxy.request.command_table import REPEATABLE
 from proxy.request.exchange import Exchange, labelled
 from proxy.request.outcome import may_have_changed
 from proxy.request.ports import Effects
@@ -133,14 +134,6 @@ class RelayHandler:
             self._effects(effect)
 
 
-REPEATABLE_READS: Final = frozenset(
-    {
-        "aggregate", "collStats", "count", "dbStats", "distinct", "find", "listCollections", "listDatabases",
-        "listIndexes", "ping",
-    }
-)  # fmt: skip
-
-
 def may_be_sent_again(command: Command | None) -> bool:
     """Whether a command does no more harm when it runs twice, as the servers of a cluster judge it too.
 
@@ -148,7 +141,7 @@ def may_be_sent_again(command: Command | None) -> bool:
     """
     if command is None or command.in_transaction or not command.expects_reply or command.exhaust_allowed:
         return False
-    if command.name in REPEATABLE_READS:
+    if command.name in REPEATABLE:
         return command.name != "aggregate" or not (b"$out\0" in command.body or b"$merge\0" in command.body)
     return command.has_txn_number
 

@@ -16,6 +16,7 @@ from catalog.namespaces import Namespace
 from proxy.relay.handler import RelayHandler
 from proxy.request import router
 from proxy.request.command import Command, parse_command
+from proxy.request.command_table import REDEFINES, TABLE, Target
 from proxy.request.exchange import TAIL_BYTES, Client, Exchange, Meter
 from proxy.request.ports import Readers
 from proxy.request.session import Session
@@ -73,8 +74,8 @@ class PlainRelays:
 
     def remember(self, command: Command, route: router.Route, meter: Meter) -> None:
         """``command`` took this route, and was counted by this meter."""
-        row = router.TABLE.get(command.name)
-        if route is not router.RELAY or row is None or row.target is not router.Target.FIRST or row.redefines:
+        row = TABLE.get(command.name)
+        if route is not router.RELAY or row is None or row.target is not Target.FIRST or command.name in REDEFINES:
             return
         avoid = _CHANGES_WHO_READS.get(command.name, b"") if self._readers is not None else b""
         raw = command.message.raw

@@ -6,13 +6,23 @@ is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.request.command import Command
+from proxy.request.command_table import (
+    CHANGES_IDENTITY,
+    CHANGES_INDEXES,
+    REDEFINES,
+    TABLE,
+    WRITES,
+    Row,
+    Target,
+    Way,
+)
 from proxy.request.login import refuse_certificate_login
 from rewrite.commands.refused import REFUSED
 from rewrite.plan import ClearBuckets, Effect, ForgetNamespace
@@ -67,96 +77,7 @@ class Resolve:
 Route: TypeAlias = Relay | Translate | Ingest | Answer | Resolve
 
 
-class Target(Enum):
-    """Where a command names its collection."""
-
-    FIRST = auto()
-    """The first value, when it is a string; database-wide otherwise."""
-    CURSOR = auto()
-    """Nowhere that matters: the cursor decides."""
-    EXPLAINED = auto()
-    """In the command inside."""
-    DATABASE = auto()
-    """The whole database, or no namespace at all."""
-    FULL_NAME = auto()
-    """The first value is ``database.collection``."""
-
-
-class Way(Enum):
-    """What happens to a command on a virtual namespace (for ``Target.DATABASE``: always)."""
-
-    TRANSLATE = auto()
-    INGEST = auto()
-    ANSWER = auto()
-    RELAY = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One command of the table. ``redefines``: it may change what is virtual. ``writes``: it changes documents."""
-
-    target: Target
-    way: Way
-    redefines: bool = False
-    writes: bool = False
-    changes_identity: bool = False
-
-
-TABLE: Final[Mapping[str, Row]] = {
-    "aggregate": Row(Target.FIRST, Way.TRANSLATE),
-    "applyOps": Row(Target.DATABASE, Way.RELAY, redefines=True),
-    "authenticate": Row(Target.DATABASE, Way.RELAY, changes_identity=True),
-    "bulkWrite": Row(Target.DATABASE, Way.TRANSLATE),
-    "cloneCollectionAsCapped": Row(Target.FIRST, Way.TRANSLATE),
-    "collMod": Row(Target.FIRST, Way.TRANSLATE, redefines=True),
-    "collStats": Row(Target.FIRST, Way.TRANSLATE),
-    "collstats": Row(Target.FIRST, Way.TRANSLATE),
-    "compact": Row(Target.FIRST, Way.TRANSLATE),
-    "convertToCapped": Row(Target.FIRST, Way.TRANSLATE),
-    "count": Row(Target.FIRST, Way.TRANSLATE),
-    "create": Row(Target.FIRST, Way.TRANSLATE, redefines=True),
-    "createIndexes": Row(Target.FIRST, Way.TRANSLATE),
-    "dataSize": Row(Target.FULL_NAME, Way.TRANSLATE),
-    "datasize": Row(Target.FULL_NAME, Way.TRANSLATE),
-    "dbStats": Row(Target.DATABASE, Way.TRANSLATE),
-    "dbstats": Row(Target.DATABASE, Way.TRANSLATE),
-    "delete": Row(Target.FIRST, Way.TRANSLATE, writes=True),
-    "deleteIndexes": Row(Target.FIRST, Way.TRANSLATE),
-    "distinct": Row(Target.FIRST, Way.TRANSLATE),
-    "drop": Row(Target.FIRST, Way.TRANSLATE, redefines=True),
-    "dropDatabase": Row(Target.DATABASE, Way.TRANSLATE, redefines=True),
-    "dropIndexes": Row(Target.FIRST, Way.TRANSLATE),
-    "explain": Row(Target.EXPLAINED, Way.TRANSLATE),
-    "find": Row(Target.FIRST, Way.TRANSLATE),
-    "findAndModify": Row(Target.FIRST, Way.TRANSLATE, writes=True),
-    "findandmodify": Row(Target.FIRST, Way.TRANSLATE, writes=True),
-    "getMore": Row(Target.CURSOR, Way.TRANSLATE),
-    "hello": Row(Target.DATABASE, Way.ANSWER),
-    "insert": Row(Target.FIRST, Way.INGEST, writes=True),
-    "isMaster": Row(Target.DATABASE, Way.ANSWER),
-    "ismaster": Row(Target.DATABASE, Way.ANSWER),
-    "killCursors": Row(Target.CURSOR, Way.TRANSLATE),
-    "listCollections": Row(Target.DATABASE, Way.TRANSLATE),
-    "listDatabases": Row(Target.DATABASE, Way.TRANSLATE),
-    "listIndexes": Row(Target.FIRST, Way.TRANSLATE),
-    "logout": Row(Target.DATABASE, Way.RELAY, changes_identity=True),
-    "mapReduce": Row(Target.FIRST, Way.TRANSLATE),
-    "mapreduce": Row(Target.FIRST, Way.TRANSLATE),
-    "planCacheClear": Row(Target.FIRST, Way.TRANSLATE),
-    "planCacheListFilters": Row(Target.FIRST, Way.TRANSLATE),
-    "planCacheSetFilter": Row(Target.FIRST, Way.TRANSLATE),
-    "reIndex": Row(Target.FIRST, Way.TRANSLATE),
-    "renameCollection": Row(Target.FULL_NAME, Way.TRANSLATE, redefines=True),
-    "saslContinue": Row(Target.DATABASE, Way.RELAY, changes_identity=True),
-    "saslStart": Row(Target.DATABASE, Way.RELAY, changes_identity=True),
-    "serverStatus": Row(Target.DATABASE, Way.TRANSLATE),
-    "update": Row(Target.FIRST, Way.TRANSLATE, writes=True),
-    "validate": Row(Target.FIRST, Way.TRANSLATE),
-}
-
-CHANGES_INDEXES: Final = frozenset({"createIndexes", "deleteIndexes", "dropIndexes"})
-"""After these it is looked up anew which indexes tell the latest measurements; open buckets stay."""
-
+_CHANGES: Final = REDEFINES | WRITES
 RELAY: Final = Relay()
 _ANSWER: Final = Answer()
 
@@ -200,7 +121,7 @@ def route(
         and b"timeseries" in command.fields
     ):
         return Translate(None)
-    return Relay(_redefinition(command, namespace)) if row.redefines else RELAY
+    return Relay(_redefinition(command, namespace)) if command.name in REDEFINES else RELAY
 
 
 def route_of_stranger(command: Command) -> Route:
@@ -209,7 +130,7 @@ def route_of_stranger(command: Command) -> Route:
     To the backend, which refuses it or not; besides logins and ``hello`` nothing of it is the proxy's business.
     """
     row = TABLE.get(command.name)
-    if row is None or not (row.way is Way.ANSWER or row.changes_identity):
+    if row is None or not (row.way is Way.ANSWER or command.name in CHANGES_IDENTITY):
         return RELAY
     return _database_wide(command, row, ())
 
@@ -223,13 +144,13 @@ def _on_virtual(command: Command, row: Row, collection: VirtualCollection, trans
         return Translate(collection)
     if command.name in CHANGES_INDEXES:
         return Relay((ForgetNamespace(collection.namespace),))
-    return Relay(_redefinition(command, collection.namespace)) if row.redefines or row.writes else RELAY
+    return Relay(_redefinition(command, collection.namespace)) if command.name in _CHANGES else RELAY
 
 
 def as_it_is(command: Command, collection: VirtualCollection | None) -> Relay:
     """For a command that turned out to be none that can be translated; what it may have changed is looked up anew."""
     row = TABLE.get(command.name)
-    if row is None or not (row.redefines or row.writes):
+    if row is None or command.name not in _CHANGES:
         return RELAY
     return Relay(_redefinition(command, collection.namespace if collection is not None else command.namespace))
 
@@ -237,12 +158,12 @@ def as_it_is(command: Command, collection: VirtualCollection | None) -> Relay:
 def _database_wide(command: Command, row: Row, translated: Collection[str]) -> Route:
     if row.way is Way.ANSWER:
         return _ANSWER
-    if row.changes_identity:
+    if command.name in CHANGES_IDENTITY:
         refuse_certificate_login(command)
         return Relay(changes_identity=True)
     if row.way is Way.TRANSLATE and command.name in translated:
         return Translate(None)
-    if row.redefines:
+    if command.name in REDEFINES:
         return Relay(_redefinition(command, Namespace(command.namespace.database, "")))
     return RELAY
 
@@ -251,11 +172,11 @@ def _on_system_collection(command: Command, row: Row, namespace: Namespace, tran
     """Direct writes to buckets clear what the catalog holds of them (U6); some would end the server (H1)."""
     if namespace.is_buckets and command.name in REFUSED and command.name in translated:
         return Translate(None)
-    if namespace.is_buckets and (row.redefines or row.writes):
-        if row.redefines and command.name in translated:
+    if namespace.is_buckets and (command.name in _CHANGES):
+        if command.name in REDEFINES and command.name in translated:
             return Translate(None)
         return Relay(_redefinition(command, namespace.logical))
-    if namespace.collection == "system.views" and (row.redefines or row.writes):
+    if namespace.collection == "system.views" and (command.name in _CHANGES):
         return Relay((ForgetNamespace(Namespace(namespace.database, "")),))
     return RELAY
 

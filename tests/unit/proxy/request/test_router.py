@@ -7,13 +7,14 @@ import pytest
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.request import router
 from proxy.request.command import Command, parse_command
+from proxy.request.command_table import TABLE
 from proxy.wire.message import Message
 from rewrite.plan import ClearBuckets, ForgetNamespace
 from tests.support.raw_wire import command
 
 OPTIONS = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
 VIRTUAL = VirtualCollection(Namespace("d", "ts"), OPTIONS)
-ALL = frozenset(router.TABLE)
+ALL = frozenset(TABLE)
 
 
 def lookup(namespace: Namespace) -> VirtualCollection | router.Unresolved | None:
@@ -25,10 +26,6 @@ def lookup(namespace: Namespace) -> VirtualCollection | router.Unresolved | None
 def routed(document: dict[str, Any], translated: frozenset[str] = ALL, *, knows_cursor: bool = False) -> router.Route:
     parsed: Command = parse_command(Message.from_bytes(command({**document, "$db": document.get("$db", "d")})))
     return router.route(parsed, lookup, translated, lambda _: knows_cursor)
-
-
-def test_table_is_alphabetical() -> None:
-    assert list(router.TABLE) == sorted(router.TABLE, key=lambda name: (name.lower(), name))
 
 
 def test_insert_into_a_virtual_collection_goes_to_the_catalog() -> None:

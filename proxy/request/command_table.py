@@ -1,0 +1,145 @@
+"""Every command that the proxy treats in a way of its own, and what it has to know about each: one table.
+
+A pure module: data only. Commands that are not in the table are relayed, and the backend says what is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, Flag, auto
+from typing import Final
+
+
+class Target(Enum):
+    """Where a command names its collection."""
+
+    FIRST = auto()
+    """The first value, when it is a string; database-wide otherwise."""
+    CURSOR = auto()
+    """Nowhere that matters: the cursor decides."""
+    EXPLAINED = auto()
+    """In the command inside."""
+    DATABASE = auto()
+    """The whole database, or no namespace at all."""
+    FULL_NAME = auto()
+    """The first value is ``database.collection``."""
+
+
+class Way(Enum):
+    """What happens to a command on a virtual namespace (for ``Target.DATABASE``: always)."""
+
+    TRANSLATE = auto()
+    INGEST = auto()
+    ANSWER = auto()
+    RELAY = auto()
+
+
+class Fact(Flag):
+    """What is true of a command, whichever way it goes."""
+
+    REDEFINES = auto()
+    """It may change which namespaces are virtual."""
+    WRITES = auto()
+    """It changes documents."""
+    CHANGES_IDENTITY = auto()
+    """Afterwards the connection may be somebody else's."""
+    CHANGES_INDEXES = auto()
+    """Afterwards it is looked up anew which indexes tell the latest measurements; open buckets stay."""
+    READS_BUCKETS = auto()
+    """Relayed, it may read buckets all the same: through a view, or of other collections in a pipeline."""
+    OPENS_CURSOR = auto()
+    """Its reply may leave a cursor on documents."""
+    REPEATABLE = auto()
+    """It does no more harm when it runs twice. A pipeline that ends in ``$out`` or ``$merge`` is an exception."""
+    ANY_MEMBER = auto()
+    """A read preference applies: another member of the replica set than the primary may answer."""
+    HAS_VIEW = auto()
+    """The collection's view answers it, too, to clients that may not read the buckets."""
+    INLINE = auto()
+    """Where one step does, it is sent without a task of its own."""
+
+
+_QUERY: Final = Fact.READS_BUCKETS | Fact.REPEATABLE | Fact.ANY_MEMBER | Fact.HAS_VIEW | Fact.INLINE
+_LISTING: Final = Fact.REPEATABLE | Fact.ANY_MEMBER
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One command of the table."""
+
+    target: Target
+    way: Way
+    facts: Fact = Fact(0)
+
+
+TABLE: Final[Mapping[str, Row]] = {
+    "aggregate": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR),
+    "applyOps": Row(Target.DATABASE, Way.RELAY, Fact.READS_BUCKETS | Fact.REDEFINES),
+    "authenticate": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
+    "bulkWrite": Row(Target.DATABASE, Way.TRANSLATE),
+    "cloneCollectionAsCapped": Row(Target.FIRST, Way.TRANSLATE),
+    "collMod": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
+    "collStats": Row(Target.FIRST, Way.TRANSLATE, _LISTING),
+    "collstats": Row(Target.FIRST, Way.TRANSLATE, _LISTING),
+    "compact": Row(Target.FIRST, Way.TRANSLATE),
+    "convertToCapped": Row(Target.FIRST, Way.TRANSLATE),
+    "count": Row(Target.FIRST, Way.TRANSLATE, _QUERY),
+    "create": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
+    "createIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES),
+    "dataSize": Row(Target.FULL_NAME, Way.TRANSLATE),
+    "datasize": Row(Target.FULL_NAME, Way.TRANSLATE),
+    "dbStats": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
+    "dbstats": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
+    "delete": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
+    "deleteIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES),
+    "distinct": Row(Target.FIRST, Way.TRANSLATE, _QUERY),
+    "drop": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
+    "dropDatabase": Row(Target.DATABASE, Way.TRANSLATE, Fact.REDEFINES),
+    "dropIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES),
+    "explain": Row(Target.EXPLAINED, Way.TRANSLATE, Fact.ANY_MEMBER | Fact.HAS_VIEW | Fact.READS_BUCKETS),
+    "find": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR),
+    "findAndModify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
+    "findandmodify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
+    "geoSearch": Row(Target.FIRST, Way.RELAY, Fact.READS_BUCKETS),
+    "getMore": Row(Target.CURSOR, Way.TRANSLATE),
+    "hello": Row(Target.DATABASE, Way.ANSWER),
+    "insert": Row(Target.FIRST, Way.INGEST, Fact.WRITES),
+    "isMaster": Row(Target.DATABASE, Way.ANSWER),
+    "ismaster": Row(Target.DATABASE, Way.ANSWER),
+    "killCursors": Row(Target.CURSOR, Way.TRANSLATE),
+    "listCollections": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
+    "listDatabases": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
+    "listIndexes": Row(Target.FIRST, Way.TRANSLATE, _LISTING),
+    "logout": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
+    "mapReduce": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
+    "mapreduce": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
+    "ping": Row(Target.DATABASE, Way.RELAY, Fact.REPEATABLE),
+    "planCacheClear": Row(Target.FIRST, Way.TRANSLATE),
+    "planCacheListFilters": Row(Target.FIRST, Way.TRANSLATE),
+    "planCacheSetFilter": Row(Target.FIRST, Way.TRANSLATE),
+    "reIndex": Row(Target.FIRST, Way.TRANSLATE),
+    "renameCollection": Row(Target.FULL_NAME, Way.TRANSLATE, Fact.REDEFINES),
+    "saslContinue": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
+    "saslStart": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
+    "serverStatus": Row(Target.DATABASE, Way.TRANSLATE),
+    "update": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
+    "validate": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
+}
+
+
+def commands_with(fact: Fact) -> frozenset[str]:
+    """The names of the commands of which ``fact`` is true."""
+    return frozenset(name for name, row in TABLE.items() if fact in row.facts)
+
+
+REDEFINES: Final = commands_with(Fact.REDEFINES)
+WRITES: Final = commands_with(Fact.WRITES)
+CHANGES_IDENTITY: Final = commands_with(Fact.CHANGES_IDENTITY)
+CHANGES_INDEXES: Final = commands_with(Fact.CHANGES_INDEXES)
+READS_BUCKETS: Final = commands_with(Fact.READS_BUCKETS)
+OPENS_CURSOR: Final = commands_with(Fact.OPENS_CURSOR)
+REPEATABLE: Final = commands_with(Fact.REPEATABLE)
+ANY_MEMBER: Final = commands_with(Fact.ANY_MEMBER)
+HAS_VIEW: Final = commands_with(Fact.HAS_VIEW)
+INLINE: Final = commands_with(Fact.INLINE)
