@@ -18,8 +18,9 @@ from catalog.bson.codec import CODEC
 MAX_BYTES: Final = 64 * 1024
 """Longer documents are neither decoded nor analysed, so that no command holds the event loop."""
 
-MAX_VALUES: Final = 4_000
-"""With more values, in all their documents and arrays together, a document is not analysed either."""
+MAX_VALUES: Final = 1_000
+"""With more values, in all its documents and arrays together, a document is not analysed either. Each part of a path
+counts as one, since bounds are made for each (Q16)."""
 
 MAX_LEVELS: Final = 80
 """Nor with more levels of documents and arrays inside each other."""
@@ -63,9 +64,12 @@ def _check_size(document: dict[str, Any]) -> None:
         inside: list[Any] = []
         for container in level:
             values += len(container)
+            elements = container
+            if type(container) is dict:
+                values += "\0".join(container).count(".")
+                elements = container.values()
             if values > MAX_VALUES:
                 raise Unfaithful("too many values to be analysed")
-            elements = container.values() if type(container) is dict else container
             inside += [element for element in elements if type(element) is dict or type(element) is list]
         if not inside:
             return

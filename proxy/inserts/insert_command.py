@@ -17,6 +17,10 @@ MAX_DOCUMENTS = 100_000
 """What one insert may hold (W94)."""
 
 
+MOST_STATEMENT_IDS_BYTES: Final = 2 * 1024 * 1024
+"""As many ids as there may be documents fit into these."""
+
+
 def too_many_documents(count: int) -> str:
     """What a server says of more than ``MAX_DOCUMENTS`` (W94)."""
     return f"Write batch sizes must be between 1 and {MAX_DOCUMENTS}. Got {count} operations."
@@ -172,7 +176,7 @@ def _statement_ids(command: Command, count: int) -> Sequence[int] | None:
         return None if first is None else range(first, first + count)
     if b"stmtId" in fields:
         return None
-    given = command.get("stmtIds")
+    given = command.get("stmtIds", MOST_STATEMENT_IDS_BYTES)
     if not isinstance(given, list) or len(given) != count or not all(type(each) is int for each in given):
         return None
     return given

@@ -11,7 +11,7 @@ from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from proxy.wire import op_msg
-from proxy.wire.framing import STRING, SYMBOL, TYPE_NAMES, Element, top_level
+from proxy.wire.framing import ARRAY, DOCUMENT, STRING, SYMBOL, TYPE_NAMES, Element, top_level
 from proxy.wire.message import Message
 
 _BAD_DATABASE_BYTES: Final = frozenset('\0/\\. "')
@@ -38,6 +38,11 @@ SESSION_FIELDS: Final = (
 _TAKES_NO_SYMBOL: Final = frozenset({b"aggregate", b"find"})
 """Commands whose collection must be a string; to all others a symbol is one, and here it becomes one."""
 _STRING_TYPE: Final = bytes([STRING])
+
+
+MOST_DECODED_BYTES: Final = 64 * 1024
+_NESTED: Final = frozenset((DOCUMENT, ARRAY, 0x0F))
+"""Documents, arrays, code with a scope."""
 
 
 class Command:
@@ -79,18 +84,23 @@ class Command:
         """Whether it is a retryable write or part of a transaction."""
         return b"txnNumber" in self.fields
 
-    def get(self, name: str) -> Any:
-        """One top-level value decoded with ``CODEC``; ``None`` when there is none. Raises ``CommandError`` (22)."""
+    def get(self, name: str, most_bytes: int = MOST_DECODED_BYTES) -> Any:
+        """One top-level value decoded with ``CODEC``; ``None`` when there is none. Raises ``CommandError`` (22).
+
+        A document or array of more than ``most_bytes`` is not decoded, so that none holds the event loop: ``None``.
+        """
         element = self.fields.get(name.encode())
         if element is None:
             return None
         kind, start, end = element
+        if end - start > most_bytes and kind in _NESTED:
+            return None
         value = self.body[start:end]
         size = 4 + 1 + 2 + len(value) + 1
         document = size.to_bytes(4, "little") + bytes((kind,)) + b"v\0" + value + b"\0"
         try:
             return bson.decode(document, codec_options=CODEC)["v"]
-        except bson.errors.InvalidBSON as error:
+        except (bson.errors.InvalidBSON, RecursionError) as error:
             raise CommandError(22, f"{name}: {error}") from None
 
     def raw(self, name: bytes) -> bytes:

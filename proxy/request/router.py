@@ -24,6 +24,7 @@ from proxy.request.command_table import (
     Way,
 )
 from proxy.request.login import refuse_certificate_login
+from proxy.wire.framing import DOCUMENT, STRING
 from rewrite.commands.refused import REFUSED
 from rewrite.plan import ClearBuckets, Effect, ForgetNamespace
 
@@ -191,10 +192,16 @@ def _redefinition(command: Command, namespace: Namespace) -> tuple[Effect, ...]:
 
 def explained_collection(command: Command) -> str:
     """The collection that an ``explain`` is about; ``""`` when it names none."""
-    inner = command.get("explain")
-    if isinstance(inner, dict):
-        first = next(iter(inner.values()), None)
-        # Code is a string, too, to the decoder.
-        if type(first) is str:
-            return first
-    return ""
+    kind, start, end = command.fields.get(b"explain", (0, 0, 0))
+    if kind != DOCUMENT:
+        return ""
+    body = command.body
+    value = body.find(0, start + 5, end) + 1
+    # Only the first field is looked at: what is explained may be large.
+    if body[start + 4] != STRING or not value:
+        return ""
+    text = body[value + 4 : min(value + 4 + int.from_bytes(body[value : value + 4], "little") - 1, end)]
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return ""

@@ -24,6 +24,9 @@ NOT_MERGED = Binary(b"")
 """The least value above objects and arrays, which summaries merge (W24, W25)."""
 _UNKNOWN_COUNT: dict[str, Any] = {"$and": [{"$ne": ["$control.version", 1]}, {"$lt": ["$control.count", None]}]}
 
+MOST_ACCUMULATORS = 64
+"""Each takes more room over headers than over rows; where there are many, rows are grouped."""
+
 _IDEMPOTENT = frozenset({"$min", "$max", "$addToSet", "$first", "$last"})
 """Accumulators that do not care how often they see a value that is the same in the whole bucket."""
 
@@ -118,6 +121,8 @@ def _columns(group: Mapping[str, Any], scope: Scope) -> tuple[str, ...]:
 
 def _partials(group: Mapping[str, Any], scope: Scope) -> dict[str, Partial] | None:
     partials: dict[str, Partial] = {}
+    if len(group) > MOST_ACCUMULATORS:
+        return None
     for field, argument in group.items():
         if field == "_id":
             continue

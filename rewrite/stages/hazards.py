@@ -81,4 +81,4 @@ def _has_wrapping_date(stage: Stage, scope: Scope) -> bool:
     if name != "$match":
         return False
     times = [time_ms for value in walk(predicate) if (time_ms := millis(value)) is not None]
-    return any(Interval(time_ms, time_ms).outside_id_range(scope) for time_ms in times)
+    return bool(times) and Interval(min(times), max(times)).outside_id_range(scope)

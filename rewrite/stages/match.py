@@ -15,22 +15,22 @@ def push_leading_match(draft: Draft, scope: Scope) -> Draft:
     pushed = []
     interval = EVER
     residual: list[Stage] = []
-    rest = draft.tail
-    while rest:
-        name, predicate = only(rest[0])
+    leading = 0
+    for stage in draft.tail:
+        name, predicate = only(stage)
         if name != "$match" or not isinstance(predicate, dict):
             break
+        leading += 1
         part = split(predicate, scope)
         interval = interval.intersect(part.interval)
         if part.bucket:
             pushed.append(part.bucket)
         if part.residual:
             residual.append({"$match": part.residual})
-        rest = rest[1:]
     ids = interval.id_predicate(scope)
     if ids is not None:
         pushed.insert(0, ids)
     bucket = conjunction(pushed)
     if bucket is None:
         return draft
-    return draft.with_head({"$match": bucket})._replace(tail=(*residual, *rest))
+    return draft.with_head({"$match": bucket})._replace(tail=(*residual, *draft.tail[leading:]))

@@ -7,7 +7,7 @@ of the measurements themselves. Only predicates on the meta field leave the resi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -25,40 +25,78 @@ _SCALARS = (bool, int, float, Int64, Decimal128, ObjectId, Binary, bytes, Timest
 class Split:
     """``bucket``: necessary for a bucket (``None``: nothing known); ``residual``: still to be asked of rows.
 
-    ``interval`` is what the predicate's conjunction says of the time field.
+    ``interval`` is what the predicate's conjunction says of the time field. ``moved`` is the whole predicate on
+    ``meta``, where it is about nothing else (``rename_predicate``).
     """
 
     bucket: dict[str, Any] | None
     residual: dict[str, Any] | None
     interval: Interval
+    moved: dict[str, Any] | None = None
 
 
 def split(predicate: Mapping[str, Any], scope: Scope) -> Split:
-    """Split a ``$match``; meta predicates that are exact leave the residue."""
-    bucket: list[dict[str, Any]] = []
-    residual: dict[str, Any] = {}
-    interval = EVER
+    """Split a ``$match``; meta predicates that are exact leave the residue. Each part is looked at once."""
+    parts = _Parts()
     for key, operand in predicate.items():
-        if key == "$and" and isinstance(operand, list) and operand and all(isinstance(a, dict) for a in operand):
-            parts = [split(arm, scope) for arm in operand]
-            bucket += [part.bucket for part in parts if part.bucket]
-            left = [part.residual for part in parts if part.residual]
-            if left:
-                residual[key] = left
-            for part in parts:
-                interval = interval.intersect(part.interval)
+        if key in _LOGICAL and isinstance(operand, list) and operand and all(isinstance(arm, dict) for arm in operand):
+            parts.combine(key, operand, [split(arm, scope) for arm in operand])
             continue
         moved = rename_predicate({key: operand}, scope)
         if moved is not None:
-            bucket.append(moved)
+            parts.buckets.append(moved)
+            parts.move(moved)
             continue
-        residual[key] = operand
+        parts.moved = None
+        parts.residual[key] = operand
         if key == scope.time_field:
-            interval = interval.intersect(Interval.of(operand))
+            parts.interval = parts.interval.intersect(Interval.of(operand))
         necessary = _necessary(key, operand, scope)
         if necessary is not None:
-            bucket.append(necessary)
-    return Split(conjunction(bucket), residual or None, interval)
+            parts.buckets.append(necessary)
+    return Split(conjunction(parts.buckets), parts.residual or None, parts.interval, parts.moved or None)
+
+
+_LOGICAL = frozenset({"$and", "$or", "$nor"})
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What is known of a predicate so far."""
+
+    buckets: list[dict[str, Any]] = field(default_factory=list)
+    residual: dict[str, Any] = field(default_factory=dict)
+    interval: Interval = EVER
+    moved: dict[str, Any] | None = field(default_factory=dict)
+
+    def move(self, moved: dict[str, Any]) -> None:
+        """This part of it is about meta alone."""
+        if self.moved is not None:
+            self.moved.update(moved)
+
+    def combine(self, operator: str, operand: list[Any], arms: list[Split]) -> None:
+        """A disjunction is pushed only when each arm says something of the bucket."""
+        moved = [arm.moved for arm in arms if arm.moved is not None]
+        is_moved = len(moved) == len(arms)
+        if is_moved:
+            self.move({operator: moved})
+        else:
+            self.moved = None
+        if operator == "$and":
+            self.buckets += [arm.bucket for arm in arms if arm.bucket]
+            left = [arm.residual for arm in arms if arm.residual]
+            if left:
+                self.residual[operator] = left
+            for arm in arms:
+                self.interval = self.interval.intersect(arm.interval)
+            return
+        if is_moved:
+            self.buckets.append({operator: moved})
+            return
+        self.residual[operator] = operand
+        pushed = [arm.bucket for arm in arms if arm.bucket is not None]
+        if operator == "$or" and len(pushed) == len(arms):
+            self.buckets.append({operator: pushed})
 
 
 def conjunction(predicates: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -74,10 +112,6 @@ def conjunction(predicates: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _necessary(key: str, operand: Any, scope: Scope) -> dict[str, Any] | None:
-    if key == "$or":
-        return _necessary_any(operand, scope)
-    if key == "$expr":
-        return None
     if key.startswith("$"):
         return None
     if key == scope.time_field:
@@ -85,19 +119,6 @@ def _necessary(key: str, operand: Any, scope: Scope) -> dict[str, Any] | None:
     if rename_path(key, scope) is not None:
         return None
     return _measurement_predicate(key, operand, scope)
-
-
-def _necessary_any(arms: Any, scope: Scope) -> dict[str, Any] | None:
-    """A disjunction is pushed only when each arm says something of the bucket."""
-    if not isinstance(arms, list) or not arms:
-        return None
-    pushed = []
-    for arm in arms:
-        part = split(arm, scope).bucket if isinstance(arm, dict) else None
-        if part is None:
-            return None
-        pushed.append(part)
-    return {"$or": pushed}
 
 
 def _measurement_predicate(path: str, operand: Any, scope: Scope) -> dict[str, Any] | None:
@@ -144,8 +165,14 @@ def _guard_mixed(path: str, bound: dict[str, Any]) -> dict[str, Any]:
     return {"$or": [bound, *mixed]}
 
 
+LONGEST_PATH = 255
+"""Bounds name their path several times, and those of ``$in`` for each of its values."""
+
+
 def _is_plain_path(path: str) -> bool:
-    return all(part and not part.startswith("$") and "\0" not in part for part in path.split("."))
+    return len(path) <= LONGEST_PATH and all(
+        part and not part.startswith("$") and "\0" not in part for part in path.split(".")
+    )
 
 
 def _is_operators(operand: Any) -> bool:

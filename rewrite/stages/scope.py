@@ -55,10 +55,17 @@ class Scope:
         return _are_plain(self.time_field, self.meta_field)
 
 
+LONGEST_NAME = 255
+"""A longer name would make commands of it that are much longer than those of clients."""
+
+
 @lru_cache(maxsize=1024)
 def _are_plain(time_field: str, meta_field: str | None) -> bool:
     names = (time_field,) if meta_field is None else (time_field, meta_field)
-    return all(name and not name.startswith("$") and "." not in name and "\0" not in name for name in names)
+    return all(
+        0 < len(name) <= LONGEST_NAME and not name.startswith("$") and "." not in name and "\0" not in name
+        for name in names
+    )
 
 
 def same_collation(wanted: Any, stored: Mapping[str, Any] | None) -> bool:
