@@ -1,6 +1,6 @@
-"""Reads of time-series collections that need one step and nobody's permission first: sent without a task.
+"""Reads of time-series collections that need one step and no permission check, sent without a task.
 
-What is particular about a command makes it go the long way of ``proxy.reads.translate``, which knows every case.
+All other commands are handled by ``proxy.reads.translate``, which covers every case.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from proxy.wire.request_ids import next_request_id
 from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
 
 Finish = Callable[[bytes], bytes | None]
-"""From the backend's reply document to the client's; ``None``: the command has to go the long way after all."""
+"""From the backend's reply document to the client's; ``None`` if ``proxy.reads.translate`` must handle the command."""
 
 
 class Ways(Protocol):
-    """How a command goes on that was sent at once, and who hears of it (``proxy.clients.dispatch``)."""
+    """Callbacks for a command that was sent (``proxy.clients.dispatch``)."""
 
     def sent_again(self, exchange: Exchange, step: SentStep) -> None:
-        """What was asked before, or goes on, is sent as this step."""
+        """A known read, or a ``getMore``, was sent as this step."""
         ...
 
     def goes_the_long_way(self, exchange: Exchange, collection: VirtualCollection | None) -> None:
@@ -56,12 +56,12 @@ class Ways(Protocol):
         ...
 
     def deposed(self, exchange: Exchange, reply: bytes) -> bool:
-        """The reply document of a server that is primary no more; true when it is taken over."""
+        """The reply of a server that is no longer the primary; true if the command is retried."""
         ...
 
 
 class Prepared:
-    """What becomes of a step's reply.
+    """How the reply to a step is processed.
 
     ``grown_bytes`` is how much longer the reply gets by its cursor's name, where that is all that becomes of it;
     ``renaming`` does that to a whole reply. ``more_of`` is the cursor that goes on, 0 for a new one.
@@ -94,15 +94,15 @@ class SentStep:
 
 
 class ReadGate(Protocol):
-    """What clients may read (``proxy.request.authorisation``)."""
+    """The clients' privileges to read (``proxy.request.authorisation``)."""
 
     def known_to_read_buckets(self, session: Session, namespace: Namespace) -> bool | None:
-        """From memory whether this client may read the buckets of that collection; ``None``: not known."""
+        """Whether this client may read the buckets of that collection, from memory; ``None`` if unknown."""
         ...
 
 
 class InlineReads:
-    """Sends such reads, and makes the client's reply of the backend's."""
+    """Sends such reads, and builds the client's reply from the backend's."""
 
     def __init__(self, translate: TranslateHandler, gate: ReadGate) -> None:
         self._translate = translate
@@ -132,11 +132,11 @@ class InlineReads:
 
     @property
     def cursors(self) -> CursorNames:
-        """Where cursors are."""
+        """The cursors on buckets."""
         return self._translate.cursors
 
     def holds(self, session: Session, kept: CachedPlan, collection: VirtualCollection) -> bool:
-        """Whether a plan that was made for somebody is right for this client now."""
+        """Whether a plan made for another client is valid for this one now."""
         translate = self._translate
         return (
             translate.as_written(collection) is kept.target
@@ -242,7 +242,7 @@ def whole_command(document: bytes, session: bytes, database: bytes) -> bytes:
 
 
 class InlineReply:
-    """Where the backend's reply goes."""
+    """Receives the backend's reply."""
 
     __slots__ = ("_collection", "_cursors", "_exchange", "_pieces", "_prepared", "_stream", "_ways")
 
@@ -290,7 +290,7 @@ class InlineReply:
         if stream is not None:
             batch = stream.feed(data)
             if stream.has_tail:
-                # Its last bytes follow in the same turn, so one piece less is written.
+                # The last bytes follow in the same turn, so this saves one write.
                 self._pieces.append(batch)
             else:
                 self._exchange.client.write(batch)
@@ -302,7 +302,7 @@ class InlineReply:
             self._begin(data, grown_bytes)
 
     def _begin(self, data: bytes, grown_bytes: int) -> None:
-        """Pass a large batch on as it comes."""
+        """Stream a large batch."""
         exchange = self._exchange
         stream = CursorStream.of(data) if exchange.takes_plain_replies else None
         if stream is None:
@@ -320,7 +320,7 @@ class InlineReply:
             return
         document = self._renamed(stream.without_batch())
         if document is None:
-            # The lengths that the client has seen are wrong: it cannot read on.
+            # The client has already seen wrong lengths, so it cannot continue.
             self._exchange.close()
             return
         self._pieces.append(stream.tail(document))
@@ -346,7 +346,7 @@ class InlineReply:
         return document
 
     def _is_left(self, renaming: Renaming, cursor_id: int) -> None:
-        """This is the cursor after the reply; 0: there is none any more."""
+        """Record the cursor after the reply; 0 if there is none."""
         if cursor_id:
             self._cursors.opened(cursor_id, renaming.buckets)
         elif self._prepared.more_of:

@@ -1,4 +1,4 @@
-"""Commands on virtual collections: ask the rewriter, carry out its plan, answer in the client's terms."""
+"""Executes commands on time-series collections: rewrite, carry out the plan, build the client's reply."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from rewrite.profile import Profile
 RAW_CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
 )
-"""Replies whose documents are kept byte for byte."""
+"""Commands whose replies keep documents byte for byte."""
 
 
 class Service(Protocol):
@@ -96,12 +96,12 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "findandmodify": ("find", "remove"),
     "update": ("update",),
 }
-"""What a client must be allowed on the collection before the proxy's account does it for them."""
+"""Privileges that a client needs on the collection before the proxy's account acts for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Everything outside of one client that plans need."""
+    """Everything that plans need besides the client."""
 
     rewriters: Mapping[str, Rewriter]
     profile: Callable[[], Profile]
@@ -113,18 +113,18 @@ class Surroundings:
     gate: Gate = field(default_factory=NoAccessControl)
     sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
     holds_extended_range: Callable[[Namespace], bool] = lambda _: False
-    """Whether times for which bucket ids are out of order were written through this process (Q12)."""
+    """Whether this process has written times for which bucket ids are not in order (Q12)."""
 
 
 class TranslateHandler:
-    """Carries out the plans of rewriters, for the ``commands`` that have one."""
+    """Executes the plans of rewriters, for the ``commands`` that have one."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
         self.commands = frozenset((*surroundings.rewriters, "getMore"))
 
     def takes_cursor(self, command: CursorCommand) -> bool:
-        """Whether a ``getMore`` must come here: for a cursor on buckets, or one that may be (another process's)."""
+        """Whether a ``getMore`` must be renamed: its cursor is on buckets, or may be (of another process)."""
         if command.name != "getMore":
             return False
         if knows_cursor(self._around.cursors, command.get("getMore")):
@@ -137,7 +137,8 @@ class TranslateHandler:
     ) -> bytes:
         """The raw reply document to a command on ``collection``, or on what is no collection.
 
-        Raises ``CommandError`` for what no backend was asked or can be, ``Undecodable`` for what is to be relayed.
+        Raises ``CommandError`` if the backend was not or cannot be asked, ``Undecodable`` if the command must be
+        relayed.
         """
         if command.name == "getMore":
             session_fields = session_of(command.body)
@@ -191,7 +192,7 @@ class TranslateHandler:
         return replace(collection, extended_range=True)
 
     def plan_of_read(self, command: ClientCommand, target: VirtualCollection) -> Plan:
-        """The plan for one whom the backend lets read buckets; raises ``CommandError`` and ``Undecodable``."""
+        """The plan for a client that may read buckets; raises ``CommandError`` and ``Undecodable``."""
         return self._plan(command, target, take_apart(command.body, command.sequences), reads_buckets=True)
 
     async def _carry_out(
@@ -208,19 +209,19 @@ class TranslateHandler:
                 if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:
                     reply = await steps.run(plan.otherwise)
                 if plan.step.via is Via.CLIENT and is_unauthorized(reply):
-                    # What the client itself asked for is refused in its own words, or allowed after all.
+                    # The backend decides about the client's own command, and words the refusal.
                     return await self._pass(PassThrough(plan.effects), session, command)
                 if not isinstance(plan, Single):
                     return self.renamed(plan, reply)
                 try:
                     return self.reshaped(plan, reply)
                 except InvalidBSON:
-                    # Stored strings that are no UTF-8: only the backend's own answer shows them as they are.
+                    # Stored strings that are not UTF-8: only the backend's own reply is exact.
                     return await self._pass(PassThrough(), session, command) if command.name in HAS_VIEW else reply
             case Dialogue():
                 actions = ACTIONS.get(command.name.lower(), ())
                 if not await self._around.gate.allows(session, actions, command.namespace):
-                    # The backend refuses it in its own words.
+                    # The backend words the refusal.
                     return await self._pass(PassThrough(), session, command)
                 said = await self._converse(plan.run(), steps)
                 if isinstance(said, PassThrough):
@@ -234,7 +235,7 @@ class TranslateHandler:
         try:
             reply = await session.upstream.run(command.namespace.database, whole)
         except UpstreamLost:
-            # Nobody knows whether it was done: what may have changed has changed.
+            # The outcome is unknown: assume that everything that may have changed has changed.
             self._take_effects(plan.effects)
             raise
         if plan.effects and may_have_changed(reply):
@@ -254,7 +255,7 @@ class TranslateHandler:
         return _reshaped_by(plan.reshape, reply)
 
     def renamed(self, plan: Cursor, reply: bytes) -> bytes:
-        """The client's reply, whose cursor is remembered."""
+        """The client's reply; its cursor is recorded."""
         renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
         if backend is None:
             return _reshaped_by(plan.reshape_error, reply)
@@ -290,7 +291,7 @@ class TranslateHandler:
 
 
 class _Steps:
-    """Sends the steps of one command, each over the connection that it names."""
+    """Sends the steps of one command, each over its connection."""
 
     def __init__(
         self, session: ClientSession, around: Surroundings, fields: ClientFields, namespace: Namespace
@@ -323,19 +324,19 @@ class _Steps:
 
 
 def _retryable(reply: bytes) -> bytes:
-    """With the label that makes a driver send the command again; repeated statements find what was done."""
+    """With the label that makes a driver retry; repeated statements find what was done."""
     fields = [element(name, value) for name, value in iter_elements(reply)]
     labelled = b"errorLabels" in fields_of(reply)
     return reply if labelled else document([*fields, bson.encode({"errorLabels": ["RetryableWriteError"]})[4:-1]])
 
 
 def _decoded(reply: bytes) -> Document:
-    """What the backend says of a step: it may quote bytes of the client that are no UTF-8."""
+    """The backend's error message for a step, which may contain bytes of the client that are not UTF-8."""
     return bson.decode(reply, codec_options=TOLERANT)
 
 
 def _reshaped_by(reshape: Callable[[Document], Document] | None, reply: bytes) -> bytes:
-    """Raises ``InvalidBSON`` for a reply that would not come back from decoding as it is."""
+    """Raises ``InvalidBSON`` for a reply that cannot be decoded without loss."""
     if reshape is None:
         return reply
     decoded = bson.decode(reply, codec_options=CODEC)

@@ -1,4 +1,4 @@
-"""One command under way: who asked, how the reply goes out, and that it goes out once."""
+"""One running command: its client, the path of its reply, and that there is exactly one reply."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TAIL_BYTES: Final = 2_048
 
 
 class Client(Protocol):
-    """The client's connection, as the rest sees it."""
+    """The client's connection."""
 
     def write(self, data: bytes) -> None:
         """Queue bytes for the client."""
@@ -36,20 +36,20 @@ class Client(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What is queued for the client and was not taken by it yet."""
+        """The bytes that are queued and not sent yet."""
         ...
 
     def finish(self) -> None:
-        """The command is answered: go on with the next."""
+        """The command is answered; continue with the next."""
         ...
 
     def close(self) -> None:
-        """Close after what is queued was sent."""
+        """Close after the queued bytes are sent."""
         ...
 
 
 class Pending(Protocol):
-    """A command under way, as the client's connection knows it."""
+    """A running command, as the client's connection sees it."""
 
     def abandon(self) -> None:
         """The client is gone."""
@@ -65,12 +65,12 @@ class Meter(Protocol):
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """A reply document of ours."""
+    """A reply document of the proxy."""
     return bson.encode(document, codec_options=CODEC)
 
 
 class Exchange:
-    """The way back of one command. Also the sink of a relayed reply."""
+    """The path of the reply to one command. Also the sink of a relayed reply."""
 
     __slots__ = (
         "_chunks",
@@ -102,22 +102,22 @@ class Exchange:
         self.on_lost: Callable[[Callable[[], None]], None] | None = None
         self.on_abandon: Callable[[], None] | None = None
         self.on_leave: Callable[[], None] | None = None
-        """Called once when it is over in whatever way, also when the client is gone."""
+        """Called exactly once at the end, also if the client has disconnected."""
         self.tail: bytes | None = None
-        """The last bytes of a relayed reply, where somebody wants to see them."""
+        """Receives the last bytes of a relayed reply, if needed."""
         self.command: Command | None = None
         self.meter: Meter | None = None
         self.started_seconds = 0.0
         # A client that compresses gets compressed replies, so relayed ones are collected for it.
         self._chunks: list[bytes] | None = [] if message.compressor else None
 
-    # --- replies of ours ---------------------------------------------------------------------------------------
+    # --- replies of the proxy -----------------------------------------------------------------------------------
 
     def reply(self, document: bytes | None, *, failed: bool = False) -> None:
-        """Answer with a raw document, or with nothing, and finish."""
+        """Reply with a raw document, or with nothing, and finish."""
         if document is not None and self.expects_reply:
             if len(document) > _LARGE_BYTES and self.takes_plain_replies:
-                # Behind its head instead of copied together with it.
+                # Written after its header, to save copying both.
                 self.client.write(op_msg.head(next_request_id(), self.message.request_id, len(document)))
                 self.client.write(document)
             else:
@@ -126,7 +126,7 @@ class Exchange:
 
     @property
     def takes_plain_replies(self) -> bool:
-        """Whether replies are neither compressed nor summed."""
+        """Whether replies are neither compressed nor have a checksum."""
         message = self.message
         return message.opcode == _MSG and not message.compressor and not message.raw[16] & _CHECKSUM_PRESENT
 
@@ -146,7 +146,7 @@ class Exchange:
         self.reply(encode(error.reply()), failed=True)
 
     def relayed(self, raw: bytes) -> None:
-        """Answer with a collected reply of the backend, as it came."""
+        """Reply with a collected reply of the backend, unchanged."""
         compressor = self.message.compressor
         if self.tail is not None:
             self.tail = raw[-TAIL_BYTES:]
@@ -154,11 +154,11 @@ class Exchange:
         self._finish(False)
 
     def close(self) -> None:
-        """End the client's connection instead of an answer."""
+        """Close the client's connection instead of replying."""
         self._finish(True, closing=True)
 
     def come_again(self) -> None:
-        """Tell a client whose login was lost with the primary to come again, and end its connection.
+        """Tell a client whose login was lost with the primary to retry, and close its connection.
 
         A driver leaves all its connections to a server that shuts down, and sends a retryable command again. At the
         mere end of a connection some do so only if their watch over this server says just then that it is well.
@@ -218,7 +218,7 @@ class Exchange:
         return True
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
-        """The backend went away before the relayed reply was complete."""
+        """The connection to the backend was lost before the relayed reply was complete."""
         if isinstance(error, UpstreamLost) and not partly_sent and self._may_go_elsewhere(self.close):
             return
         if partly_sent or self.session.identity or isinstance(error, UpstreamLost):

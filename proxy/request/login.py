@@ -1,7 +1,7 @@
-"""Logins that cannot pass through the proxy.
+"""Refuses logins that cannot be relayed.
 
 With MONGODB-X509 the certificate of a TLS connection is the credential. The connection to the backend is the
-proxy's, so the backend would take every client for whoever the proxy's own certificate names.
+proxy's, so the backend would authenticate every client as the user of the proxy's certificate.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class _Command(Protocol):
 def refuse_certificate_login(command: _Command) -> None:
     """Raise ``CommandError`` 18 for a login step that a certificate would decide.
 
-    ``authenticate`` is for nothing else. The bytes of the whole command are searched, so that no second field of the
-    same name tells the backend something else than the proxy read.
+    ``authenticate`` has no other use. The whole command is searched, because the backend could read a second field of
+    the same name.
     """
     if command.name == "authenticate" or (command.name == "saslStart" and _MECHANISM in command.body):
         raise CommandError(
@@ -46,7 +46,7 @@ def speculates_with_certificate(command: _Command) -> bool:
     element = command.fields.get(b"speculativeAuthenticate")
     if element is None:
         return False
-    # Repeated fields would be read by the backend in its own way.
+    # The backend could read another one of repeated fields.
     repeated = command.body.count(b"\x03speculativeAuthenticate\0") > 1
     said = command.body[element[1] : element[2]]
     return repeated or _MECHANISM in said or _CERTIFICATE_COMMAND in said

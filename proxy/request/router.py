@@ -1,7 +1,7 @@
-"""Where a command goes: a table and a pure function.
+"""Decides how a command is handled: a table and a pure function.
 
-``lookup`` says which namespaces are virtual. Names that the table does not know are relayed: the backend says what
-is unknown.
+``lookup`` returns whether a namespace is a time-series collection (*virtual*). Commands that are not in the table are
+relayed, so the backend reports unknown ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rewrite.plan import ClearBuckets, Effect, ForgetNamespace
 
 
 class Unresolved(Enum):
-    """What a lookup answers when only the backend knows whether a namespace is virtual (``Namespaces.resolve``)."""
+    """The result if the backend must be asked whether a namespace is virtual (``Namespaces.resolve``)."""
 
     UNRESOLVED = auto()
 
@@ -38,12 +38,12 @@ class Unresolved(Enum):
 UNRESOLVED: Final = Unresolved.UNRESOLVED
 
 Lookup: TypeAlias = Callable[[Namespace], VirtualCollection | Unresolved | None]
-"""From memory: the virtual collection of that name, ``None`` for any other, ``UNRESOLVED`` when that is not known."""
+"""From memory: the virtual collection, ``None`` for any other namespace, ``UNRESOLVED`` if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """The client's bytes go to the backend, the backend's to the client; ``effects`` follow the reply."""
+    """Relay the client's bytes and the reply; ``effects`` follow the reply."""
 
     effects: tuple[Effect, ...] = ()
     changes_identity: bool = False
@@ -51,26 +51,26 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Translate:
-    """A rewritten form goes to the backend. ``collection`` is ``None`` for database-wide commands."""
+    """Send a rewritten command. ``collection`` is ``None`` for database-wide commands."""
 
     collection: VirtualCollection | None
 
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """The documents go into the shared catalog."""
+    """Add the documents to the shared catalog."""
 
     collection: VirtualCollection
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The proxy answers about itself (hello)."""
+    """The proxy replies itself (hello)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Ask the backend what ``namespace`` is, then route again."""
+    """Ask the backend about ``namespace``, then route again."""
 
     namespace: Namespace
 
@@ -86,7 +86,7 @@ _ANSWER: Final = Answer()
 def route(
     command: Command, lookup: Lookup, translated: Collection[str], knows_cursor: Callable[[Command], bool]
 ) -> Route:
-    """Where ``command`` goes.
+    """The route of ``command``.
 
     ``translated`` are the commands that have a rewriter (others are relayed); ``knows_cursor`` tells whether a
     ``getMore`` or ``killCursors`` is about a cursor of a translated read.
@@ -170,7 +170,7 @@ def _database_wide(command: Command, row: Row, translated: Collection[str]) -> R
 
 
 def _on_system_collection(command: Command, row: Row, namespace: Namespace, translated: Collection[str]) -> Route:
-    """Direct writes to buckets clear what the catalog holds of them (U6); some would end the server (H1)."""
+    """Direct writes to buckets clear them from the catalog (U6); some would crash the server (H1)."""
     if namespace.is_buckets and command.name in REFUSED and command.name in translated:
         return Translate(None)
     if namespace.is_buckets and (command.name in _CHANGES):

@@ -1,4 +1,4 @@
-"""What one client is owed between its commands."""
+"""The state of a client between its commands."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Session:
 
     ``identity``: the users that this connection authenticated as. ``has_client_metadata`` tells that a hello brought
     them, which may happen once;
-    ``compressors`` are the names agreed on. ``rights`` are what the backend said that this connection may do.
-    ``message_limit_bytes`` is how large a message may be, unpacked; ``on_login`` is called when somebody has logged in.
+    ``compressors`` are the negotiated names. ``rights`` are the privileges of this connection at the backend.
+    ``message_limit_bytes`` limits the decompressed size of a message; ``on_login`` is called after a login.
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
     address of that member in such a session, ``home`` the session that it belongs to.
     """
@@ -46,6 +46,6 @@ class Session:
         return [connection for each in sessions if (connection := each.upstream.ready) is not None]
 
     def close(self) -> None:
-        """The client is gone, and its connections to the backend go with it."""
+        """The client has disconnected; close its connections to the backend."""
         for session in (self, *self.members.values()):
             session.upstream.close()

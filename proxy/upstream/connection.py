@@ -1,8 +1,8 @@
-"""The backend connection that belongs to one client: opened when first needed, carries everything relayed.
+"""The upstream connection of one client: opened when it is first needed, used for everything that is relayed.
 
-Replies stream through without being collected: what the backend sends goes to the client as it comes, and reading
-stops while the client does not read. Commands of translated plans go over the same connection between the relayed
-ones, so that sessions, transactions, cursors and identities are the client's own.
+Replies are streamed, not collected: the client gets the bytes as they arrive, and reading stops while the client does
+not read. Steps of plans use the same connection between relayed commands, so sessions, transactions, cursors and
+identities are the client's own.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from proxy.upstream.dialing import Dialer
 
 _HEAD_SIZE_BYTES: Final = HEADER_SIZE_BYTES + 4
-"""Header and flags: what must be seen of a reply to know where it ends and whether another follows."""
+"""Header and flags: the part of a reply that determines its end and whether another follows."""
 
 
 class Sink(Protocol):
-    """Where a streamed reply goes."""
+    """Receives a streamed reply."""
 
     def whole(self, reply: bytes) -> None:
         """The reply in one piece, instead of ``write`` and ``done``."""
@@ -47,11 +47,11 @@ class Sink(Protocol):
         ...
 
     def done(self) -> None:
-        """The reply, with all that its ``moreToCome`` promised, is complete."""
+        """The reply is complete, including further messages after ``moreToCome``."""
         ...
 
     def deposed(self, reply: bytes) -> bool:
-        """The reply says that its server is no primary any more; true when the sink takes it from here."""
+        """The reply says that the server is no longer the primary; true if the sink handles it."""
         ...
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
@@ -60,7 +60,7 @@ class Sink(Protocol):
 
 
 class UpstreamLost(BackendUnavailable):
-    """The connection ended while a command was under way: what happened to it happens to the client's connection."""
+    """The connection ended while a command was running; the client's connection ends, too."""
 
 
 _CODE: Final = b"\x10code\0"
@@ -68,7 +68,7 @@ _ERROR_REPLY_MAX_BYTES: Final = 4096
 
 
 class State(Enum):
-    """What the connection is doing."""
+    """The state of the connection."""
 
     IDLE = auto()
     STREAMING = auto()
@@ -80,7 +80,7 @@ _IDLE: Final = State.IDLE
 _STREAMING: Final = State.STREAMING
 _COLLECTING: Final = State.COLLECTING
 _CLOSED: Final = State.CLOSED
-"""Members of an enumeration are slow to look up where every reply passes."""
+"""Looking up members of an enumeration is slow on the path of every reply."""
 
 
 class UpstreamConnection(BackPressure):
@@ -89,9 +89,9 @@ class UpstreamConnection(BackPressure):
     def __init__(
         self, address: str, on_lost: Callable[[], None], on_not_primary: Callable[[str], None] | None = None
     ) -> None:
-        """``on_lost`` is called when the connection ends while nothing is under way.
+        """``on_lost`` is called when the connection ends while no command is running.
 
-        ``on_not_primary`` is told the address when a reply says that this server is not the primary any more.
+        ``on_not_primary`` is called with the address when a reply says that this server is no longer the primary.
         """
         super().__init__()
         self.address = address
@@ -125,7 +125,7 @@ class UpstreamConnection(BackPressure):
         transport.write(raw)
 
     def _open_transport(self) -> asyncio.Transport:
-        """A connection may end between the moment that it is ready and the one that it is used."""
+        """A connection may end after it became ready and before it is used."""
         if self._transport is None or self.state is _CLOSED:
             raise UpstreamLost(f"connection to {self.address} lost")
         return self._transport
@@ -147,17 +147,17 @@ class UpstreamConnection(BackPressure):
             self._waiter = None
 
     def pause(self) -> None:
-        """Stop reading: the client does not keep up."""
+        """Pause reading: the client does not keep up."""
         if self._transport is not None and self.state is _STREAMING and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Resume reading."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Close at once; nobody is told."""
+        """Close at once, without callbacks."""
         self.state = _CLOSED
         self._sink = None
         self.resume_writing()
@@ -180,7 +180,7 @@ class UpstreamConnection(BackPressure):
         elif self.state is _COLLECTING:
             self._collect(data)
         elif self.state is _IDLE:
-            # Nothing was asked: this is no conversation any more.
+            # Unexpected bytes: the connection cannot be used any more.
             self._lose(BackendUnavailable(f"{self.address}: unexpected bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -249,7 +249,7 @@ class UpstreamConnection(BackPressure):
             self._waiter.set_result(message)
 
     def _judge(self, reply: bytes) -> bool:
-        """Notice that the primary steps down. A document of somebody's may hold such a code, so the reply is read."""
+        """Detect that the primary steps down. A user's document may contain such a code, so the reply is parsed."""
         if self._on_not_primary is None or len(reply) > _ERROR_REPLY_MAX_BYTES or _CODE not in reply:
             return False
         try:
@@ -284,10 +284,10 @@ def reply_document(message: Message) -> bytes:
 
 
 class Upstream:
-    """One client's way to the backend: a connection when there is one, and how to get one."""
+    """One client's access to the backend: its connection, if open, and how to open one."""
 
     def __init__(self, dialer: Dialer, on_lost: Callable[[], None], *, to_primary: bool = True) -> None:
-        """``on_lost`` is called when an idle connection ends; ``to_primary``: no other member of a set will do."""
+        """``on_lost`` is called when an idle connection ends; ``to_primary``: only the primary of a set is used."""
         self._dialer = dialer
         self._to_primary = to_primary
         self._on_lost = on_lost
@@ -296,7 +296,7 @@ class Upstream:
         self._closed = False
         self._retired = False
         self.is_bound = False
-        """A login was made, or begun, over the connection: no other can take its place."""
+        """A login was made, or begun, over the connection, so it cannot be replaced."""
 
     @property
     def ready(self) -> UpstreamConnection | None:
@@ -312,27 +312,27 @@ class Upstream:
 
     @property
     def address(self) -> str:
-        """Where the connection goes or went last; ``""`` before the first."""
+        """The address of the current or last connection; ``""`` before the first."""
         return self._connection.address if self._connection is not None else ""
 
     @property
     def is_retired(self) -> bool:
-        """Whether the connection goes to what is the primary no more."""
+        """Whether the connection is to a server that is no longer the primary."""
         return self._retired
 
     def retire(self) -> None:
-        """The primary is another server now: the next command goes over a new connection, if there may be one."""
+        """There is another primary: the next command uses a new connection, if that is possible."""
         self._retired = True
 
     def reinstate(self) -> None:
-        """The server is the primary again, before the next command came."""
+        """The server became the primary again before the next command."""
         if self._connection is not None and self._connection.state is not _CLOSED:
             self._retired = False
 
     async def connect(self, hello: bytes | None = None) -> UpstreamConnection:
         """The open connection, opened and greeted with ``hello`` (default: the client's own) if need be.
 
-        Raises ``BackendUnavailable``, or ``CommandError`` when the backend refuses the greeting.
+        Raises ``BackendUnavailable``, or ``CommandError`` if the backend refuses hello.
         """
         connection = self.ready
         if connection is not None:
@@ -356,7 +356,7 @@ class Upstream:
     async def _dial_and_greet(self, greeting: bytes) -> UpstreamConnection:
         connection = await self._dialer.dial(self._on_lost)
         if self._closed:
-            # The client left meanwhile; nobody would close this connection any more.
+            # The client has disconnected meanwhile; nobody else would close this connection.
             connection.close()
             raise BackendUnavailable("the client has disconnected")
         self._connection = connection
@@ -377,7 +377,7 @@ class Upstream:
         return await connection.exchange(raw)
 
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
-        """One command of ours over the client's connection: the raw reply document, ``ok: 0`` replies too.
+        """One command of the proxy over the client's connection: the raw reply document, ``ok: 0`` replies too.
 
         ``body`` has no ``$db``; ``extra`` are further raw elements (``Command.session_fields``).
         Raises ``BackendUnavailable``.
@@ -389,7 +389,7 @@ class Upstream:
         return reply_document(await self.exchange(op_msg.build(next_request_id(), 0, document)))
 
     def close(self) -> None:
-        """The client is gone: the connection ends, and no other is opened."""
+        """The client has disconnected: close the connection, and open no other."""
         self._closed = True
         if self._connection is not None:
             self._connection.close()

@@ -1,7 +1,7 @@
-"""Just enough BSON to walk the top level of a document that is still raw.
+"""Walks the top level of a raw BSON document.
 
-Every function checks the bytes that it touches and nothing else: values are skipped by their length. Messages are
-those of a 6.0 server, which appends where in the document it stood.
+Every function checks only the bytes that it reads; values are skipped by their length. Error messages are those of a
+6.0 server, which include the position in the document.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of anything a peer may send, and why that much."""
+"""Limits for what a peer may send, and their reasons."""
 
 from __future__ import annotations
 

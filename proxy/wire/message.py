@@ -1,4 +1,4 @@
-"""One message as it stood on the wire."""
+"""One message as it was received."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LENGTH: Final = struct.Struct("<i")
 
 
 class Opcode(IntEnum):
-    """The opcodes that mean something today, and those that servers name when they refuse them."""
+    """The supported opcodes, and those that servers name when they refuse them."""
 
     REPLY = 1
     UPDATE = 2001

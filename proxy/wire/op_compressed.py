@@ -1,6 +1,6 @@
-"""OP_COMPRESSED: another message, squeezed.
+"""OP_COMPRESSED: a compressed message.
 
-The size that the message claims is checked before anything is allocated, and the output can never grow beyond it.
+The declared size is checked before memory is allocated, and the output cannot exceed it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BODY_AT: Final = HEADER_SIZE_BYTES + _HEAD.size
 
 COMPRESSOR_IDS: Final[Mapping[str, int]] = {"noop": 0, "snappy": 1, "zlib": 2, "zstd": 3}
 SUPPORTED: Final = ("snappy", "zstd", "zlib")
-"""What hello offers, the cheapest first."""
+"""The compressors that hello offers, cheapest first."""
 
 _ZSTD_LEVEL: Final = 3
 _MIN_WORTHWHILE_BYTES: Final = 128
@@ -76,7 +76,7 @@ _EXPAND: Final[Mapping[int, Callable[[bytes, bytearray], int]]] = {
 
 
 def unwrap(message: Message, max_size_bytes: int, allowed: Sequence[int] = (1, 2, 3)) -> Message:
-    """The message inside; raises ``ProtocolError`` for whatever a server closes the connection for."""
+    """The contained message; raises ``ProtocolError`` where a server closes the connection."""
     raw = message.raw
     if len(raw) < _BODY_AT:
         raise ProtocolError("OP_COMPRESSED is too short")
@@ -93,7 +93,7 @@ def unwrap(message: Message, max_size_bytes: int, allowed: Sequence[int] = (1, 2
     except (cramjam.DecompressionError, zlib.error, OSError, ValueError) as error:
         raise ProtocolError(f"cannot decompress: {error}") from None
     if written != size:
-        # 6.0.5 goes on with what its buffer holds behind; nobody can mean that.
+        # 6.0.5 continues with the following contents of its buffer, which cannot be intended.
         raise ProtocolError(f"{written} bytes decompressed where {size} were announced")
     head = HEADER.pack(HEADER_SIZE_BYTES + size, message.request_id, message.response_to, opcode)
     return Message(head + target, message.request_id, message.response_to, opcode, compressor)
@@ -105,7 +105,7 @@ def squeeze(data: bytes, compressor: int) -> bytes:
 
 
 def wrap(raw: bytes, compressor: int) -> bytes:
-    """A whole message in compressed form; unchanged when it is too small to gain anything."""
+    """A message in compressed form; unchanged if it is too small to benefit."""
     if len(raw) < _MIN_WORTHWHILE_BYTES:
         return raw
     _, request_id, response_to, opcode = HEADER.unpack_from(raw)

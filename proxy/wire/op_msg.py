@@ -32,7 +32,7 @@ _FLAGS: Final = struct.Struct("<I")
 _REPLY_HEAD: Final = struct.Struct("<iiiiIB")
 _OVERFLOW: Final = 15
 _OPCODE: Final = int(Opcode.MSG)
-"""Members of an enumeration are slow to look up where every message passes."""
+"""Looking up members of an enumeration is slow on the path of every message."""
 
 Sequence = tuple[str, tuple[bytes, ...]]
 
@@ -49,7 +49,7 @@ class OpMsg:
 
 
 def peek_flags(message: Message) -> int:
-    """The flags of a message that may be broken further on; raises ``ProtocolError`` when there are none."""
+    """The flags of a message whose remainder may be invalid; raises ``ProtocolError`` if there are none."""
     if len(message.raw) < HEADER_SIZE_BYTES + 4:
         raise ProtocolError("OP_MSG without flags")
     flags: int = _FLAGS.unpack_from(message.raw, HEADER_SIZE_BYTES)[0]
@@ -59,7 +59,7 @@ def peek_flags(message: Message) -> int:
 
 
 def parse(message: Message) -> OpMsg:
-    """Raises ``ProtocolError`` (close) or ``CommandError`` (reply, go on), as 6.0.5 does."""
+    """Raises ``ProtocolError`` (close the connection) or ``CommandError`` (reply and continue), as 6.0.5 does."""
     raw = message.raw
     flags = peek_flags(message)
     end = len(raw)
@@ -155,7 +155,7 @@ def build(
 
 
 def asking_for_reply(raw: bytes) -> bytes:
-    """The same request without ``moreToCome``, so that it is answered, and without a checksum."""
+    """The same request without ``moreToCome``, so that there is a reply, and without a checksum."""
     _, request_id, response_to, opcode = HEADER.unpack_from(raw)
     flags: int = _FLAGS.unpack_from(raw, HEADER_SIZE_BYTES)[0]
     end = len(raw) - 4 if flags & CHECKSUM_PRESENT else len(raw)
@@ -164,7 +164,7 @@ def asking_for_reply(raw: bytes) -> bytes:
 
 
 def head(request_id: int, response_to: int, body_size_bytes: int) -> bytes:
-    """What stands before the body in a message that is nothing else, without flags."""
+    """The bytes before the body of a message that has only a body and no flags."""
     return _REPLY_HEAD.pack(BODY_AT + body_size_bytes, request_id, response_to, _OPCODE, 0, _BODY_KIND)
 
 

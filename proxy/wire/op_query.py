@@ -1,4 +1,4 @@
-"""OP_QUERY and OP_REPLY: today only the legacy handshake uses them."""
+"""OP_QUERY and OP_REPLY, which only the legacy handshake uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMAND_SUFFIX: Final = ".$cmd"
 AWAIT_CAPABLE: Final = 8
 QUERY_FAILURE: Final = 2
 LEGACY_OPCODE: Final = 5_739_101
-"""Code of the reply to opcodes that servers since 5.1 have no more."""
+"""Error code for opcodes that servers from 5.1 no longer support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class OpQuery:
 
     @property
     def database(self) -> str | None:
-        """The database of a command; ``None`` when this is no command."""
+        """The database of a command; ``None`` if this is not a command."""
         if self.collection.endswith(_COMMAND_SUFFIX):
             return self.collection[: -len(_COMMAND_SUFFIX)]
         return None

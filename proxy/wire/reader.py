@@ -1,8 +1,8 @@
-"""Bytes in, messages out; no I/O.
+"""Splits a byte stream into messages, without I/O.
 
-``next`` has three outcomes: a message, ``None`` when more bytes are needed, or ``ProtocolError``. The length in a
-header is checked before its body is waited for, so no more than one message of the allowed length is ever kept
-(besides what the caller fed in one piece).
+``next`` returns a message, or ``None`` if more bytes are needed, or raises ``ProtocolError``. The length in a header is
+checked before the body arrives, so at most one message of the allowed length is buffered (and what the caller fed in
+one piece).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HTTP_ANSWER: Final = (
 
 
 class MessageReader:
-    """Cuts a byte stream into messages."""
+    """Splits a byte stream into messages."""
 
     __slots__ = ("_buffer", "_whole", "max_size_bytes")
 
@@ -33,7 +33,7 @@ class MessageReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """What was fed and not yet taken."""
+        """The bytes that were fed and not consumed yet."""
         return len(self._buffer) + (len(self._whole) if self._whole is not None else 0)
 
     def feed(self, data: bytes) -> None:
@@ -67,7 +67,7 @@ class MessageReader:
                 raise ProtocolError("the peer speaks HTTP", _HTTP_ANSWER)
             raise self._bad_length(size)
         if len(buffer) < size:
-            # Not to wait for the body of something else, a TLS handshake for one.
+            # Do not wait for the body of another protocol, such as a TLS handshake.
             if len(buffer) >= HEADER_SIZE_BYTES and HEADER.unpack_from(buffer)[3] not in OPCODES:
                 raise ProtocolError("unknown opcode")
             return None

@@ -1,4 +1,4 @@
-"""Ids of the messages that this process sends."""
+"""Request ids of the messages that this process sends."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _request_ids = count(1)
 
 
 def next_request_id() -> int:
-    """A request id for a message of ours, positive, unique for a long while in this process."""
+    """A request id: positive, and unique in this process for a long time."""
     return next(_request_ids) & 0x7FFF_FFFF

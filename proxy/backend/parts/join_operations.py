@@ -36,10 +36,10 @@ from catalog.namespaces import VirtualCollection
 _ID: Final = b"\x07_id\0"
 
 _CONDITIONS: Final = frozenset({UNDEFINED, REGEX})
-"""BSON types that mean something else in a query: undefined, regular expressions."""
+"""BSON types with another meaning in a query: undefined, regular expressions."""
 
 _STILL_CLOSED: Final = encode({"$v": 2, "diff": {"scontrol": {"u": {"closed": True}}}})
-"""A change, as an oplog says it, that leaves a closed bucket as it is."""
+"""An update in the format of the oplog that does not change a closed bucket."""
 
 _OPENED_OR_COMPRESSED: Final = (
     encode({"control.closed": {"$ne": True}}),
@@ -50,24 +50,24 @@ _NONE_FOUND: Final = encode({"_id": {"$exists": False}})
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Documents as they were read, in the order of their ids, and the one that takes their place."""
+    """Documents as they were read, in the order of their ids, and the one that replaces them."""
 
     stored: Sequence[bytes]
     joined: bytes
 
 
 def id_of(stored: bytes) -> bytes:
-    """Servers keep ``_id`` in front; raises ``ValueError`` for one that is no object id."""
+    """The ``_id``, which servers store first; raises ``ValueError`` if it is not an ObjectId."""
     if not stored.startswith(_ID, 4):
         raise ValueError("a bucket whose _id is no ObjectId")
     return stored[9:21]
 
 
 def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement], *, alone: bool) -> bytes:
-    """The command; ``alone``: no other process of the proxy writes. Raises ``ValueError`` as ``id_of``."""
+    """The command. ``alone``: no other process of the proxy writes. Raises ``ValueError`` as ``id_of``."""
     uuid = Binary(collection.uuid, 4) if collection.uuid else None
     place = _elements(encode({"ns": str(collection.buckets), "ui": uuid}))
-    # Deletes differ in nothing but the id, which stands at the end before two terminators.
+    # Deletes differ only in the id, which is at the end, before two terminators.
     delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [_ID + bytes(12)])])[:-14]
     update, still_closed = [element(b"op", string_value(b"u")), *place], element(b"o", b"\x03" + _STILL_CLOSED)
     operations: list[bytes] = []
@@ -75,7 +75,7 @@ def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement]
     for each in replacements:
         insert = [element(b"op", string_value(b"i")), *place, element(b"o", b"\x03" + each.joined)]
         natively = _natively_unchanged(place[0], each.stored) if alone else None
-        # An update that changes nothing fails when its document is gone.
+        # An update that changes nothing fails if its document does not exist.
         exists = [_ID + id_of(part) for part in (each.stored if natively else each.stored[:1])]
         operations += [b"\x03" + document([*update, sub_document(b"o2", [part]), still_closed]) for part in exists]
         operations += [b"\x03%b%b\0\0" % (delete, id_of(part)) for part in each.stored]
@@ -92,7 +92,7 @@ def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement]
 
 
 def _natively_unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes] | None:
-    """A condition that no document has another meta, or was compressed or opened; ``None``: no such condition."""
+    """A condition that no document has another meta value, or was compressed or reopened; ``None`` if there is none."""
     meta = fields_of(stored[0]).get(b"meta")
     if meta is not None and (meta[0] == ARRAY or not _is_value(meta)):
         return None
@@ -106,7 +106,7 @@ def _natively_unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes
 
 def _unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes]:
     """Conditions that each document is what was read."""
-    # A document is a condition that it fulfils itself, but for values that look like one.
+    # A document, used as a condition, matches itself, except for values with a special meaning.
     is_plain = _is_value(fields_of(stored[0]).get(b"meta", b"\x0a"))
     return [
         document(
@@ -121,12 +121,12 @@ def _unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes]:
 
 
 def _is_value(meta: bytes) -> bool:
-    """Whether it means itself where conditions may stand."""
+    """Whether the value, used in a condition, matches itself."""
     return meta[0] not in _CONDITIONS and not (meta[0] == OBJECT and meta[6:7] == b"$")
 
 
 def _equal_to(stored: bytes) -> bytes:
-    """A condition that every value is what it is here."""
+    """A condition that every value is unchanged."""
     return document([sub_document(name, [element(b"$eq", value)]) for name, value in fields_of(stored).items()])
 
 

@@ -1,8 +1,8 @@
-"""How the backend joins the parts of buckets in one atomic step (``catalog.ports.BucketStore.join``).
+"""Joins the parts of buckets in one atomic step of the backend (``catalog.ports.BucketStore.join``).
 
-A replica set does it in a transaction. A standalone has none, but applies an ``applyOps`` of inserts and deletes
-as a whole (``proxy.backend.parts.join_operations``). It does not notice other writers, so parts are closed for them
-(``control.closed``) before they are read, and it is told to do nothing unless they are still what was read.
+On a replica set, the step is a transaction. A standalone has none, but executes an ``applyOps`` of inserts and deletes
+as a whole (``proxy.backend.parts.join_operations``). This does not detect other writers, so parts are closed for them
+(``control.closed``) before they are read, and the command has conditions that they are still what was read.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from rewrite.profile import Profile
 
 LARGEST_JOIN_BYTES = 7 * 1024 * 1024
-"""A standalone gets parts twice in one command, to compare and to store, and takes 16 MB."""
+"""A command to a standalone, of at most 16 MB, contains the rows twice: to compare and to store."""
 
 LARGE_BYTES = 32 * 1024
-"""So much is merged, and compressed, in a thread: the kernel needs no interpreter for most of it."""
+"""From this size on, merging and compressing run in a thread: most of it does not need the interpreter."""
 _merging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="merging")
 
 REPLICATION_MS = 500
-"""How long readers wait for a join to reach the members that they read from."""
+"""Maximum time that readers wait for a join to reach the members that they read from."""
 
 
 def joins_atomically(profile: Profile) -> tuple[bool, bool]:
-    """Whether this backend can join parts at all, and whether they have to be closed for that.
+    """Whether this backend can join parts, and whether they must be closed for that.
 
-    Servers from 7.0 on leave closed buckets out of deletes, so their standalones cannot.
+    Servers from 7.0 skip closed buckets in deletes, so standalones from 7.0 cannot.
     """
     if profile.is_mongos or not profile.has_native_timeseries:
         return False, False
@@ -52,7 +52,7 @@ def joins_atomically(profile: Profile) -> tuple[bool, bool]:
 
 
 class PartStore:
-    """Joins, over service connections."""
+    """Executes joins over service connections."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PartStore:
         members_read: Callable[[], int] = lambda: 1,
         alone: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``members_read``: how many members shall have a join when it is acknowledged.
+        """``members_read``: number of members that must have a join when it is acknowledged.
 
         ``alone``: whether no other process of the proxy writes.
         """
@@ -71,7 +71,7 @@ class PartStore:
         self._pool = pool
         self._transactions = transactions
         self._sessions: list[tuple[Binary, int]] = []
-        """Sessions that are free, each with its latest transaction number; servers bound how many there are."""
+        """Free sessions, each with its latest transaction number; servers limit the number of sessions."""
 
     async def join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
@@ -100,7 +100,7 @@ class _Join:
 
     async def in_one_operation(self, *, alone: bool) -> list[int | None]:
         """For a standalone; ``alone``: see ``PartStore``."""
-        # Parts are closed when they are written; the document that they follow is not.
+        # Parts are closed when they are written; the document before them is not.
         await self._seal([{"_id": ObjectId(span.first_id)} for span in self._spans])
         found = await self._stored({})
         if not all(is_closed(each) for stored in found for each in stored):
@@ -128,7 +128,7 @@ class _Join:
         await self._run({"update": self._buckets.collection, "updates": seals})
 
     async def in_transaction(self, session: Mapping[str, Any], members: int) -> list[int | None]:
-        """For a replica set; ``session`` has ``lsid`` and ``txnNumber``; ``members`` shall have it in the end."""
+        """For a replica set; ``session`` has ``lsid`` and ``txnNumber``; ``members`` members acknowledge the join."""
         fields = {**session, "autocommit": False}
         try:
             found = await self._stored({**fields, "startTransaction": True, "readConcern": {"level": "snapshot"}})
@@ -160,9 +160,9 @@ class _Join:
         return await asyncio.get_running_loop().run_in_executor(_merging, merge)
 
     async def _stored(self, fields: Mapping[str, Any]) -> list[list[bytes]]:
-        """For each span the documents from the first to the last; none when the last is not there.
+        """For each span the documents from the first to the last; none if the last does not exist.
 
-        Raises ``ValueError`` when between several spans lies too much of others to be read along.
+        Raises ``ValueError`` if there is too much data of others between the spans.
         """
         body = {
             "find": self._buckets.collection,
@@ -203,7 +203,7 @@ class _Join:
         try:
             await self._run({"abortTransaction": 1, **fields}, "admin")
         except CommandError:
-            # It was ended already, or ends by itself when the server's time limit for transactions is over.
+            # It has already ended, or ends at the server's time limit for transactions.
             return
 
     def _error(self, reply: Mapping[str, Any]) -> CommandError:
