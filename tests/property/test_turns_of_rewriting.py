@@ -17,7 +17,6 @@ from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
-from proxy.members.read_preference import CURSOR_COMMANDS
 from proxy.readers.register import ReaderRegister
 from proxy.reads.plan_cache import question
 from proxy.request import router
@@ -73,7 +72,7 @@ def planned(raw: bytes) -> Plan | None:
 def look_at_cursors(asked: Command) -> None:
     """As the register of readers and the choice of a member do."""
     ReaderRegister(lambda _: False).counts(asked)
-    for name in ("$readPreference", "collection", "cursors") if asked.name in CURSOR_COMMANDS else ("$readPreference",):
+    for name in ("$readPreference", "collection", "cursors"):
         asked.get(name)
 
 
