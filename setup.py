@@ -14,8 +14,9 @@ from setuptools import Extension, setup
 
 HOT_MODULES = (
     "catalog/catalog.py",
+    "catalog/commit_outcome.py",
     "catalog/committer.py",
-    "catalog/hindrances.py",
+    "catalog/growth.py",
     "catalog/memory.py",
     "catalog/namespaces.py",
     "catalog/open_bucket.py",
@@ -23,7 +24,6 @@ HOT_MODULES = (
     "catalog/placement.py",
     "catalog/ports.py",
     "catalog/round.py",
-    "catalog/commit_outcome.py",
     "catalog/statements.py",
     "catalog/stats.py",
     "catalog/write_batch.py",

@@ -22,13 +22,13 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets, Series
-from catalog.parts import Parts, bucket_of_part, part_document
-from catalog.placement import CatalogOptions, Growth, Placement
+from catalog.parts import bucket_of_part
+from catalog.placement import CatalogOptions, Placement
 from catalog.ports import Acknowledgement
 from catalog.stats import Counters
 from catalog.write_batch import BatchEvent, WriteBatch
 
-__all__ = ["BucketCatalog", "BucketSearch", "CatalogOptions", "Growth"]
+__all__ = ["BucketCatalog", "BucketSearch", "CatalogOptions"]
 
 
 _PREPARE: Final = BatchEvent.PREPARE
@@ -79,13 +79,13 @@ class BucketCatalog(Placement):
 
     def is_under_way(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket in memory, or is about to be joined with others."""
-        return self._memory.holds(stored_id) or bucket_of_part(stored_id) in self.parted
+        return self._memory.holds(stored_id) or self.growth.holds(stored_id)
 
     def grows_in_parts(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket that this process made and may go on with."""
         bucket_id = bucket_of_part(stored_id)
         bucket = self._memory.get(bucket_id)
-        return bucket_id in self.parted or (bucket is not None and bucket.own)
+        return self.growth.holds(stored_id) or (bucket is not None and bucket.own)
 
     def _resume(self, series: Series, *, looked_for: int) -> None:
         """Place what waited; the first ``looked_for`` of it must not ask for the same look again."""
@@ -143,52 +143,16 @@ class BucketCatalog(Placement):
         bucket.prepared = batch
         state = bucket.state
         base = state.committed_rows
-        if base and self._grows_in_parts(bucket, batches_in_round):
-            return self._part(bucket, batch)
+        if base and self.growth.leaves_as_part(bucket, batches_in_round, self._memory.count):
+            return self.growth.part(bucket, batch)
         batch.base = base
         batch.stored_id = state.bucket_id
         return state.prepare(batch.measurements)
 
-    def _grows_in_parts(self, bucket: Bucket, batches_in_round: int) -> bool:
-        growth = self.growth
-        if not growth.in_parts or not bucket.own or self.unjoined > growth.unjoined_limit:
-            return False
-        if self.hindrances.load.level < growth.busy:
-            return False
-        if self.hindrances.are_known:
-            now_seconds = self._clock.monotonic_seconds()
-            if self.hindrances.hinder(bucket.series.collection, now_seconds, growth.apart_seconds):
-                return False
-        if bucket.parts is not None:
-            return True
-        if len(self.parted) > self._memory.count + growth.ended_limit:
-            return False
-        return batches_in_round >= growth.batches_in_round or bucket.state.rows >= growth.rows_in_place
-
-    def _part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
-        """The rows of a batch as a document of their own (``catalog.parts``)."""
-        state, parts = bucket.state, bucket.parts
-        if parts is None:
-            parts = bucket.parts = Parts(state.bucket_id, self._clock.monotonic_seconds())
-        measurements = batch.measurements
-        state.fold(measurements)
-        batch.base = 0
-        batch.stored_id = part_id = parts.next_id()
-        buckets = bucket.series.collection
-        return part_document(
-            part_id,
-            buckets.time_field,
-            buckets.meta_field,
-            bucket.series.meta,
-            state.start_ms,
-            measurements,
-            sealed=self.growth.sealed,
-        )
-
     def finish(self, batches: Sequence[WriteBatch], acknowledgement: Acknowledgement) -> None:
         """The backend has them (W65): the writers are told, and batches that waited for their turn are ready."""
         now_seconds = self._clock.monotonic_seconds()
-        self.hindrances.load.committed(len(batches), now_seconds)
+        self.growth.committed(len(batches), now_seconds)
         for batch in batches:
             self._finished(batch, now_seconds)
         for batch in batches:
@@ -209,11 +173,7 @@ class BucketCatalog(Placement):
                 counters.numBucketInserts += 1
         bucket.prepared = None
         state.committed(count)
-        if bucket.parts is not None and batch.stored_id != state.bucket_id:
-            self.committed_at_seconds = now_seconds
-            bucket.parts.committed(batch.stored_id, now_seconds)
-            self.unjoined += 1
-            self.parted[state.bucket_id] = bucket
+        self.growth.stored(bucket, batch.stored_id, now_seconds)
         if state.kept_open_for_large and not bucket.counted_large:
             bucket.counted_large = True
             self._count_both(buckets, "numBucketsKeptOpenDueToLargeMeasurements")

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from catalog.catalog import BucketCatalog, Growth
+from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
@@ -96,6 +96,7 @@ class Joining:
         """``not_allowed`` is told once that the backend does not let parts be joined."""
         self.metrics = JoiningMetrics()
         self._catalog = catalog
+        self._growth = catalog.growth
         self._store = store
         self._clock = clock
         self._readers = readers
@@ -116,21 +117,21 @@ class Joining:
 
     def _pause_after(self, busy_seconds: float) -> float:
         options = self._options
-        idle_seconds = self._clock.monotonic_seconds() - self._catalog.committed_at_seconds
-        if self._catalog.unjoined >= options.hurry_at or idle_seconds > options.idle_seconds:
+        idle_seconds = self._clock.monotonic_seconds() - self._growth.committed_at_seconds
+        if self._growth.unjoined >= options.hurry_at or idle_seconds > options.idle_seconds:
             return options.interval_seconds
         return max(options.interval_seconds, busy_seconds * (1 / options.share - 1))
 
     async def join_due(self) -> None:
         """One pass: join what is due now, those in most parts first."""
         now_seconds = self._clock.monotonic_seconds()
-        due = [bucket for bucket in self._catalog.parted.values() if self._is_due(bucket, now_seconds)]
+        due = [bucket for bucket in self._growth.parted if self._is_due(bucket, now_seconds)]
         await self._pass(due, now_seconds + self._options.slice_seconds)
 
     async def join_all(self) -> None:
         """Join whatever can be joined, because nothing more comes."""
         now_seconds = self._clock.monotonic_seconds()
-        await self._pass([bucket for bucket in self._catalog.parted.values() if self._may_join(bucket, now_seconds)])
+        await self._pass([bucket for bucket in self._growth.parted if self._may_join(bucket, now_seconds)])
 
     async def _pass(self, wanted: Sequence[Bucket], until_seconds: float = math.inf) -> None:
         due: dict[Namespace, list[Bucket]] = {}
@@ -149,9 +150,8 @@ class Joining:
                     return
 
     def _note(self, buckets: Sequence[Bucket], *, alone: bool) -> None:
-        now_seconds = self._clock.monotonic_seconds()
         for collection in {bucket.series.collection for bucket in buckets}:
-            self._catalog.hindrances.tried(collection, now_seconds, alone=alone)
+            self._growth.tried(collection, alone=alone)
         self.metrics.readers_in_the_way += not alone
 
     def _may_join(self, bucket: Bucket, now_seconds: float) -> bool:
@@ -170,7 +170,7 @@ class Joining:
             return True
         if parts.stored == 1:
             return False
-        idle_seconds = now_seconds - max(parts.touched_seconds, self._catalog.committed_at_seconds)
+        idle_seconds = now_seconds - max(parts.touched_seconds, self._growth.committed_at_seconds)
         aged_seconds = now_seconds - parts.since_seconds
         return idle_seconds > self._options.idle_seconds or aged_seconds >= self._options.aged_seconds
 
@@ -212,7 +212,7 @@ class Joining:
         for bucket in group:
             parts = bucket.parts
             if parts is None or parts.joining or parts.stored == 1:
-                self._done(bucket)
+                self._growth.settled(bucket)
             else:
                 joins.append(self._new_join(bucket, parts))
                 parts.joining = True
@@ -300,21 +300,12 @@ class Joining:
         self._settled(join)
 
     def _settled(self, join: _Join) -> None:
-        count = join.span.count
-        self._catalog.unjoined -= count - 1
-        join.parts.joined(join.span.last_id, count)
-        self._done(join.bucket)
+        self._growth.joined(join.bucket, join.parts, join.span.last_id, join.span.count)
 
     def _lack_of_rights(self, error: CommandError) -> None:
         """Without the right to join no further parts are made."""
-        if self._catalog.growth.in_parts:
-            self._catalog.growth = Growth()
+        if self._growth.refused():
             self._not_allowed(error)
-
-    def _done(self, bucket: Bucket) -> None:
-        """A bucket that is one document leaves the list until it is in parts again."""
-        if bucket.parts is not None and bucket.parts.stored <= 1:
-            self._catalog.parted.pop(bucket.state.bucket_id, None)
 
 
 def _smaller(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
-from catalog.hindrances import Hindrances
+from catalog.growth import BucketGrowth, GrowthOptions
 from catalog.kernel import BucketState, Limits, Measurement, bucket_id, rounded_start_ms
 from catalog.memory import BucketMemory, Ended
 from catalog.namespaces import Namespace, VirtualCollection
@@ -27,30 +27,6 @@ TIME_REASONS = frozenset({RolloverReason.TIME_FORWARD, RolloverReason.TIME_BACKW
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """How buckets grow: by updates in place, or in parts that are joined later (``catalog.parts``).
-
-    ``in_parts``: whether the backend can join parts in one atomic step; without it all growth is in place.
-    ``sealed``: parts are closed for everybody, because that step does not notice who else writes to them.
-    Rows leave as a part when ``batches_in_round`` buckets or more grow in the same round, or when the bucket has
-    ``rows_in_place`` rows with them. With more than ``unjoined_limit`` parts that could not be joined, no new ones
-    are made; with more than ``ended_limit`` buckets that take no more rows and wait for their join, which cost some
-    kilobytes each, no further bucket begins to grow in parts; and none of a collection whose readers have not let
-    parts be joined for ``apart_seconds``. ``busy``: how much must have been committed lately (``Load``) before any are
-    made; what few write is stored as a server would store it.
-    """
-
-    in_parts: bool = False
-    sealed: bool = False
-    batches_in_round: int = 8
-    rows_in_place: int = 64
-    unjoined_limit: int = 1_000_000
-    ended_limit: int = 20_000
-    apart_seconds: float = 30.0
-    busy: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class CatalogOptions:
     """Limits of the catalog under their native meanings (W41-W48)."""
 
@@ -58,7 +34,7 @@ class CatalogOptions:
     memory_threshold_bytes: int = 100 * 1024 * 1024
     reopening: bool = True
     archived_per_series: int = 64
-    growth: Growth = Growth()
+    growth: GrowthOptions = GrowthOptions()
 
 
 ID_RANGE_MS = 2**32 * 1000
@@ -86,15 +62,7 @@ class Placement:
         self._collections: dict[Namespace, CollectionBuckets] = {}
         self._memory = BucketMemory()
         self._work = Work()
-        self.growth = options.growth
-        """As in the options, until it turns out that the backend does not let parts be joined."""
-        self.hindrances = Hindrances()
-        self.committed_at_seconds = 0.0
-        """When the latest batch was acknowledged."""
-        self.unjoined = 0
-        """Parts that are stored and not joined yet."""
-        self.parted: dict[bytes, Bucket] = {}
-        """Buckets that are stored in parts, by id, in the order in which they came to be."""
+        self.growth = BucketGrowth(options.growth, clock)
 
     def holds_extended_range(self, namespace: Namespace) -> bool:
         """Whether times outside the range of bucket ids were written through this process (Q12)."""
@@ -276,17 +244,7 @@ class Placement:
         doomed = dict.fromkeys(each for each in known if each is not None and each.series.collection is buckets)
         self._move([batch for bucket in doomed for batch in self._forget(bucket)])
         if buckets.replaced:
-            self._forget_parts(buckets)
-
-    def _forget_parts(self, buckets: CollectionBuckets) -> None:
-        """Of a collection that is gone nothing is left to join; joins that are under way come to know it themselves."""
-        for part_of, bucket in list(self.parted.items()):
-            parts = bucket.parts
-            if bucket.series.collection is buckets and parts is not None and not parts.joining:
-                del self.parted[part_of]
-                self.unjoined -= parts.stored - 1
-                # A batch under way may still add to them.
-                parts.joined(parts.last_id, parts.stored)
+            self.growth.gone(buckets)
 
     def _forget(self, bucket: Bucket) -> list[WriteBatch]:
         """Remove from memory; returns the batches that were not prepared."""

@@ -10,9 +10,10 @@ from typing import Any, assert_never
 
 import structlog
 
-from catalog.catalog import BucketCatalog, CatalogOptions, Growth
+from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.committer import Committer, CommitterOptions
 from catalog.compressing import Compressing, CompressingOptions
+from catalog.growth import GrowthOptions
 from catalog.joining import JoiningMetrics, JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
@@ -190,8 +191,8 @@ def _readings(catalog: BucketCatalog, committer: Committer, in_parts: InParts | 
         lambda: catalog.totals,
         catalog.gauges,
         committer.metrics,
-        lambda: catalog.growth.in_parts and not catalog.hindrances.is_shared,
-        lambda: catalog.unjoined,
+        lambda: catalog.growth.is_in_parts,
+        lambda: catalog.growth.unjoined,
         lambda: joins.documents_joined,
         lambda: joins.readers_in_the_way,
     )
@@ -239,7 +240,7 @@ def committer_options(settings: Settings) -> CommitterOptions:
     )
 
 
-def catalog_options(settings: Settings, growth: Growth) -> CatalogOptions:
+def catalog_options(settings: Settings, growth: GrowthOptions) -> CatalogOptions:
     """The catalog's limits, from settings named like mongod's parameters (W41-W48)."""
     return CatalogOptions(
         limits=Limits(

@@ -10,8 +10,9 @@ from typing import Any, Protocol, Self
 
 import structlog
 
-from catalog.catalog import BucketCatalog, Growth
+from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
+from catalog.growth import GrowthOptions
 from catalog.joining import Joining, JoiningOptions
 from catalog.ports import Clock
 from catalog.replacing import Forms
@@ -34,28 +35,28 @@ MAY_NOT_ANY_MORE = "buckets grow in place from now on: the backend's account has
 JOIN_AT_THE_END_SECONDS = 5.0
 """Time for joins at shutdown. Remaining parts can be read, and the next process joins them."""
 BUSY = 200.0
-"""About a hundred rounds a second, or fewer that concern many buckets (``catalog.hindrances.Load``)."""
+"""About a hundred rounds a second, or fewer that concern many buckets (``catalog.growth.Load``)."""
 WATCH_SECONDS = 1.0
 """Interval at which other processes of the proxy are detected."""
 GONE_SECONDS = 5.0
 """Time for which a detected process counts as present; it may only be restarting."""
 
 
-async def growth_of(settings: Settings, backend: Backend) -> Growth:
+async def growth_of(settings: Settings, backend: Backend) -> GrowthOptions:
     """Decide how buckets grow, before there are any parts.
 
     Logs a warning if the configured way is not possible, and what is missing for ``auto``.
     """
     if settings.bucket_growth == "in_place":
-        return Growth()
+        return GrowthOptions()
     is_auto = settings.bucket_growth == "auto"
     able, sealed = joins_atomically(backend.profile)
     reason = await _missing_right(backend, asks=is_auto) if able else CANNOT_JOIN
     if reason is None:
-        return Growth(in_parts=True, sealed=sealed, busy=BUSY if is_auto else 0.0)
+        return GrowthOptions(in_parts=True, sealed=sealed, busy=BUSY if is_auto else 0.0)
     say = log.info if is_auto else log.warning
     say(IN_PLACE, reason=reason)
-    return Growth()
+    return GrowthOptions()
 
 
 async def _missing_right(backend: Backend, *, asks: bool) -> str | None:
@@ -69,7 +70,7 @@ async def _missing_right(backend: Backend, *, asks: bool) -> str | None:
 
 def is_alone(settings: Settings, catalog: BucketCatalog) -> bool:
     """Whether no other process of the proxy is known; joins check again."""
-    return settings.bucket_growth == "auto" and not catalog.hindrances.is_shared
+    return settings.bucket_growth == "auto" and not catalog.growth.is_beside_other_proxies
 
 
 class Others(Protocol):
@@ -101,8 +102,7 @@ class OtherProxies:
             # If it is unknown, assume that there is one; a backend that does not respond accepts no parts either.
             self._until_seconds = max(self._until_seconds, now_seconds + 2 * WATCH_SECONDS)
         shared = now_seconds < self._until_seconds
-        if shared != self._catalog.hindrances.is_shared:
-            self._catalog.hindrances.is_shared = shared
+        if self._catalog.growth.beside_other_proxies(are_there=shared):
             log.info(
                 "another tsproxy uses the backend: buckets grow in place"
                 if shared

@@ -12,8 +12,9 @@ from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import decode, encode
-from catalog.catalog import BucketCatalog, CatalogOptions, Growth
+from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.committer import Committer, CommitterOptions
+from catalog.growth import GrowthOptions
 from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
@@ -119,7 +120,7 @@ class Process:
                 memory_threshold_bytes=plan.memory_threshold_bytes,
                 reopening=plan.reopening,
                 archived_per_series=3,
-                growth=Growth(in_parts=plan.in_parts, sealed=plan.sealed, batches_in_round=2, rows_in_place=8),
+                growth=GrowthOptions(in_parts=plan.in_parts, sealed=plan.sealed, batches_in_round=2, rows_in_place=8),
             ),
             Clock(),
             self.ids,
@@ -230,8 +231,8 @@ class Process:
             catalog.clear(namespace)
             assert not catalog._collections[namespace].series
         assert not any(catalog.gauges().values()), catalog.gauges()
-        assert not catalog.parted
-        assert not catalog.unjoined
+        assert not catalog.growth.parted
+        assert not catalog.growth.unjoined
 
 
 class World:

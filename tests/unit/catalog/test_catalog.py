@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.catalog import BucketSearch, Growth
+from catalog.catalog import BucketSearch
 from catalog.errors import CommandError
+from catalog.growth import GrowthOptions
 from catalog.identity import identity_of
 from catalog.kernel import Limits
 from catalog.ports import Acknowledgement
@@ -308,7 +309,7 @@ def test_found_bucket_goes_on_and_is_counted() -> None:
 
 def test_buckets_that_wait_for_their_join_are_bounded() -> None:
     """They keep their summaries until then; beyond the limit buckets grow in place."""
-    growth = Growth(in_parts=True, batches_in_round=1, rows_in_place=1, ended_limit=2)
+    growth = GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1, ended_limit=2)
     bench = CatalogBench(growth=growth, limits=Limits(max_count=2))
     for number in range(4):
         first = bench.commit(measurement(meta=number))
@@ -322,20 +323,20 @@ def test_buckets_that_wait_for_their_join_are_bounded() -> None:
 
 def test_of_a_dropped_collection_no_parts_are_left_to_join() -> None:
     """They would count among those that keep others from growing in parts."""
-    bench = CatalogBench(growth=Growth(in_parts=True, batches_in_round=1, rows_in_place=1))
+    bench = CatalogBench(growth=GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1))
     for meta in range(3):
         for second in range(3):
             bench.commit(measurement(second * 1000, meta=meta))
-    assert (len(bench.catalog.parted), bench.catalog.unjoined) == (3, 6)
-    joining = next(iter(bench.catalog.parted.values()))
+    assert (len(bench.catalog.growth.parted), bench.catalog.growth.unjoined) == (3, 6)
+    joining = next(iter(bench.catalog.growth.parted))
     assert joining.parts is not None
     joining.parts.joining = True
     bench.catalog.drop(bench.virtual.namespace)
-    assert (list(bench.catalog.parted.values()), bench.catalog.unjoined) == ([joining], 2)
+    assert (list(bench.catalog.growth.parted), bench.catalog.growth.unjoined) == ([joining], 2)
 
 
 def test_a_part_that_is_under_way_when_its_collection_is_dropped_counts_once() -> None:
-    bench = CatalogBench(growth=Growth(in_parts=True, batches_in_round=1, rows_in_place=1))
+    bench = CatalogBench(growth=GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1))
     for second in range(3):
         bench.commit(measurement(second * 1000))
     (late,) = bench.stage(measurement(3000))
@@ -343,6 +344,6 @@ def test_a_part_that_is_under_way_when_its_collection_is_dropped_counts_once() -
     assert bench.catalog.prepare(late) is not None
     bench.catalog.drop(bench.virtual.namespace)
     bench.catalog.finish([late], ACKNOWLEDGED)
-    (left,) = bench.catalog.parted.values()
+    (left,) = bench.catalog.growth.parted
     assert left.parts is not None
-    assert bench.catalog.unjoined == left.parts.stored - 1 == 1
+    assert bench.catalog.growth.unjoined == left.parts.stored - 1 == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from catalog.bson.codec import decode
-from catalog.catalog import Growth
+from catalog.growth import GrowthOptions
 from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import compressed
 from catalog.namespaces import Namespace, VirtualCollection
@@ -60,7 +60,7 @@ class RememberingStore(ScriptedStore):
 
 class Bench(CatalogBench):
     def __init__(self, options: JoiningOptions = OPTIONS) -> None:
-        super().__init__(growth=Growth(in_parts=True, batches_in_round=1, rows_in_place=1))
+        super().__init__(growth=GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1))
         self.store = RememberingStore()
         self.joining = Joining(self.catalog, self.store, self.clock, Nobody(), options, lambda _: None, UNTOUCHED)
 
@@ -74,7 +74,7 @@ async def test_parts_are_joined_when_there_are_many() -> None:
     bench.commit(measurement(7))
     await bench.joining.join_due()
     assert len(bench.store.joins) == 1
-    assert not bench.catalog.parted
+    assert not bench.catalog.growth.parted
 
 
 async def test_parts_are_joined_when_nothing_was_committed_for_a_while() -> None:
@@ -168,9 +168,9 @@ async def test_readers_are_let_in_between_joins_that_take_long() -> None:
 def test_no_parts_are_made_while_others_share_the_backend() -> None:
     bench = Bench()
     first = bench.commit(measurement(0))
-    bench.catalog.hindrances.is_shared = True
+    bench.catalog.growth.beside_other_proxies(are_there=True)
     assert bench.commit(measurement(1)).stored_id == first.stored_id
-    bench.catalog.hindrances.is_shared = False
+    bench.catalog.growth.beside_other_proxies(are_there=False)
     assert bench.commit(measurement(2)).stored_id != first.stored_id
 
 
@@ -209,8 +209,8 @@ async def test_what_cannot_be_joined_is_no_fault_of_its_neighbours() -> None:
     assert sorted(first for first, _ in bench.store.joins) == sorted({*ids} - {ids[2]})
     assert bench.store.steps == 1 + 6
     assert bench.joining.metrics.failures == 1
-    assert not bench.catalog.parted
-    assert not bench.catalog.unjoined
+    assert not bench.catalog.growth.parted
+    assert not bench.catalog.growth.unjoined
 
 
 class HoldingStore(RememberingStore):
@@ -245,7 +245,7 @@ def _bench_of_parts(forms: Forms, *, full: bool) -> tuple[Bench, HoldingStore, J
         batch = bench.commit(row)
         made = (batch.stored_id, b"t", b"m", batch.bucket.state.meta, START_MS, [row])
         store.documents[batch.stored_id] = part_document(*made, sealed=True)
-    (bucket,) = bench.catalog.parted.values()
+    (bucket,) = bench.catalog.growth.parted
     assert bucket.parts is not None
     bucket.parts.full = full
     bench.clock.now += 3
@@ -274,7 +274,7 @@ async def test_a_join_that_does_not_hold_its_parts_is_not_written(broken: Any) -
     assert store.joined == []
     assert ["does not hold its parts" in str(fault) for fault in noticed] == [True]
     assert (joining.metrics.joins, joining.metrics.failures) == (0, 1)
-    assert not bench.catalog.unjoined
+    assert not bench.catalog.growth.unjoined
 
 
 async def test_a_join_that_is_compressed_wrongly_is_written_uncompressed() -> None:

@@ -34,23 +34,23 @@ async def test_a_catalog_is_shared_while_another_proxy_is_there(
     others = Others()
     company = OtherProxies(catalog, others)
     await company.look()
-    assert not catalog.hindrances.is_shared
+    assert not catalog.growth.is_beside_other_proxies
     others.answer = True
     await company.look()
-    assert catalog.hindrances.is_shared
+    assert catalog.growth.is_beside_other_proxies
     others.answer = False
     await company.look()
-    assert catalog.hindrances.is_shared, "it may only be starting again"
+    assert catalog.growth.is_beside_other_proxies, "it may only be starting again"
     monkeypatch.setattr(growth, "GONE_SECONDS", 0.0)
     others.answer = True
     await company.look()
     others.answer = False
     await company.look()
-    assert not catalog.hindrances.is_shared
+    assert not catalog.growth.is_beside_other_proxies
 
 
 async def test_who_cannot_ask_is_not_alone(catalog: BucketCatalog) -> None:
     others = Others()
     others.answer = BackendUnavailable("gone")
     await OtherProxies(catalog, others).look()
-    assert catalog.hindrances.is_shared
+    assert catalog.growth.is_beside_other_proxies

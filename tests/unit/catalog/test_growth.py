@@ -1,0 +1,117 @@
+"""How a batch leaves: in place, or as a part. What stands against parts does so only as long as it lasts."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.growth import BATCHES_OF_A_ROUND, LATELY_SECONDS, LOAD_SECONDS, GrowthOptions, Load
+from catalog.open_bucket import CollectionBuckets
+from catalog.stats import Counters
+from tests.support.catalog_parts import CatalogBench, measurement, virtual
+
+ALWAYS = GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1)
+
+
+def grows_in_parts(bench: CatalogBench, *, meta: str) -> bool:
+    """Whether the second batch of a new bucket leaves as a document of its own."""
+    bench.commit(measurement(meta=meta))
+    return bench.commit(measurement(1, meta=meta)).base == 0
+
+
+def readers_stay(bench: CatalogBench, seconds: int) -> None:
+    """Joins of the bench's collection are tried every ten seconds, in vain."""
+    for _ in range(0, seconds + 1, 10):
+        bench.catalog.growth.tried(bench.buckets, alone=False)
+        bench.clock.now += 10
+
+
+def test_readers_that_stay_end_growth_in_parts_for_their_collection() -> None:
+    bench = CatalogBench(growth=ALWAYS)
+    readers_stay(bench, 20)
+    assert grows_in_parts(bench, meta="not long enough")
+    readers_stay(bench, 10)
+    assert not grows_in_parts(bench, meta="long enough")
+    bench.catalog.growth.tried(bench.buckets, alone=True)
+    assert grows_in_parts(bench, meta="they left")
+
+
+def test_readers_of_another_collection_do_not_matter() -> None:
+    bench = CatalogBench(growth=ALWAYS)
+    other = CollectionBuckets(virtual("other"), Counters())
+    for _ in range(5):
+        bench.catalog.growth.tried(other, alone=False)
+        bench.clock.now += 10
+    assert grows_in_parts(bench, meta="a")
+
+
+def test_what_is_not_tried_any_more_does_not_count() -> None:
+    bench = CatalogBench(growth=ALWAYS)
+    readers_stay(bench, 40)
+    bench.clock.now += LATELY_SECONDS
+    assert grows_in_parts(bench, meta="a")
+
+
+def test_beside_other_proxies_everything_grows_in_place() -> None:
+    bench = CatalogBench(growth=ALWAYS)
+    growth = bench.catalog.growth
+    assert growth.beside_other_proxies(are_there=True)
+    assert not growth.beside_other_proxies(are_there=True), "that is known"
+    assert (growth.is_beside_other_proxies, growth.is_in_parts) == (True, False)
+    assert not grows_in_parts(bench, meta="a")
+    assert growth.beside_other_proxies(are_there=False)
+    assert growth.is_in_parts
+    assert grows_in_parts(bench, meta="b")
+
+
+def test_where_joins_are_refused_no_further_parts_are_made() -> None:
+    bench = CatalogBench(growth=ALWAYS)
+    growth = bench.catalog.growth
+    assert growth.refused()
+    assert not growth.refused(), "that is known"
+    assert not growth.is_in_parts
+    assert not grows_in_parts(bench, meta="a")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GrowthOptions(in_parts=False, batches_in_round=1, rows_in_place=1),
+        GrowthOptions(in_parts=True, batches_in_round=2, rows_in_place=1_000),
+        GrowthOptions(in_parts=True, batches_in_round=1, busy=1_000.0),
+        GrowthOptions(in_parts=True, batches_in_round=1, unjoined_limit=-1),
+    ],
+    ids=["the backend cannot join", "few small buckets grow", "no load", "too much waits"],
+)
+def test_reasons_to_grow_in_place(options: GrowthOptions) -> None:
+    assert not grows_in_parts(CatalogBench(growth=options), meta="a")
+
+
+def test_parts_are_counted_until_they_are_joined() -> None:
+    bench = CatalogBench(growth=ALWAYS)
+    growth = bench.catalog.growth
+    first = bench.commit(measurement())
+    bench.clock.now += 1
+    second = bench.commit(measurement(1))
+    bucket = first.bucket
+    assert (list(growth.parted), growth.unjoined, growth.committed_at_seconds) == ([bucket], 1, bench.clock.now)
+    assert growth.holds(second.stored_id)
+    assert bucket.parts is not None
+    growth.joined(bucket, bucket.parts, second.stored_id, 2)
+    assert (list(growth.parted), growth.unjoined) == ([], 0)
+    assert not growth.holds(second.stored_id)
+
+
+def test_load_grows_with_rounds_and_is_forgotten() -> None:
+    load = Load()
+    for tenth in range(10):
+        load.committed(1, tenth / 10)
+    assert 5 < load.level < 10.5
+    load.committed(1, 1 + 2 * LOAD_SECONDS)
+    assert load.level < 1.1
+
+
+def test_rounds_that_concern_many_buckets_are_more_load() -> None:
+    few, many = Load(), Load()
+    few.committed(1, 1.0)
+    many.committed(10 * BATCHES_OF_A_ROUND, 1.0)
+    assert many.level > 10 * few.level
