@@ -1,1 +1,1 @@
-"""Commands on time-series collections turned into operations on their buckets, as pure functions."""
+"""Rewrites commands on time-series collections as operations on buckets, with pure functions."""

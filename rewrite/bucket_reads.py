@@ -1,7 +1,6 @@
-"""What deletes must know of the buckets: which may hold matches, which rows match, which rows there are.
+"""Queries of deletes: which buckets may contain matches, which rows match, which rows there are.
 
-All of it is asked with the collection's own predicate after unpacking; only necessary conditions are asked of
-the buckets before (Q10-Q13).
+They apply the user's predicate after unpacking, and only necessary conditions to the buckets before (Q10-Q13).
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from rewrite.stages.time_bounds import EVER, millis
 _SEE_WHOLE_ROWS = ("$$ROOT", "$$CURRENT", "$jsonSchema")
 
 TAG = "tsproxy bucket"
-"""The field in which unpacked rows carry their bucket's id and meta value; no path of a user's has a blank in
-front of ``bucket`` by chance."""
+"""The field of unpacked rows for their bucket's id and meta value; its blanks make a collision with a user's field
+unlikely."""
 
 Stage = Document
 
 WHOLE: Document = {"batchSize": 1_000_000}
-"""As much in one batch as fits into a reply."""
+"""As many rows in one batch as fit into a reply."""
 
 
 @dataclass(frozen=True)  # without slots, so that what follows from it is found out once
 class Selection:
-    """Which measurements a statement is about.
+    """The measurements that a statement selects.
 
     An ``Opaque`` query may hold anything, and be large.
     """
@@ -53,27 +52,27 @@ class Selection:
 
     @property
     def scope(self) -> Scope:
-        """What the rules of push-down may know."""
+        """The scope for the push-down rules."""
         return Scope.of(self.target, self.profile, self.collation)
 
     @cached_property
     def split(self) -> Split:
-        """The query as a necessary condition for buckets and what is left to ask of rows."""
+        """The query, split into a necessary condition for buckets and a condition for rows."""
         if isinstance(self.query, Opaque):
             return Split(None, {}, EVER)
         if not self.scope.plain_names:
-            # Nothing can be said of buckets; every one has to be looked into.
+            # There is no condition for buckets: all of them must be read.
             return Split(None, dict(self.query) or None, EVER)
         return split(self.query, self.scope)
 
     @cached_property
     def condition(self) -> Opaque | None:
-        """``split.bucket``, encoded once for all the statements that it goes into."""
+        """``split.bucket``, encoded once for all statements that contain it."""
         return None if self.split.bucket is None else Opaque(encode(self.split.bucket))
 
     @cached_property
     def sees_whole_rows(self) -> bool:
-        """Whether the query would notice a field more in each row."""
+        """Whether an additional field in each row could change the result of the query."""
         if isinstance(self.query, Opaque):
             return any(name.encode() in self.query.raw for name in _SEE_WHOLE_ROWS)
         return _mentions(self.query, _SEE_WHOLE_ROWS)
@@ -103,7 +102,7 @@ def _mentions(value: Any, names: tuple[str, ...]) -> bool:
 
 
 def candidates(selection: Selection, after: ObjectId | None, count: int) -> Document:
-    """The next ``count`` buckets that may hold matches, by id: ``_id``, ``rows``, ``least``, ``greatest``."""
+    """The next ``count`` buckets that may contain matches, by id: ``_id``, ``rows``, ``least``, ``greatest``."""
     conditions: list[Mapping[str, Any]] = []
     if after is not None:
         conditions.append({"_id": {"$gt": after}})
@@ -123,13 +122,13 @@ def candidates(selection: Selection, after: ObjectId | None, count: int) -> Docu
 
 
 def row_count(time_field: str) -> Document:
-    """How many rows a bucket has; missing for a compressed one that does not tell (W6)."""
+    """The number of rows of a bucket; missing for a compressed one without a count (W6)."""
     times = f"$data.{time_field}"
     return {"$cond": [{"$eq": [{"$type": times}, "object"]}, {"$size": {"$objectToArray": times}}, "$control.count"]}
 
 
 def covers(selection: Selection, bucket: Mapping[str, Any]) -> bool:
-    """Whether all measurements of a candidate match, by its meta and its times alone."""
+    """Whether all measurements of a candidate match, judged by its meta value and times alone."""
     if not selection.scope.plain_names or not isinstance(bucket.get("rows"), int):
         return False
     residual = selection.split.residual
@@ -159,7 +158,7 @@ def _bound_covers(operator: str, bound: int | None, least: int, greatest: int) -
 
 
 def unchanged_cover(selection: Selection, bucket: Mapping[str, Any]) -> Document:
-    """Matches the candidate as long as it is covered and has the rows that were counted."""
+    """A query that matches the candidate if it is still covered and has the rows that were counted."""
     time = selection.target.options.time_field
     conditions: list[Mapping[str, Any]] = [
         {"_id": bucket["_id"]},
@@ -189,14 +188,14 @@ def _with_field(name: str, value: str) -> Document:
 
 
 def matches(selection: Selection, bucket: ObjectId, then: Sequence[Stage] = ()) -> Document:
-    """The matching rows of one bucket exactly as a reader of the collection sees them."""
+    """The matching rows of one bucket exactly as readers of the collection get them."""
     unpacked = _unpack(selection, selection.target.options.meta_field)
     return selection.aggregate([{"$match": {"_id": bucket}}, *unpacked, {"$match": selection.query}, *then])
 
 
 def matches_in_image(selection: Selection, bucket: Mapping[str, Any], then: Sequence[Stage]) -> Document:
-    """As ``matches``, of a bucket document that is no longer stored like that."""
-    # Stages that yield one document whatever is stored, and need no right but to read.
+    """As ``matches``, for a bucket document that may have changed since."""
+    # These stages return one document, whatever is stored, and only require the privilege to read.
     image: list[Stage] = [{"$match": {"_id": {"$in": []}}}, {"$facet": {"none": [{"$limit": 1}]}}]
     image.append({"$replaceWith": {"$literal": bucket}})
     unpacked = _unpack(selection, selection.target.options.meta_field)
@@ -214,7 +213,7 @@ _ID_ALONE: Document = {"$mergeObjects": [{"id": "$_id"}]}
 
 
 def _unpack(selection: Selection, meta_field: str | None) -> list[Stage]:
-    """Unpacked where the backend's optimiser, which loses rows, cannot see what comes after (H2-H5)."""
+    """Unpacks, and hides the following stages from the backend's optimiser, which loses rows (H2-H5)."""
     options = selection.target.options
     unpack: Document = {"timeField": options.time_field, "bucketMaxSpanSeconds": options.max_span_seconds}
     if meta_field is not None:
@@ -235,6 +234,6 @@ def metas(selection: Selection, query: Mapping[str, Any], after: ObjectId | None
 
 
 def row_counts(selection: Selection, buckets: Sequence[ObjectId]) -> Document:
-    """How many rows each of these buckets has, compressed ones too: ``_id``, ``rows``."""
+    """The number of rows of each of these buckets, compressed ones too: ``_id``, ``rows``."""
     rows = all_rows(selection, buckets)["pipeline"]
     return selection.aggregate([*rows, {"$group": {"_id": f"${TAG}.id", "rows": {"$sum": 1}}}])

@@ -1,4 +1,4 @@
-"""Guarded writes to buckets: a bucket changes only while it is exactly what was read of it (U8, W125)."""
+"""Guarded writes to buckets: a bucket is changed only if it is exactly what was read (U8, W125)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rewrite.plan import Document, Effect, Pause, Step, Via
 
 Result = TypeVar("Result")
 Talk: TypeAlias = Generator[Step | Effect | Pause, Mapping[str, Any], Result]
-"""A part of a dialogue, with what comes of it."""
+"""A part of a dialogue, with its result."""
 
 SMALL_BUCKET_BYTES = 4 * 1024 * 1024
 """Up to this size a guard compares the whole bucket; two of a larger one would not fit into a command."""
@@ -24,23 +24,23 @@ SMALL_BUCKET_BYTES = 4 * 1024 * 1024
 SIMPLE: Mapping[str, Any] = {"locale": "simple"}
 
 UNCHECKED: Mapping[str, Any] = {"bypassDocumentValidation": True}
-"""The server's own writes pass the validator by as well (W2); it holds no bucket valid when the time field's name is
-empty (C3, H6), and 6.0.5 ends its process while it words that error."""
+"""The server's own writes also bypass the validator (W2). If the time field has an empty name, no bucket is valid,
+and 6.0.5 crashes while it builds the error (C3, H6)."""
 ACKNOWLEDGEMENT_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime", "writeConcernError")
 
 
 class WholeCommandFailed(CommandError):
-    """A write was refused as a whole: no further statement of the client's command is tried."""
+    """A write was refused as a whole: no further statement of the client's command is executed."""
 
 
 NODE_OR_SESSION_FAILED = frozenset({13, 22, 91, 189, 225, 251, 10107, 11600, 11602, 13435, 13436})
-"""What no other statement would escape either: the identity, the node, the session. And bytes that are no BSON (22),
-for which a server refuses a whole command."""
+"""Errors that every other statement would get, too: of the identity, the node, the session, and of bytes that are
+not BSON (22), for which a server refuses the whole command."""
 
 
 @dataclass(slots=True)
 class Removal:
-    """One delete command under way: how it writes, and what the backend said of its writes.
+    """One running delete command: how it writes, and the backend's replies.
 
     With ``keeps_images`` the backend keeps, with each recorded statement, the bucket as it was before.
     """
@@ -69,7 +69,7 @@ class Removal:
         return reply
 
     def delete(self, selection: Selection, guards: Sequence[Document], statement: int | None = None) -> Talk[int]:
-        """Delete the buckets that match, one for each guard; how many did."""
+        """Delete the buckets that match, one for each guard; returns their number."""
         deletes = [_statement(guard, 1, selection) for guard in guards]
         body = {"delete": selection.target.buckets.collection, "deletes": deletes, "ordered": False}
         if selection.let:
@@ -80,7 +80,7 @@ class Removal:
     def change(
         self, selection: Selection, guard: Document, bucket: bytes | None, statement: int | None = None
     ) -> Talk[bool]:
-        """Replace the bucket that matches, or delete it for ``None``; whether it matched."""
+        """Replace the bucket that matches, or delete it for ``None``; returns whether it matched."""
         if self.keeps_images and statement is not None:
             return (yield from self.exchange(selection, guard, bucket, statement)) is not None
         if bucket is None:
@@ -94,7 +94,7 @@ class Removal:
     def exchange(
         self, selection: Selection, guard: Document, bucket: bytes | None, statement: int
     ) -> Talk[Mapping[str, Any] | None]:
-        """As ``change``; the bucket as it was before, also when the statement was executed already."""
+        """As ``change``; returns the bucket as it was before, also if the statement had already been executed."""
         body: Document = {"findAndModify": selection.target.buckets.collection, "query": guard, "collation": SIMPLE}
         body |= {"remove": True} if bucket is None else {"update": RawBSONDocument(bucket), **UNCHECKED}
         reply = yield from self.write(selection, body, statement, raw=True)
@@ -107,7 +107,7 @@ def _statement(guard: Document, limit: int, selection: Selection) -> Document:
 
 
 def checked(reply: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The reply, unless it is an error: then ``CommandError``."""
+    """The reply; raises ``CommandError`` if it is an error."""
     if reply.get("ok") == 1:
         return reply
     labels = tuple(reply.get("errorLabels", ()))
@@ -121,14 +121,14 @@ TYPES: Mapping[int, str] = {
     8: "bool", 9: "date", 10: "null", 11: "regex", 12: "dbPointer", 13: "javascript", 14: "symbol",
     15: "javascriptWithScope", 16: "int", 17: "timestamp", 18: "long", 19: "decimal", 127: "maxKey", 255: "minKey",
 }  # fmt: skip
-"""What ``$type`` says of a value, by the first byte of its element; 0 stands for none."""
+"""The result of ``$type`` for a value, by the first byte of its element; 0 if there is none."""
 
 
 def unchanged(bucket_id: ObjectId, bucket: bytes, time_field: str) -> Document:
-    """Matches the bucket as long as it is what was read: all of it, or of a large one all that any write changes.
+    """A query that matches the bucket if it is still what was read: all of it, or of a large one, what a write changes.
 
-    Those are the meta value, and the summaries and the times, which tell of rows that came or went; the rest of a row
-    never changes alone. To the server numbers of two types are equal, so the type of the meta value and the length
+    Those are the meta value, the summaries and the times, which change if rows are added or removed; the rest of a row
+    never changes alone. For the server, numbers of two types can be equal, so the type of the meta value and the length
     are compared, too.
     """
     stored = fields_of(bucket)

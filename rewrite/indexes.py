@@ -1,4 +1,4 @@
-"""Index keys as the user writes them and as buckets carry them (I1, I2, I7, I11)."""
+"""Maps index keys between the user's form and that of buckets (I1, I2, I7, I11)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Element = tuple[str, Any]
 
 
 def bucket_key(key: Mapping[str, Any], options: TimeseriesOptions) -> Document:
-    """The key over buckets that serves a user's key (I1), element by element in the same order.
+    """The key on buckets for a user's key (I1), element by element in the same order.
 
     Raises ``CommandError`` 67 for what no bucket index can serve, 72 for text (I2).
     """
@@ -47,14 +47,14 @@ def _bucket_elements(path: str, kind: Any, key: Mapping[str, Any], options: Time
 
 
 def _bounds(path: str, direction: Any) -> Iterator[Element]:
-    """Both summaries, the one that comes first in the direction of the key first."""
+    """Both summaries, in the order that the direction of the key requires."""
     prefixes = (MAX_PREFIX, MIN_PREFIX) if _number(direction) < 0 else (MIN_PREFIX, MAX_PREFIX)
     for prefix in prefixes:
         yield prefix + path, direction
 
 
 def is_direction(kind: Any) -> bool:
-    """Whether an index value is a BSON number; booleans are none."""
+    """Whether an index value is a BSON number; booleans are not."""
     return isinstance(kind, (int, float, Decimal128)) and not isinstance(kind, bool)
 
 
@@ -72,7 +72,7 @@ def _refusal(path: str, kind: Any, key: Mapping[str, Any], options: TimeseriesOp
 
 
 def _shown(value: Any) -> str:
-    """Much as the server prints a value inside a message."""
+    """A value as the server prints it in a message, approximately."""
     match value:
         case Mapping():
             return "{ " + ", ".join(f"{name}: {_shown(item)}" for name, item in value.items()) + " }"
@@ -89,7 +89,7 @@ def _shown(value: Any) -> str:
 
 
 def user_key(key: Mapping[str, Any], options: TimeseriesOptions) -> Document | None:
-    """The user's key that a bucket key serves; ``None`` when it serves none: such an index is hidden (I7)."""
+    """The user's key for a bucket key; ``None`` if there is none, and the index is hidden (I7)."""
     elements = list(key.items())
     mapped: Document = {}
     while elements:
@@ -102,9 +102,9 @@ def user_key(key: Mapping[str, Any], options: TimeseriesOptions) -> Document | N
 
 
 def _user_elements(elements: list[Element], options: TimeseriesOptions) -> tuple[int, list[Element]]:
-    """How many leading elements are understood together (none: 0), and what the user calls them.
+    """The number of leading elements that belong together (0: unknown), and the user's form of them.
 
-    The lower bound of the time field speaks for both, the upper one is passed over, wherever they stand.
+    The lower bound of the time field stands for both; the upper one is ignored, in any position.
     """
     path, kind = elements[0]
     head, dot, tail = path.partition(".")
@@ -124,9 +124,9 @@ def _user_elements(elements: list[Element], options: TimeseriesOptions) -> tuple
 
 
 def user_index(spec: Mapping[str, Any], options: TimeseriesOptions) -> Document | None:
-    """An index of the buckets as ``listIndexes`` shows it; ``None`` when it stays hidden (I6, I7).
+    """An index of the buckets as ``listIndexes`` shows it; ``None`` if it is hidden (I6, I7).
 
-    A stored ``originalSpec`` is shown as it is, even when the index has changed since (C43).
+    A stored ``originalSpec`` is shown unchanged, even if the index has changed since (C43).
     """
     original = spec.get("originalSpec")
     if isinstance(original, Mapping):
@@ -138,7 +138,7 @@ def user_index(spec: Mapping[str, Any], options: TimeseriesOptions) -> Document 
 def bucket_hint(hint: Any, options: TimeseriesOptions) -> Any:
     """A hint for the bucket collection: names and ``$natural`` stay, keys are mapped (I11).
 
-    A key that no bucket index can serve stays too: then the server says that it corresponds to no index.
+    A key without a bucket form stays, too: the server then reports that no index corresponds to it.
     """
     if not isinstance(hint, Mapping) or not hint or "$natural" in hint:
         return hint

@@ -1,7 +1,7 @@
-"""What a rewriter says: which commands go to the backend and how their replies become the client's.
+"""The result of a rewriter: commands for the backend, and how their replies become the client's reply.
 
 A rewriter is a pure function ``Request → Plan | CommandError raised``. The shell
-(``proxy.reads.translate``) sends the steps, feeds replies back and carries out effects.
+(``proxy.reads.translate``) sends the steps, passes the replies back and applies the effects.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from catalog.namespaces import Namespace, VirtualCollection
 from rewrite.profile import Profile
 
 Document: TypeAlias = dict[str, Any]
-"""A decoded document (``catalog.bson.codec.CODEC``); never mutated once it has crossed a seam."""
+"""A decoded document (``catalog.bson.codec.CODEC``); never changed after it was passed to another module."""
 
 Resolve: TypeAlias = Callable[[Namespace], VirtualCollection | None]
-"""Which namespaces are virtual, as far as the proxy knows."""
+"""The namespaces that are virtual, if the proxy knows."""
 
 CatalogStats: TypeAlias = Callable[[Namespace | None], Mapping[str, int]]
 
@@ -62,12 +62,12 @@ class Request:
 
 
 class Via(Enum):
-    """Whose connection a step goes over."""
+    """The connection that a step uses."""
 
     CLIENT = auto()
     """The client's own upstream connection, with its session and identity."""
     SERVICE = auto()
-    """The proxy's account; only for what the client was allowed on the logical collection."""
+    """The proxy's account; only for what the client may do on the logical collection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ClearBuckets:
-    """Every open bucket of a collection leaves the catalog (W72)."""
+    """Remove all open buckets of a collection from the catalog (W72)."""
 
     namespace: Namespace
     bucket_ids: tuple[bytes, ...] | None = None
@@ -97,7 +97,7 @@ class ClearBuckets:
 
 @dataclass(frozen=True, slots=True)
 class ForgetNamespace:
-    """What is known of a collection is stale: look it up anew before its next use.
+    """The cached state of a collection is outdated: look it up before its next use.
 
     An empty collection name means the whole database.
     """
@@ -107,7 +107,7 @@ class ForgetNamespace:
 
 @dataclass(frozen=True, slots=True)
 class DropNamespace:
-    """A collection is gone, with its open buckets and counters and all that was known of it (W72).
+    """A collection was dropped: remove its open buckets, counters and cached state (W72).
 
     An empty collection name means the whole database.
     """
@@ -120,14 +120,14 @@ Effect: TypeAlias = ClearBuckets | ForgetNamespace | DropNamespace
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Others get their turn before a dialogue goes on with a long piece of work."""
+    """Let other clients run before a dialogue continues with expensive work."""
 
 
 PAUSE: Final = Pause()
 
 
 GUESS_FAILED: Final = 241
-"""The code (ConversionFailure) with which a step that bets on usual values tells that stored ones are others."""
+"""The error code (ConversionFailure) of a guess that finds values for which it is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """The client's own bytes go to the backend unchanged; ``effects`` follow an ``ok: 1`` reply."""
+    """Relay the client's command unchanged; ``effects`` follow an ``ok: 1`` reply."""
 
     effects: tuple[Effect, ...] = ()
 
@@ -176,7 +176,7 @@ class Dialogue:
 
     ``run()`` makes a generator that yields a ``Step``, an ``Effect`` or a ``Pause``; for a step it is sent the decoded
     reply (``ok: 0`` replies too; it may raise ``CommandError``), for the others nothing. It returns the
-    client's reply, or that the command goes to the backend as it is.
+    client's reply, or that the command is to be relayed unchanged.
     """
 
     run: Callable[[], Conversation]
@@ -184,7 +184,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply that needs no backend."""
+    """A reply without the backend."""
 
     reply: Mapping[str, Any] = field(default_factory=lambda: {"ok": 1.0})
 

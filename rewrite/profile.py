@@ -1,4 +1,4 @@
-"""What the backend can do, as far as rewriting cares."""
+"""The capabilities of the backend that matter for rewriting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Facts about the backend, probed once for each connection to it.
+    """Facts about the backend, probed when the proxy connects to it.
 
     ``version`` is the server's ``versionArray`` (major, minor, patch).
     """
@@ -27,10 +27,10 @@ class Profile:
 
     @property
     def has_collection_uuid(self) -> bool:
-        """Whether commands take ``collectionUUID`` (6.0)."""
+        """Whether commands support ``collectionUUID`` (6.0)."""
         return self.version >= (6, 0, 0)
 
     @property
     def deletes_from_closed_buckets(self) -> bool:
-        """Whether deletes look into buckets with ``control.closed``; servers from 7.0 on leave them out."""
+        """Whether deletes include buckets with ``control.closed``; servers from 7.0 skip them."""
         return self.version < (7, 0, 0)

@@ -1,4 +1,4 @@
-"""Which rewriter takes which command. A command that is not here is the backend's own business."""
+"""The rewriters by command. Other commands are relayed."""
 
 from __future__ import annotations
 

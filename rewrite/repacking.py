@@ -19,9 +19,9 @@ def columns_of(row: bytes, left_out: Iterable[bytes]) -> bytes:
 
 
 def survivors(rows: Sequence[bytes], removed: Iterable[bytes]) -> list[bytes] | None:
-    """``rows`` without ``removed``, in order; ``None`` when ``rows`` does not hold them all.
+    """``rows`` without ``removed``, in order; ``None`` if ``rows`` does not contain all of them.
 
-    Measurements that are equal to the byte are the same to any predicate, so it does not matter which goes.
+    Measurements that are equal to the byte match the same predicates, so any of them can be removed.
     """
     doomed = Counter(removed)
     kept = []
@@ -34,11 +34,11 @@ def survivors(rows: Sequence[bytes], removed: Iterable[bytes]) -> list[bytes] | 
 
 
 def repacked(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bytes:
-    """The bucket document that holds ``rows`` (measurements without the meta field) in place of its own.
+    """The bucket document with ``rows`` (measurements without the meta field) instead of its own.
 
-    It is of version 1, its rows are numbered anew, its summaries are those of ``rows``; only the start of its
-    time stays, since its id tells it (W12). Raises ``ValueError`` when ``bucket`` is no bucket, ``Differs`` when what
-    was made does not hold these rows and no others.
+    Its version is 1, its rows are renumbered, and its summaries are those of ``rows``; only the start of its time is
+    kept, because it is part of the id (W12). Raises ``ValueError`` if ``bucket`` is not a bucket, ``Differs`` if the
+    result does not contain exactly these rows.
     """
     stored = fields_of(bucket)
     try:
@@ -51,7 +51,7 @@ def repacked(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bytes:
         for name, value in fields_of(row).items():
             columns.setdefault(name, []).append(element(b"%d" % number, value))
             values.setdefault(name, []).append(value)
-    # Buckets of 5.0 hold values of any kind beside each other (Q16).
+    # Buckets of 5.0 may contain values of different types (Q16).
     ends = [(name, least_of(column), greatest_of(column)) for name, column in values.items()]
     made = bucket_document(stored[b"_id"][1:], stored.get(b"meta", b""), ends, columns.items())
     if not holds_rows(made, rows, time_field):

@@ -1,4 +1,4 @@
-"""The statements of a large write command, decoded one by one when they are asked for."""
+"""The statements of a large write command, decoded one by one when they are needed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from catalog.bson.raw import OBJECT, MalformedBSON, document, element, iter_elem
 from rewrite.plan import PAUSE, Pause
 
 MAX_STATEMENTS: Final = 100_000
-"""With more, a server refuses a command (W94)."""
+"""The maximum number of statements that a server accepts (W94)."""
 
 AT_ONCE_BYTES: Final = 32 * 1024
 AT_ONCE: Final = 100
-"""So many bytes, and so many statements, are looked at before others get their turn."""
+"""Bytes and statements that are processed before other clients run."""
 
 
 class Statements:
@@ -58,7 +58,7 @@ def _in_pieces(raw: bytes) -> dict[str, Any]:
 
 
 HANDED_ON: Final = frozenset({b"comment", b"fields", b"let", b"q", b"query", b"sort", b"u"})
-"""Documents that no rewriter has to understand: they may stay ``Opaque``."""
+"""Fields that no rewriter needs to understand: they may stay ``Opaque``."""
 
 
 def piece_of(name: bytes, value: bytes) -> Mapping[str, Any]:

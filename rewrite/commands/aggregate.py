@@ -21,7 +21,7 @@ LEFT_TO_THE_VIEW = frozenset(
         "$vectorSearch",
     }
 )  # fmt: skip
-"""First stages that are about the collection rather than its measurements, or that need to come first (C23, Q5)."""
+"""Stages about the collection, not its measurements, or that must be first in a pipeline (C23, Q5)."""
 
 
 def rewrite_aggregate(request: Request) -> Plan:

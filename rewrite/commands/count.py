@@ -63,6 +63,6 @@ def _stages(body: Mapping[str, Any]) -> list[Stage] | None:
 
 
 def count_reply(reply: Document) -> Document:
-    """``{n, ok}`` with ``ok`` an int32, as on views (C26); no row means none counted."""
+    """``{n, ok}`` with ``ok`` as an int32, as on views (C26); without a row, ``n`` is 0."""
     rows = reply["cursor"]["firstBatch"]
     return {"n": rows[0]["count"] if rows else 0, "ok": 1, **cursor_reply_fields(reply)}

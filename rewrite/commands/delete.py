@@ -1,4 +1,4 @@
-"""``delete`` on measurements: what the backend can do itself it does, the rest is taken out of the buckets (U5, U8)."""
+"""``delete`` on measurements: executed by the backend if it can, otherwise by changing buckets (U5, U8)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ COMMON_FIELDS = ("maxTimeMS", "comment")
 
 
 def deletes_natively(profile: Profile, query: Mapping[str, Any], *, single: bool, options: TimeseriesOptions) -> bool:
-    """Whether the backend itself deletes these measurements, and rightly.
+    """Whether the backend deletes these measurements correctly.
 
-    From 7.0 on it deletes by any predicate (U8); before 5.0.5 it deletes none (V1); in between those that the
-    meta field alone decides, unless it takes an object in an operand for a query (U2).
+    From 7.0 it supports any predicate (U8), before 5.0.5 none (V1), and in between predicates on the meta field alone,
+    unless it mistakes an object in an operand for a query (U2).
     """
     if profile.version >= (7, 0, 0):
         return True
@@ -50,7 +50,7 @@ def deletes_natively(profile: Profile, query: Mapping[str, Any], *, single: bool
 
 
 def is_native_query(query: Mapping[str, Any], options: TimeseriesOptions) -> bool:
-    """Whether 6.0 takes the query for one on the meta field and understands it as it is meant (U1.4, U2)."""
+    """Whether 6.0 accepts the query as one on the meta field and interprets it correctly (U1.4, U2)."""
     return all(_is_native_condition(key, operand, options) for key, operand in query.items())
 
 
@@ -83,7 +83,7 @@ class DeleteStatement:
 
 
 def rewrite_delete(request: Request) -> Plan:
-    """The client's command as it is where the backend can do all of it, or refuses it; else a dialogue."""
+    """The unchanged command if the backend can execute all of it, or refuses it; otherwise a dialogue."""
     if request.namespace.is_buckets:
         return cleared_by_direct_write(request)
     target = request.target
@@ -125,7 +125,7 @@ def _delete_in_pieces(request: Request, target: VirtualCollection, deletes: Stat
 
 
 def reads_from_the_primary(body: Mapping[str, Any]) -> bool:
-    """Whether the command's read concern, which drivers add in sessions, asks for no more than a write does."""
+    """Whether the read concern, which drivers add in sessions, requires no more than a write."""
     concern = body.get("readConcern", {})
     return isinstance(concern, Mapping) and concern.get("level", "local") == "local"
 
@@ -145,7 +145,7 @@ def _is_well_formed(entry: Any) -> bool:
 def selection_of(
     request: Request, target: VirtualCollection, query: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Selection:
-    """What a statement with these options selects."""
+    """The selection of a statement with these options."""
     return Selection(
         target,
         request.profile,
@@ -159,7 +159,7 @@ def selection_of(
 
 def _delete(request: Request, target: VirtualCollection, deletes: Iterable[Mapping[str, Any]]) -> Conversation:
     removal = Removal(request.body.get("writeConcern"))
-    # Finds out what is wrong with the command as a whole, before anything is removed.
+    # The backend checks the command as a whole, before anything is removed.
     yield from removal.delete(nothing_of(request, target), [NO_BUCKET])
     removed = 0
     errors: list[Document] = []
@@ -205,7 +205,7 @@ NO_BUCKET: Document = {"_id": {"$in": []}}
 
 
 def nothing_of(request: Request, target: VirtualCollection) -> Selection:
-    """No measurement, with what all steps of the command share."""
+    """An empty selection, with the options that all steps of the command share."""
     return _nothing(selection_of(request, target, {}, {}))
 
 
@@ -214,5 +214,5 @@ def _nothing(selection: Selection) -> Selection:
 
 
 def was_executed(removal: Removal, selection: Selection, statement: int) -> Talk[bool]:
-    """Whether the backend has recorded this retryable statement: then it deletes nothing, but says so (W103)."""
+    """Whether the backend has recorded this retryable statement; it then deletes nothing and reports it (W103)."""
     return bool((yield from removal.delete(_nothing(selection), [NO_BUCKET], statement)))

@@ -13,7 +13,7 @@ from rewrite.stages.distinct import VALUE, values_stage
 from rewrite.stages.draft import Stage
 
 MOST_PARTS = 100
-"""Of a key's path; servers know no more than 200 levels."""
+"""Maximum depth of a key's path; servers support 200 levels."""
 
 _UNDERSTOOD = {"distinct", "key", "query", "collation", "readConcern", "maxTimeMS", "comment"}
 
@@ -41,7 +41,7 @@ def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, reque
 
 
 def values_by_path(key: str) -> list[Stage]:
-    """The distinct values where the server can take a path apart itself (6.0)."""
+    """The distinct values if the server can split a path (from 6.0)."""
     return [
         values_stage(key),
         {"$unwind": {"path": f"${VALUE}", "preserveNullAndEmptyArrays": True}},
@@ -50,7 +50,7 @@ def values_by_path(key: str) -> list[Stage]:
 
 
 def values_by_unwinding(key: str) -> list[Stage]:
-    """The distinct values for 5.0: each array on the path unwound, and only objects descended into."""
+    """The distinct values for 5.0: unwind each array on the path, and descend only into objects."""
     parts = key.split(".")
     prefixes = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     stages: list[Stage] = [
@@ -67,7 +67,7 @@ _OK = element(b"ok", b"\x10\x01\0\0\0")
 
 
 def distinct_reply(reply: bytes) -> bytes:
-    """``{values, ok}`` with ``ok`` an int32, as on views (C26); the values are the stored ones to the byte."""
+    """``{values, ok}`` with ``ok`` as an int32, as on views (C26); the values are exactly as stored."""
     fields = fields_of(reply)
     batch = fields_of(fields[b"cursor"], 1)[b"firstBatch"]
     values = _NO_VALUES

@@ -1,4 +1,4 @@
-"""``explain`` of reads: of the aggregate that answers them whatever is stored (Q6)."""
+"""``explain`` of reads: explains the aggregate that is correct for all stored data (Q6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSLATORS: Mapping[str, Translator] = {
 
 
 def rewrite_explain(request: Request) -> Plan:
-    """The explained command is rewritten as it would be if it were run; others are left to the backend (C23)."""
+    """Rewrites the explained command as if it were executed; others are left to the backend (C23)."""
     explained = request.body.get("explain")
     if request.target is None or not reads_buckets(request) or not isinstance(explained, Mapping) or not explained:
         return PassThrough()

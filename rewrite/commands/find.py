@@ -19,7 +19,7 @@ _BOUNDS_NOT_ON_VIEWS = {"min", "max"}
 
 
 def rewrite_find(request: Request) -> Plan:
-    """An aggregate on the buckets, or the view where an option is refused there or not understood."""
+    """An aggregate on the buckets, or the view if an option is not supported."""
     if request.target is None or not reads_buckets(request):
         return PassThrough()
     body = translate_find(request.body, request.target, request)

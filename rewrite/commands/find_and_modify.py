@@ -40,7 +40,7 @@ EXECUTED_AS_ANOTHER_KIND = 40606
 
 
 def rewrite_find_and_modify(request: Request) -> Plan:
-    """Removes are a dialogue; everything else is the backend's to refuse."""
+    """Removes are a dialogue; the backend refuses everything else."""
     if request.namespace.is_buckets:
         return cleared_by_direct_write(request)
     if request.target is None or request.in_transaction or not _is_plain_removal(request.body):
@@ -108,7 +108,7 @@ def _projected(request: Request, selection: Selection, found: Found) -> Talk[Raw
 def _value_then(
     request: Request, selection: Selection, removal: Removal, statement: int
 ) -> Talk[RawBSONDocument | None]:
-    """What this retried statement removed when it was executed, from the bucket as it was before."""
+    """The measurement that this retried statement removed, from the bucket as it was before."""
     try:
         image = yield from removal.exchange(selection, NO_BUCKET, b"\x05\0\0\0\0", statement)
     except CommandError as error:

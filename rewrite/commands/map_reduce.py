@@ -6,5 +6,5 @@ from rewrite.plan import PassThrough, Plan, Request
 
 
 def rewrite_map_reduce(request: Request) -> Plan:
-    """Left to the backend, whose refusal is the answer."""
+    """Relayed; the backend refuses it."""
     return PassThrough()

@@ -1,7 +1,7 @@
-"""What the reading commands share: from the client's body to one ``aggregate`` on the buckets (Q1).
+"""Common code of the reading commands: from the client's command to one ``aggregate`` on the buckets (Q1).
 
-A translator answers ``None`` for whatever it does not know for certain; the command then goes to the
-collection's view as the client sent it, and the backend's answer or refusal is the client's.
+A translator returns ``None`` if it is not certain. The command then goes to the collection's view unchanged, and the
+client gets the backend's reply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Translator: TypeAlias = Callable[[Mapping[str, Any], VirtualCollection, Request]
 """A command's body → the body of an ``aggregate`` on the bucket collection."""
 
 COMMON_OPTIONS = ("maxTimeMS", "readConcern", "comment", "allowDiskUse", "let")
-"""Options that mean in ``aggregate`` what they mean elsewhere."""
+"""Options with the same meaning in ``aggregate`` as in other commands."""
 
 
 def reads_buckets(request: Request) -> bool:
@@ -64,7 +64,7 @@ def guessed(
 ) -> Step | None:
     """The command ``sure``, which runs ``pipeline``, with a guess in its place (see ``Scope.may_guess``).
 
-    A cursor whose first batch is empty would meet the error of a guess later; then there is none.
+    There is no guess if the first batch is empty, because its error would only occur in a later batch.
     """
     cursor = body.get("cursor") or {}
     if body.get("explain") or not isinstance(cursor, dict) or not whole_number(cursor.get("batchSize", 1)):
@@ -75,17 +75,17 @@ def guessed(
 
 
 def asks_for_text(query: Mapping[str, Any]) -> bool:
-    """Whether a query has ``$text``, which each command refuses in its own words on a view (Q5)."""
+    """Whether a query has ``$text``, which each command refuses with another error on a view (Q5)."""
     return "$text" in keys_inside(query)
 
 
 def whole_number(value: Any) -> int | None:
-    """A non-negative integer as drivers and shells send it, else ``None``."""
+    """A non-negative integer, as drivers and shells send it, or ``None``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if value >= 0 and value == int(value) and value < 2**63 else None
 
 
 def cursor_reply_fields(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """What a cursor reply says besides its cursor and ``ok``: cluster and operation times."""
+    """The further fields of a cursor reply: cluster and operation times."""
     return {name: value for name, value in reply.items() if name not in ("cursor", "ok")}

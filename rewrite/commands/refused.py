@@ -1,4 +1,4 @@
-"""Commands that the proxy never lets through, because they end the server's process (H1)."""
+"""Commands that the proxy refuses because they crash the server (H1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rewrite.plan import PassThrough, Plan, Request, Rewriter
 
 
 def _onto_capped(request: Request) -> Plan:
-    """Buckets are never capped: the answer is the one for the collection whose buckets they are (C23).
+    """The same error as for the collection to which the buckets belong (C23).
 
     Raises ``CommandError`` 166.
     """
@@ -19,7 +19,7 @@ def _onto_capped(request: Request) -> Plan:
 
 
 def refuse_always(name: str, namespace: Namespace) -> None:
-    """Raise ``CommandError`` 166 for such a command on buckets, whatever else is in it."""
+    """Raise ``CommandError`` 166 for such a command on buckets, whatever its other fields."""
     if name in REFUSED and namespace.is_buckets:
         raise CommandError(166, f"Namespace {namespace.logical} is a timeseries collection")
 

@@ -1,7 +1,7 @@
-"""Commands that the backend answers exactly as the client wants, and what they mean for the proxy.
+"""Commands that are relayed, and their effects on the proxy.
 
-The backend holds a native collection, so it checks options and names itself, with its own errors (C2-C9,
-C24, C40-C44, I5-I8). What is left here is to let go of buckets and options that are no longer true (W72).
+The backend has a native collection and checks options and names itself (C2-C9, C24, C40-C44, I5-I8). The effects remove
+outdated buckets and options from the proxy's state (W72).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EffectsOf = Callable[[Request], tuple[Effect, ...]]
 
 
 def _changed(request: Request) -> tuple[Effect, ...]:
-    """Options changed: buckets that were opened under the old ones are left as they are (C40)."""
+    """Options changed; open buckets stay as they are (C40)."""
     namespace = request.namespace.logical
     return (ClearBuckets(namespace), ForgetNamespace(namespace))
 
@@ -34,13 +34,13 @@ def _database_dropped(request: Request) -> tuple[Effect, ...]:
 
 
 def _renamed(request: Request) -> tuple[Effect, ...]:
-    """A time-series collection cannot be renamed (C23), but what takes or leaves a name makes it another one."""
+    """A time-series collection cannot be renamed (C23), but a rename can change what its name refers to."""
     names = (request.body.get("renameCollection"), request.body.get("to"))
     return tuple(ForgetNamespace(namespace_of(name)) for name in names if isinstance(name, str))
 
 
 def namespace_of(full_name: str) -> Namespace:
-    """The namespace in a full name such as ``db.system.buckets.x``, by its logical collection."""
+    """The logical collection for a full name such as ``db.system.buckets.x``."""
     database, _, collection = full_name.partition(".")
     return Namespace(database, collection).logical
 
@@ -64,5 +64,5 @@ SCHEMA: Mapping[str, Rewriter] = {name: _passing(effects) for name, effects in E
 
 
 def cleared_by_direct_write(request: Request) -> Plan:
-    """A client writes bucket documents itself: the backend does it, the catalog lets go of them (W72)."""
+    """A client writes bucket documents itself: relayed, and cleared from the catalog (W72)."""
     return PassThrough((ClearBuckets(request.namespace.logical),))

@@ -1,7 +1,6 @@
 """``collStats`` and ``serverStatus`` with the counters of the proxy's own bucket catalog (W80, W82).
 
-The backend reports what it stores, and counts only what was inserted past the proxy; its numbers and ours are
-added up.
+The backend reports what it stores, and counts only inserts that bypassed the proxy; the proxy adds its own numbers.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ NATIVE_COUNTERS = (
     "numWaits",
     "numMeasurementsCommitted",
 )
-"""What a server reports even when it is zero, in its order (W80)."""
+"""The counters that a server reports even if they are zero, in its order (W80)."""
 
 
 def merge_counters(reported: Mapping[str, Any], counters: Mapping[str, int]) -> Document:
-    """The backend's section with ours added to it: its fields in its order, then those that only we know.
+    """The backend's section plus the proxy's numbers: its fields in its order, then those that only the proxy has.
 
     The average follows from the sums and is absent without commits. Counters that the backend does not know
     (those of newer servers, W83) appear once they are not zero.
@@ -58,7 +57,7 @@ def _merged(reported: Mapping[str, Any], counters: Mapping[str, int]) -> Iterato
 
 
 def merge_storage_statistics(reply: Document, counters: Mapping[str, int]) -> Document:
-    """The ``timeseries`` part of ``collStats`` or of ``$collStats.storageStats``; other replies stay as they are."""
+    """Changes the ``timeseries`` part of ``collStats`` or ``$collStats.storageStats``; other replies are unchanged."""
     section = reply.get("timeseries")
     if not isinstance(section, Mapping):
         return reply
@@ -74,14 +73,14 @@ def merge_collection_statistics(document: Document, counters: Mapping[str, int])
 
 
 def is_collection_statistics(pipeline: Any) -> bool:
-    """Whether a pipeline begins with ``$collStats`` and asks for what the catalog counts."""
+    """Whether a pipeline begins with ``$collStats`` and requests the catalog's counters."""
     first = pipeline[0] if isinstance(pipeline, list) and pipeline else None
     stage = first.get("$collStats") if isinstance(first, Mapping) else None
     return isinstance(stage, Mapping) and "storageStats" in stage
 
 
 def rewrite_collection_statistics(request: Request, target: VirtualCollection) -> Plan:
-    """``$collStats`` with our counters; one collection never fills more than a cursor's first batch."""
+    """``$collStats`` with the proxy's counters; the result always fits into the cursor's first batch."""
     counters = request.catalog_stats(target.namespace)
 
     def reshape(reply: Document) -> Document:
@@ -97,7 +96,7 @@ def rewrite_collection_statistics(request: Request, target: VirtualCollection) -
 def merge_server_status(reply: Document, counters: Mapping[str, int], asked: Mapping[str, Any]) -> Document:
     """``serverStatus`` with the ``bucketCatalog`` section, where the server puts it.
 
-    The section is absent until a catalog was used, and when the client switched it off.
+    The section is absent before a catalog is used, and if the client excluded it.
     """
     if not asked.get(CATALOG_SECTION, True) or "ok" not in reply:
         return reply

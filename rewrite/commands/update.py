@@ -1,4 +1,4 @@
-"""``update`` of the meta field (U1-U4): the backend's own wherever it understands it, else on the buckets here."""
+"""``update`` of the meta field (U1-U4): executed by the backend if it can, otherwise on the buckets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class UpdateStatement:
 
 
 def rewrite_update(request: Request) -> Plan:
-    """The client's command as it is, or a dialogue when the backend would take a query for what it is not (U2, V1)."""
+    """The unchanged command, or a dialogue if the backend would misinterpret a query (U2, V1)."""
     if request.namespace.is_buckets:
         return cleared_by_direct_write(request)
     target = request.target
@@ -90,10 +90,10 @@ def _update_in_pieces(request: Request, target: VirtualCollection, updates: Stat
 
 
 def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, Any]) -> bool:
-    """Whether the backend updates, or refuses, rightly by itself.
+    """Whether the backend executes or refuses the update correctly.
 
-    Before 5.0.5 it updates nothing (V1). Later it errs only where a query is on the meta field alone, but an
-    object in one of its operands looks like a query of its own.
+    Before 5.0.5 it updates nothing (V1). Later it is wrong only if a query is on the meta field alone, but an object in
+    one of its operands looks like a query (U2).
     """
     query = entry["q"]
     if request.profile.version < (5, 0, 5):
@@ -114,7 +114,7 @@ def _is_well_formed_command(body: Mapping[str, Any]) -> bool:
 
 
 def _is_well_formed(entry: Any) -> bool:
-    """Whether it has the form of a statement, and all of it is understood."""
+    """Whether the statement is well formed and supported."""
     return (
         isinstance(entry, Mapping)
         and not any(isinstance(value, Opaque) for value in entry.values())
@@ -129,7 +129,7 @@ def _is_well_formed(entry: Any) -> bool:
 
 
 def renamed_parts(statement: Mapping[str, Any], selection: Selection) -> tuple[Document, Document]:
-    """Query and update over ``meta``. Raises ``CommandError`` 72 as U1 says, in its order."""
+    """Query and update on ``meta``. Raises ``CommandError`` 72 in the order of U1."""
     options = selection.target.options
     meta = options.meta_field
     if meta is None:
@@ -167,7 +167,7 @@ def _refused(message: str) -> CommandError:
 
 def _update(request: Request, target: VirtualCollection, updates: Iterable[Mapping[str, Any]]) -> Conversation:
     writes = Removal(request.body.get("writeConcern"))
-    # Finds out what is wrong with the command as a whole, before anything is changed.
+    # The backend checks the command as a whole, before anything is changed.
     yield from writes.delete(nothing_of(request, target), [NO_BUCKET])
     counts = {"n": 0, "nModified": 0}
     errors: list[Document] = []
@@ -190,7 +190,7 @@ def _update(request: Request, target: VirtualCollection, updates: Iterable[Mappi
 def _update_buckets(
     writes: Removal, statement: UpdateStatement, query: Document, change: Document, counts: dict[str, int]
 ) -> Talk[None]:
-    """Update every bucket that matches; adds the measurements in matched and in changed ones to ``counts``."""
+    """Update all matching buckets; adds the measurements in matched and changed buckets to ``counts``."""
     selection = statement.selection
     after: ObjectId | None = None
     while True:

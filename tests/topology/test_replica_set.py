@@ -229,7 +229,7 @@ def test_secondary_reads_are_read_from_a_secondary(proxies: list[ProxyProcess], 
 def test_logged_in_clients_read_from_the_primary_whatever_they_prefer(
     preference: Any, guarded_set: ReplicaSet, login_uri: str
 ) -> None:
-    """A login counts at one member. What they get is as fresh as can be: nobody waits for a secondary."""
+    """Authentication is valid on one member only. What they get is as fresh as can be: nobody waits for a secondary."""
     guarded_set.heal()
     database = f"preferring_{ObjectId()}"
     with connect(login_uri) as client:
