@@ -31,37 +31,81 @@ static int whole_document(const u8 *bytes, size_t len, Item *document)
 }
 static int says_version(const Item *item, u32 version) { return item->type == T_I32 && get_u32(item->value) == version; }
 
-/* The number that a row's name is; -1 when it is none. */
-static inline i64 number_named(const Item *item)
+/* One cell of a column of version 1: 1, 0 at the end, -1 for what is none. The rows' numbers must ascend. */
+static inline int next_row(const u8 **at, const u8 *end, i64 *row, Item *item)
 {
+    const u8 *p = *at, *name = p + 1;
+    if (p == end)
+        return *p ? -1 : 0;
     i64 number = 0;
-    if (!item->name_len || item->name_len > 9 || (item->name_len > 1 && item->name[0] == '0'))
-        return -1;
-    for (u32 i = 0; i < item->name_len; i++) {
-        u8 digit = (u8)(item->name[i] - '0');
-        if (digit > 9)
+    /* A document ends with a zero byte, so this ends there at the latest. */
+    for (p++; *p; p++) {
+        u8 digit = (u8)(*p - '0');
+        if (digit > 9 || p - name >= 9)
             return -1;
         number = number * 10 + digit;
     }
-    return number;
+    size_t digits = (size_t)(p - name), left = (size_t)(end - p);
+    if (p >= end || !digits || (digits > 1 && *name == '0') || number <= *row)
+        return -1;
+    i64 size = name[-1] == T_DATE || name[-1] == T_DBL || name[-1] == T_I64 ? (left > 8 ? 8 : -1)
+                                                                            : size_of_value(name[-1], p + 1, left - 1);
+    if (size < 0)
+        return -1;
+    item->type = name[-1], item->value = p + 1, item->len = (u32)size;
+    *row = number, *at = p + 1 + size;
+    return 1;
+}
+static inline int same_bytes(const u8 *a, const u8 *b, u32 len)
+{
+    /* Most values are of these sizes, which take no call. */
+    if (len == 8)
+        return memcmp(a, b, 8) == 0;
+    if (len == 4)
+        return memcmp(a, b, 4) == 0;
+    return len == 12 ? memcmp(a, b, 8) == 0 && memcmp(a + 8, b + 8, 4) == 0 : memcmp(a, b, len) == 0;
 }
 
 /* ---- a bucket and its compressed form ---- */
 
+#define NO_MORE INT64_MAX
 typedef struct {
     size_t rows, next;
+    int is_sorted;
     i64 *times;
     u32 *order, *spare, *place; /* place: of each row after sorting */
-    Item *cells;                /* what a column should have, in the order of the compressed form */
+    Item *cells;                /* what an unsorted column should have, in the order of the compressed form */
+    const u8 *at, *end;         /* a sorted column is read along: the cell that comes next, and its row */
+    Item cell;
+    i64 row;
 } Expected;
 
-static int take_expected(void *to, u8 type, const u8 *value, u32 len)
+static inline int is_cell(const Item *cell, u8 type, const u8 *value, u32 len)
+{
+    return cell->type == type && cell->len == len && same_bytes(cell->value, value, len);
+}
+static int take_placed(void *to, u8 type, const u8 *value, u32 len)
 {
     Expected *expected = to;
     if (expected->next == expected->rows)
         return 1;
     const Item *cell = &expected->cells[expected->next++];
-    return cell->type != type || (type && (cell->len != len || memcmp(cell->value, value, len)));
+    return type ? !is_cell(cell, type, value, len) : cell->type;
+}
+static inline int read_cell(Expected *expected)
+{
+    int more = next_row(&expected->at, expected->end, &expected->row, &expected->cell);
+    if (!more)
+        expected->row = NO_MORE;
+    return more < 0;
+}
+static int take_sorted(void *to, u8 type, const u8 *value, u32 len)
+{
+    Expected *expected = to;
+    i64 row = (i64)expected->next++;
+    if (expected->row != row)
+        return type || row >= (i64)expected->rows;
+    return !type || !is_cell(&expected->cell, type, value, len) || read_cell(expected);
 }
 /* By time, and rows of one time as they stood. */
 static void sort_times(Expected *expected)
@@ -85,56 +129,71 @@ static void sort_times(Expected *expected)
     for (u32 i = 0; i < rows; i++)
         expected->place[expected->order[i]] = i;
 }
-/* The times of a bucket: READ, DIFFERENT when they are none, NO_ROOM. */
+/* The times of a bucket: ALIKE, DIFFERENT when they are none, NO_ROOM. */
 static int take_times(Expected *expected, const Item *column)
 {
     const u8 *at = column->value + 4, *end = column->value + column->len - 1;
     Item item;
-    size_t rows = 0;
+    i64 row = -1;
+    size_t most = column->len / 11 + 1; /* a time takes eleven bytes at least */
     int more;
-    while ((more = next_item(&at, end, &item)) > 0) {
-        if (number_named(&item) != (i64)rows || item.type != T_DATE)
-            return DIFFERENT;
-        rows++;
-    }
-    if (more < 0 || !rows || rows > UINT32_MAX / 2)
-        return DIFFERENT;
-    u8 *memory = malloc(rows * (sizeof(Item) + sizeof(i64) + 3 * sizeof(u32)));
+    u8 *memory = malloc(most * (sizeof(Item) + sizeof(i64) + 3 * sizeof(u32)));
     if (!memory)
         return NO_ROOM;
-    expected->rows = rows;
     expected->cells = (Item *)memory;
-    expected->times = (i64 *)(expected->cells + rows);
-    expected->order = (u32 *)(expected->times + rows);
-    expected->spare = expected->order + rows;
-    expected->place = expected->spare + rows;
-    at = column->value + 4;
-    for (size_t i = 0; i < rows && next_item(&at, end, &item) > 0; i++)
-        expected->times[i] = (i64)get_u64(item.value);
-    sort_times(expected);
+    expected->times = (i64 *)(expected->cells + most);
+    expected->order = (u32 *)(expected->times + most);
+    expected->spare = expected->order + most;
+    expected->place = expected->spare + most;
+    expected->is_sorted = 1;
+    while ((more = next_row(&at, end, &row, &item)) > 0) {
+        if (row != (i64)expected->rows || item.type != T_DATE)
+            return DIFFERENT;
+        expected->times[row] = (i64)get_u64(item.value);
+        expected->is_sorted &= !row || expected->times[row - 1] <= expected->times[row];
+        expected->rows++;
+    }
+    if (more || !expected->rows)
+        return DIFFERENT;
+    if (!expected->is_sorted)
+        sort_times(expected);
     return ALIKE;
+}
+static int place_cells(Expected *expected, const Item *plain)
+{
+    const u8 *at = plain->value + 4, *end = plain->value + plain->len - 1;
+    Item item;
+    i64 row = -1;
+    int more;
+    memset(expected->cells, 0, sizeof(Item) * expected->rows);
+    while ((more = next_row(&at, end, &row, &item)) > 0) {
+        if (row >= (i64)expected->rows)
+            return DIFFERENT;
+        expected->cells[expected->place[row]] = item;
+    }
+    return !more;
 }
 static int same_column(Expected *expected, const Item *plain, const Item *packed)
 {
     if (plain->type != T_DOC || packed->type != T_BIN || packed->value[4] != 7 ||
         !is_called(packed, plain->name, plain->name_len))
         return DIFFERENT;
-    memset(expected->cells, 0, sizeof(Item) * expected->rows);
-    const u8 *at = plain->value + 4, *end = plain->value + plain->len - 1;
-    Item item;
-    i64 row = -1;
-    int more;
-    while ((more = next_item(&at, end, &item)) > 0) {
-        i64 next = number_named(&item);
-        if (next <= row || next >= (i64)expected->rows)
-            return DIFFERENT;
-        row = next;
-        expected->cells[expected->place[row]] = item;
-    }
-    if (more < 0)
-        return DIFFERENT;
+    const u8 *stream = packed->value + 5;
+    size_t len = packed->len - 5;
     expected->next = 0;
-    int read = read_column(packed->value + 5, packed->len - 5, take_expected, expected);
+    int read;
+    if (expected->is_sorted) {
+        expected->at = plain->value + 4, expected->end = plain->value + plain->len - 1, expected->row = -1;
+        if (read_cell(expected))
+            return DIFFERENT;
+        read = read_column(stream, len, take_sorted, expected);
+        if (read == READ && expected->row != NO_MORE)
+            return DIFFERENT;
+    } else {
+        if (place_cells(expected, plain) != ALIKE)
+            return DIFFERENT;
+        read = read_column(stream, len, take_placed, expected);
+    }
     return read == NO_ROOM ? NO_ROOM : read == READ && expected->next == expected->rows;
 }
 /* The columns: that of the times first, the others in their order. */
@@ -209,7 +268,7 @@ static int same_bucket(Expected *expected, const Item *plain, const Item *packed
 typedef struct { /* a column of the new bucket, read once from its first to its last row */
     Item column, next;
     const u8 *at, *end;
-    i64 row; /* of next; rows that are none are -1, and INT64_MAX is the end */
+    i64 row; /* of next; -1 for what is none, NO_MORE at the end */
 } Reading;
 typedef struct {
     Item meta, start, data; /* of the new bucket; no type: there is none */
@@ -220,13 +279,11 @@ typedef struct {
     i64 rows; /* that were found so far */
 } Whole;
 
-static void read_on(Reading *reading)
+static inline void read_on(Reading *reading)
 {
-    i64 before = reading->row;
-    int more = next_item(&reading->at, reading->end, &reading->next);
-    reading->row = more > 0 ? number_named(&reading->next) : more ? -1 : INT64_MAX;
-    if (reading->row <= before)
-        reading->row = -1;
+    int more = next_row(&reading->at, reading->end, &reading->row, &reading->next);
+    if (more <= 0)
+        reading->row = more ? -1 : NO_MORE;
 }
 static Reading *column_named(Whole *whole, const Item *item, u32 guess)
 {
@@ -301,11 +358,11 @@ static int part_follows(Whole *whole, const Item *part)
         !same_item(&start, &whole->start) || !item_named(&data, whole->time, whole->time_len, &column) ||
         column.type != T_DOC)
         return DIFFERENT;
-    i64 rows = 0;
+    i64 rows = 0, row = -1;
     int more;
     const u8 *at = column.value + 4, *end = column.value + column.len - 1;
-    for (; (more = next_item(&at, end, &item)) > 0; rows++)
-        if (number_named(&item) != rows)
+    for (; (more = next_row(&at, end, &row, &item)) > 0; rows++)
+        if (row != rows)
             return DIFFERENT;
     if (more)
         return DIFFERENT;
@@ -315,11 +372,9 @@ static int part_follows(Whole *whole, const Item *part)
         if (column.type != T_DOC || !reading)
             return DIFFERENT;
         at = column.value + 4, end = column.value + column.len - 1;
-        while ((more = next_item(&at, end, &item)) > 0) {
-            i64 row = number_named(&item);
-            if (row < 0 || row >= rows || !is_next(reading, whole->rows + row, &item))
+        for (row = -1; (more = next_row(&at, end, &row, &item)) > 0;)
+            if (row >= rows || !is_next(reading, whole->rows + row, &item))
                 return DIFFERENT;
-        }
         if (more)
             return DIFFERENT;
     }
@@ -343,7 +398,7 @@ static int row_follows(Whole *whole, const Item *row)
 static int is_read_whole(const Whole *whole)
 {
     for (u32 i = 0; i < whole->count; i++)
-        if (whole->columns[i].row != INT64_MAX)
+        if (whole->columns[i].row != NO_MORE)
             return DIFFERENT;
     return ALIKE;
 }

@@ -131,7 +131,7 @@ static inline void take_slot(Source *s)
 
 static inline u64 signed_64(u64 raw) { return raw >> 1 ^ (0 - (raw & 1)); }
 static inline u128 signed_128(u128 raw) { return raw >> 1 ^ (0 - (raw & 1)); }
-static void keep_number(Source *s, u64 number)
+static inline void keep_number(Source *s, u64 number)
 {
     put_u32(s->own, (u32)number);
     put_u32(s->own + 4, (u32)(number >> 32));
@@ -174,19 +174,20 @@ static int next_double(Source *s, u64 raw)
     keep_number(s, bits);
     return 0;
 }
-static int next_object_id(Source *s)
+static inline int next_object_id(Source *s)
 {
-    static const u8 order[7] = {11, 3, 10, 2, 9, 1, 0};
-    u64 number = 0;
-    for (int i = 6; i >= 0; i--)
-        number = number << 8 | s->value[order[i]];
+    const u8 *id = s->value;
+    u64 number = (u64)id[0] << 48 | (u64)id[1] << 40 | (u64)id[9] << 32 | (u64)id[2] << 24 | (u64)id[10] << 16 |
+                 (u64)id[3] << 8 | id[11];
     number += s->pace;
     if (number >> 56)
         return NOT_READABLE;
-    memmove(s->own, s->value, 12);
-    s->value = s->own;
-    for (int i = 0; i < 7; i++)
-        s->own[order[i]] = (u8)(number >> 8 * i);
+    u8 *own = s->own;
+    if (id != own)
+        memcpy(own, id, 12);
+    own[11] = (u8)number, own[3] = (u8)(number >> 8), own[10] = (u8)(number >> 16), own[2] = (u8)(number >> 24);
+    own[9] = (u8)(number >> 32), own[1] = (u8)(number >> 40), own[0] = (u8)(number >> 48);
+    s->value = own;
     return 0;
 }
 static int next_text(Source *s)
@@ -223,7 +224,7 @@ static int next_bytes(Source *s, u32 from, u32 len) /* binary data and decimals:
     return 0;
 }
 /* The next element from the one before and the raw value. */
-static int next_element_of(Source *s)
+static inline int next_element_of(Source *s)
 {
     if (!s->type)
         return NOT_READABLE;
@@ -440,7 +441,7 @@ static int read_section(const u8 **at, const u8 *end, Take take, void *to)
     return found;
 }
 /* Every row of a column, in order. */
-static int read_column(const u8 *stream, size_t len, Take take, void *to)
+static inline int read_column(const u8 *stream, size_t len, Take take, void *to)
 {
     const u8 *at = stream, *end = stream + len;
     Source source = {0};
