@@ -15,7 +15,7 @@ DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
-.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec
+.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec sanitize
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -72,6 +72,9 @@ fuzz: install built  ## run two honest and two hostile clients on a proxy for FU
 fuzz-codec: install  ## fuzz the wire codec with atheris, guided by coverage, for FUZZ_SECONDS
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'
 	$(BIN)/python -m tests.fuzz.codec $(VENV)/fuzz-corpus -max_total_time=$(FUZZ_SECONDS)
+
+sanitize: install  ## work the compiled kernel under ASan, UBSan and TSan for SANITIZE_SECONDS (needs gcc)
+	$(BIN)/python -m tests.sanitize $(SANITIZE_SECONDS)
 
 lint: install  ## check rules and format with ruff
 	$(BIN)/ruff check .

@@ -126,6 +126,21 @@ def wide_bucket(chance: random.Random, rows: int = 0, width: int = 0, *, untouch
     return _bucket(times, columns)
 
 
+def wide_rows(chance: random.Random) -> list[bytes]:
+    """Measurements with time field ``t`` and meta field ``m``, mostly of one series."""
+    shapes = [
+        (b"c%d" % number, _branch(chance, chance.choice((3, 17, 40)), 1)) for number in range(chance.choice((1, 3)))
+    ]
+    shapes += [(b"s%d" % number, _leaf(chance)) for number in range(chance.choice((1, 20)))]
+    rows: list[bytes] = []
+    for row in range(chance.choice((1, 2, 9, 40))):
+        fields = [(name, value) for name, make in shapes if (value := make(chance, row)) is not None]
+        fields.insert(0, (b"t", b"\x09" + _int64(START_MS + 1000 * row)))
+        fields.insert(chance.randrange(len(fields)), (b"m", b"\x10" + raw.pack_int32(chance.random() < 0.02)))
+        rows.append(raw.document(raw.element(*field) for field in fields))
+    return rows
+
+
 def damaged_bucket(chance: random.Random, document: bytes) -> bytes:
     """A few bytes of it changed, taken out or put in."""
     damaged = bytearray(document)

@@ -14,6 +14,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import join
 from catalog.ports import Span
+from catalog.replacing import Differs
 from proxy.backend.parts.part_store import LARGEST_JOIN_BYTES, PartStore
 from proxy.backend.service import ServicePool
 from tests.support.mongod import MongodProcess
@@ -264,3 +265,18 @@ async def test_spans_with_much_between_them_are_not_joined_in_one_step(case: Cas
     with pytest.raises(ValueError, match="too far apart"):
         await case.joined_side_by_side([(0, 2), (3, 5)])
     assert case.buckets.count_documents({}) == 29
+
+
+async def test_what_is_merged_wrongly_is_not_written(case: Case) -> None:
+    """The parts stay as they are, and nothing holds them: the next join is let in at once."""
+
+    def wrong(_: Collection[Any]) -> None:
+        raise Differs("a bucket that does not hold its parts")
+
+    with pytest.raises(Differs):
+        await case.joined_while(wrong, [part(0, rows=4), part(1), part(2, rows=2)])
+    assert case.rows() == [("a", 0)] * 4 + [("a", 1)] + [("a", 2)] * 2
+    status = case.buckets.database.client.admin.command("serverStatus")
+    assert status.get("transactions", {}).get("currentOpen", 0) == 0
+    assert await case.joined_while(lambda _: None, []) == 3
+    assert [each["_id"] for each in case.buckets.find({})] == [IDS[-1]]
