@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-BUILD = ROOT / "build" / "sanitize"
+BUILD = Path(sys.prefix) / "sanitize"
 TESTS = (
     *(f"tests/property/test_{name}.py" for name in ("kernel_forms", "part_forms", "compression", "interleaving")),
     *("tests/property/test_decoding.py", "tests/property/test_kernel_threads.py"),
