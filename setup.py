@@ -13,6 +13,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HOT_MODULES = (
+    "catalog/bounded.py",
     "catalog/catalog.py",
     "catalog/commit_outcome.py",
     "catalog/committer.py",

@@ -21,6 +21,13 @@ from catalog.write_batch import DoubtfulWriter, Writer
 
 TRANSACTION_TOO_OLD = 225
 
+LOG_BYTES = 64 * 1024 * 1024
+"""For the records of all sessions together; more than 50,000 of drivers, whose statements are one run."""
+SESSION_BYTES = 1200
+"""A session's id and user, its record and the acknowledgement of an unmet write concern."""
+RUN_BYTES = 96
+"""Of numbers that do not touch, as of every other statement of a command that failed."""
+
 ClientSession: TypeAlias = tuple[bytes, Identity]
 """A raw ``lsid`` and whose it is: equal ids of two users are two sessions."""
 
@@ -88,7 +95,7 @@ class Statement:
         if transaction.under_way.get(self.number) is self:
             del transaction.under_way[self.number]
         if error is None:
-            transaction.written.add(self.number)
+            transaction.remember(transaction.written, self.number)
             if acknowledgement is not None and acknowledgement.write_concern_error is not None:
                 transaction.unmet_write_concern = acknowledgement
         waiters, self._waiters = self._waiters, []
@@ -115,7 +122,7 @@ class Statement:
 
     def lose(self, error: CommandError) -> None:
         """See ``DoubtfulWriter``."""
-        self._transaction.lost.add(self.number)
+        self._transaction.remember(self._transaction.lost, self.number)
         self.settle((), error, None)
 
 
@@ -126,9 +133,11 @@ class Transaction:
     that says that a write concern was not met: a retry must not hear better than that.
     """
 
-    __slots__ = ("follows_another", "lost", "number", "under_way", "unmet_write_concern", "written")
+    __slots__ = ("follows_another", "log", "lost", "number", "under_way", "unmet_write_concern", "written")
 
-    def __init__(self, number: int, *, follows_another: bool) -> None:
+    def __init__(self, log: StatementLog, number: int, *, follows_another: bool) -> None:
+        self.log: StatementLog | None = log
+        """Where it counts; ``None`` once it is not kept there any more."""
         self.number = number
         self.follows_another = follows_another
         self.written = NumberSet()
@@ -136,13 +145,26 @@ class Transaction:
         self.under_way: dict[int, Statement] = {}
         self.unmet_write_concern: Acknowledgement | None = None
 
+    def remember(self, numbers: NumberSet, number: int) -> None:
+        """Add to one of its sets, and to what the log weighs."""
+        runs = numbers.runs
+        numbers.add(number)
+        if self.log is not None:
+            self.log.size_bytes += (numbers.runs - runs) * RUN_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes, about."""
+        return SESSION_BYTES + (self.written.runs + self.lost.runs) * RUN_BYTES
+
 
 class StatementLog:
-    """The record of all sessions, bounded; the sessions not heard of for longest are forgotten first."""
+    """The record of all sessions, bounded in bytes; the sessions not heard of for longest are forgotten first."""
 
-    def __init__(self, sessions_limit: int = 100_000) -> None:
+    def __init__(self, limit_bytes: int = LOG_BYTES) -> None:
         self._sessions: OrderedDict[ClientSession, Transaction] = OrderedDict()
-        self._sessions_limit = sessions_limit
+        self._limit_bytes = limit_bytes
+        self.size_bytes = 0
 
     def transaction(self, session: ClientSession, number: int) -> Transaction:
         """The record of this transaction number; raises ``CommandError`` 225 for one older than the latest."""
@@ -157,10 +179,16 @@ class StatementLog:
                     f"Cannot start transaction {number} on session because a newer transaction "
                     f"{known.number} has already started on the session.",
                 )
-        transaction = self._sessions[session] = Transaction(number, follows_another=known is not None)
-        if len(self._sessions) > self._sessions_limit:
-            self._sessions.popitem(last=False)
+            self._let_go(known)
+        transaction = self._sessions[session] = Transaction(self, number, follows_another=known is not None)
+        self.size_bytes += transaction.size_bytes
+        while self.size_bytes > self._limit_bytes and len(self._sessions) > 1:
+            self._let_go(self._sessions.popitem(last=False)[1])
         return transaction
+
+    def _let_go(self, transaction: Transaction) -> None:
+        self.size_bytes -= transaction.size_bytes
+        transaction.log = None
 
     def __len__(self) -> int:
         return len(self._sessions)

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+from catalog.bounded import BoundedCache
 from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.request.router import UNRESOLVED, Unresolved
@@ -47,6 +48,16 @@ class _Listing:
         self.refreshing = False
 
 
+LISTINGS_BYTES = 32 << 20
+"""For the listings of all databases together. Each is asked for anew while it is used, and then counts as used."""
+
+
+def _weight(database: str, listing: _Listing) -> int:
+    """As Python counts its strings, at four bytes a character; a collection has its namespace, options and fields."""
+    names = sum(8 * len(name) + 2_000 for name in listing.collections)
+    return 4 * len(database) + 1_000 + names
+
+
 class _Fetch:
     """A question that is under way: of a whole database, or of one collection."""
 
@@ -73,12 +84,12 @@ class NamespaceRegistry:
         self._spawn = spawn
         self._now_seconds = now_seconds
         self._refresh_seconds = refresh_seconds
-        self._listings: dict[str, _Listing] = {}
+        self._listings: BoundedCache[str, _Listing] = BoundedCache(LISTINGS_BYTES, _weight)
         self._fetching: dict[Namespace, _Fetch] = {}
 
     def lookup(self, namespace: Namespace) -> VirtualCollection | Unresolved | None:
         """The collection; ``None`` when it is not virtual; ``UNRESOLVED`` when the backend must be asked."""
-        listing = self._listings.get(namespace.database)
+        listing = self._listings.peek(namespace.database)
         if listing is None or (listing.doubtful and namespace.collection in listing.doubtful):
             return UNRESOLVED
         age_seconds = self._now_seconds() - listing.listed_at_seconds
@@ -103,7 +114,7 @@ class NamespaceRegistry:
         return (await self._fetch(whole)).get(namespace.collection)
 
     def _fresh(self, database: str) -> _Listing | None:
-        listing = self._listings.get(database)
+        listing = self._listings.peek(database)
         is_old = (
             listing is None or self._now_seconds() - listing.listed_at_seconds > self._refresh_seconds * STALE_FACTOR
         )
@@ -117,18 +128,18 @@ class NamespaceRegistry:
     def forget(self, namespace: Namespace) -> None:
         """What is known of this collection is stale; with an empty name, of the whole database."""
         database, name = namespace.database, namespace.collection
-        listing, under_way = self._listings.get(database), self._fetching.get(Namespace(database, ""))
+        listing, under_way = self._listings.peek(database), self._fetching.get(Namespace(database, ""))
         # What is being asked right now may be answered as of before the change.
         self._fetching.pop(namespace, None)
         for known in (listing, under_way):
             if known is not None:
                 known.doubtful.add(name)
         if not name or any(known is not None and len(known.doubtful) > MOST_DOUBTFUL for known in (listing, under_way)):
-            self._listings.pop(database, None)
+            self._listings.discard(database)
             self._fetching.pop(Namespace(database, ""), None)
 
     async def _refresh(self, database: str) -> None:
-        listing = self._listings.get(database)
+        listing = self._listings.peek(database)
         try:
             await self._fetch(Namespace(database, ""))
         except CommandError:
@@ -154,7 +165,7 @@ class NamespaceRegistry:
                 fetch.found.set_exception(failure)
                 fetch.found.exception()
             raise
-        listing = self._listings.get(namespace.database)
+        listing = self._listings.peek(namespace.database)
         before = listing.collections if listing is not None else {}
         collections = _keep_identity(virtual_collections(namespace.database, entries), before)
         if self._fetching.get(namespace) is fetch:
@@ -168,9 +179,9 @@ class NamespaceRegistry:
         """An answer that nothing made stale meanwhile."""
         database, name = namespace.database, namespace.collection
         if not name:
-            self._listings[database] = _Listing(collections, self._now_seconds(), fetch.doubtful)
+            self._listings.put(database, _Listing(collections, self._now_seconds(), fetch.doubtful))
             return
-        listing = self._listings.get(database)
+        listing = self._listings.peek(database)
         if listing is None:
             return
         listing.doubtful.discard(name)
@@ -178,6 +189,8 @@ class NamespaceRegistry:
             listing.collections[name] = collections[name]
         else:
             listing.collections.pop(name, None)
+        # It is heavier now, or lighter.
+        self._listings.put(database, listing)
 
 
 def _filter(namespace: Namespace) -> Mapping[str, Any]:

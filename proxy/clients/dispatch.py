@@ -51,6 +51,9 @@ _INSERT: Final = b"\x02insert\0"
 
 log = structlog.get_logger()
 
+OTHER_COMMANDS: Final = "other"
+"""How all commands that the router's table does not name are counted."""
+
 
 class Numbers(Protocol):
     """Where requests, and internal errors, are counted (``proxy.observe.metrics``)."""
@@ -357,9 +360,9 @@ class Dispatcher:
     def _measure(self, exchange: Exchange, command: Command, way: str) -> Meter:
         meter = self._meters.get((command.name, way))
         if meter is None:
-            meter = self._numbers.requests(command.name, way)
-            if len(self._meters) < 1000:
-                self._meters[command.name, way] = meter
+            # A client may invent names, and as long ones as it likes.
+            name = command.name if command.name in router.TABLE else OTHER_COMMANDS
+            meter = self._meters[name, way] = self._numbers.requests(name, way)
         exchange.meter = meter
         exchange.started_seconds = time.perf_counter()
         return meter

@@ -46,11 +46,12 @@ class InsertReply:
         """A document was not staged: it is not a valid measurement."""
         if self._errors is None:
             self._errors = {}
-        self._errors[index] = error
+        # A traceback holds the document, and this object, for as long as until cycles are collected.
+        self._errors[index] = error.with_traceback(None)
 
     def fail(self, error: CommandError) -> None:
         """The command as a whole fails."""
-        self._failure = error
+        self._failure = error.with_traceback(None)
 
     def staged(self) -> None:
         """No further document comes; from now on the reply is made as soon as nothing is outstanding."""

@@ -12,18 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from catalog.bounded import BoundedCache
 from catalog.bson.raw import INT64
 from catalog.errors import CommandError
 from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
 from catalog.write_batch import CombineKey
-from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_command import InsertCommand, with_documents
 from proxy.request.command import Command
 from proxy.wire.framing import DOCUMENT, document_end
 from proxy.wire.message import LENGTH
 from proxy.wire.op_msg import BODY_AT
 
-REMEMBERED_LIMIT: Final = 8_192
+REMEMBERED_BYTES: Final = 16 << 20
+"""For all of them together; about 8,000 as drivers send them."""
+LONGEST_BYTES: Final = 4 * 1024
+"""A longer body gains nothing from being recognised."""
 _NO_FLAGS_AND_A_BODY: Final = bytes(5)
 _SEQUENCE_HEAD: Final = b"documents\0"
 _DOCUMENTS_AT: Final = 1 + 4 + len(_SEQUENCE_HEAD)
@@ -37,7 +41,7 @@ Range = tuple[int, int]
 class InsertTemplate:
     """What a body of an insert means."""
 
-    __slots__ = ("_keys", "actions", "collection", "insert", "txn_number")
+    __slots__ = ("_key", "actions", "collection", "insert", "txn_number")
 
     def __init__(
         self,
@@ -54,15 +58,14 @@ class InsertTemplate:
         self.collection = collection
         self.actions = actions
         self.txn_number = txn_number
-        self._keys: dict[Identity, CombineKey] = {}
+        self._key: CombineKey | None = None
 
     def key(self, identity: Identity) -> CombineKey:
         """With whom those who authenticated as ``identity`` share write batches."""
-        key = self._keys.get(identity)
-        if key is None:
-            if len(self._keys) >= REMEMBERED_LIMIT:
-                self._keys.clear()
-            key = self._keys[identity] = CombineKey(self.insert.write_concern, identity)
+        key = self._key
+        if key is None or key.identity != identity:
+            # A body names the session, so hardly ever two users send the same.
+            key = self._key = CombineKey(self.insert.write_concern, identity)
         return key
 
 
@@ -73,11 +76,10 @@ Found = tuple[InsertTemplate, Sequence[bytes], int | None]
 class InsertTemplates:
     """The bodies that are remembered."""
 
-    def __init__(self, limit: int = REMEMBERED_LIMIT) -> None:
-        self._known: dict[bytes, InsertTemplate] = {}
+    def __init__(self, limit_bytes: int = REMEMBERED_BYTES) -> None:
+        self._known: BoundedCache[bytes, InsertTemplate] = BoundedCache(limit_bytes, _weight)
         self._changing: dict[int, tuple[Range, ...]] = {}
         """By the length of a body what differs from insert to insert, in the order of the bytes."""
-        self._limit = limit
 
     def remember(
         self, command: Command, insert: InsertCommand, collection: VirtualCollection, actions: tuple[str, ...]
@@ -85,9 +87,8 @@ class InsertTemplates:
         """``command`` was a plain insert into ``collection``."""
         if not command.sequences or not insert.expects_reply or not _STATEMENT_IDS.isdisjoint(command.fields):
             return
-        if len(self._known) >= self._limit:
-            self._known.clear()
-            self._changing.clear()
+        if len(command.body) > LONGEST_BYTES:
+            return
         body, txn_number = command.body, None
         ranges: list[Range] = []
         if insert.txn_number is not None:
@@ -104,9 +105,12 @@ class InsertTemplates:
             ranges.append((start + 4, end))
         if ranges:
             ranges.sort()
+            # No more than there are lengths.
             self._changing[len(body)] = tuple(ranges)
             body = _without(body, ranges)
-        self._known[body] = InsertTemplate(insert, collection, actions, txn_number)
+        # Without the documents that came with it: they may be as large as any.
+        template = InsertTemplate(with_documents(insert, (), insert.txn_number), collection, actions, txn_number)
+        self._known.put(body, template)
 
     def _of_body(self, body: bytes) -> InsertTemplate | None:
         known = self._known.get(body)
@@ -142,6 +146,11 @@ class InsertTemplates:
             return known, (raw[documents_at:],), number
         documents = _split(raw, documents_at, end)
         return None if documents is None else (known, documents, number)
+
+
+def _weight(body: bytes, template: InsertTemplate) -> int:
+    """The template has the session and the write concern of the body once more; its objects cost the rest."""
+    return 2 * len(body) + 1_200
 
 
 def _without(body: bytes, ranges: Sequence[Range]) -> bytes:

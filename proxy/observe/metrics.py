@@ -31,10 +31,6 @@ LATENCY_BOUNDS_SECONDS: Final = (
 HELD_BOUNDS_SECONDS: Final = (0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZE_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0)
 
-MAX_COMMAND_NAMES = 200
-"""Clients choose command names; past this many different ones all others count as ``other``."""
-
-
 _COMMIT_KINDS = {"documents": "insert", "updates": "update"}
 
 
@@ -136,24 +132,19 @@ class Metrics(Collector):
         self.commit_statements = Histogram(SIZE_BOUNDS)
         self.held = Held()
         self._meters: dict[tuple[str, str], RequestMeter] = {}
-        self._names: set[str] = set()
         self._latencies: dict[str, Histogram] = {}
         self._catalog: CatalogReadings | None = None
         registry.register(self)
 
     def requests(self, command: str, way: str) -> RequestMeter:
-        """The meter for this command name and way; keep it where requests are many."""
+        """The meter for this command name and way; keep it where requests are many.
+
+        Each name stays as a label for ever, so it must be one of ours, not what a client sent.
+        """
         meter = self._meters.get((command, way))
         if meter is None:
-            if command not in self._names and len(self._names) >= MAX_COMMAND_NAMES:
-                return self.requests("other", way) if command != "other" else self._new_meter(command, way)
-            meter = self._new_meter(command, way)
-        return meter
-
-    def _new_meter(self, command: str, way: str) -> RequestMeter:
-        self._names.add(command)
-        latency = self._latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
-        meter = self._meters[command, way] = RequestMeter(latency)
+            latency = self._latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
+            meter = self._meters[command, way] = RequestMeter(latency)
         return meter
 
     def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:

@@ -17,7 +17,7 @@ from catalog.namespaces import Namespace
 SERVER_CURSOR_TIMEOUT_SECONDS = 600.0
 """After so long without use a server ends a cursor."""
 
-MAX_REMEMBERED = 65_536
+MAX_REMEMBERED = 32_768
 """Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
 
 

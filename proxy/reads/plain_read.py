@@ -11,12 +11,13 @@ import time
 from functools import partial
 from typing import Final
 
+from catalog.bounded import BoundedCache
 from catalog.bson.raw import unpack_int32, unpack_int64
 from catalog.errors import BackendUnavailable
 from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_stream import Renaming
 from proxy.reads.inline_reads import InlineReads, InlineReply, Prepared, SentStep, Ways, whole_command
-from proxy.reads.plan_cache import CachedPlan
+from proxy.reads.plan_cache import CachedPlan, weight_of_plan
 from proxy.request import router
 from proxy.request.command import Command
 from proxy.request.exchange import Client, Exchange, Meter
@@ -29,7 +30,8 @@ from proxy.wire.message import Message
 from proxy.wire.op_msg import BODY_AT
 from proxy.wire.request_ids import next_request_id
 
-REMEMBERED_LIMIT: Final = 512
+REMEMBERED_BYTES: Final = 8 << 20
+"""For all of them together; about 2,000 questions as dashboards ask them."""
 LONGEST_BYTES: Final = 8 * 1024
 
 _NO_FLAGS_AND_A_BODY: Final = bytes(5)
@@ -122,15 +124,14 @@ class PlainReads:
         readers: Readers | None,
         *,
         has_members: bool,
-        limit: int = REMEMBERED_LIMIT,
+        limit_bytes: int = REMEMBERED_BYTES,
     ) -> None:
         """``has_members``: reads and cursors may have to go elsewhere than to the client's own connection."""
         self._lookup = lookup
         self._at_once = at_once
         self._readers = readers
         self._has_members = has_members
-        self._limit = limit
-        self._known: dict[tuple[bytes, bytes, bytes], PlainRead] = {}
+        self._known: BoundedCache[tuple[bytes, bytes, bytes], PlainRead] = BoundedCache(limit_bytes, _weight)
 
     def remember(self, exchange: Exchange, step: SentStep) -> None:
         """The command of ``exchange`` was sent as this step."""
@@ -149,10 +150,8 @@ class PlainReads:
             return
         if command.fields[b"lsid"][1] + BODY_AT != found.session_at - len(_SESSION) + len(_FIELD):
             return
-        if len(self._known) >= self._limit:
-            self._known.clear()
         prepared = None if kept is None else at_once.prepared(kept)
-        self._known[found.key] = PlainRead(sent.key, meter, kept, prepared, Renaming(step.buckets))
+        self._known.put(found.key, PlainRead(sent.key, meter, kept, prepared, Renaming(step.buckets)))
 
     def _is_plain(self, exchange: Exchange, command: Command, step: SentStep) -> bool:
         message, fields = exchange.message, command.fields
@@ -213,6 +212,12 @@ class PlainReads:
         if cursor_id or not isinstance(collection, VirtualCollection) or not at_once.holds(session, kept, collection):
             return None
         return read.prepared
+
+
+def _weight(key: tuple[bytes, bytes, bytes], read: PlainRead) -> int:
+    """The plan may live on here when its own cache has let it go."""
+    own = sum(map(len, key)) + sum(map(len, read.parts)) + 1_200
+    return own + (0 if read.kept is None else weight_of_plan(read.kept))
 
 
 def _is_more(raw: bytes) -> bool:

@@ -6,10 +6,10 @@ that tell of the session), on the collection and on the backend, and on nothing 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from catalog.bounded import BoundedCache
 from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_stream import Renaming
 from proxy.request.command import Command
@@ -18,7 +18,10 @@ from proxy.request.session_fields import SESSION_FIELDS, STATEMENT_FIELDS, TRANS
 from rewrite.plan import Cursor, Single
 from rewrite.profile import Profile
 
-KEPT_LIMIT: Final = 256
+KEPT_BYTES: Final = 16 << 20
+"""For all of them together."""
+DECODED: Final = 32
+"""So many times the bytes of a document may be what it takes as objects of the interpreter."""
 LONGEST_BYTES: Final = 8 * 1024
 
 _OUTSIDE: Final = STATEMENT_FIELDS | TRANSACTION_FIELDS
@@ -76,12 +79,18 @@ class CachedPlan:
     renaming: Renaming | None = None
 
 
+def weight_of_plan(kept: CachedPlan) -> int:
+    """The bytes of a plan: its document as it is, and what the rewriter holds of it decoded."""
+    return (1 + DECODED) * len(kept.document) + 1_500
+
+
 class PlanCache:
     """The plans by what was asked of which collection; the one not used for longest goes first."""
 
-    def __init__(self, limit: int = KEPT_LIMIT) -> None:
-        self._kept: OrderedDict[tuple[bytes, bytes, bool], CachedPlan] = OrderedDict()
-        self._limit = limit
+    def __init__(self, limit_bytes: int = KEPT_BYTES) -> None:
+        self._kept: BoundedCache[tuple[bytes, bytes, bool], CachedPlan] = BoundedCache(
+            limit_bytes, lambda key, kept: len(key[0]) + len(key[1]) + weight_of_plan(kept)
+        )
 
     def find(
         self, database: bytes, question: Question, target: VirtualCollection, profile: Profile
@@ -91,13 +100,10 @@ class PlanCache:
         kept = self._kept.get(key)
         if kept is None or kept.target is not target or kept.profile is not profile:
             return None
-        self._kept.move_to_end(key)
         return kept
 
     def keep(self, database: bytes, question: Question, kept: CachedPlan) -> None:
         """Keep it, unless it is long."""
         if len(question.asked) > LONGEST_BYTES or len(kept.document) > LONGEST_BYTES:
             return
-        self._kept[question.asked, database, question.in_transaction] = kept
-        if len(self._kept) > self._limit:
-            self._kept.popitem(last=False)
+        self._kept.put((question.asked, database, question.in_transaction), kept)

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from catalog.bounded import BoundedCache
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from proxy.relay.handler import RelayHandler
@@ -23,7 +24,10 @@ from proxy.request.session import Session
 from proxy.wire.message import LENGTH, Message
 from proxy.wire.op_msg import BODY_AT
 
-REMEMBERED_LIMIT: Final = 8_192
+REMEMBERED_BYTES: Final = 8 << 20
+"""For all of them together; about 8,000."""
+LONGEST_KEY_BYTES: Final = 512
+"""No collection has a name so long."""
 LONGEST_BYTES: Final = 64 * 1024
 """Longer messages gain nothing from not being parsed."""
 
@@ -62,15 +66,14 @@ class PlainRelays:
         readers: Readers | None,
         *,
         prefers_members: bool,
-        limit: int = REMEMBERED_LIMIT,
+        limit_bytes: int = REMEMBERED_BYTES,
     ) -> None:
         """``prefers_members``: reads with a read preference may go elsewhere than to the client's own connection."""
         self._lookup = lookup
         self._relay = relay
         self._readers = readers
         self._prefers_members = prefers_members
-        self._limit = limit
-        self._known: dict[bytes, PlainRoute] = {}
+        self._known: BoundedCache[bytes, PlainRoute] = BoundedCache(limit_bytes, _weight)
 
     def remember(self, command: Command, route: router.Route, meter: Meter) -> None:
         """``command`` took this route, and was counted by this meter."""
@@ -82,16 +85,15 @@ class PlainRelays:
         key = _key(raw)
         if key is None or self._lookup(command.namespace) is not None or (avoid and avoid in raw):
             return
-        if len(self._known) >= self._limit:
-            self._known.clear()
         is_reader = self._readers is not None and self._readers.counts(command)
-        self._known[key] = PlainRoute(
+        route_of_all = PlainRoute(
             command.namespace,
             meter,
             avoid,
             is_reader=is_reader,
             leaves_cursor=is_reader and self._readers is not None and self._readers.leaves_cursor(command),
         )
+        self._known.put(key, route_of_all)
 
     def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
         """Relay the message if it is recognised; ``None`` when it is not, and nothing was done."""
@@ -124,6 +126,10 @@ class PlainRelays:
         return exchange
 
 
+def _weight(key: bytes, route: PlainRoute) -> int:
+    return 3 * len(key) + 400
+
+
 def _key(raw: bytes) -> bytes | None:
     """What tells where a plain command goes: its first element and its database.
 
@@ -140,6 +146,8 @@ def _key(raw: bytes) -> bytes | None:
     if at < 0 or first_end < first_value or raw.find(_DATABASE, at + 5, body_end) >= 0 or at + 9 > body_end:
         return None
     end = at + 9 + LENGTH.unpack_from(raw, at + 5)[0]
+    if first_end + end - at - _KIND_AT > LONGEST_KEY_BYTES:
+        return None
     return raw[_KIND_AT:first_end] + raw[at:end]
 
 

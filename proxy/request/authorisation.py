@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
 
+from catalog.bounded import BoundedCache
 from catalog.bson.codec import decode
 from catalog.bson.raw import BOOL, INT32, fields_of, unpack_int32
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
@@ -20,8 +21,10 @@ from catalog.identity import Identity
 from catalog.namespaces import Namespace
 from proxy.upstream.not_primary import says_ok
 
-MAX_REMEMBERED_ANSWERS: Final = 256
-"""How many different answers of the backend, and how many decisions about each, are kept decoded."""
+MAX_DECISIONS: Final = 64
+"""How many decisions about one answer of the backend are kept."""
+ANSWERS_BYTES: Final = 16 << 20
+"""For all answers together that are kept decoded."""
 
 _FIND: Final = ("find",)
 _CODE: Final = b"\x10code\0"
@@ -104,7 +107,7 @@ class Rights:
         if decision is None:
             covering = [self._actions.get(resource, frozenset()) for resource in resources_of(namespace)]
             decision = all(any(action in allowed for allowed in covering) for action in actions)
-            if len(self._decided) >= MAX_REMEMBERED_ANSWERS:
+            if len(self._decided) >= MAX_DECISIONS:
                 self._decided.clear()
             self._decided[key] = decision
         return decision
@@ -186,6 +189,11 @@ def account_message(reply: Mapping[str, Any]) -> str:
     return message
 
 
+def _weight(told: bytes, rights: Rights) -> int:
+    """Resources and actions as objects take several times the bytes of the answer; decisions are bounded."""
+    return 6 * len(told) + 400 * MAX_DECISIONS
+
+
 class Authorisation:
     """Decides for clients, from memory where it can."""
 
@@ -194,7 +202,7 @@ class Authorisation:
         self._now_seconds = now_seconds
         self._refresh_seconds = refresh_seconds
         # Many clients have the same roles: equal answers are decoded once.
-        self._decoded: dict[bytes, Rights] = {}
+        self._decoded: BoundedCache[bytes, Rights] = BoundedCache(ANSWERS_BYTES, _weight)
 
     def is_stranger(self, session: AuthorisedSession) -> bool:
         """Whether nobody has logged in over this connection where somebody has to."""
@@ -241,9 +249,8 @@ class Authorisation:
         told = fields_of(authentication, 1).get(b"authenticatedUserPrivileges", b"")
         rights = self._decoded.get(told)
         if rights is None:
-            if len(self._decoded) >= MAX_REMEMBERED_ANSWERS:
-                self._decoded.clear()
-            rights = self._decoded[told] = Rights(decode(reply)["authInfo"].get("authenticatedUserPrivileges", ()))
+            rights = Rights(decode(reply)["authInfo"].get("authenticatedUserPrivileges", ()))
+            self._decoded.put(told, rights)
         session.rights = KnownRights(identity, rights, asked_seconds + self._refresh_seconds)
         return rights
 

@@ -174,6 +174,7 @@ class Exchange:
     def abandon(self) -> None:
         """The client is gone."""
         callback, self.on_abandon = self.on_abandon, None
+        self.on_lost = None
         if callback is not None:
             callback()
         self._leave()
@@ -228,7 +229,9 @@ class Exchange:
             self.refuse(labelled(error, self.command))
 
     def _finish(self, failed: bool, *, closing: bool = False) -> None:
+        # What these hold holds this exchange: its message must not wait for the collector of cycles.
         self.on_abandon = None
+        self.on_lost = None
         if self.meter is not None:
             self.meter.done(time.perf_counter() - self.started_seconds, failed=failed)
         if self.on_leave is not None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.ports import Acknowledgement
-from catalog.statements import NumberSet, Statement, StatementLog
+from catalog.statements import RUN_BYTES, SESSION_BYTES, NumberSet, Statement, StatementLog
 from tests.support.catalog_parts import ACKNOWLEDGED, RememberingWriter
 
 LOST = CommandError(6, "the outcome is unknown")
@@ -128,7 +128,7 @@ def test_statement_of_a_replaced_transaction_still_answers() -> None:
 
 
 def test_sessions_are_bounded_and_the_longest_silent_goes() -> None:
-    log = StatementLog(sessions_limit=2)
+    log = StatementLog(limit_bytes=2 * SESSION_BYTES)
     first = log.transaction(b"1", 1)
     log.transaction(b"2", 1)
     assert log.transaction(b"1", 1) is first
@@ -136,3 +136,24 @@ def test_sessions_are_bounded_and_the_longest_silent_goes() -> None:
     assert len(log) == 2
     assert log.transaction(b"1", 1) is first
     assert not log.transaction(b"2", 1).follows_another
+
+
+def test_sessions_with_scattered_statements_weigh_more() -> None:
+    """Of a command whose every other document fails, nothing is one run."""
+    log = StatementLog(limit_bytes=3 * SESSION_BYTES + 100 * RUN_BYTES)
+    for session in (b"1", b"2", b"3"):
+        log.transaction((session, NOBODY), 1)
+    scattered = log.transaction((b"3", NOBODY), 1)
+    for number in range(0, 400, 2):
+        Statement(scattered, number).settle((0,), None, ACKNOWLEDGED)
+    assert log.size_bytes == 3 * SESSION_BYTES + 200 * RUN_BYTES
+    for number in range(1, 400, 2):
+        Statement(scattered, number).settle((0,), None, ACKNOWLEDGED)
+    assert log.size_bytes == 3 * SESSION_BYTES + RUN_BYTES, "what touches is one run again"
+    for number in range(1000, 1400, 2):
+        Statement(scattered, number).settle((0,), None, ACKNOWLEDGED)
+    log.transaction((b"4", NOBODY), 1)
+    assert len(log) == 1
+    assert log.size_bytes == SESSION_BYTES
+    Statement(scattered, 2000).settle((0,), None, ACKNOWLEDGED)
+    assert log.size_bytes == SESSION_BYTES, "what is kept no more counts no more"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
-from bson import Int64
+from bson import Decimal128, Int64
 
 from catalog.errors import CommandError
 from proxy.hello.handler import HelloHandler
@@ -112,3 +113,46 @@ async def test_rules_of_an_api_version_are_the_backend_s(mongod: MongodProcess) 
     greeted.start(apiVersion="2")
     assert (await greeted.reply())["codeName"] == "APIVersionError"
     greeted.session.upstream.close()
+
+
+async def test_stream_waits_for_a_client_that_does_not_read(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    exchange = greeted.start(flags=op_msg.EXHAUST_ALLOWED, **await greeted.known())
+    greeted.client.unsent_bytes = 1
+    for _ in range(100):
+        greeted.handler.changed()
+    assert greeted.client.written == []
+    greeted.client.unsent_bytes = 0
+    greeted.handler.changed()
+    assert (await greeted.reply())["topologyVersion"]["counter"] == 101
+    exchange.abandon()
+
+
+async def test_stream_goes_no_faster_than_drivers_look(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    known = await greeted.known()
+    exchange = greeted.start(flags=op_msg.EXHAUST_ALLOWED, **{**known, "maxAwaitTimeMS": Int64(0)})
+    await asyncio.sleep(0.3)
+    assert len(greeted.client.written) <= 1
+    exchange.abandon()
+
+
+async def test_a_hello_that_waits_keeps_little_of_its_message(mongod: MongodProcess) -> None:
+    greeted = Greeted(mongod)
+    long = {"comment": "x" * 1_000_000, "compression": ["zlib"] * 1000, "client": CLIENT, "helloOk": True}
+    exchange = greeted.start(flags=op_msg.EXHAUST_ALLOWED, **long, **await greeted.known())
+    assert exchange.command is not None
+    assert len(exchange.message.raw) + len(exchange.command.body) + len(greeted.session.upstream.hello) < 1000
+    greeted.handler.changed()
+    said = await greeted.reply()
+    assert (said["compression"], said["helloOk"]) == (["zlib"], True)
+    exchange.abandon()
+
+
+@pytest.mark.parametrize("time_ms", [math.nan, math.inf, Decimal128("Infinity"), Int64(1 << 62)])
+async def test_a_time_that_is_none_is_no_error_of_ours(mongod: MongodProcess, time_ms: Any) -> None:
+    greeted = Greeted(mongod)
+    exchange = greeted.start(**{**await greeted.known(), "maxAwaitTimeMS": time_ms})
+    greeted.handler.changed()
+    assert (await greeted.reply())["ok"] == 1.0
+    exchange.abandon()

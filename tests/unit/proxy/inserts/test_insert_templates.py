@@ -9,7 +9,7 @@ import pytest
 
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.inserts.insert_command import parse_insert
-from proxy.inserts.insert_templates import InsertTemplates
+from proxy.inserts.insert_templates import LONGEST_BYTES, InsertTemplates
 from proxy.request.command import parse_command
 from proxy.wire.message import Message
 
@@ -26,11 +26,11 @@ def message(
     return struct.pack("<iiiiI", 20 + len(sections), 7, 0, 2013, flags) + sections
 
 
-def remembering(raw: bytes, limit: int = 100) -> InsertTemplates:
+def remembering(raw: bytes, limit_bytes: int = 100_000) -> InsertTemplates:
     command = parse_command(Message.from_bytes(raw))
     insert = parse_insert(command, retryable_writes=True)
     assert insert is not None
-    inserts = InsertTemplates(limit)
+    inserts = InsertTemplates(limit_bytes)
     inserts.remember(command, insert, COLLECTION, ("insert",))
     return inserts
 
@@ -131,11 +131,15 @@ def test_numbered_statements_and_unanswered_inserts_are_not_remembered() -> None
 
 
 def test_memory_is_bounded() -> None:
-    inserts = remembering(message(DOCUMENTS[0]), limit=1)
+    inserts = remembering(message(DOCUMENTS[0]), limit_bytes=1)
     other = message(DOCUMENTS[0], body={"insert": "x", "comment": 1, "$db": "d"})
     command = parse_command(Message.from_bytes(other))
     insert = parse_insert(command, retryable_writes=True)
     assert insert is not None
     inserts.remember(command, insert, COLLECTION, ())
     assert inserts.find(message(DOCUMENTS[0])) is None
-    assert inserts.find(other) is not None
+    found = inserts.find(other)
+    assert found is not None
+    assert found[0].insert.documents == (), "nothing of the documents stays"
+    long = message(DOCUMENTS[0], body={"insert": "x", "comment": "x" * LONGEST_BYTES, "$db": "d"})
+    assert remembering(long).find(long) is None

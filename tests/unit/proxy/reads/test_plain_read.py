@@ -39,12 +39,14 @@ MORE: dict[str, Any] = {"getMore": Int64(9), "collection": "x", "lsid": session_
 class Recognising(Reads):
     """``InlineReads`` that teaches ``PlainReads``, in front of a connection that remembers."""
 
-    def __init__(self, *, has_members: bool = False) -> None:
+    def __init__(self, *, has_members: bool = False, limit_bytes: int = 1 << 20) -> None:
         super().__init__()
         self.found: VirtualCollection | Unresolved | None = TARGET
         self.counted: list[bool] = []
         self.register = ReaderRegister(lambda _: False)
-        self.plain = PlainReads(lambda _: self.found, self.reads, self.register, has_members=has_members, limit=4)
+        self.plain = PlainReads(
+            lambda _: self.found, self.reads, self.register, has_members=has_members, limit_bytes=limit_bytes
+        )
 
     def done(self, seconds: float, *, failed: bool = False) -> None:
         self.counted.append(failed)
@@ -184,6 +186,9 @@ def test_reads_of_replica_sets_may_have_to_go_to_another_member() -> None:
 
 def test_not_more_than_so_many_are_remembered() -> None:
     reads = Recognising()
+    reads.learn(FIND)
+    of_one = reads.plain._known.size_bytes
+    reads = Recognising(limit_bytes=4 * of_one)
     for number in range(6):
         reads.learn({**FIND, "filter": {"m": number}})
     known = []
@@ -191,4 +196,4 @@ def test_not_more_than_so_many_are_remembered() -> None:
         known.append(reads.recognises(command({**FIND, "filter": {"m": number}})) is not None)
         if known[-1]:
             reads.answer(cursor_reply(0))
-    assert known == [False] * 4 + [True] * 2
+    assert known == [False] * 2 + [True] * 4

@@ -7,7 +7,8 @@ import bson
 import pytest
 from bson import Binary, Int64, Timestamp
 
-from proxy.reads.plan_cache import LONGEST_BYTES, CachedPlan, PlanCache, Question, question
+from catalog.bounded import ENTRY_BYTES
+from proxy.reads.plan_cache import LONGEST_BYTES, CachedPlan, PlanCache, Question, question, weight_of_plan
 from proxy.request.command import Command, parse_command
 from proxy.wire.message import Message
 from rewrite.plan import Cursor, Step
@@ -86,7 +87,7 @@ def test_plan_is_found_while_all_is_as_it_was() -> None:
 
 
 def test_plan_not_used_for_longest_goes_first() -> None:
-    plans = PlanCache(limit=2)
+    plans = PlanCache(limit_bytes=2 * (weight_of_plan(KEPT) + ENTRY_BYTES + 100))
     plans.keep(b"db", asked(1), KEPT)
     plans.keep(b"db", asked(2), KEPT)
     assert plans.find(b"db", asked(1), TARGET, PROFILE) is KEPT

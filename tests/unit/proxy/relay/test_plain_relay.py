@@ -15,7 +15,7 @@ from proxy.observe.tasks import TaskSet
 from proxy.readers.register import ReaderRegister
 from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
-from proxy.relay.plain_relay import LONGEST_BYTES, PlainRelays
+from proxy.relay.plain_relay import LONGEST_BYTES, LONGEST_KEY_BYTES, PlainRelays
 from proxy.request import router
 from proxy.request.command import parse_command
 from proxy.request.exchange import Exchange
@@ -47,7 +47,7 @@ class Relays:
         failover = Failover(self.has_left, self.next_primary) if in_replica_set else None
         self.relay = RelayHandler(self.tasks, lambda _: None, failover)
         self.relays = PlainRelays(
-            lambda _: self.known, self.relay, self.register, prefers_members=prefers_members, limit=10
+            lambda _: self.known, self.relay, self.register, prefers_members=prefers_members, limit_bytes=10_000
         )
         self.session: Session = session()
         self.transport = FakeTransport()
@@ -223,7 +223,9 @@ def test_memory_is_bounded() -> None:
     relays = Relays()
     for number in range(25):
         relays.learn({**INSERT, "insert": f"c{number}"})
-    assert len(relays.relays._known) <= 10
+    assert 5 < len(relays.relays._known) <= 11
+    relays.learn({**INSERT, "insert": "c" * LONGEST_KEY_BYTES})
+    assert relays.relays._known.size_bytes < 10_000, "a name that no collection has is not remembered"
 
 
 def test_errors_are_worded_as_ever() -> None:

@@ -1,0 +1,127 @@
+"""Clients that feed the proxy's memory whatever they can: what it takes stays below what docs/operating.md says."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from bson import Binary, Int64
+
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+from tests.support.raw_wire import RawClient, body, op_msg_bytes, sequence
+
+GROWN_BYTES = 24 << 20
+"""For one kind of food of more than twice as much; allocators keep some of what was let go."""
+MEGABYTE = "x" * (1 << 20)
+NOW = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+
+
+@pytest.fixture(scope="module")
+def fed(replica_set: MongodProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    """A proxy whose memory nobody else uses."""
+    server = ProxyProcess(tmp_path_factory.mktemp("fed"), replica_set.uri)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def resident_bytes(proxy: ProxyProcess) -> int:
+    return int(Path(f"/proc/{proxy.pid}/statm").read_text().split()[1]) * 4096
+
+
+def session() -> dict[str, Any]:
+    return {"id": Binary.from_uuid(uuid4())}
+
+
+def unknown_commands(client: RawClient, database: str) -> None:
+    for number in range(80):
+        client.run({f"{number}{MEGABYTE[:900_000]}": 1, "$db": database})
+
+
+def long_bodies(client: RawClient, database: str) -> None:
+    for _ in range(80):
+        insert = {"insert": "ts", "lsid": session(), "comment": MEGABYTE, "$db": database}
+        client.send(op_msg_bytes(body(insert), sequence("documents", {"t": NOW, "m": 1})))
+        assert client.receive() is not None
+
+
+def large_documents(client: RawClient, database: str) -> None:
+    """What they say is no measurement, but their command is understood."""
+    for _ in range(25):
+        insert = {"insert": "ts", "lsid": session(), "ordered": False, "$db": database}
+        client.send(op_msg_bytes(body(insert), sequence("documents", *({"x": MEGABYTE} for _ in range(3)))))
+        assert client.receive() is not None
+
+
+def long_sessions(client: RawClient, database: str) -> None:
+    for number in range(80):
+        lsid = {**session(), "more": MEGABYTE}
+        insert = {"insert": "ts", "lsid": lsid, "txnNumber": Int64(number), "$db": database}
+        client.send(op_msg_bytes(body(insert), sequence("documents", {"t": NOW, "m": 1})))
+        assert client.receive() is not None
+
+
+def long_write_concerns(client: RawClient, database: str) -> None:
+    for number in range(80):
+        concern = {"w": f"{number}{MEGABYTE}", "wtimeout": 1}
+        insert = {"insert": "ts", "writeConcern": concern, "$db": database}
+        client.send(op_msg_bytes(body(insert), sequence("documents", {"t": NOW, "m": number})))
+        assert client.receive() is not None
+
+
+def long_names(client: RawClient, database: str) -> None:
+    for number in range(1_500):
+        client.run({"find": f"{number}{MEGABYTE[:60_000]}", "$db": database})
+
+
+def long_questions(client: RawClient, database: str) -> None:
+    for number in range(200):
+        arms = [{"m": number, "a": index} for index in range(200)]
+        client.run({"find": "ts", "filter": {"$or": arms}, "lsid": session(), "$db": database})
+
+
+FOOD: list[Callable[[RawClient, str], None]] = [
+    unknown_commands,
+    long_bodies,
+    large_documents,
+    long_sessions,
+    long_write_concerns,
+    long_names,
+    long_questions,
+]
+
+
+def test_nothing_that_clients_send_stays(fed: ProxyProcess, replica_set: MongodProcess, db_name: str) -> None:
+    """One after the other, and then all of it is there at once."""
+    replica_set.shared_client[db_name].create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
+    with RawClient(fed.port) as client:
+        client.run({"find": "ts", "$db": db_name})
+        before = last = resident_bytes(fed)
+        grown = {}
+        for feed in FOOD:
+            feed(client, db_name)
+            now = resident_bytes(fed)
+            grown[feed.__name__] = (now - last) >> 20
+            last = now
+        assert max(grown.values()) < GROWN_BYTES >> 20, grown
+        assert last - before < 2 * GROWN_BYTES, grown
+
+
+def test_greetings_of_clients_do_not_stay(fed: ProxyProcess) -> None:
+    """Neither what a hello says, nor the answers that its client does not read."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(fed.port)) for _ in range(150)]
+        version = clients[0].run({"hello": 1, "$db": "admin"})["topologyVersion"]
+        before = resident_bytes(fed)
+        watch = {"hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 0, "comment": MEGABYTE, "$db": "admin"}
+        for client in clients:
+            client.send(op_msg_bytes(body(watch), flags=1 << 16))
+            assert client.receive() is not None
+        assert resident_bytes(fed) - before < GROWN_BYTES
