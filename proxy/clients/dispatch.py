@@ -31,6 +31,7 @@ from proxy.relay.plain_relay import PlainRelays
 from proxy.request import router
 from proxy.request.authorisation import insert_actions
 from proxy.request.command import Command, parse_command
+from proxy.request.command_table import TABLE
 from proxy.request.exchange import Client, Exchange, Meter, Pending, labelled
 from proxy.request.ports import Gate, Namespaces, Readers, Translate
 from proxy.request.session import Session
@@ -361,7 +362,7 @@ class Dispatcher:
         meter = self._meters.get((command.name, way))
         if meter is None:
             # A client may invent names, and as long ones as it likes.
-            name = command.name if command.name in router.TABLE else OTHER_COMMANDS
+            name = command.name if command.name in TABLE else OTHER_COMMANDS
             meter = self._meters[name, way] = self._numbers.requests(name, way)
         exchange.meter = meter
         exchange.started_seconds = time.perf_counter()
