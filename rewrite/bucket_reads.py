@@ -5,7 +5,7 @@ They apply the user's predicate after unpacking, and only necessary conditions t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,13 +16,15 @@ from catalog.bson.codec import encode
 from catalog.bson.faithful import Opaque
 from catalog.namespaces import VirtualCollection
 from rewrite.indexes import bucket_hint
-from rewrite.plan import Document
+from rewrite.plan import PAUSE, Document, Pause
 from rewrite.profile import Profile
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import EVER, millis
 
 _SEE_WHOLE_ROWS = ("$$ROOT", "$$CURRENT", "$jsonSchema")
+
+_PIECE_BYTES = 1024 * 1024
 
 TAG = "tsproxy bucket"
 """The field of unpacked rows for their bucket's id and meta value; its blanks make a collision with a user's field
@@ -74,8 +76,18 @@ class Selection:
     def sees_whole_rows(self) -> bool:
         """Whether an additional field in each row could change the result of the query."""
         if isinstance(self.query, Opaque):
-            return any(name.encode() in self.query.raw for name in _SEE_WHOLE_ROWS)
+            return any(_names_whole_rows(bytes(self.query.raw)))
         return _mentions(self.query, _SEE_WHOLE_ROWS)
+
+    def looked_through(self) -> Generator[Pause, Any, None]:
+        """Find out what takes long to find out of a large query, with pauses."""
+        if isinstance(self.query, Opaque) and "sees_whole_rows" not in self.__dict__:
+            found = False
+            for found in _names_whole_rows(bytes(self.query.raw)):
+                if found:
+                    break
+                yield PAUSE
+            self.__dict__["sees_whole_rows"] = found
 
     def aggregate(self, pipeline: Sequence[Stage], *, hinted: bool = False) -> Document:
         """An ``aggregate`` on the buckets with the options of the statement."""
@@ -87,6 +99,14 @@ class Selection:
         if hinted and self.hint:
             body["hint"] = bucket_hint(self.hint, self.target.options)
         return {**body, **(self.common or {})}
+
+
+def _names_whole_rows(query: bytes) -> Iterator[bool]:
+    """For one piece of a raw query after the other."""
+    longest = max(map(len, _SEE_WHOLE_ROWS))
+    for start in range(0, len(query), _PIECE_BYTES):
+        piece = query[start : start + _PIECE_BYTES + longest]
+        yield any(name.encode() in piece for name in _SEE_WHOLE_ROWS)
 
 
 def _mentions(value: Any, names: tuple[str, ...]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from catalog.bson.faithful import Opaque, Unfaithful, faithfully_decoded
-from catalog.bson.raw import OBJECT, MalformedBSON, document, element, iter_elements, iter_positions
+from catalog.bson.faithful import MAX_BYTES, Opaque, Unfaithful, faithfully_decoded
+from catalog.bson.raw import OBJECT, MalformedBSON, document, iter_positions
 from rewrite.plan import PAUSE, Pause
 
 MAX_STATEMENTS: Final = 100_000
@@ -47,8 +47,8 @@ def statement_of(raw: bytes) -> dict[str, Any]:
 def _in_pieces(raw: bytes) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     try:
-        for name, value in iter_elements(raw):
-            for field, decoded in piece_of(name, value).items():
+        for kind, name, start, end in iter_positions(raw):
+            for field, decoded in piece_of(raw, kind, name, start, end).items():
                 if field in fields:
                     raise Unfaithful("a name stands twice in a statement")
                 fields[field] = decoded
@@ -61,14 +61,16 @@ HANDED_ON: Final = frozenset({b"comment", b"fields", b"let", b"q", b"query", b"s
 """Fields that no rewriter needs to understand: they may stay ``Opaque``."""
 
 
-def piece_of(name: bytes, value: bytes) -> Mapping[str, Any]:
-    """One field, as ``Opaque`` if it must be and may. Raises ``Unfaithful``."""
-    try:
-        return faithfully_decoded(document([element(name, value)]))
-    except Unfaithful:
-        if value[0] != OBJECT or name not in HANDED_ON:
-            raise
-        return {name.decode(): Opaque(value[1:])}
+def piece_of(raw: bytes, kind: int, name: bytes, start: int, end: int) -> Mapping[str, Any]:
+    """The field at these positions (``iter_positions``), as ``Opaque`` if it must be and may. Raises ``Unfaithful``."""
+    may_be_opaque = raw[kind] == OBJECT and name in HANDED_ON
+    if not may_be_opaque or end - start <= MAX_BYTES:
+        try:
+            return faithfully_decoded(document([raw[kind:end]]))
+        except Unfaithful:
+            if not may_be_opaque:
+                raise
+    return {name.decode(): Opaque(raw[start:end])}
 
 
 def need_rewriting(

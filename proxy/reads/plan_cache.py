@@ -14,7 +14,7 @@ from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_stream import Renaming
 from proxy.request.command import Command
 from proxy.request.field_types import is_plain
-from proxy.request.session_fields import SESSION_FIELDS, STATEMENT_FIELDS, TRANSACTION_FIELDS
+from proxy.request.session_fields import MAX_COMMAND_BYTES, SESSION_FIELDS, STATEMENT_FIELDS, TRANSACTION_FIELDS
 from rewrite.plan import Cursor, Single
 from rewrite.profile import Profile
 
@@ -40,9 +40,12 @@ class Question:
 def question(command: Command, also_left_out: bytes = b"") -> Question | None:
     """``command`` taken apart without decoding it.
 
-    ``None`` when a name stands in it twice, or when what it says of its session is not of the usual types.
+    ``None`` when a name stands in it twice, when what it says of its session is not of the usual types, or when it is
+    too long to be analysed.
     """
     body, fields = command.body, command.fields
+    if len(body) > MAX_COMMAND_BYTES:
+        return None
     autocommit = fields.get(b"autocommit")
     in_transaction = autocommit is not None and body[autocommit[1] - 12 : autocommit[2]] == b"\x08autocommit\0\0"
     left_out = STATEMENT_FIELDS if in_transaction else _OUTSIDE

@@ -8,6 +8,7 @@ from typing import Any, Final
 import bson
 
 from catalog.bson.codec import CODEC
+from catalog.bson.raw import MalformedBSON, iter_positions
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from proxy.wire import op_msg
@@ -39,6 +40,12 @@ _TAKES_NO_SYMBOL: Final = frozenset({b"aggregate", b"find"})
 """Commands whose collection must be a string; to all others a symbol is one, and here it becomes one."""
 _STRING_TYPE: Final = bytes([STRING])
 
+
+MOST_FIELDS: Final = 10_000
+"""At the top of a command; walking more would hold the event loop, and no command has as many."""
+
+_MANY_BYTES: Final = 3 * MOST_FIELDS
+FAILED_TO_PARSE: Final = 9
 
 MOST_DECODED_BYTES: Final = 64 * 1024
 _NESTED: Final = frozenset((DOCUMENT, ARRAY, 0x0F))
@@ -140,12 +147,25 @@ def parse_command(message: Message) -> Command:
     """From an OP_MSG; raises ``ProtocolError`` or ``CommandError`` as ``op_msg.parse``, and for a bad ``$db``."""
     parts = op_msg.parse(message)
     body = parts.body
+    if len(body) > _MANY_BYTES:
+        _check_fields(body)
     fields = top_level(body)
     database = _database(body, fields)
     for identifier, _ in parts.sequences:
         if identifier.encode() in fields:
             raise CommandError(40433, f"Duplicate field between body and document sequence {identifier}")
     return _command(database, body, fields, message, parts.sequences, parts.flags)
+
+
+def _check_fields(body: bytes) -> None:
+    count = 0
+    try:
+        for _ in iter_positions(body):
+            count += 1
+            if count > MOST_FIELDS:
+                raise CommandError(FAILED_TO_PARSE, f"a command with more than {MOST_FIELDS} fields")
+    except MalformedBSON:
+        return  # ``top_level`` says so in the server's words
 
 
 def parse_legacy_command(message: Message, database: str, body: bytes) -> Command:

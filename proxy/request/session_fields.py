@@ -14,7 +14,7 @@ from bson import Int64
 
 from catalog.bson.codec import CODEC
 from catalog.bson.faithful import MAX_BYTES, Unfaithful, faithfully_decoded
-from catalog.bson.raw import ARRAY, OBJECT, MalformedBSON, document, element, iter_elements, sub_array
+from catalog.bson.raw import ARRAY, OBJECT, MalformedBSON, document, element, iter_elements, iter_positions, sub_array
 from proxy.request.field_types import is_plain
 from rewrite.statements import Statements, piece_of
 
@@ -45,6 +45,9 @@ GOSSIP: Final = ("$clusterTime", "operationTime")
 
 
 MOST_FIELDS: Final = 1_000
+
+MAX_COMMAND_BYTES: Final = 2 * MAX_BYTES
+"""Of a command that is analysed, its session included."""
 
 _LONGEST_IDS_BYTES: Final = 2 * 1024 * 1024
 """More ids than a command may have statements do not get in here (W94)."""
@@ -150,22 +153,22 @@ def take_apart(body: bytes, sequences: Sequence[tuple[str, Sequence[bytes]]], na
     Raises ``Undecodable`` for what only the backend can judge.
     """
     whole_bytes = len(body) + sum(sum(map(len, documents)) for _, documents in sequences)
-    if whole_bytes > 2 * MAX_BYTES and name not in STATEMENTS:
+    if whole_bytes > MAX_COMMAND_BYTES and name not in STATEMENTS:
         raise Undecodable(f"{whole_bytes} bytes are too many to be analysed")
     session, asked = _without_session(body)
     try:
-        if whole_bytes <= 2 * MAX_BYTES:
+        if whole_bytes <= MAX_COMMAND_BYTES:
             folded = [
                 sub_array(identifier.encode(), (bytes([OBJECT]) + each for each in documents))
                 for identifier, documents in sequences
             ]
-            whole = document([*(element(name, value) for name, value in asked.items()), *folded])
+            whole = document([*(body[kind:end] for kind, _, end in asked.values()), *folded])
             try:
                 return ClientFields(faithfully_decoded(whole), session)
             except Unfaithful:
                 if name not in STATEMENTS:
                     raise
-        return ClientFields(_in_pieces(asked, sequences, STATEMENTS[name]), session)
+        return ClientFields(_in_pieces(body, asked, sequences, STATEMENTS[name]), session)
     except Unfaithful as error:
         raise Undecodable(str(error)) from None
 
@@ -175,20 +178,29 @@ def session_of(body: bytes) -> ClientFields:
     return ClientFields({}, _without_session(body)[0])
 
 
-def _without_session(body: bytes) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    """Raw element values: of the session, of what is asked for."""
+Positions = Mapping[bytes, tuple[int, int, int]]
+"""By name: where the type byte of an element is, where its value starts and where it ends."""
+
+
+def _without_session(body: bytes) -> tuple[dict[bytes, bytes], Positions]:
+    """Raw element values of the session, and where in ``body`` is what is asked for: that may be long."""
     session: dict[bytes, bytes] = {}
-    asked: dict[bytes, bytes] = {}
+    asked: dict[bytes, tuple[int, int, int]] = {}
     try:
-        for name, value in iter_elements(body):
+        for kind, name, start, end in iter_positions(body):
+            value = body[kind : kind + 1]
+            if end - start <= _LONGEST_IDS_BYTES and name in SESSION_FIELDS:
+                value += body[start:end]
+                session.setdefault(name, value)
+            elif end - start <= MAX_BYTES:
+                value += body[start:end]
+            # Of a longer value its type is told, and it must be none that has to be looked into.
             if not is_plain(name, value):
                 raise Undecodable(f"{name!r} is of an unusual type")
-            if name in SESSION_FIELDS:
-                session.setdefault(name, value)
-            elif name in asked:
+            if name in asked:
                 raise Undecodable("a name stands twice in the command")
-            elif name != b"$db":
-                asked[name] = value
+            if name not in SESSION_FIELDS and name != b"$db":
+                asked[name] = (kind, start, end)
                 if len(asked) > MOST_FIELDS:
                     raise Undecodable("no command has so many fields")
     except MalformedBSON as error:
@@ -197,14 +209,14 @@ def _without_session(body: bytes) -> tuple[dict[bytes, bytes], dict[bytes, bytes
 
 
 def _in_pieces(
-    asked: Mapping[bytes, bytes], sequences: Sequence[tuple[str, Sequence[bytes]]], statements: bytes | None
+    body: bytes, asked: Positions, sequences: Sequence[tuple[str, Sequence[bytes]]], statements: bytes | None
 ) -> dict[str, Any]:
     pieces: dict[str, Any] = {}
-    for name, value in asked.items():
-        if name == statements and value[0] == ARRAY:
-            pieces[name.decode()] = Statements(value[1:])
+    for name, (kind, start, end) in asked.items():
+        if name == statements and body[kind] == ARRAY:
+            pieces[name.decode()] = Statements(body[start:end])
         else:
-            pieces |= piece_of(name, value)
+            pieces |= piece_of(body, kind, name, start, end)
     for identifier, documents in sequences:
         if identifier.encode() != statements or identifier in pieces:
             raise Unfaithful(f"{identifier} is no sequence of statements")

@@ -191,6 +191,7 @@ def write_reply(counts: Mapping[str, int], errors: Sequence[Document], acknowled
 
 
 def _delete_one(request: Request, removal: Removal, statement: DeleteStatement) -> Talk[int]:
+    yield from statement.selection.looked_through()
     if not statement.single:
         if request.has_txn_number:
             raise CommandError(72, "Cannot use (or request) retryable writes with limit=0")

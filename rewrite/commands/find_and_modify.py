@@ -63,6 +63,7 @@ def _is_plain_removal(body: Mapping[str, Any]) -> bool:
 
 
 def _remove(request: Request, selection: Selection) -> Conversation:
+    yield from selection.looked_through()
     removal = Removal(request.body.get("writeConcern"), keeps_images=True)
     statement = request.statement_id(0) if request.has_txn_number else None
     if statement is not None and (yield from was_executed(removal, selection, statement)):

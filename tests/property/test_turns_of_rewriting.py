@@ -41,7 +41,10 @@ TRANSLATED = frozenset((*REWRITERS, "getMore"))
 
 def planned(raw: bytes) -> Plan | None:
     """What the loop does with a message before anything is sent; ``None`` when the backend gets it as it is."""
-    asked = parse_command(Message.from_bytes(raw))
+    try:
+        asked = parse_command(Message.from_bytes(raw))
+    except CommandError:
+        return None
     route = router.route(asked, lambda _: TARGET, TRANSLATED, lambda _: True)
     look_at_cursors(asked)
     if not isinstance(route, router.Translate) or asked.name not in REWRITERS:

@@ -90,3 +90,16 @@ def test_a_query_that_is_not_looked_into_says_nothing_of_buckets() -> None:
     assert not opaque.sees_whole_rows
     assert {"$match": query} in matches(opaque, ID)["pipeline"]
     assert Selection(X, Profile(), Opaque(bson.encode({"$expr": "$$ROOT.x"}))).sees_whole_rows
+
+
+@pytest.mark.parametrize("named", ["$$ROOT.x", "$x"])
+def test_a_large_query_is_looked_through_with_pauses(named: str) -> None:
+    """The name may stand where two pieces meet."""
+    for padding in (2**20 - 40, 2**20 - 20, 3 * 2**20):
+        query = Opaque(bson.encode({"$comment": "x" * padding, "$expr": named, "y": "x" * 2**20}))
+        large = Selection(X, Profile(), query)
+        pauses = list(large.looked_through())
+        assert "sees_whole_rows" in vars(large)
+        assert large.sees_whole_rows is ("ROOT" in named)
+        assert list(large.looked_through()) == []
+        assert len(pauses) < 6

@@ -8,7 +8,7 @@ from bson import Binary, Int64
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
-from proxy.request.command import Command, parse_command, parse_legacy_command
+from proxy.request.command import MOST_FIELDS, Command, parse_command, parse_legacy_command
 from proxy.wire.message import Message
 from tests.support.raw_wire import body, command, op_msg_bytes, query, sequence
 
@@ -103,3 +103,21 @@ def test_legacy_command_has_its_database_from_outside() -> None:
     message = Message.from_bytes(query({"isMaster": 1}))
     command = parse_legacy_command(message, "admin", bson.encode({"isMaster": 1}))
     assert (command.name, command.namespace, command.expects_reply) == ("isMaster", Namespace("admin", ""), True)
+
+
+@pytest.mark.parametrize("large", [[{}] * 20_000, {"a": ["x"] * 20_000}])
+def test_large_documents_and_arrays_are_not_decoded_in_passing(large: Any) -> None:
+    kill = parsed({"killCursors": "c", "cursors": large, "comment": "x" * 100_000, "$db": "d"})
+    assert kill.get("cursors") is None
+    assert kill.get("cursors", 10_000_000) == large
+    assert kill.get("comment") == "x" * 100_000
+
+
+def test_no_command_has_more_top_level_fields_than_can_be_walked() -> None:
+    fields = {f"f{number}": 1 for number in range(MOST_FIELDS)}
+    fewer = dict(list(fields.items())[: MOST_FIELDS - 1])
+    assert parsed({**fewer, "$db": "d"}).name == "f0"
+    with pytest.raises(CommandError) as refused:
+        parsed({"find": "c", **fields, "$db": "d"})
+    assert refused.value.code == 9
+    assert parsed({"insert": "c", "documents": [{"a": "x" * 100_000}], "$db": "d"}).name == "insert"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import bson
 import pytest
 
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
@@ -49,6 +50,9 @@ def test_explain_is_about_the_command_inside() -> None:
     assert routed({"explain": {"find": "ts"}}) == router.Translate(VIRTUAL)
     assert routed({"explain": {"find": "c"}}) == router.RELAY
     assert routed({"explain": {"aggregate": 1}}) == router.Translate(None)
+    for other in ({}, [], "ts", {"find": {"a": "ts"}}, {"find": bson.Code("ts")}):
+        assert routed({"explain": other}) == router.Translate(None)
+    assert routed({"explain": {"find": "ts", "filter": {"a": ["x"] * 100_000}}}) == router.Translate(VIRTUAL)
 
 
 @pytest.mark.parametrize("name", ["getMore", "killCursors"])
