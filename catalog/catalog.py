@@ -14,14 +14,16 @@ Writers are told at the end of a call, when the catalog is whole again: what the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
-from catalog.open_bucket import Bucket, CollectionBuckets, Series
+from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.parts import bucket_of_part
 from catalog.placement import CatalogOptions, Placement
 from catalog.ports import Acknowledgement
@@ -34,6 +36,10 @@ __all__ = ["BucketCatalog", "BucketSearch", "CatalogOptions"]
 _PREPARE: Final = BatchEvent.PREPARE
 _FINISH: Final = BatchEvent.FINISH
 """Members of an enumeration are slow to look up where every measurement passes."""
+
+
+RESUMED_AT_ONCE: Final = 250
+"""So many measurements that waited for a look at the backend are placed in one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class BucketCatalog(Placement):
         buckets.stored_until_ms = stored_until_ms
         for series in [series for series in buckets.series.values() if series.parked is not None]:
             self._resume(series, looked_for=0 if stored_until_ms is not None else len(series.parked or ()))
+        self.resume()
 
     def looked_up(self, lookup: BucketSearch, found: Mapping[bytes, BucketState] | None) -> None:
         """Stored buckets by meta that can go on, ``None``: could not be found out.
@@ -75,7 +82,7 @@ class BucketCatalog(Placement):
             self._resume(series, looked_for=1 if found is not None else len(series.parked or ()))
             if reopened is not None and reopened.is_known and reopened.is_idle:
                 self._memory.rest(reopened)
-            self._drop_if_empty(series)
+        self.resume()
 
     def is_under_way(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket in memory, or is about to be joined with others."""
@@ -88,17 +95,49 @@ class BucketCatalog(Placement):
         return self.growth.holds(stored_id) or (bucket is not None and bucket.own)
 
     def _resume(self, series: Series, *, looked_for: int) -> None:
-        """Place what waited; the first ``looked_for`` of it must not ask for the same look again."""
-        parked, series.parked = series.parked, None
-        for position, item in enumerate(parked or ()):
-            item.looked = item.looked or position < looked_for
-            self._place_again(series.collection, item)
+        """What waited goes on, with ``resume``; the first ``looked_for`` of it must not ask for the same look again."""
+        for item in islice(series.parked or (), looked_for):
+            item.looked = True
+        self._work.resuming.append(series)
+
+    def resume(self, limit: int = RESUMED_AT_ONCE) -> bool:
+        """Place up to ``limit`` measurements whose look was taken; whether there are more, for the next turn."""
+        while self._work.resuming and limit > 0:
+            series = self._work.resuming.popleft()
+            parked = series.parked or deque()
+            series.parked = None
+            while parked and limit > 0:
+                limit -= 1
+                self._place_again(series.collection, parked.popleft())
+            self._wait_on(series, parked)
+        self._work.resumes = self._work.resumes and bool(self._work.resuming)
+        return bool(self._work.resuming)
+
+    def _wait_on(self, series: Series, rest: deque[Parked]) -> None:
+        if not rest:
+            self._drop_if_empty(series)
+        elif series.parked is None:
+            series.parked = rest
+            self._work.resuming.appendleft(series)
+        else:
+            # One of those before has asked for a look of its own: the rest waits behind it.
+            series.parked.extend(rest)
 
     @property
     def has_work(self) -> bool:
         """Whether something is left for the committer to pick up (the ``take_…`` calls)."""
         work = self._work
-        return bool(work.unclaimed or work.ready or work.openings or work.lookups)
+        return bool(
+            work.unclaimed or work.ready or work.openings or work.lookups or (work.resuming and not work.resumes)
+        )
+
+    def take_resumption(self) -> bool:
+        """Whether somebody has to call ``resume`` until nothing is left."""
+        work = self._work
+        if not work.resuming or work.resumes:
+            return False
+        work.resumes = True
+        return True
 
     def take_openings(self) -> list[CollectionBuckets]:
         """Collections whose ``stored_until_ms`` somebody has to find out."""

@@ -1,8 +1,9 @@
 """Group commit: whatever is ready at one moment leaves in as few backend commands as possible (W63-W68).
 
-Claimed batches queue in *lanes*, one for each collection and write concern. A round takes all that is ready in a
-lane and sends one ``insert`` for new buckets and one bulk ``update`` for grown ones; batches that arrive while
-``rounds_in_flight`` rounds are under way join the next one. Without a linger a round starts at the end of the
+Claimed batches queue in *lanes*, two for each collection and write concern: one for what large inserts alone wait
+for, one for all others, who wait neither in the queue nor for a command in flight of the former. A round takes what is
+ready in a lane and sends one ``insert`` for new buckets and one bulk ``update`` for grown ones; batches that arrive
+while ``rounds_in_flight`` rounds are under way join the next one. Without a linger a round starts at the end of the
 event loop's turn, so that everything that came in with one poll of the sockets leaves together.
 
 Commits run in tasks that the committer owns: a client that goes away takes nobody's data with it.
@@ -22,7 +23,7 @@ from catalog.namespaces import VirtualCollection
 from catalog.ports import BucketStore, Clock, WriteConcern
 from catalog.reopening import Reopening
 from catalog.restart_dedup import RestartDedup
-from catalog.round import PreparedWrite, Round, RoundLimits
+from catalog.round import BULK, PreparedWrite, Round, RoundLimits
 from catalog.write_batch import BatchState, WriteBatch
 
 
@@ -38,6 +39,7 @@ class CommitterOptions:
     server_selection_timeout_seconds: float = 30.0
     recall_seconds: float = 120.0
     limits: RoundLimits = RoundLimits()
+    bulk_limits: RoundLimits = BULK
 
 
 PURSUIT_SLICE_SECONDS = 5.0
@@ -64,10 +66,17 @@ class CommitterMetrics:
 class _Lane:
     """Batches of one collection and write concern that are ready, and how many rounds are under way."""
 
-    __slots__ = ("collection", "in_flight", "lanes", "ready", "scheduled", "write_concern")
+    __slots__ = ("collection", "in_flight", "lanes", "limits", "ready", "scheduled", "write_concern")
 
-    def __init__(self, lanes: dict[bytes, _Lane], collection: VirtualCollection, write_concern: WriteConcern) -> None:
+    def __init__(
+        self,
+        lanes: dict[bytes, _Lane],
+        collection: VirtualCollection,
+        write_concern: WriteConcern,
+        limits: RoundLimits,
+    ) -> None:
         self.lanes = lanes
+        self.limits = limits
         self.collection = collection
         self.write_concern = write_concern
         self.ready: list[WriteBatch] = []
@@ -106,14 +115,22 @@ class Committer:
     def submit(self, batch: WriteBatch) -> None:
         """Commit a batch that the caller has claimed."""
         buckets = batch.bucket.series.collection
-        lane: _Lane | None = buckets.lanes.get(batch.key.write_concern)
+        lanes: dict[bytes, _Lane] = buckets.lanes[batch.bulk]
+        lane = lanes.get(batch.key.write_concern)
         if lane is None:
             raw = batch.key.write_concern
-            lane = buckets.lanes[raw] = _Lane(buckets.lanes, buckets.collection, WriteConcern(raw))
+            limits = self._options.bulk_limits if batch.bulk else self._options.limits
+            lane = lanes[raw] = _Lane(lanes, buckets.collection, WriteConcern(raw), limits)
             self._lanes.add(lane)
         lane.ready.append(batch)
         if not lane.scheduled and lane.in_flight < self._options.rounds_in_flight:
             self._schedule(lane)
+
+    def hasten(self, batch: WriteBatch) -> None:
+        """Somebody with little to write has joined a batch that is behind others of a large insert."""
+        batch.bulk = False
+        if batch.state is BatchState.CLAIMED:
+            self.submit(batch)
 
     def kick(self) -> None:
         """Pick up what the catalog left for nobody in particular: moved batches, looks at the backend."""
@@ -127,9 +144,17 @@ class Committer:
             self._spawn(self._reopening.open(buckets))
         for lookup in self._catalog.take_lookups():
             self._spawn(self._reopening.look_up(lookup))
+        if self._catalog.take_resumption():
+            self._spawn(self._resume())
         if self._settlement.doubts and self._pursuit is None:
             self._pursuit = asyncio.get_running_loop().create_task(self._pursue())
             self._pursuit.add_done_callback(self._pursued)
+
+    async def _resume(self) -> None:
+        """What waited for a look is placed in the following turns, a part in each."""
+        while self._catalog.resume():
+            self.kick()
+            await asyncio.sleep(0)
 
     def deadline_seconds(self) -> float:
         """Until when a writer who comes now may have to wait for the truth."""
@@ -170,7 +195,7 @@ class Committer:
     async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
         ready, lane.ready = lane.ready, []
-        round_, left = Round.of(self._catalog, ready, self._options.limits)
+        round_, left = Round.of(self._catalog, ready, lane.limits)
         lane.ready.extend(left)
         for failure in round_.failures:
             self.metrics.failures += 1

@@ -112,8 +112,8 @@ class CollectionBuckets:
         """Whether the collection was dropped or became another one."""
         self.holds_extended_range = collection.extended_range
         """Whether times may be stored for which bucket ids are not in the order of time (Q12)."""
-        self.lanes: dict[bytes, Any] = {}
-        """The committer's queues for this collection, by write concern."""
+        self.lanes: tuple[dict[bytes, Any], dict[bytes, Any]] = ({}, {})
+        """The committer's queues for this collection, by write concern; the second for what large inserts wait for."""
 
     @property
     def rounding_seconds(self) -> int:

@@ -49,6 +49,10 @@ class Work:
     ready: list[WriteBatch] = field(default_factory=list)
     openings: list[CollectionBuckets] = field(default_factory=list)
     lookups: dict[CollectionBuckets, list[tuple[Series, int]]] = field(default_factory=dict)
+    resuming: deque[Series] = field(default_factory=deque)
+    """Whose look at the backend was taken, and whose measurements are about to be placed."""
+    resumes: bool = False
+    """Whether somebody does so already."""
 
 
 class Placement:
@@ -208,7 +212,16 @@ class Placement:
             # Nothing to place it into; the backend refuses it, since it knows that the collection is gone.
             buckets = staged_for
         batch = self.place(buckets, item.measurement, item.writer, item.index, item.key, item)
-        if batch is not None and batch.state is BatchState.OPEN:
+        if batch is None:
+            return
+        is_bulk: bool = getattr(item.writer, "is_bulk", False)
+        if len(batch.measurements) == 1:
+            batch.bulk = is_bulk
+        elif batch.bulk and not is_bulk:
+            batch.bulk = False
+            if batch.state is BatchState.CLAIMED:
+                self._work.ready.append(batch)
+        if batch.state is BatchState.OPEN:
             self._work.unclaimed.append(batch)
 
     def _move(self, batches: Sequence[WriteBatch]) -> None:

@@ -7,6 +7,8 @@ fails costs nothing but a new bucket.
 
 from __future__ import annotations
 
+import asyncio
+
 from catalog.catalog import BucketCatalog, BucketSearch
 from catalog.errors import CommandError
 from catalog.kernel import BucketState
@@ -15,6 +17,13 @@ from catalog.ports import BucketStore, Clock
 
 WANTED_AT_ONCE = 1_000
 """Series looked for with one query."""
+
+TOLD_AT_ONCE = 100
+"""Series of which the catalog is told in one turn of the event loop."""
+
+BYTES_AT_ONCE = 512 * 1024
+DOCUMENT_BYTES = 8 * 1024
+"""So much of what was found is taken apart in one turn; each document counts as so much more."""
 
 
 class Reopening:
@@ -39,14 +48,26 @@ class Reopening:
     async def look_up(self, lookup: BucketSearch) -> None:
         """Find buckets for the series of ``lookup``."""
         for start in range(0, len(lookup.wanted), WANTED_AT_ONCE):
-            part = BucketSearch(lookup.buckets, lookup.wanted[start : start + WANTED_AT_ONCE], lookup.generation)
-            found: dict[bytes, BucketState] | None = None
-            try:
-                found = await self._found(part)
-            except CommandError:
-                self._failed(lookup.buckets)
-            finally:
+            await self._look_up(self._part(lookup, start, start + WANTED_AT_ONCE))
+
+    @staticmethod
+    def _part(lookup: BucketSearch, start: int, end: int | None = None) -> BucketSearch:
+        return BucketSearch(lookup.buckets, lookup.wanted[start:end], lookup.generation)
+
+    async def _look_up(self, lookup: BucketSearch) -> None:
+        told = 0
+        try:
+            found = await self._found(lookup)
+            while told < len(lookup.wanted):
+                part = self._part(lookup, told, told + TOLD_AT_ONCE)
+                told += TOLD_AT_ONCE
                 self._catalog.looked_up(part, found)
+                await asyncio.sleep(0)
+        except CommandError:
+            self._failed(lookup.buckets)
+        finally:
+            if told < len(lookup.wanted):
+                self._catalog.looked_up(self._part(lookup, told), None)
 
     async def _found(self, lookup: BucketSearch) -> dict[bytes, BucketState]:
         buckets = lookup.buckets
@@ -57,7 +78,12 @@ class Reopening:
             buckets.collection, tuple(times.items()), self._deadline_seconds()
         )
         found: dict[bytes, BucketState] = {}
+        size_bytes = 0
         for document in documents:
+            size_bytes += len(document) + DOCUMENT_BYTES
+            if size_bytes > BYTES_AT_ONCE:
+                size_bytes = 0
+                await asyncio.sleep(0)
             try:
                 state = BucketState.from_document(
                     document,

@@ -18,7 +18,11 @@ class RoundLimits:
     """What one backend command may hold; below the server's own limits (100,000 statements, 48 MB)."""
 
     statements: int = 2_000
-    size_bytes: int = 16 * 1024 * 1024
+    size_bytes: int = 4 * 1024 * 1024
+
+
+BULK: Final = RoundLimits(statements=250)
+"""For rounds of large inserts: building one, and telling its writers, is what everybody else waits for."""
 
 
 class PreparedWrite(NamedTuple):

@@ -74,13 +74,15 @@ class NumberSet:
 class Statement:
     """One measurement of a retryable insert: a ``Writer`` that passes the outcome to all who asked for it."""
 
-    __slots__ = ("_transaction", "_waiters", "number")
+    __slots__ = ("_transaction", "_waiters", "is_bulk", "number")
 
     def __init__(self, transaction: Transaction, number: int) -> None:
         """It is under way in ``transaction`` from now on."""
         self._transaction = transaction
         self._waiters: list[tuple[Writer, int, float]] = []
         self.number = number
+        self.is_bulk = False
+        """Whether a large insert brought it."""
         transaction.under_way[number] = self
 
     def wait(self, writer: Writer, index: int, deadline_seconds: float) -> None:

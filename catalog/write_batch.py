@@ -138,6 +138,7 @@ class WriteBatch:
     __slots__ = (
         "base",
         "bucket",
+        "bulk",
         "doubtful",
         "key",
         "measurements",
@@ -156,6 +157,8 @@ class WriteBatch:
         self.moves = 0
         """How often a measurement of it had to leave a bucket that changed underneath."""
         self.state: BatchState = _OPEN
+        self.bulk = False
+        """Whether only large inserts wait for it, so that it goes behind what others wait for."""
         self.base = -1
         """The number of its first row in the document that holds it; 0 in a new document."""
         self.stored_id = b""

@@ -20,7 +20,7 @@ from catalog.open_bucket import CollectionBuckets
 from catalog.ports import WriteConcern
 from catalog.restart_dedup import Recalled
 from catalog.statements import Statement, StatementLog, Transaction
-from catalog.write_batch import CombineKey
+from catalog.write_batch import CombineKey, WriteBatch
 from proxy.inserts.held_insert import HeldInsert, HeldInserts
 from proxy.inserts.insert_command import (
     MAX_DOCUMENTS,
@@ -44,7 +44,6 @@ BATCHES_IN_A_TURN = 250
 DOCUMENTS_IN_A_STEP = 16
 STEP_BYTES = 4096
 """So many bytes of a document count as one more."""
-
 LARGE_BYTES = 256 * 1024
 """Larger documents are taken apart in a thread."""
 
@@ -167,7 +166,13 @@ class InsertHandler:
         if batch.claim():
             self._committer.submit(batch)
         else:
-            catalog.waited(batch)
+            self._joined(batch, is_bulk=False)
+
+    def _joined(self, batch: WriteBatch, *, is_bulk: bool) -> None:
+        """A batch that somebody has claimed has one more who waits for it."""
+        self._catalog.waited(batch)
+        if batch.bulk and not is_bulk:
+            self._committer.hasten(batch)
 
     def _may_be_written(self, transaction: Transaction) -> bool:
         """Whether an earlier process may have written statements of this transaction."""
@@ -246,7 +251,7 @@ class InsertHandler:
     ) -> Iterator[Step]:
         """Pauses when many buckets are concerned: their first batches leave while the rest is staged."""
         buckets = self._catalog.collection(collection)
-        place, submit = self._catalog.place, self._committer.submit
+        place, submit, is_bulk = self._catalog.place, self._committer.submit, submission.is_bulk
         previous, until_pause, until_step = None, BATCHES_IN_A_TURN, DOCUMENTS_IN_A_STEP
         for index, document in enumerate(insert.documents):
             if until_step <= 0 or not until_pause:
@@ -271,10 +276,11 @@ class InsertHandler:
             if batch is None:
                 continue
             if batch.claim():
+                batch.bulk = is_bulk
                 submit(batch)
                 until_pause -= 1
             elif batch is not previous:
-                self._catalog.waited(batch)
+                self._joined(batch, is_bulk=is_bulk)
             previous = batch
 
     def _stage_statements(
@@ -369,6 +375,7 @@ class InsertHandler:
         else:
             measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
         statement = Statement(transaction, number)
+        statement.is_bulk = submission.is_bulk
         submission.expect()
         statement.wait(submission, index, self._committer.deadline_seconds())
         if sought is None:
@@ -380,8 +387,13 @@ class InsertHandler:
         self, statement: Statement, measurement: Measurement, buckets: CollectionBuckets, key: CombineKey
     ) -> None:
         batch = self._catalog.place(buckets, measurement, statement, 0, key)
-        if batch is not None and batch.claim():
+        if batch is None:
+            return
+        if batch.claim():
+            batch.bulk = statement.is_bulk
             self._committer.submit(batch)
+        elif batch.bulk and not statement.is_bulk:
+            self._committer.hasten(batch)
 
 
 def _internal_error(error: Exception) -> CommandError:

@@ -15,6 +15,11 @@ from proxy.request.session import Session
 class ReplyingWriter(Writer, Protocol):
     """A writer of one measurement who can also be given the whole reply."""
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether a large insert brought it."""
+        ...
+
     def expect(self) -> None:
         """It will be settled."""
         ...

@@ -5,12 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from catalog.bson.codec import encode
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement
 from proxy.inserts.insert_command import InsertCommand
+
+BULK_DOCUMENTS: Final = 100
+"""An insert of more documents is a large one."""
 
 _PLAIN_REPLY = struct.Struct("<i3si4sdB")
 _PLAIN_REPLY_BYTES = _PLAIN_REPLY.size
@@ -25,7 +28,17 @@ def plain_reply(stored: int) -> bytes:
 class InsertReply:
     """Counts the measurements of one command until all are settled; a ``Writer``."""
 
-    __slots__ = ("_acknowledgement", "_errors", "_failure", "_insert", "_outstanding", "_reply", "_staged", "_stored")
+    __slots__ = (
+        "_acknowledgement",
+        "_errors",
+        "_failure",
+        "_insert",
+        "_outstanding",
+        "_reply",
+        "_staged",
+        "_stored",
+        "is_bulk",
+    )
 
     def __init__(self, insert: InsertCommand, reply: Callable[[bytes | None], None]) -> None:
         """``reply`` gets the reply document once, ``None`` where the client wants none."""
@@ -37,6 +50,8 @@ class InsertReply:
         self._acknowledgement: Acknowledgement | None = None
         self._failure: CommandError | None = None
         self._staged = False
+        self.is_bulk = len(insert.documents) > BULK_DOCUMENTS
+        """Whether what it waits for goes behind what others wait for."""
 
     def expect(self) -> None:
         """One more measurement will be settled."""

@@ -67,6 +67,11 @@ class PlainInsert:
         self._meter = meter
         self._started_seconds = time.perf_counter()
 
+    @property
+    def is_bulk(self) -> bool:
+        """See ``ReplyingWriter``."""
+        return False
+
     def expect(self) -> None:
         """See ``ReplyingWriter``; nothing has to be counted."""
 

@@ -219,7 +219,7 @@ class Process:
         assert not catalog._work.unclaimed
         assert not catalog._work.ready
         for buckets in catalog._collections.values():
-            assert not buckets.lanes
+            assert not any(buckets.lanes)
             for series in buckets.series.values():
                 assert series.parked is None
         for bucket in catalog._memory:

@@ -108,7 +108,7 @@ async def test_write_concerns_never_share_a_command() -> None:
         bench.insert(measurement(meta="b"), key=KEY._replace(write_concern=raw))
     await bench.rest()
     assert {concern.raw for _, _, concern in bench.store.sent} == {b"", b"one", b"two"}
-    assert bench.buckets.lanes == {}
+    assert bench.buckets.lanes == ({}, {})
 
 
 async def test_what_arrives_while_rounds_are_under_way_shares_the_next() -> None:
