@@ -24,7 +24,7 @@ from rewrite.repacking import columns_of, repacked, survivors
 
 _NO_BUCKET: Document = {"_id": {"$in": []}}
 
-PAGE = 100
+PAGE = 25
 """Buckets that are looked at together."""
 
 ATTEMPTS = 64

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, assert_never
 
 import bson
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidBSON
-from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC, TOLERANT
 from catalog.bson.raw import document, element, fields_of, iter_elements
 from catalog.namespaces import Namespace, VirtualCollection
+from proxy.reads.conversation import Conversation
 from proxy.reads.cursor_names import CursorNames, rename_cursor
 from proxy.reads.cursors import (
     ClientCommand,
@@ -53,10 +52,6 @@ from rewrite.plan import (
 )
 from rewrite.profile import Profile
 
-RAW_CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
-    document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
-)
-"""Commands whose replies keep documents byte for byte."""
 
 
 class Service(Protocol):
@@ -266,24 +261,22 @@ class TranslateHandler:
     async def _converse(
         self, conversation: Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough], steps: _Steps
     ) -> Document | PassThrough:
+        talk = Conversation(conversation)
         try:
-            said = next(conversation)
-            while True:
-                answer: Mapping[str, Any] = {}
+            said = await talk.begin()
+            while said is not None:
                 match said:
                     case Step():
-                        reply = await steps.run(said)
-                        answer = RawBSONDocument(reply, RAW_CODEC) if said.raw else _decoded(reply)
+                        said = await talk.go_on(await steps.run(said), raw=said.raw)
                     case Pause():
                         await asyncio.sleep(0)
+                        said = await talk.go_on()
                     case _:
                         self._around.take_effect(said)
-                said = conversation.send(answer)
-        except StopIteration as stop:
-            ended: Document | PassThrough = stop.value
-            return ended
+                        said = await talk.go_on()
+            return talk.result
         finally:
-            conversation.close()
+            talk.close()
 
     def _take_effects(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
