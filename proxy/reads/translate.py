@@ -53,7 +53,6 @@ from rewrite.plan import (
 from rewrite.profile import Profile
 
 
-
 class Service(Protocol):
     """The proxy's own account."""
 

@@ -165,7 +165,12 @@ async def test_one_retryable_document_is_written_once() -> None:
 async def test_what_an_earlier_process_wrote_is_looked_for_first() -> None:
     ingest = Ingest()
     ingest.bench.store.documents[b"1"] = bson.encode(
-        {"_id": bson.ObjectId(), "control": {"version": 1}, "data": {"_id": {"0": 1}}}
+        {
+            "_id": bson.ObjectId(),
+            "control": {"version": 1},
+            "meta": 1,
+            "data": {"_id": {"0": 1}, "t": {"0": bson.DatetimeMS(0)}},
+        }
     )
     written = ingest.insert_one(document(1), 5)
     await ingest.rest()
