@@ -1,4 +1,4 @@
-"""The state of one open bucket: what it holds, what it still takes, and the documents that write it."""
+"""The state of one open bucket: its contents, whether a measurement fits, and the documents that store it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from catalog.schema import Shape, compatible, grow, shape_of
 _DOCUMENT_MAX_BYTES = raw.MAX_DOCUMENT_BYTES - 512 * 1024
 """What values, summaries and meta may take; the rest is for paths, row keys and the guard."""
 _PATHS_MAX_BYTES = 4 * 1024 * 1024
-"""An update whose dotted paths take more than this goes as a pipeline, which names each column once."""
+"""An update with more bytes of dotted paths is sent as a pipeline, which names each column once."""
 _PIPELINE_MIN_ROWS = 8
 _PIPELINE_SHARE = 16
-"""An update of this many rows, and of one row more for every so many that are there, goes as a pipeline too (W123).
+"""An update of this many rows, plus one for every so many stored rows, is also sent as a pipeline (W123).
 
 A server looks for each dotted path from the column's start, while a pipeline rewrites the document once. Dotted
 paths relative to pipeline, in processor time of 6.0.5 for a bucket of ten fields: 5 rows and 4 more 0.7;
@@ -62,14 +62,14 @@ class _Column:
         self.max_path = b"control.max." + name + b"\0"
 
     def fold(self, value: bytes) -> int:
-        """Takes a value into the summary; says which ends changed."""
+        """Adds a value to the summary; returns which ends changed."""
         if self.summary is None:
             self.summary = summary_of(value)
             return BOTH_CHANGED
         return self.summary.fold(value)
 
     def encode_ends(self) -> int:
-        """Encodes the summary anew; returns by how many bytes it grew."""
+        """Encodes the summary again; returns by how many bytes it grew."""
         before = len(self.least) + len(self.greatest)
         if self.summary is not None:
             self.least, self.greatest = self.summary.ends()
@@ -88,12 +88,12 @@ class _Bytes:
 
 
 class BucketState:
-    """One open bucket. Rows are *staged* as clients send them, and *committed* once the backend has them.
+    """One open bucket. Rows are *staged* when clients send them, and *committed* when the backend has them.
 
-    ``rows`` and ``size_bytes`` (W46) count staged and committed ones, so that limits hold whatever is under way.
+    ``rows`` and ``size_bytes`` (W46) count staged and committed rows, so that limits hold for batches in progress.
     ``span_ms`` may be set: a coarser granularity applies to open buckets at once (W49).
     ``kept_open_for_large`` says that large measurements kept it open beyond its size limit (W45).
-    A bucket whose write failed must be thrown away: its summaries are ahead of what is stored.
+    A bucket whose write failed must be dropped, because its summaries include rows that are not stored.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ class BucketState:
         return state
 
     def try_stage(self, measurement: Measurement) -> int:
-        """Takes a measurement in unless the bucket should close for it.
+        """Stages a measurement, unless the bucket should be closed for it.
 
         :returns: 0 when it was staged, else the ``RolloverReason``; the bucket is unchanged then (W40)
         """
@@ -243,7 +243,7 @@ class BucketState:
         self._fold(measurements)
 
     def _fold(self, measurements: Sequence[Measurement]) -> dict[bytes, int]:
-        """Takes the measurements into the summaries; which ends changed, by column."""
+        """Adds the measurements to the summaries; returns which ends changed, by column."""
         if not measurements or self.committed_rows + len(measurements) > self.rows:
             raise InvariantViolated("prepared measurements that were not staged")
         columns = self._columns
@@ -316,5 +316,5 @@ class BucketState:
         self.committed_rows += count
 
     def memory_bytes(self) -> int:
-        """About how much memory this object takes."""
+        """The approximate memory of this object."""
         return self._bytes.memory

@@ -1,8 +1,8 @@
 """The server's compressed form of a column, and of a whole bucket (W6, W140-W148).
 
-Interpreted form of what ``catalog.kernel`` offers as ``compressed``. A column is a stream of literals and of
-blocks of small integers, most of them differences: a *raw* value of 0 repeats, or keeps up the pace of, what was
-before. Objects and arrays are taken apart, each of their leaves has a stream of its own (W147).
+The interpreted form of ``compressed`` in ``catalog.kernel``. A column is a stream of literals and of blocks of small
+integers, most of which are differences: a *raw* value of 0 repeats the previous value or difference. Objects and arrays
+are split, and each of their leaves has its own stream (W147).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SCALES = ((0x90, 1.0), (0xA0, 10.0), (0xB0, 100.0), (0xC0, 1e4), (0xD0, 1e8))
 _UNSCALED = 0x80
 _DOUBLE = bytes((raw.DOUBLE,))
 _WORTH_A_SCALE = 4
-"""A scale is taken for so many doubles in a row, or for all up to the end."""
+"""A scale is used for at least this many doubles in a row, or for all up to the end."""
 _EXACT = 2.0**53
 _INTERLEAVED = {raw.OBJECT: 0xF1, raw.ARRAY: 0xF2}
 _PLAIN_WIDTHS = {raw.INT32: 4, raw.INT64: 8, raw.BOOL: 1, raw.DECIMAL128: 16}
@@ -44,7 +44,7 @@ _PACKINGS: tuple[tuple[int, int, int, int, int], ...] = (
 
 
 def _slot(value: int, bits: int, count_bits: int, unit: int) -> int | None:
-    """A raw value as it stands in a slot, ``None`` when it does not fit."""
+    """The contents of a slot for a raw value, ``None`` if it does not fit."""
     if value == _SKIP:
         return (1 << bits + count_bits) - 1
     if not count_bits:
@@ -60,14 +60,14 @@ def _slot(value: int, bits: int, count_bits: int, unit: int) -> int | None:
 
 
 def _fits(value: int) -> bool:
-    """Whether some block can hold a raw value."""
+    """Whether any block can contain a raw value."""
     return any(_slot(value, *packing[1:4]) is not None for packing in _PACKINGS[-4:])
 
 
 class _Stream:
-    """What has been written of a column, or of a leaf of its objects.
+    """The stream of a column, or of a leaf of its objects, written so far.
 
-    A *piece* is what a reader takes at once: the row that it begins with, and its bytes.
+    A *piece* is what a reader reads at once: its first row and its bytes.
     """
 
     __slots__ = ("_control", "_latest", "_row", "_values", "pieces")
@@ -83,7 +83,7 @@ class _Stream:
         """The raw value that a run would repeat."""
 
     def literal(self, value: bytes) -> None:
-        """An element value as it is."""
+        """An element value as a literal."""
         self.flush()
         self.pieces.append((self._row, value[:1] + b"\0" + value[1:]))
         self._row += 1
@@ -150,7 +150,7 @@ def _zigzag(difference: int, bits: int = 64) -> int:
 
 
 def _number(value: bytes) -> int | None:
-    """The number whose differences stand for values of this type, ``None`` when there is none (W144, W145)."""
+    """The number whose differences represent values of this type, ``None`` if there is none (W144, W145)."""
     kind = value[0]
     if kind in _PLAIN_WIDTHS:
         return int.from_bytes(value[1:], "little", signed=kind in (raw.INT32, raw.INT64))
@@ -182,7 +182,7 @@ def _pace(value: bytes) -> int:
 
 
 def _scaled(number: float, scale: float) -> int | None:
-    """A double as an integer that gives back its very bits, if there is one."""
+    """A double as an integer from which the identical bits can be restored, if there is one."""
     product = abs(number * scale)
     if not product <= _EXACT:
         return None
@@ -238,7 +238,7 @@ def _section(section: Section) -> bytes:
         for leaf, (reference, cells) in enumerate(section.leaf_columns())
         for row, piece in _pieces(cells, reference)
     ]
-    # A reader takes the next piece where the leaf that it comes to has none left.
+    # A reader reads the next piece when the current leaf has no values left.
     body = b"".join(piece for _, _, piece in sorted(pieces))
     return bytes((_INTERLEAVED[section.reference.kind],)) + section.reference.document() + body + b"\0"
 

@@ -1,4 +1,4 @@
-"""The compressed form of a stored bucket (W6): about a tenth of its size, for buckets that take no more rows."""
+"""The compressed form of a stored bucket (W6), for closed buckets: about a tenth of the size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLUMN_SUBTYPE = b"\x07"
 def compressed(document: bytes, time_field: bytes) -> bytes | None:
     """The version 2 form of a bucket document of version 1, with its rows sorted by time (W7).
 
-    ``None``: it would not be smaller, has one row only, or holds values that cannot be compressed (W9).
+    ``None``: it would not be smaller, has only one row, or contains values that cannot be compressed (W9).
 
     :raises ValueError: this is no bucket of version 1 whose rows are numbered without holes
     """
@@ -64,7 +64,7 @@ def _times(column: bytes) -> list[bytes]:
 
 
 def _cells(column: bytes, position: list[int]) -> list[bytes | None]:
-    """The values of a column where their rows stand after sorting."""
+    """The values of a column in the order of the sorted rows."""
     if column[0] != raw.OBJECT:
         raise ValueError("a column that is no object")
     cells: list[bytes | None] = [None] * len(position)

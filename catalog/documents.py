@@ -1,4 +1,4 @@
-"""Bucket documents and update statements as bytes, and what can be read off a stored bucket.
+"""Builds bucket documents and update statements as bytes, and reads stored buckets.
 
 An append is guarded (W125): row ``base - 1`` of the time column is there, row ``base`` is not, the bucket is of
 version 1, not closed, and has the same meta. What the guard costs a server, measured on 6.0.5 for a bulk update
@@ -41,7 +41,7 @@ _ABSENT = raw.document((raw.element(b"$exists", _FALSE),))
 
 
 def stored_meta(meta: bytes) -> bytes:
-    """What a bucket holds for a meta key; undefined is kept as null, since readers refuse it (W35)."""
+    """The stored value for a meta key; undefined is stored as null, because reads of it fail (W35)."""
     return b"\x0a" if meta[:1] == b"\x06" else meta
 
 
@@ -73,7 +73,7 @@ def bucket_document(
 
 
 def literal(value: bytes) -> bytes:
-    """An element value that an aggregation expression takes as it stands."""
+    """An element value that an aggregation expression does not interpret."""
     return b"\x03" + raw.document((raw.element(b"$literal", value),))
 
 
@@ -93,7 +93,7 @@ def _operator(name: bytes, *operands: bytes) -> bytes:
 
 
 def _get_field(name: bytes, source: bytes) -> bytes:
-    """The element value of a ``$getField`` that takes any name."""
+    """The element value of a ``$getField`` for any name."""
     return object_value(
         raw.sub_document(
             b"$getField",
@@ -154,7 +154,7 @@ def pipeline_statement(
     least: Sequence[bytes],
     greatest: Sequence[bytes],
 ) -> bytes:
-    """An update statement that takes any field name (W123); ``least`` and ``greatest`` are encoded elements."""
+    """An update statement for any field names (W123); ``least`` and ``greatest`` are encoded elements."""
     grown = array_value(
         object_value(
             raw.element(b"k", literal(raw.string_value(name))),
@@ -201,7 +201,7 @@ def _sub_fields(fields: Mapping[bytes, bytes], name: bytes) -> dict[bytes, bytes
 def applied_rows(document: bytes, time_field: bytes, base: int, measurements: Sequence[Measurement]) -> bool:
     """Whether rows ``base``… of this stored bucket are exactly these measurements, in every column (W127).
 
-    :raises ValueError: the document is no bucket of version 1, so it cannot tell
+    :raises ValueError: the document is not a bucket of version 1
     """
     columns = {
         name: raw.fields_of(value, 1) if value[0] == raw.OBJECT else {}

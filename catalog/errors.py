@@ -1,11 +1,11 @@
-"""Errors that cross rooms, and the names of the server's error codes.
+"""Errors that are used by all packages, and the names of the server's error codes.
 
-Four kinds, told apart by who has to act::
+There are four kinds, by who must act::
 
     CommandError          the client gets it as a command reply or a write error
     BackendUnavailable    a CommandError whose labels make drivers retry
-    InvariantViolated     a bug of ours: fail that bucket and its waiters, go on serving
-    ProtocolError         (proxy.wire) the peer broke the wire: close its connection
+    InvariantViolated     a bug in tsproxy: fail the bucket and its writers, keep running
+    ProtocolError         (proxy.wire) the peer violated the protocol: close its connection
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def code_name(code: int) -> str:
 
 
 class CommandError(Exception):
-    """An error that the client is told, with the server's code and message.
+    """An error for the client, with the server's code and message.
 
     ``labels`` become ``errorLabels``; ``details`` are further fields of the reply or write error, in order.
-    ``fails_command``: said of a whole command, so never reported as the write error of one document.
+    ``fails_command``: concerns a whole command, so it is never reported as the write error of one document.
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class CommandError(Exception):
 
 
 class BackendUnavailable(CommandError):
-    """The backend cannot be reached or went away before it answered; drivers may retry."""
+    """The backend cannot be reached, or the connection was lost before its reply; drivers may retry."""
 
     def __init__(self, message: str, *, code: int = 6, labels: tuple[str, ...] = ("RetryableWriteError",)) -> None:
         super().__init__(code, message, labels=labels, fails_command=True)
 
 
 class InvariantViolated(AssertionError):
-    """Something that our own code promises does not hold; never the client's fault."""
+    """An internal invariant was violated; never the client's fault."""

@@ -1,9 +1,9 @@
-"""Objects and arrays of a column taken apart, so that each of their leaves is compressed like a column (W147).
+"""Splits objects and arrays of a column, so that each of their leaves is compressed like a column (W147).
 
-Consecutive rows that fit one *reference* document make a section: it has all their fields in their order, and the
-leaves of a row are found by walking both side by side. While a section is young its reference takes in the fields
-that it lacks; afterwards a row that does not fit begins another section. It is young up to ``2 * leaves + 1`` rows,
-of those leaves that the latest row was compared with. These are the rules that 6.0.5 shows.
+Consecutive rows that fit one *reference* document are a section. The reference has all their fields in their order, and
+the leaves of a row are found by walking both in parallel. While a section is young, missing fields are added to its
+reference; afterwards a row that does not fit begins another section. A section is young up to ``2 * leaves + 1`` rows,
+counting the leaves that the latest row was compared with. These rules were observed on 6.0.5.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from catalog.bson import raw
 
 MAX_NODES = 1000
-"""An object, or a reference, with more fields at all levels together is not taken apart."""
+"""An object or reference with more fields, on all levels together, is not split."""
 MAX_LEVELS = 100
 UNTOUCHABLE = frozenset((raw.MIN_KEY, raw.MAX_KEY, raw.CODE_WITH_SCOPE))
-"""Values of these types are not known to all servers in compressed columns (W9, W149)."""
+"""Not all servers support values of these types in compressed columns (W9, W149)."""
 
 
 class Incompressible(Exception):
-    """A column holds a value that cannot be compressed."""
+    """A column contains a value that cannot be compressed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class Branch:
     """Itself and everything inside."""
     leaves: int = 0
     holds_empty: bool = False
-    """Whether it is, or has inside, an empty object: it cannot be left out where a row has none of its leaves."""
+    """Whether it is or contains an empty object, which cannot be omitted if a row has none of its leaves."""
     before_empty: int = 0
     """How many leaves come before the first such."""
 
@@ -61,7 +61,7 @@ class Branch:
 
 @dataclass(slots=True, eq=False)
 class Section:
-    """Consecutive rows: those that fit a reference, or, without one, those that are not taken apart."""
+    """Consecutive rows that fit a reference or, without one, that are not split."""
 
     reference: Branch | None
     rows: list[Branch | None] = field(default_factory=list["Branch | None"])
@@ -75,11 +75,11 @@ class Section:
 
 
 class _TooMuch(Exception):
-    """More nodes or levels than are looked at."""
+    """There are more nodes or levels than the limit."""
 
 
 class _Reading:
-    """Takes one object apart, all of it, so that what is malformed always shows."""
+    """Splits one object completely, so that malformed data are always detected."""
 
     def __init__(self) -> None:
         self.nodes = 0
@@ -110,9 +110,9 @@ class _Reading:
 
 
 def taken_apart(value: bytes) -> Branch | None:
-    """An object or array as a tree; ``None`` where it stays whole: empty, too large, with repeated names.
+    """An object or array as a tree; ``None`` if it is not split: empty, too large, with repeated names.
 
-    :raises Incompressible: it holds what cannot be compressed
+    :raises Incompressible: it contains a value that cannot be compressed
     :raises ValueError: it is no BSON
     """
     reading = _Reading()
@@ -126,9 +126,9 @@ def taken_apart(value: bytes) -> Branch | None:
 
 
 def walk(reference: Branch, row: Branch) -> tuple[bool, int]:
-    """Whether the row fits, and how many leaves of the reference were come by until that was known.
+    """Whether the row fits, and the number of leaves of the reference that were compared.
 
-    A row fits that has no other fields than the reference, in its order, and can be told from its leaves.
+    A row fits if it has no other fields than the reference, in its order, and can be restored from its leaves.
     """
     passed = 0
     if reference.kind != row.kind or bool(reference.fields) != bool(row.fields):
@@ -155,9 +155,9 @@ def walk(reference: Branch, row: Branch) -> tuple[bool, int]:
 
 
 def extended(reference: Branch, row: Branch) -> Branch | None:
-    """The reference with the fields that it lacks; ``None`` where the orders contradict each other, or the kinds.
+    """The reference with its missing fields; ``None`` if the orders or kinds contradict each other.
 
-    A field that the row lacks, or the reference, must be one that can be left out.
+    A field that is missing in the row or the reference must be one that can be omitted.
     """
     if reference.kind != row.kind or bool(reference.fields) != bool(row.fields):
         return None
@@ -207,7 +207,7 @@ def _spread(reference: Branch, row: Branch | None) -> Iterator[bytes | None]:
 
 
 class _Sections:
-    """The section under way, and those before."""
+    """The current section, and those before."""
 
     def __init__(self) -> None:
         self.ended: list[Section] = []
@@ -248,7 +248,7 @@ class _Sections:
 
 
 def sections(cells: Sequence[bytes | None]) -> list[Section]:
-    """The rows of a column by how they are written; every row is in one section.
+    """The rows of a column by section; every row is in one.
 
     :raises Incompressible: as ``taken_apart``
     :raises ValueError: as ``taken_apart``

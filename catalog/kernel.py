@@ -1,9 +1,8 @@
-"""The hot path of the catalog behind one narrow interface.
+"""The hot path of the catalog, behind one narrow interface.
 
-Everything that touches the bytes of measurements: validating and splitting a measurement, and the state of
-one open bucket (columns, size, schema, control min/max) with the documents that are built from it. The
-compiled form, where it was built, and the interpreted form are equal to the byte. ``TSPROXY_KERNEL=python`` in
-the environment chooses the interpreted one.
+It handles the bytes of measurements: validating and splitting a measurement, and the state of one open bucket (columns,
+size, schema, control min/max) with the documents that are built from it. The results of the compiled and the
+interpreted form are identical to the byte. ``TSPROXY_KERNEL=python`` in the environment selects the interpreted one.
 """
 
 from __future__ import annotations

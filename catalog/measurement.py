@@ -1,4 +1,4 @@
-"""One measurement, checked and split once, so that the bucket need not look at its bytes again."""
+"""Validates and splits a measurement once, so that the bucket need not parse its bytes again."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def normalised(value: bytes) -> bytes:
 
 
 def parse_measurement(document: bytes, time_field: bytes, meta_field: bytes | None) -> Measurement:
-    """Checks a client's document through and through and splits it.
+    """Validates a client's document completely and splits it.
 
-    Of a repeated top-level name the first counts (W36).
+    Of a repeated top-level name, the first is used (W36).
 
     :raises CommandError: 2 without a valid time (W96); 15 when nested deeper than a bucket can hold (W99);
         22 when this is no BSON; 10334 when even a bucket of its own could not hold it (W98). The caller reports
         it for this document alone.
     """
     if not time_field:
-        # A bucket that a client writes with such a time field ends mongod 6.0.5 by a failed assertion.
+        # A bucket with such a time field, written by an ordinary command, crashes mongod 6.0.5 (H6).
         raise CommandError(_BAD_VALUE, "a time field with an empty name is not supported")
     try:
         columns = raw.fields_of(document)
@@ -73,7 +73,7 @@ def parse_measurement(document: bytes, time_field: bytes, meta_field: bytes | No
 
 
 def _check_nesting(columns: Mapping[bytes, bytes], meta: bytes) -> None:
-    """Walks nested values to their ends."""
+    """Walks nested values completely."""
     deep = [value for value in columns.values() if value[0] in _DEEP_TYPES]
     deepest = max((raw.nested_depth(value, value[0], 1, len(value)) for value in deep), default=0) if deep else 0
     meta_levels = raw.nested_depth(meta, meta[0], 1, len(meta)) if meta else 0
@@ -85,7 +85,7 @@ _DEEP_TYPES = frozenset((raw.OBJECT, raw.ARRAY, raw.CODE_WITH_SCOPE))
 
 
 def _check_size(measurement: Measurement) -> None:
-    """A bucket holds every value three times at first: in ``data``, ``control.min`` and ``control.max`` (W98)."""
+    """A new bucket contains every value three times: in ``data``, ``control.min`` and ``control.max`` (W98)."""
     names = sum(map(len, measurement.columns))
     size = 3 * (measurement.payload_bytes + names + len(measurement.columns)) + 10 * len(measurement.columns)
     size += len(measurement.meta) + _BUCKET_OVERHEAD_BYTES

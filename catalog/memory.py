@@ -1,4 +1,4 @@
-"""What the buckets in memory weigh, and which of them may be let go (W48, W82)."""
+"""Memory used by buckets, and which of them may be dropped (W48, W82)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import Parts, bucket_of_part
 
 ENDED_LIMIT = 20_000
-"""So many ended buckets may wait for their compression; beyond that the oldest stay as they are."""
+"""Maximum number of buckets that wait for compression; above it, the oldest ones stay uncompressed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A bucket that takes no more rows and of which no batch is under way."""
+    """A bucket that accepts no more rows and has no batch in progress."""
 
     buckets: CollectionBuckets
     bucket_id: bytes
@@ -45,7 +45,7 @@ class BucketMemory:
         """Estimate for the known buckets."""
 
     def adopt(self, bucket: Bucket) -> None:
-        """The bucket is known from now on."""
+        """Record that the bucket is known."""
         self._by_id[bucket.state.bucket_id] = bucket
         self.count += 1
         bucket.memory_bytes = bucket.state.memory_bytes()

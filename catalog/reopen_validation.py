@@ -12,7 +12,7 @@ from catalog.schema import merge, shape_of
 
 
 class ReopenedBucket(NamedTuple):
-    """What a stored bucket tells. ``ends``: least and greatest by column, in the order of the columns."""
+    """The contents of a stored bucket. ``ends``: least and greatest value by column, in the order of the columns."""
 
     bucket_id: bytes
     meta: bytes
@@ -22,12 +22,12 @@ class ReopenedBucket(NamedTuple):
 
 
 def reopened_bucket(document: bytes, time_field: bytes, meta_field: bytes | None, span_ms: int) -> ReopenedBucket:
-    """Takes a stored bucket apart.
+    """Validates and splits a stored bucket.
 
-    It must be of version 1 and not closed; its ``_id`` must tell its start (W12); rows must be numbered without
-    holes and lie within the span and the summary; every column must have summaries whose ends agree in shape.
+    It must have version 1 and not be closed; its ``_id`` must agree with its start (W12); rows must be numbered without
+    gaps and be within the span and the summary; every column must have summaries whose ends agree in shape.
 
-    :raises ValueError: the document cannot be trusted as a bucket that takes rows
+    :raises ValueError: the document is not a valid bucket to append to
     """
     columns = stored_columns(document)
     bucket = raw.fields_of(document)

@@ -10,7 +10,7 @@ from catalog.rollover import RolloverReason
 
 @dataclass(slots=True)
 class Counters:
-    """What happened to the buckets of one collection, or of all, since the start or the last drop (W80, W82)."""
+    """Events of the buckets of one collection, or of all, since startup or the last drop (W80, W82)."""
 
     numBucketInserts: int = 0
     numBucketUpdates: int = 0
@@ -43,7 +43,7 @@ class Counters:
         self.count(CLOSED_COUNTERS[reason])
 
     def compressed(self, before_bytes: int, after_bytes: int) -> None:
-        """Count an attempted compression; equal sizes say that the bucket stayed as it was (W81)."""
+        """Count an attempted compression; equal sizes mean that the bucket stayed uncompressed (W81)."""
         self.numBytesUncompressed += before_bytes
         self.numBytesCompressed += after_bytes
         self.count("numCompressedBuckets" if after_bytes < before_bytes else "numUncompressedBuckets")
@@ -60,7 +60,7 @@ CLOSED_COUNTERS: Mapping[RolloverReason, str] = {
 }
 
 NATIVE_COUNTERS = tuple(field.name for field in fields(Counters))[:12]
-"""Those that 6.0.5 reports too, in its order; the rest are newer servers' (W83)."""
+"""Counters that 6.0.5 also reports, in its order; the others are those of newer servers (W83)."""
 
 
 def counters_document(counters: Counters) -> dict[str, int]:

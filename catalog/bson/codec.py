@@ -1,4 +1,4 @@
-"""The one way in which this project decodes BSON into Python values.
+"""The only place that decodes BSON into Python values.
 
 Dates stay 64-bit milliseconds (``DatetimeMS``), since buckets hold times that ``datetime`` cannot (W10);
 binary stays ``Binary``, whatever the subtype.
@@ -21,7 +21,7 @@ CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 
 TOLERANT: CodecOptions[dict[str, Any]] = CODEC.with_options(unicode_decode_error_handler="replace")
-"""For what the backend says of a command: it may quote bytes of the client that are no UTF-8."""
+"""For error messages of the backend, which may contain bytes of the client that are not UTF-8."""
 
 
 def decode(document: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which documents can be decoded into Python values, rewritten and encoded again without losing anything.
+"""Which documents can be decoded into Python values, rewritten and encoded without loss.
 
 Only such documents are rewritten. ``bson`` makes null of ``undefined``, a string of a symbol, a reference of a
 DBPointer, sorts the flags of a regular expression, numbers the elements of an array anew and keeps one of two equal

@@ -1,4 +1,4 @@
-"""Walking raw BSON without decoding it.
+"""Walks raw BSON without decoding it.
 
 An *element value* is the type byte followed by the value bytes, without the name: what a column stores and
 what two measurements are compared by. Everything here checks every length before it reads: a document that

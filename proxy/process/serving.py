@@ -115,6 +115,6 @@ def _report(metrics: Metrics, error: BaseException) -> None:
     metrics.invariant_violations += 1
     if isinstance(error, Differs):
         # No traceback: what is wrong was found in what somebody stored.
-        log.error("stored measurements keep their form", reason=str(error))
+        log.error("the new form of stored measurements is wrong, keeping the stored one", reason=str(error))
         return
     log.error("a task ended with an error", exc_info=error)
