@@ -135,10 +135,17 @@ def _smaller(forms: Forms, document: bytes, time_field: bytes) -> bytes | None:
 
 
 def replacement(document: bytes, smaller: bytes) -> bytes:
-    """An update statement that replaces this very document (W130): nothing of it may have changed."""
+    """An update statement that gives this very document another form (W130): nothing of it may have changed.
+
+    Servers compare by value and by the collection's collation: a meta value that was changed from 1 to 1.0, or from
+    "a" to "A", counts as the same. So only ``control`` and ``data`` are set, and the meta value stays as it is by then.
+    """
     literal = raw.sub_document(b"1", (raw.element(b"$literal", b"\x03" + document),))
     same = raw.element(b"$eq", b"\x04" + raw.document((raw.element(b"0", raw.string_value(b"$$ROOT")), literal)))
     bucket_id = raw.element(b"_id", raw.fields_of(document)[b"_id"])
     version = raw.element(b"control.version", b"\x10\x01\0\0\0")
     query = raw.document((bucket_id, version, raw.sub_document(b"$expr", (same,))))
-    return raw.document((b"\x03q\0" + query, b"\x03u\0" + smaller))
+    fields = raw.fields_of(smaller)
+    new = (raw.sub_document(name, (raw.element(b"$literal", fields[name]),)) for name in (b"control", b"data"))
+    stages = raw.document((raw.sub_document(b"0", (raw.sub_document(b"$set", new),)),))
+    return raw.document((b"\x03q\0" + query, b"\x04u\0" + stages))

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bson import DatetimeMS, ObjectId
+from bson import DatetimeMS, Int64, ObjectId
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
+from catalog.bson.codec import encode
+from catalog.compressing import replacement
+from catalog.kernel import bucket_id, compressed, parse_measurement
+from catalog.parts import bucket_of
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
@@ -73,3 +79,33 @@ def test_compressed_buckets_are_changed_and_deleted_from(
         left = sorted(row["_id"] for row in sent if row["v"] >= 10)
         assert sorted(row["_id"] for row in direct[db_name]["x"].find({"_id": {"$in": left}})) == left
         assert database["x"].count_documents({}) == len(left) + 1
+
+
+@pytest.mark.parametrize(("meta", "changed"), [("a", "A"), (1, 1.0), (Int64(1), 1.0), ({"x": Int64(2)}, {"x": 2.0})])
+def test_a_change_that_compares_equal_is_a_change(
+    mongod: MongodProcess, db_name: str, meta: object, changed: object
+) -> None:
+    """W130: neither a collation nor equal numbers make another bucket the one that was compressed."""
+    database = mongod.shared_client[db_name]
+    database.create_collection("x", timeseries=OPTIONS, collation={"locale": "en", "strength": 2})
+    odd = {"": 1, "a.b": {"$c.d": {"": 2}}, "$x": [{"$literal": 3}], "$set": "$v", "$$ROOT": None}
+    sent = [{**row, "m": meta, **odd} for row in rows(50)]
+    measurements = [parse_measurement(encode(row), b"t", b"m") for row in sent]
+    document = bucket_of(bucket_id(START_MS, bytes(8)), b"t", b"m", measurements[0].meta, START_MS, measurements)
+    smaller = compressed(document, b"t")
+    assert smaller is not None
+    buckets = database["system.buckets.x"]
+    statement = RawBSONDocument(replacement(document, smaller))
+    buckets.insert_one(RawBSONDocument(document))
+    buckets.update_one({}, {"$set": {"meta": changed}})
+    database.command("update", buckets.name, updates=[statement])
+    (stored,) = buckets.find({})
+    assert encode({"": stored["meta"]}) == encode({"": changed})
+    assert [row["v"] for row in database["x"].find().sort("t", 1)] == [row["v"] for row in sent]
+    buckets.replace_one({}, RawBSONDocument(document))
+    buckets.update_one({}, {"$set": {"control.closed": True}})
+    assert database.command("update", buckets.name, updates=[statement])["n"] == 0
+    buckets.replace_one({}, RawBSONDocument(document))
+    assert database.command("update", buckets.name, updates=[statement])["n"] == 1
+    raw_buckets: Collection[Any] = buckets.with_options(CodecOptions(document_class=RawBSONDocument))
+    assert [bytes(each.raw) for each in raw_buckets.find({})] == [smaller]

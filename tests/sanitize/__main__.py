@@ -24,7 +24,7 @@ TESTS = (
     *("tests/property/test_decoding.py", "tests/property/test_kernel_threads.py"),
     *(f"tests/unit/catalog/test_{name}.py" for name in ("decoding", "comparing", "bucket", "measurement", "merging")),
 )
-FULL_PASS_SECONDS = 240.0
+FULL_PASS_SECONDS = 600.0
 """What the property tests take with all of their examples; in less time there are fewer."""
 
 
