@@ -153,11 +153,11 @@ def test_bad_certificate_keeps_the_last_good_one(proxy_of: Any, files: Path) -> 
     shown = proxy.certificate()
     (files / "server.pem").write_text("-----BEGIN CERTIFICATE-----\nnonsense\n")
     proxy.signal(signal.SIGHUP)
-    proxy.wait_until(lambda: "the last good ones stay" in proxy.log)
+    proxy.wait_until(lambda: "keeping the previous ones" in proxy.log)
     assert proxy.certificate() == shown
     (files / "server.pem").unlink()
     proxy.signal(signal.SIGHUP)
-    proxy.wait_until(lambda: proxy.log.count("the last good ones stay") == 2)
+    proxy.wait_until(lambda: proxy.log.count("keeping the previous ones") == 2)
     assert proxy.certificate() == shown
 
 
