@@ -122,6 +122,25 @@ static int read_branch(Tree *t, const Field *f, int levels, int *found)
         *found |= REPEATS;
     return 0;
 }
+/* Whether it stands anywhere in an object or array; -1 where that is no BSON, or too deep. */
+static int holds_untouchable(const u8 *value, u32 len, int levels)
+{
+    const u8 *p = value + 4, *limit = value + len - 1;
+    Field inner;
+    int more, found = 0;
+    if (!levels)
+        return -1;
+    while ((more = next_element(&p, limit, &inner)) > 0) {
+        found |= untouchable(inner.type);
+        if (inner.type == T_DOC || inner.type == T_ARR) {
+            int nested = holds_untouchable(inner.value, inner.value_len, levels - 1);
+            if (nested < 0)
+                return -1;
+            found |= nested;
+        }
+    }
+    return more < 0 ? -1 : found;
+}
 /* Whether a row fits a reference, and how many leaves of the reference were come by until that was known. */
 static int walk(const Tree *reference, u32 at, const Tree *row, u32 row_at, u32 *passed)
 {
@@ -343,7 +362,11 @@ static int take_object(Writer *w, const Room *room, Section *s, size_t row)
     s->row->count = 0;
     if (read_branch(s->row, &f, MAX_TREE_LEVELS, &found))
         return invalid("malformed BSON");
-    if (found & UNTOUCHABLE && !(found & TOO_MUCH))
+    if (found & TOO_MUCH) {
+        int holds = holds_untouchable(cell->value, cell->len, MAX_LEVELS);
+        if (holds)
+            return holds < 0 ? invalid("malformed BSON") : 1;
+    } else if (found & UNTOUCHABLE)
         return 1;
     if (found || s->row->count == 1)
         return take_whole(w, room, s, row);

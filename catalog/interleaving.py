@@ -16,6 +16,8 @@ from catalog.bson import raw
 MAX_NODES = 1000
 """An object or reference with more fields, on all levels together, is not split."""
 MAX_LEVELS = 100
+MAX_DOCUMENT_LEVELS = 200
+"""No server stores a document with more."""
 UNTOUCHABLE = frozenset((raw.MIN_KEY, raw.MAX_KEY, raw.CODE_WITH_SCOPE))
 """Not all servers support values of these types in compressed columns (W9, W149)."""
 
@@ -119,10 +121,23 @@ def taken_apart(value: bytes) -> Branch | None:
     try:
         branch = reading.branch(value)
     except _TooMuch:
+        if _holds_untouchable(value, MAX_DOCUMENT_LEVELS):
+            raise Incompressible from None
         return None
     if reading.untouchable:
         raise Incompressible
     return branch if branch.fields and not reading.repeats else None
+
+
+def _holds_untouchable(value: bytes, levels: int) -> bool:
+    """Whether it stands anywhere in an object or array; raises ``ValueError`` where it is no BSON, or too deep."""
+    if not levels:
+        raise ValueError("too deeply nested")
+    found = False
+    for _, inner in raw.iter_elements(value, 1):
+        nested = inner[0] in raw.NESTED_TYPES and _holds_untouchable(inner, levels - 1)
+        found = found or nested or inner[0] in UNTOUCHABLE
+    return found
 
 
 def walk(reference: Branch, row: Branch) -> tuple[bool, int]:

@@ -107,6 +107,23 @@ def test_what_cannot_be_compressed_is_found_inside(value: Any) -> None:
     assert encode_column([cell({"a": [{"b": value}]})]) is None
 
 
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+@pytest.mark.parametrize("value", [MinKey(), MaxKey(), Code("x", {"y": 1})])
+def test_it_is_found_in_what_is_not_taken_apart(kernel: str, value: Any) -> None:
+    """W9: in objects that are too wide or too deep, behind the point at which that is known."""
+    deep: dict[str, Any] = {"x": [value]}
+    for _ in range(120):
+        deep = {"a": deep}
+    times = {str(row): DatetimeMS(1000 * row) for row in range(4)}
+    padding = {str(row): "x" * 20_000 for row in range(4)}
+    for large in ({**{str(name): name for name in range(1200)}, "x": [value]}, deep):
+        for kept in (large, {"other": 1}):
+            columns = {"t": times, "o": {"2": kept}, "padding": padding}
+            control = {"version": 1, "min": {}, "max": {}}
+            document = encode({"_id": ObjectId(), "control": control, "data": columns})
+            assert (KERNELS[kernel].compressed(document, b"t") is None) is (kept is large)
+
+
 def test_leaves_are_written_when_a_reader_needs_them() -> None:
     """As 6.0.5 writes it: one block for each leaf; the first one's is used up first."""
     stream = encode_column([cell({"a": row, "b": "long enough to be literal" + "x" * (row == 2)}) for row in range(3)])
