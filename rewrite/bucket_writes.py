@@ -29,6 +29,10 @@ and 6.0.5 crashes while it builds the error (C3, H6)."""
 ACKNOWLEDGEMENT_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime", "writeConcernError")
 
 
+NO_BUCKET: Document = {"_id": {"$in": []}}
+"""What a write finds out with whether it would be refused as a whole."""
+
+
 class WholeCommandFailed(CommandError):
     """A write was refused as a whole: no further statement of the client's command is executed."""
 
@@ -50,13 +54,21 @@ class Removal:
     acknowledged: Document = field(default_factory=dict)
 
     def write(
-        self, selection: Selection, body: Document, statement: int | None = None, *, raw: bool = False
+        self,
+        selection: Selection,
+        body: Document,
+        statement: int | None = None,
+        *,
+        raw: bool = False,
+        holds_data: bool = True,
     ) -> Talk[Mapping[str, Any]]:
-        """One write to the buckets; its reply. Raises ``CommandError``."""
+        """One write to the buckets; its reply. ``holds_data``: see ``Step``. Raises ``CommandError``."""
         if self.write_concern and self.write_concern.get("w") != 0:
             body = {**body, "writeConcern": self.write_concern}
         body = {**body, **(selection.common or {})}
-        step = Step(selection.target.buckets.database, body, Via.SERVICE, raw=raw, statement=statement)
+        step = Step(
+            selection.target.buckets.database, body, Via.SERVICE, raw=raw, statement=statement, holds_data=holds_data
+        )
         try:
             reply = checked((yield step))
         except CommandError as error:
@@ -74,7 +86,8 @@ class Removal:
         body = {"delete": selection.target.buckets.collection, "deletes": deletes, "ordered": False}
         if selection.let:
             body["let"] = selection.let
-        reply = yield from self.write(selection, body, statement)
+        holds_data = any(guard != NO_BUCKET for guard in guards)
+        reply = yield from self.write(selection, body, statement, holds_data=holds_data)
         return int(reply["n"])
 
     def change(

@@ -77,6 +77,7 @@ class Step:
     With ``raw`` the reply comes as a ``RawBSONDocument``, so that documents can be stored again byte for byte.
     ``statement`` is for writes of a client that sent a ``txnNumber``: the statement id under which the backend
     records this one write (X2); all other steps outside a transaction go without the ``txnNumber``.
+    ``holds_data``: it quotes what is stored, so the backend's words about it are not for the client.
     """
 
     database: str
@@ -84,6 +85,7 @@ class Step:
     via: Via = Via.CLIENT
     raw: bool = False
     statement: int | None = None
+    holds_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)

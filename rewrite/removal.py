@@ -18,11 +18,9 @@ from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.merging import closed
 from rewrite import bucket_reads
 from rewrite.bucket_reads import TAG, Selection, Stage
-from rewrite.bucket_writes import Removal, Talk, checked, unchanged
+from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, checked, unchanged
 from rewrite.plan import ClearBuckets, Document, Step, Via
 from rewrite.repacking import columns_of, repacked, survivors
-
-_NO_BUCKET: Document = {"_id": {"$in": []}}
 
 PAGE = 25
 """Buckets that are looked at together."""
@@ -31,15 +29,15 @@ ATTEMPTS = 64
 """How often a bucket that others keep changing is looked at again."""
 
 
-def read(selection: Selection, body: Document, *, raw: bool = False) -> Talk[list[Any]]:
-    """Everything that a reading command answers, over as many batches as it takes."""
+def read(selection: Selection, body: Document, *, raw: bool = False, holds_data: bool = False) -> Talk[list[Any]]:
+    """Everything that a reading command answers, over as many batches as it takes; ``holds_data``: see ``Step``."""
     database = selection.target.buckets.database
     documents: list[Any] = []
-    reply = checked((yield Step(database, body, Via.SERVICE, raw=raw)))
+    reply = checked((yield Step(database, body, Via.SERVICE, raw=raw, holds_data=holds_data)))
     documents += reply["cursor"]["firstBatch"]
     while reply["cursor"]["id"]:
         more = {"getMore": Int64(reply["cursor"]["id"]), "collection": selection.target.buckets.collection}
-        reply = checked((yield Step(database, more, Via.SERVICE, raw=raw)))
+        reply = checked((yield Step(database, more, Via.SERVICE, raw=raw, holds_data=holds_data)))
         documents += reply["cursor"]["nextBatch"]
     return documents
 
@@ -52,7 +50,7 @@ def remove_all(removal: Removal, selection: Selection) -> Talk[int]:
         page = yield from read(selection, bucket_reads.candidates(selection, after, PAGE))
         if not page and after is None:
             # There is nothing to look at, but a server looks at the predicate itself first.
-            yield from read(selection, bucket_reads.tagged_matches(selection, _NO_BUCKET))
+            yield from read(selection, bucket_reads.tagged_matches(selection, NO_BUCKET))
         if not page:
             return removed
         after = page[-1]["_id"]

@@ -20,8 +20,8 @@ from pymongo.monitoring import (
 from pymongo.server_type import SERVER_TYPE
 from pymongo.topology_description import TopologyDescription
 
-from catalog.bson.codec import TOLERANT, decode, encode
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.bson.codec import TOLERANT, encode
+from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from proxy.backend import service_retry as repeating
 from proxy.backend.bucket_store import MongoBucketStore
@@ -34,7 +34,8 @@ from proxy.backend.parts.part_store import PartStore
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
-from proxy.request.authorisation import PRIVILEGES, AccessControl, account_message, is_unauthorized, may_on_cluster
+from proxy.request.authorisation import PRIVILEGES, AccessControl, is_unauthorized, may_on_cluster
+from proxy.request.own_steps import told
 from proxy.request.session_fields import GOSSIP
 from proxy.upstream.dialing import upstream_name
 from rewrite.profile import Profile
@@ -218,8 +219,7 @@ class Backend:
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
         reply = await repeating.request(self.pool, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
-            said = decode(reply)
-            raise CommandError(int(said["code"]), account_message(said))
+            raise CommandError(UNAUTHORIZED, told(UNAUTHORIZED, "", holds_data=True))
         return reply
 
     async def primary_address(self) -> tuple[str, int]:

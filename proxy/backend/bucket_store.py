@@ -29,7 +29,7 @@ from proxy.backend.driver_errors import command_error
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import LostAfterSending, NotSent, ServicePool
-from proxy.request.authorisation import account_message
+from proxy.request.own_steps import told
 from proxy.request.ports import Readers
 
 UNDECIDED_CODES = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -195,7 +195,7 @@ class MongoBucketStore:
         except TimeoutError:
             raise BackendUnavailable("the backend did not answer in time", code=89) from None
         except PyMongoError as error:
-            raise command_error(error) from None
+            raise command_error(error, holds_data=True) from None
         return [(each["first"].binary, each["last"].binary) for each in found]
 
     async def fetch_family(
@@ -266,7 +266,7 @@ class MongoBucketStore:
         except TimeoutError:
             raise BackendUnavailable("the backend did not answer in time", code=89) from None
         except PyMongoError as error:
-            raise command_error(error) from None
+            raise command_error(error, holds_data=True) from None
 
 
 _PLAIN_SUCCESS = re.compile(
@@ -280,14 +280,13 @@ def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
     if not reply.get("ok"):
         error = CommandError(
             int(reply.get("code", 1)),
-            account_message(reply),
+            _told(reply),
             labels=tuple(reply.get("errorLabels", ())),
             fails_command=True,
         )
         return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
     errors = {
-        int(entry["index"]): CommandError(int(entry["code"]), str(entry.get("errmsg", "")))
-        for entry in reply.get("writeErrors", ())
+        int(entry["index"]): CommandError(int(entry["code"]), _told(entry)) for entry in reply.get("writeErrors", ())
     }
     for error in errors.values():
         if error.code in OTHER_INCARNATION:
@@ -298,7 +297,7 @@ def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
     concern = reply.get("writeConcernError")
     if concern is not None and concern.get("code") in UNDECIDED_CODES:
         # The primary stepped down while the write was on its way to the others: it may be rolled back.
-        return Unknown(CommandError(int(concern["code"]), str(concern.get("errmsg", "")), fails_command=True))
+        return Unknown(CommandError(int(concern["code"]), _told(concern), fails_command=True))
     acknowledgement = NOTHING_MORE
     if len(reply) > 3 or "writeConcernError" in reply:
         fields = {name: reply[name] for name in _ACKNOWLEDGED_FIELDS if name in reply}
@@ -307,6 +306,11 @@ def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
 
 
 NOTHING_MORE = Acknowledgement()
+
+
+def _told(error: Mapping[str, Any]) -> str:
+    """A commit holds measurements of many clients."""
+    return told(int(error.get("code", 1)), str(error.get("errmsg", "")), holds_data=True)
 
 
 def reopening_query(

@@ -20,6 +20,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Rejected, Unknown
 from proxy.backend.service import ServicePool
+from proxy.request.own_steps import told
 
 UUID_MISMATCH = 361
 
@@ -79,5 +80,6 @@ class CollectionUuidCheck:
     ) -> dict[str, Any]:
         reply = decode(await self._pool.request(encode({**body, "$db": database}), deadline_seconds))
         if not reply.get("ok") and not may_fail:
-            raise CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
+            code = int(reply.get("code", 1))
+            raise CommandError(code, told(code, str(reply.get("errmsg", "")), holds_data=True))
         return dict(reply)

@@ -7,14 +7,19 @@ from typing import Any
 from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, ServerSelectionTimeoutError
 
 from catalog.errors import BackendUnavailable, CommandError
+from proxy.request.own_steps import told
 
 
-def command_error(error: PyMongoError) -> CommandError:
-    """The error reply for a client when a request of the proxy's own driver failed."""
+def command_error(error: PyMongoError, *, holds_data: bool = False) -> CommandError:
+    """The error reply for a client when a request of the proxy's own driver failed.
+
+    ``holds_data``: the request held measurements or what chooses them.
+    """
     labels: tuple[str, ...] = tuple(getattr(error, "_error_labels", ()))
     if isinstance(error, OperationFailure):
         details: dict[str, Any] = dict(error.details or {})
-        return CommandError(error.code or 1, str(details.get("errmsg", error)), labels=labels)
+        code = error.code or 1
+        return CommandError(code, told(code, str(details.get("errmsg", error)), holds_data=holds_data), labels=labels)
     if isinstance(error, ServerSelectionTimeoutError):
         return BackendUnavailable(f"no suitable backend server found in time: {error}", code=133)
     if isinstance(error, ConnectionFailure):

@@ -27,6 +27,7 @@ from proxy.reads.cursors import (
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import HAS_VIEW, OPENS_CURSOR
 from proxy.request.outcome import may_have_changed
+from proxy.request.own_steps import told_reply
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
 from proxy.upstream.connection import UpstreamLost
@@ -305,7 +306,8 @@ class _Steps:
                 body = step.body
                 if step.statement is not None:
                     body = {**body, **self._fields.service_extra(step.statement, self._service_session())}
-                return await self._around.service.run_raw(step.database, body)
+                reply = await self._around.service.run_raw(step.database, body)
+                return told_reply(reply, holds_data=step.holds_data)
         assert_never(step.via)
 
     def _service_session(self) -> Mapping[str, Any] | None:

@@ -181,14 +181,6 @@ def is_unauthorized(reply: bytes) -> bool:
     return code[:1] == _INT32 and bool(unpack_int32(code, 1)[0] == UNAUTHORIZED) and not says_ok(fields)
 
 
-def account_message(reply: Mapping[str, Any]) -> str:
-    """What a client is told of an error of a command that the proxy's account ran: whose privilege is missing."""
-    message = str(reply.get("errmsg", ""))
-    if reply.get("code") == UNAUTHORIZED:
-        return f"tsproxy's account at the backend lacks a privilege: {message}"
-    return message
-
-
 def _weight(told: bytes, rights: Rights) -> int:
     """Resources and actions as objects take several times the bytes of the answer; decisions are bounded."""
     return 6 * len(told) + 400 * MAX_DECISIONS

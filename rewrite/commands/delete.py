@@ -11,7 +11,7 @@ from catalog.bson.faithful import Opaque
 from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import Removal, Talk, WholeCommandFailed
+from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, WholeCommandFailed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
 from rewrite.profile import Profile
@@ -200,9 +200,6 @@ def _delete_one(request: Request, removal: Removal, statement: DeleteStatement) 
     if recorded is not None and (yield from was_executed(removal, statement.selection, recorded)):
         return 1
     return int((yield from remove_one(removal, statement.selection, recorded)))
-
-
-NO_BUCKET: Document = {"_id": {"$in": []}}
 
 
 def nothing_of(request: Request, target: VirtualCollection) -> Selection:

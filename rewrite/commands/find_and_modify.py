@@ -10,8 +10,8 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection, Stage, matches, matches_in_image
-from rewrite.bucket_writes import Removal, Talk
-from rewrite.commands.delete import NO_BUCKET, reads_from_the_primary, selection_of, was_executed
+from rewrite.bucket_writes import NO_BUCKET, Removal, Talk
+from rewrite.commands.delete import reads_from_the_primary, selection_of, was_executed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import Conversation, Dialogue, Document, PassThrough, Plan, Request
 from rewrite.removal import Found, find_one, first_of, read, remove_found
@@ -119,5 +119,5 @@ def _value_then(
     if image is None:
         return None
     then = [*first_of(request.body.get("sort") or None), *_projection(request)]
-    rows = yield from read(selection, matches_in_image(selection, image, then), raw=True)
+    rows = yield from read(selection, matches_in_image(selection, image, then), raw=True, holds_data=True)
     return rows[0] if rows else None

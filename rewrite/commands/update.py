@@ -15,9 +15,8 @@ from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from rewrite import bucket_reads
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import UNCHECKED, Removal, Talk, WholeCommandFailed
+from rewrite.bucket_writes import NO_BUCKET, UNCHECKED, Removal, Talk, WholeCommandFailed
 from rewrite.commands.delete import (
-    NO_BUCKET,
     is_native_query,
     nothing_of,
     reads_from_the_primary,
@@ -224,4 +223,4 @@ def _update_page(
     body: Document = {"update": selection.target.buckets.collection, "updates": [update], **UNCHECKED}
     if selection.let:
         body["let"] = selection.let
-    yield from writes.write(selection, body)
+    yield from writes.write(selection, body, holds_data=False)

@@ -17,9 +17,12 @@ from proxy.backend.driver_errors import command_error
 
 
 def test_what_the_backend_said_stays_as_it_was() -> None:
-    said = {"ok": 0, "code": 13, "errmsg": "not authorized", "errorLabels": ["TransientTransactionError"]}
-    error = command_error(OperationFailure("not authorized, full error: …", 13, said))
-    assert (error.code, error.message, error.labels) == (13, "not authorized", ("TransientTransactionError",))
+    said = {"ok": 0, "code": 13, "errmsg": "no such thing", "errorLabels": ["TransientTransactionError"]}
+    error = command_error(OperationFailure("no such thing, full error: …", 26, said))
+    assert (error.code, error.message, error.labels) == (26, "no such thing", ("TransientTransactionError",))
+    refused = command_error(OperationFailure("not authorized to execute { a: 1 }", 13))
+    assert refused.code == 13
+    assert "a: 1" not in refused.message
     assert not isinstance(error, BackendUnavailable)
 
 
