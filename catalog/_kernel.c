@@ -40,6 +40,7 @@ enum { SCHEMA_CHANGE = 1, COUNT = 2, SIZE = 3, TIME_FORWARD = 4, TIME_BACKWARD =
 #define MAX_LEVELS 200
 #define BUCKET_MEMORY_BYTES 500
 #define COLUMN_MEMORY_BYTES 200
+#define NODE_MEMORY_BYTES 320 /* a value inside a nested one: its shape, two summaries, their names */
 
 /* Taken over once, while the module is imported, and never changed afterwards: nothing in the kernel may have a state
  * that two threads share, for some of it runs without the interpreter's lock (tests/test_tidy.py looks). */

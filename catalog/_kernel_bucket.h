@@ -44,10 +44,11 @@ static int is_path_safe(const u8 *name, u32 len) { return len && name[0] != '$' 
 static Column *add_column(BucketState *self, const u8 *name, u32 len, u32 hash, u8 type, const u8 *value, u32 value_len)
 {
     Column *column = calloc(1, sizeof(Column));
+    i64 nodes = 0;
     if (column) {
         column->kind = canonical[type], column->safe = (u8)is_path_safe(name, len), column->name_len = len;
         if (is_nested(type))
-            column->shape = shape_of(type, value, value_len);
+            column->shape = shape_of(type, value, value_len, &nodes);
     }
     if (!column || (is_nested(type) && !column->shape) || map_add(&self->columns, name, len, hash, 1, column)) {
         column_free(column);
@@ -55,7 +56,7 @@ static Column *add_column(BucketState *self, const u8 *name, u32 len, u32 hash, 
         return NULL;
     }
     column->name = self->columns.entries[self->columns.count - 1].name;
-    self->memory_bytes += COLUMN_MEMORY_BYTES + (i64)len + (is_nested(type) ? 4 * (i64)value_len : 0);
+    self->memory_bytes += COLUMN_MEMORY_BYTES + (i64)len + NODE_MEMORY_BYTES * nodes;
     return column;
 }
 static i64 encode_ends(BucketState *self, Column *column)
@@ -133,8 +134,10 @@ static int adopt_column(BucketState *self, PyObject *name, PyObject *ends)
     Column *column = map_find(&self->columns, bytes, len, hash);
     if (!column && !(column = add_column(self, bytes, len, hash, lower[0], lower + 1, lower_len)))
         return -1;
-    if (column->shape && (upper[0] != lower[0] || shape_grow(column->shape, upper + 1, upper_len)))
+    i64 nodes = 0;
+    if (column->shape && (upper[0] != lower[0] || shape_grow(column->shape, upper + 1, upper_len, &nodes)))
         return -1;
+    self->memory_bytes += NODE_MEMORY_BYTES * nodes;
     Summary *summary = summary_between(lower[0], lower + 1, lower_len, upper[0], upper + 1, upper_len);
     if (!summary)
         return -1;
@@ -227,15 +230,17 @@ static PyObject *state_try_stage(BucketState *self, PyObject *measurement)
         return reason < 0 ? NULL : PyLong_FromLong(reason);
     if (self->rows && self->size_bytes + added_bytes > self->max_size_bytes)
         self->kept_open_for_large = 1;
+    i64 nodes = 0;
     for (Py_ssize_t i = 0; i < Py_SIZE(m); i++) {
         Field *f = &m->fields[i];
         Column *column = map_find(&self->columns, f->name, f->name_len, f->hash);
         if (!column) {
             if (!add_column(self, f->name, f->name_len, f->hash, f->type, f->value, f->value_len))
                 return NULL;
-        } else if (column->shape && shape_grow(column->shape, f->value, f->value_len))
+        } else if (column->shape && shape_grow(column->shape, f->value, f->value_len, &nodes))
             return PyErr_NoMemory();
     }
+    self->memory_bytes += NODE_MEMORY_BYTES * nodes;
     self->rows++;
     self->size_bytes += added_bytes;
     self->unfolded_bytes += m->payload_bytes;

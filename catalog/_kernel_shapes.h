@@ -104,22 +104,24 @@ static void shape_free(void *thing)
 }
 static inline int is_nested(u8 type) { return type == T_DOC || type == T_ARR; }
 
-static int shape_grow(Shape *shape, const u8 *value, u32 len);
+static int shape_grow(Shape *shape, const u8 *value, u32 len, i64 *added);
 
-static Shape *shape_of(u8 type, const u8 *value, u32 len)
+/* As below: *added is raised by the number of values that it describes. */
+static Shape *shape_of(u8 type, const u8 *value, u32 len, i64 *added)
 {
     Shape *shape = calloc(1, sizeof(Shape));
     if (!shape)
         return NULL;
+    ++*added;
     shape->kind = canonical[type];
-    if (is_nested(type) && shape_grow(shape, value, len)) {
+    if (is_nested(type) && shape_grow(shape, value, len, added)) {
         shape_free(shape);
         return NULL;
     }
     return shape;
 }
-/* Adds the paths of a nested value of the same kind. -1 without memory. */
-static int shape_grow(Shape *shape, const u8 *value, u32 len)
+/* Adds the paths of a nested value of the same kind; *added is raised by their number. -1 without memory. */
+static int shape_grow(Shape *shape, const u8 *value, u32 len, i64 *added)
 {
     int object = shape->kind == canonical[T_DOC], failed = -1;
     FieldVec vec;
@@ -131,13 +133,13 @@ static int shape_grow(Shape *shape, const u8 *value, u32 len)
         Shape *known = object ? map_find(&shape->inner, f->name, f->name_len, f->hash)
                               : (i < shape->inner.count ? shape->inner.entries[i].thing : NULL);
         if (!known) {
-            known = shape_of(f->type, f->value, f->value_len);
+            known = shape_of(f->type, f->value, f->value_len, added);
             if (!known || map_add(&shape->inner, f->name, f->name_len, f->hash, object, known)) {
                 shape_free(known);
                 goto done;
             }
         } else if (is_nested(f->type) && known->kind == canonical[f->type] &&
-                   shape_grow(known, f->value, f->value_len))
+                   shape_grow(known, f->value, f->value_len, added))
             goto done;
     }
     failed = 0;

@@ -13,7 +13,7 @@ from catalog.measurement import Measurement
 from catalog.minmax import BOTH_CHANGED, MAX_CHANGED, MIN_CHANGED, Summary, summary_between, summary_of
 from catalog.reopen_validation import reopened_bucket
 from catalog.rollover import Limits, RolloverReason
-from catalog.schema import Shape, compatible, grow, shape_of
+from catalog.schema import Shape, compatible, grow, nodes_of, shape_of
 
 _DOCUMENT_MAX_BYTES = raw.MAX_DOCUMENT_BYTES - 512 * 1024
 """What values, summaries and meta may take; the rest is for paths, row keys and the guard."""
@@ -29,6 +29,8 @@ paths relative to pipeline, in processor time of 6.0.5 for a bucket of ten field
 """
 _BUCKET_MEMORY_BYTES = 1200
 _COLUMN_MEMORY_BYTES = 640
+_NODE_MEMORY_BYTES = 520
+"""Of each value inside a nested one: its place in the shape, two summaries, their names."""
 
 
 class _Column:
@@ -148,7 +150,9 @@ class BucketState:
         nested = value[0] in raw.NESTED_TYPES
         column = _Column(name, CANONICAL[value[0]], shape_of(value) if nested else None)
         self._columns[name] = column
-        self._bytes.memory += _COLUMN_MEMORY_BYTES + 5 * len(name) + (2 * len(value) if nested else 0)
+        self._bytes.memory += _COLUMN_MEMORY_BYTES + 5 * len(name)
+        if column.shape is not None:
+            self._bytes.memory += _NODE_MEMORY_BYTES * nodes_of(column.shape)
         return column
 
     @classmethod
@@ -165,7 +169,7 @@ class BucketState:
         for name, (least, greatest) in ends.items():
             column = state._columns.get(name) or state._add_column(name, least)
             if column.shape is not None:
-                grow(column.shape, greatest)
+                state._bytes.memory += _NODE_MEMORY_BYTES * grow(column.shape, greatest)
             column.summary = summary_between(least, greatest)
             column.committed = True
             state._bytes.summaries += column.encode_ends()
@@ -209,7 +213,7 @@ class BucketState:
             if column is None:
                 self._add_column(name, value)
             elif column.shape is not None:
-                grow(column.shape, value)
+                self._bytes.memory += _NODE_MEMORY_BYTES * grow(column.shape, value)
         self.rows = rows + 1
         self.size_bytes += added_bytes
         self._bytes.unfolded += measurement.payload_bytes

@@ -41,21 +41,32 @@ def compatible(shape: Shape, value: bytes) -> bool:
     return all(compatible(known, inner) for known, (_, inner) in zip(shape, raw.iter_elements(value, 1), strict=False))
 
 
-def grow(shape: Shape, value: bytes) -> None:
-    """Adds to ``shape`` the paths of a compatible ``value`` that it does not know."""
+def nodes_of(shape: Shape) -> int:
+    """How many values it describes."""
+    if isinstance(shape, int):
+        return 1
+    return 1 + sum(map(nodes_of, shape.values() if isinstance(shape, dict) else shape))
+
+
+def grow(shape: Shape, value: bytes) -> int:
+    """Adds to ``shape`` the paths of a compatible ``value`` that it does not know; returns how many there are."""
+    added = 0
     if isinstance(shape, dict):
         for name, inner in raw.fields_of(value, 1).items():
             known = shape.get(name)
             if known is None:
                 shape[name] = shape_of(inner)
+                added += nodes_of(shape[name])
             else:
-                grow(known, inner)
+                added += grow(known, inner)
     elif isinstance(shape, list):
         for index, (_, inner) in enumerate(raw.iter_elements(value, 1)):
             if index < len(shape):
-                grow(shape[index], inner)
+                added += grow(shape[index], inner)
             else:
                 shape.append(shape_of(inner))
+                added += nodes_of(shape[index])
+    return added
 
 
 def merge(left: Shape, right: Shape) -> Shape | None:

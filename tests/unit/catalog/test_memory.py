@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
+import bson
 import pytest
 
 from catalog.memory import BucketMemory
 from catalog.open_bucket import Bucket
+from catalog.rollover import Limits
 from tests.support.catalog_parts import CatalogBench, measurement
+from tests.support.kernels import KERNELS
 
 ROOT = Path(__file__).parents[3]
 
@@ -110,3 +118,40 @@ def test_ten_thousand_open_series_take_less_than_200_megabytes(kernel: str) -> N
     taken_bytes, open_buckets = map(int, run.stdout.split())
     assert open_buckets == 10_001
     assert taken_bytes < 200 * 1024 * 1024
+
+
+NESTED: dict[str, Callable[[int], Any]] = {
+    "object": lambda number: {f"f{index}": number + index for index in range(1000)},
+    "array": lambda number: [number + index for index in range(1000)],
+    "objects": lambda number: [{"a": number} for _ in range(500)],
+    "nothing": lambda number: [{} for _ in range(500)],
+    "deep": lambda number: reduce(lambda inner, _: {"a": inner}, range(90), {"a": number}),
+    "text": lambda number: {f"f{index}": "x" * 100 + str(number) for index in range(100)},
+}
+
+
+@pytest.mark.parametrize("form", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("late", [False, True])
+def test_nested_values_count_with_what_they_take(form: Any, kind: str, late: bool) -> None:
+    """``late``: what a bucket opened with says little of what comes into it."""
+
+    def documents(number: int) -> list[bytes]:
+        value = NESTED[kind](number)
+        first: Any = ([] if isinstance(value, list) else {}) if late else value
+        times = (dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC))
+        return [bson.encode({"t": t, "m": 1, "n": each}) for t, each in zip(times, (first, value), strict=True)]
+
+    kept = []
+    gc.collect()
+    before = Path("/proc/self/statm").read_text().split()[1]
+    for number in range(60):
+        state = form.BucketState(number.to_bytes(12, "big"), b"t", b"m", b"\x10\1\0\0\0", 0, 3_600_000, Limits())
+        measurements = [form.parse_measurement(document, b"t", b"m") for document in documents(number)]
+        assert not any(state.try_stage(each) for each in measurements)
+        state.prepare(measurements)
+        kept.append(state)
+    del measurements
+    gc.collect()
+    used = (int(Path("/proc/self/statm").read_text().split()[1]) - int(before)) * 4096
+    assert used < 1.4 * sum(state.memory_bytes() for state in kept) + (1 << 20)
