@@ -385,5 +385,6 @@ class Dispatcher:
         self._numbers.invariant_violations += 1
         reference = uuid4().hex[:12]
         name = exchange.command.name if exchange.command is not None else ""
-        log.error("unexpected error", reference=reference, command=name, exc_info=error)
+        known = name if name in TABLE else OTHER_COMMANDS
+        log.error("unexpected error", reference=reference, command=known, exc_info=error)
         exchange.refuse(CommandError(1, f"internal error of the proxy, reference {reference}"))

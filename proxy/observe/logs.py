@@ -11,6 +11,9 @@ import structlog
 
 from proxy.settings.redaction import redact_uri
 
+LONGEST_TEXT = 8_192
+"""In characters, of one value in a log message."""
+
 
 def configure(level: Literal["debug", "info", "warning", "error"], form: Literal["console", "json"]) -> None:
     """Send messages of ``structlog`` and ``logging`` from ``level`` upwards to standard error."""
@@ -55,7 +58,15 @@ def mask_secrets(logger: object, method: str, event: MutableMapping[str, Any]) -
     """Mask passwords of connection strings in all logged values."""
     for name, value in event.items():
         if isinstance(value, str):
-            event[name] = redact_uri(value)
+            event[name] = redact_uri(shortened(value))
         elif isinstance(value, BaseException):
-            event[name] = redact_uri(f"{type(value).__name__}: {value}")
+            event[name] = redact_uri(shortened(f"{type(value).__name__}: {value}"))
     return event
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end: what an error quotes may be as long as a client's message."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    half = LONGEST_TEXT // 2
+    return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"

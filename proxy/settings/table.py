@@ -73,7 +73,7 @@ class Settings:
     max_connections_per_address: CountOrNone = 0
     max_unauthenticated_seconds: SecondsOrNone = 60.0
     idle_timeout_seconds: SecondsOrNone = 0.0
-    pre_auth_max_message_bytes: Annotated[int, Meta(ge=16_384, le=48_000_000)] = 1_048_576
+    pre_auth_max_message_bytes: Annotated[int, Meta(ge=16_384, le=48_000_000)] = 65_536
     compressors: tuple[Compressor, ...] = ("snappy", "zstd", "zlib")
 
     tls_certificate_file: Path | None = None

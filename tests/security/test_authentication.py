@@ -228,6 +228,27 @@ def test_logout_that_wants_no_reply_is_a_logout(guarded_proxy: ProxyProcess, dat
         assert wire.command(insert)["code"] == 13
 
 
+def test_restrictions_by_address_see_the_proxy_s(
+    guarded: GuardedMongod, guarded_proxy: ProxyProcess, database: str
+) -> None:
+    """``authenticationRestrictions``: the client comes from 127.0.0.2, the proxy from 127.0.0.1."""
+    outcomes = {}
+    for source in ("127.0.0.1", "127.0.0.2"):
+        user = f"from_{source.replace('.', '_')}"
+        guarded.create_user(database, user, ["readWrite"], authenticationRestrictions=[{"clientSource": [source]}])
+        for name, port in (("directly", guarded.port), ("through the proxy", guarded_proxy.port)):
+            with WireClient(port, source="127.0.0.2") as wire:
+                wire.login(database, user, PASSWORD, checked=False)
+                told = wire.command({"connectionStatus": 1, "$db": database})
+            outcomes[source, name] = bool(told["authInfo"]["authenticatedUsers"])
+    assert outcomes == {
+        ("127.0.0.1", "directly"): False,
+        ("127.0.0.1", "through the proxy"): True,
+        ("127.0.0.2", "directly"): True,
+        ("127.0.0.2", "through the proxy"): False,
+    }
+
+
 def test_proxy_without_an_account_says_what_it_needs(guarded: GuardedMongod, tmp_path: Path) -> None:
     proxy = ProxyProcess(tmp_path, f"mongodb://{guarded.address}/?directConnection=true")
     with pytest.raises(ProcessFailed, match="requires authentication"):

@@ -12,6 +12,13 @@ from uuid import uuid4
 import pytest
 from bson import Binary, Int64
 
+from catalog import statements
+from proxy.backend import namespace_registry
+from proxy.inserts import insert_templates
+from proxy.members import read_preference
+from proxy.reads import cursor_names, plain_read, plan_cache
+from proxy.relay import plain_relay
+from proxy.request import authorisation
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.raw_wire import RawClient, body, op_msg_bytes, sequence
@@ -112,6 +119,7 @@ def test_nothing_that_clients_send_stays(fed: ProxyProcess, replica_set: MongodP
             last = now
         assert max(grown.values()) < GROWN_BYTES >> 20, grown
         assert last - before < 2 * GROWN_BYTES, grown
+        assert last < 512 << 20
 
 
 def test_greetings_of_clients_do_not_stay(fed: ProxyProcess) -> None:
@@ -125,3 +133,13 @@ def test_greetings_of_clients_do_not_stay(fed: ProxyProcess) -> None:
             client.send(op_msg_bytes(body(watch), flags=1 << 16))
             assert client.receive() is not None
         assert resident_bytes(fed) - before < GROWN_BYTES
+
+
+def test_caches_together_stay_below_what_is_documented() -> None:
+    limits = (
+        insert_templates.REMEMBERED_BYTES, plain_relay.REMEMBERED_BYTES, plain_read.REMEMBERED_BYTES,
+        plan_cache.KEPT_BYTES, namespace_registry.LISTINGS_BYTES, authorisation.ANSWERS_BYTES, statements.LOG_BYTES,
+        1024 * (2 * cursor_names.MAX_REMEMBERED + read_preference.MAX_CURSORS // 4),
+    )  # fmt: skip
+    assert sum(limits) <= 256 << 20
+    assert "256 MiB" in (Path(__file__).parents[2] / "docs" / "operating.md").read_text()

@@ -56,3 +56,12 @@ def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     entry = json.loads(line)
     assert (entry["event"], entry["level"], entry["listen"]) == ("ready", "info", "h:1")
     assert entry["timestamp"].endswith("Z")
+
+
+def test_long_values_are_shortened() -> None:
+    event = logs.mask_secrets(
+        None, "error", {"reason": "x" * 1_000_000, "error": ValueError("y" * 1_000_000), "short": "z"}
+    )
+    assert all(len(value) < 2 * logs.LONGEST_TEXT for value in event.values())
+    assert event["short"] == "z"
+    assert event["error"].startswith("ValueError: y")
