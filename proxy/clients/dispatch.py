@@ -19,6 +19,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.failover_retry import FailoverRetry
 from proxy.clients.legacy import legacy_command, refuse_legacy
+from proxy.clients.unwrapping import ASIDE_BYTES, Unwrapping
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
 from proxy.inserts.plain_insert import PlainInserts
@@ -120,6 +121,10 @@ class Dispatcher:
         if message.response_to != 0:
             raise ProtocolError("a request that answers something")
         if message.opcode == _COMPRESSED:
+            if op_compressed.claimed_bytes(message) > ASIDE_BYTES:
+                unwrapping = Unwrapping(client, lambda whole: self.start(session, whole, client))
+                self._tasks.spawn(unwrapping.run(message, session.message_limit_bytes))
+                return unwrapping
             message = op_compressed.unwrap(message, session.message_limit_bytes)
         expects_reply = True
         if message.opcode == _MSG:

@@ -75,6 +75,12 @@ _EXPAND: Final[Mapping[int, Callable[[bytes, bytearray], int]]] = {
 }
 
 
+def claimed_bytes(message: Message) -> int:
+    """How large the message inside claims to be; 0 for one that is too short to say so."""
+    raw = message.raw
+    return int(_HEAD.unpack_from(raw, HEADER_SIZE_BYTES)[1]) if len(raw) >= _BODY_AT else 0
+
+
 def unwrap(message: Message, max_size_bytes: int, allowed: Sequence[int] = (1, 2, 3)) -> Message:
     """The contained message; raises ``ProtocolError`` where a server closes the connection."""
     raw = message.raw

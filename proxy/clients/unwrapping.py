@@ -1,0 +1,46 @@
+"""Large compressed messages are expanded in a thread: a few kilobytes may stand for 48 MB."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from proxy.request.exchange import Client, Pending
+from proxy.wire import op_compressed
+from proxy.wire.errors import ProtocolError
+from proxy.wire.message import Message
+
+ASIDE_BYTES: Final = 128 * 1024
+"""Messages that claim to be larger are expanded in a thread."""
+
+_threads: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="expanding")
+
+
+class Unwrapping:
+    """One message that is being expanded, and then the command in it; a ``Pending``."""
+
+    def __init__(self, client: Client, start: Callable[[Message], Pending]) -> None:
+        """``start`` begins to answer the message inside."""
+        self._client = client
+        self._start = start
+        self._inside: Pending | None = None
+        self._is_abandoned = False
+
+    async def run(self, message: Message, max_size_bytes: int) -> None:
+        """Expand and start; a client that sent something else loses its connection."""
+        loop = asyncio.get_running_loop()
+        try:
+            whole = await loop.run_in_executor(_threads, op_compressed.unwrap, message, max_size_bytes)
+            if not self._is_abandoned:
+                self._inside = self._start(whole)
+        except ProtocolError:
+            if not self._is_abandoned:
+                self._client.close()
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        self._is_abandoned = True
+        if self._inside is not None:
+            self._inside.abandon()
