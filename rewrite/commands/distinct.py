@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from catalog.bson.raw import document, element, fields_of, iter_elements
+from catalog.bson.raw import element, iter_positions
 from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import asks_for_text, on_buckets, reads_buckets
 from rewrite.plan import PassThrough, Plan, Request, Single, Step
@@ -62,16 +62,37 @@ def values_by_unwinding(key: str) -> list[Stage]:
     return [*stages, {"$group": {"_id": None, "distinct": {"$addToSet": f"${key}"}}}]
 
 
-_NO_VALUES = b"\x04\x05\0\0\0\0"
+_EMPTY = b"\x05\0\0\0\0"
+_HEAD = b"\x04values\0"
 _OK = element(b"ok", b"\x10\x01\0\0\0")
 
 
 def distinct_reply(reply: bytes) -> bytes:
-    """``{values, ok}`` with ``ok`` as an int32, as on views (C26); the values are exactly as stored."""
-    fields = fields_of(reply)
-    batch = fields_of(fields[b"cursor"], 1)[b"firstBatch"]
-    values = _NO_VALUES
-    for _, row in iter_elements(batch, 1):
-        values = fields_of(row, 1).get(b"distinct", _NO_VALUES)
-    others = [element(name, value) for name, value in fields.items() if name not in (b"cursor", b"ok")]
-    return document([element(b"values", values), _OK, *others])
+    """``{values, ok}`` with ``ok`` an int32, as on views (C26); the values are the stored ones to the byte.
+
+    They may be many, so they are copied once.
+    """
+    others = [_OK]
+    values = memoryview(_EMPTY)
+    for kind, name, start, end in iter_positions(reply):
+        if name == b"cursor":
+            values = _values(reply, _field(reply, start, end, b"firstBatch")) or values
+        elif name != b"ok":
+            others.append(reply[kind:end])
+    size = 4 + len(_HEAD) + len(values) + sum(map(len, others)) + 1
+    return b"".join((size.to_bytes(4, "little"), _HEAD, values, *others, b"\0"))
+
+
+def _values(reply: bytes, batch: tuple[int, int]) -> memoryview | None:
+    for _, _, start, end in iter_positions(reply, *batch):
+        first, last = _field(reply, start, end, b"distinct")
+        return memoryview(reply)[first:last]
+    return None
+
+
+def _field(raw: bytes, start: int, end: int, wanted: bytes) -> tuple[int, int]:
+    """Where the value of a field of the document at these positions is; raises ``KeyError``."""
+    for _, name, first, last in iter_positions(raw, start, end):
+        if name == wanted:
+            return first, last
+    raise KeyError(wanted)
