@@ -15,7 +15,7 @@ DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
-.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec sanitize
+.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec sanitize soak
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -68,6 +68,9 @@ test-drivers: install  ## run PyMongo's own test suite, sync and async, directly
 
 fuzz: install built  ## run two honest and two hostile clients on a proxy for FUZZ_SECONDS
 	$(INSTALLED) $(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) $(FUZZ_SEED)
+
+soak: install built  ## generated rows of every shape under faults, compared bit for bit, SOAK_SECONDS long
+	$(INSTALLED) $(BIN)/python -m tests.soak $(SOAK_SECONDS) $(SOAK_SEED)
 
 fuzz-codec: install  ## fuzz the wire codec with atheris, guided by coverage, for FUZZ_SECONDS
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'

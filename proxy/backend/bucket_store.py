@@ -17,7 +17,8 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from catalog.bson.codec import TOLERANT, decode, encode
+from catalog.bson.codec import TOLERANT, encode
+from catalog.bson.raw import fields_of
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
@@ -42,6 +43,7 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument
 
 _RESEND_PAUSE_SECONDS = 0.1
 _ACKNOWLEDGED_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime")
+_INT64 = struct.Struct("<q").unpack_from
 
 
 class MongoBucketStore:
@@ -150,7 +152,9 @@ class MongoBucketStore:
         """See the port."""
         query = {"_id": {"$in": [ObjectId(each) for each in bucket_ids]}}
         found = await self._find(collection, query, deadline_seconds)
-        return {document["_id"].binary: bytes(document.raw) for document in found}
+        # Only the id is looked at: what rows hold may be nothing that the driver can decode.
+        raw = [bytes(document.raw) for document in found]
+        return {fields_of(each)[b"_id"][1:]: each for each in raw}
 
     async def stored_until_ms(self, collection: VirtualCollection, deadline_seconds: float) -> int:
         """See the port."""
@@ -159,8 +163,11 @@ class MongoBucketStore:
         )
         if not found:
             return -(1 << 63)
-        control = decode(bytes(found[0].raw))["control"]
-        return int(control["min"][collection.options.time_field])
+        inner = bytes(found[0].raw)
+        for name in (b"control", b"min"):
+            inner = fields_of(inner)[name][1:]
+        start_ms: int = _INT64(fields_of(inner)[collection.options.time_field.encode()], 1)[0]
+        return start_ms
 
     async def find_reopenable(
         self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
@@ -187,6 +194,8 @@ class MongoBucketStore:
             {"$match": {"_id": {"$gte": since}, "control.version": 1}},
             {"$group": {"_id": [prefix, "$meta"], "first": {"$min": "$_id"}, "last": {"$max": "$_id"}}},
             {"$match": {"$expr": {"$ne": ["$first", "$last"]}}},
+            # The meta may be nothing that the driver can decode.
+            {"$project": {"_id": 0}},
         ]
         left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
         try:

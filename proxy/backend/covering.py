@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bson.errors import InvalidBSON
 from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
 
-from catalog.bson.codec import decode
 from catalog.namespaces import VirtualCollection
 
 MAX_SECONDS: Final = 0xFFFF_FFFF
 """The latest second that the id of a bucket can tell."""
+
+_OBJECT, _REGEX = 0x03, 0x0B
+_UNDEFINED, _NULL = b"\x06", b"\x0a"
+"""Undefined is stored as null (W35)."""
 
 
 def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]]) -> dict[str, Any]:
@@ -21,10 +24,10 @@ def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, 
     times = [time_ms for _, time_ms in wanted]
     first_seconds = min(times) // 1000 - options.max_span_seconds
     last_seconds = max(times) // 1000
-    metas = [value for meta, _ in wanted if meta and meta[0] != 0x0B for value in _decoded(meta)]
-    arms: list[dict[str, Any]] = []
-    if metas:
-        arms.append({"meta": {"$in": metas}})
+    metas = [_NULL if meta == _UNDEFINED else meta for meta in dict.fromkeys(meta for meta, _ in wanted) if meta]
+    arms: list[RawBSONDocument | dict[str, Any]] = [_equals(meta) for meta in metas if _says_more_in_a_list(meta)]
+    if listed := [meta for meta in metas if not _says_more_in_a_list(meta)]:
+        arms.append(_is_one_of(listed))
     if any(not meta for meta, _ in wanted):
         arms.append({"meta": {"$exists": False}})
     query: dict[str, Any] = {"$or": arms or [{"meta": {"$in": []}}]}
@@ -36,10 +39,26 @@ def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, 
     return query
 
 
-def _decoded(meta: bytes) -> tuple[object, ...]:
-    """The value of a meta element (type byte and value bytes); none when it has strings that are no UTF-8."""
-    body = meta[:1] + b"m\0" + meta[1:] + b"\0"
-    try:
-        return (decode((len(body) + 4).to_bytes(4, "little") + body)["m"],)
-    except InvalidBSON:
-        return ()
+# Metas stay raw: decoding and encoding again would make strings of symbols, and nothing of strings that are no UTF-8.
+
+
+def _says_more_in_a_list(meta: bytes) -> bool:
+    """Regular expressions match in ``$in``, and of documents that begin with a dollar it thinks as of operators."""
+    return meta[0] == _REGEX or (meta[0] == _OBJECT and meta[6:7] == b"$")
+
+
+def _equals(meta: bytes) -> RawBSONDocument:
+    return _about_meta(meta[:1] + b"$eq\0" + meta[1:])
+
+
+def _is_one_of(metas: Sequence[bytes]) -> RawBSONDocument:
+    values = (meta[:1] + b"%d\0" % index + meta[1:] for index, meta in enumerate(metas))
+    return _about_meta(b"\x04$in\0" + _document(b"".join(values)))
+
+
+def _about_meta(condition: bytes) -> RawBSONDocument:
+    return RawBSONDocument(_document(b"\x03meta\0" + _document(condition)))
+
+
+def _document(elements: bytes) -> bytes:
+    return (len(elements) + 5).to_bytes(4, "little") + elements + b"\0"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import struct
+from typing import Any, cast
 
 import pytest
-from bson import Int64, ObjectId, Timestamp
+from bson import Int64, ObjectId, Timestamp, decode, encode
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient
 
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Applied, Rejected, Unknown
-from proxy.backend.bucket_store import NOTHING_MORE, outcome_of, reopening_query
+from proxy.backend.bucket_store import NOTHING_MORE, MongoBucketStore, outcome_of, reopening_query
+from tests.support.mongod import MongodProcess
 
 X = VirtualCollection(Namespace("d", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 META = b"\x10\x05\0\0\0"
@@ -63,7 +68,7 @@ def test_w72_refusals_of_the_whole_command(reply: dict[str, Any], code: int) -> 
 
 def test_w50_buckets_that_may_take_a_measurement_are_bounded_by_their_id() -> None:
     query = reopening_query(X, [(META, 7_200_000), (b"", 7_300_000)], 1000)
-    assert query["$or"] == [{"meta": {"$in": [5]}}, {"meta": {"$exists": False}}]
+    assert decode(encode(query))["$or"] == [{"meta": {"$in": [5]}}, {"meta": {"$exists": False}}]
     assert (query["_id"]["$gte"].generation_time.timestamp(), query["_id"]["$lte"].generation_time.timestamp()) == (
         3600,
         7300,
@@ -75,3 +80,36 @@ def test_w50_buckets_that_may_take_a_measurement_are_bounded_by_their_id() -> No
 @pytest.mark.parametrize("time_ms", [-1, 3_599_999, (1 << 32) * 1000])
 def test_q12_ids_bound_nothing_outside_of_1970_to_2106(time_ms: int) -> None:
     assert "_id" not in reopening_query(X, [(b"\x12" + bytes(Int64(1).to_bytes(8, "little")), time_ms)], 1000)
+
+
+FAR = b"\x09" + struct.pack("<q", -(2**62))
+NO_UTF8 = b"\x02" + struct.pack("<i", 3) + b"\xff\xfe\0"
+
+
+@pytest.mark.parametrize("value", [FAR, NO_UTF8], ids=["a date beyond the calendar", "a string that is no UTF-8"])
+async def test_w127_the_looks_decode_no_values_of_clients(mongod: MongodProcess, db_name: str, value: bytes) -> None:
+    """What is asked for after an unknown outcome, before reopening and by the search for parts, whatever rows hold."""
+    native = mongod.shared_client[db_name]
+    native.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    element = value[:1] + b"m\0" + value[1:] + value[:1] + b"v\0" + value[1:]
+    rows = [b"\x09t\0" + struct.pack("<q", 1_714_521_600_000 + late) + element for late in (0, 86_400_000)]
+    native.x.insert_many([RawBSONDocument(struct.pack("<i", len(row) + 5) + row + b"\0") for row in rows])
+    identities = [each["_id"] for each in native["system.buckets.x"].find({}, {"_id": 1})]
+    x = VirtualCollection(Namespace(db_name, "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
+    async with AsyncMongoClient[Any](mongod.uri) as client:
+        none: Any = None
+        store = MongoBucketStore(
+            none, client, none, sends_uuid=True, max_count=1000, parts=cast(Any, NothingJoined), rows=none
+        )
+        deadline = asyncio.get_running_loop().time() + 20
+        wanted = [each.binary for each in identities]
+        assert (await store.fetch(x, wanted, deadline)).keys() == set(wanted)
+        assert await store.stored_until_ms(x, deadline) == 1_714_608_000_000
+        part = next(native["system.buckets.x"].find_raw_batches({"_id": identities[0]}))
+        copied = part.replace(identities[0].binary, identities[0].binary[:9] + b"abc", 1)
+        native["system.buckets.x"].insert_one(RawBSONDocument(copied))
+        assert len(await store.find_parts(x, 0, deadline)) == 1
+
+
+class NothingJoined:
+    join = None
