@@ -107,6 +107,7 @@ class Chapter:
             self._prepare()
             self._start_proxy()
             self._write(seconds)
+            time.sleep(seconds / 15)  # for joins and compression, which wait for a quiet moment
             self._compare()
             if not self.account.violations:
                 self._backend.shared_client.drop_database(self._database)
@@ -144,7 +145,7 @@ class Chapter:
             "--server-selection-timeout-ms",
             "8000",
             "--compress-after-seconds",
-            chance.choice(("0.5", "2", "300")),
+            chance.choice(("0.5", "0.5", "2", "300")),
         ]
         flags += ["--bucket-growth", chance.choice(GROWTH)]
         flags += ["--timeseries-bucket-max-count", chance.choice(("1000", "1000", "50", "7"))]
@@ -171,7 +172,7 @@ class Chapter:
         try:
             while (left := end - time.monotonic()) > 0:
                 time.sleep(min(left, self._chance.uniform(2, 8)))
-                if self._faults and left > 8:
+                if self._faults and left > min(8.0, seconds / 3):
                     self._event()
         finally:
             self._link.release()

@@ -224,7 +224,9 @@ def _inner(chance: random.Random) -> Maker:
         case 2:
             return _any_of((_wide(chance, 5, 3), _wide(chance, 4, 3, array=True), _scalar(chance)))
         case _:
-            return _wide(chance, chance.choice((3, 17, 20, 40, 100, 200, 300, 1000)), chance.choice((1, 4, 12, 30)))
+            return _wide(
+                chance, chance.choice((3, 17, 20, 40, 100, 200, 300, 300, 1000, 3000)), chance.choice((1, 4, 12, 30))
+            )
 
 
 def leaves(value: Value) -> int:

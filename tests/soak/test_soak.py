@@ -16,14 +16,14 @@ from tests.soak.ledger import Ledger, key_of, keys_of
 from tests.support.mongod import MongodProcess
 from tests.support.raw_rows import elements, split
 
-SECONDS = 5
+SECONDS = 6
 FINDINGS = Path("build/soak")
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("replica_set", [None, "rs0"], ids=["standalone", "replica set"])
-def test_every_value_is_stored_as_it_was_acknowledged(tmp_path: Path, replica_set: str | None, scale: float) -> None:
-    backend = MongodProcess(tmp_path / "mongod", replica_set=replica_set)
+def test_every_value_is_stored_as_it_was_acknowledged(tmp_path: Path, scale: float) -> None:
+    """On one of both kinds of backend, whichever comes up; the long form goes through both in turn."""
+    backend = MongodProcess(tmp_path / "mongod", replica_set=random.choice((None, "rs0")))
     try:
         backend.start()
         chapter = Chapter(tmp_path, backend, str(random.randrange(1 << 31)), FINDINGS)

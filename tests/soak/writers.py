@@ -15,7 +15,7 @@ import pymongo
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
-from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.errors import BulkWriteError, PyMongoError, WriteError
 from pymongo.write_concern import WriteConcern
 
 from tests.soak.documents import Row, Template, document, element, row, text
@@ -23,6 +23,7 @@ from tests.soak.ledger import Ledger
 
 START_MS = 1_714_521_600_000
 MOST_BATCH_BYTES = 8_000_000
+BUSY_METAS = 4
 
 
 @dataclass
@@ -69,7 +70,8 @@ class Writer:
         chance = self.chance
         private = chance.random() < 0.2
         metas = target.private[self.number] if private else target.metas
-        place = chance.randrange(len(metas))
+        # A few series get most rows, so that buckets get full, are joined and compressed.
+        place = chance.randrange(len(metas) if chance.random() < 0.3 else min(BUSY_METAS, len(metas)))
         meta, tag = metas[place], chance.choice(self._tags)
         # As a rule a series keeps its form, else there would be few full buckets.
         kind = (
@@ -124,6 +126,8 @@ class Writer:
             stop = min(failed, default=len(rows)) if ordered else len(rows)
             if not details["writeConcernErrors"]:
                 sure = [each for index, each in enumerate(rows) if index not in failed and index < stop]
+        elif isinstance(error, WriteError):
+            self.tally.refused[f"{error.code} {str(error)[:60]}"] += 1
         elif error is not None:
             self.tally.errors[type(error).__name__] += 1
         # The same row may be there twice.
