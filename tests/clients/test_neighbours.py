@@ -1,0 +1,78 @@
+"""An honest client beside each kind of heavy or hostile one: nobody's command holds the event loop.
+
+Judged by the processor time for which the proxy's own loop was held, which says the same on a busy machine, and by
+the honest client's median, generously. TSPROXY_TEST_SCALE makes it longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from statistics import median
+
+import pytest
+
+from tests.support import heavy_clients
+from tests.support.heavy_clients import COLLECTION, at_work, insert
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+from tests.support.raw_wire import RawClient, document_of
+
+HELD_SECONDS = {
+    "flood": 0.03,
+    "small": 0.03,
+    "deletes": 0.1,
+    "comings": 0.1,
+    "batches": 0.1,
+    "scattered": 0.1,
+    # Messages of 48 MB: receiving one into one piece of memory takes some ten milliseconds by itself.
+    "large": 0.15,
+    "squeezed": 0.15,
+}
+MEDIAN_SECONDS = 0.25
+SETTLED_SECONDS = 2.0
+"""Until the other client is at work."""
+
+
+@pytest.fixture(scope="module")
+def shared(mongod: MongodProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    process = ProxyProcess(tmp_path_factory.mktemp("neighbours"), mongod.uri)
+    try:
+        yield process.start()
+    finally:
+        process.stop()
+
+
+def latencies(port: int, database: str, seconds: float) -> list[float]:
+    """Of single inserts, one after the other, each of which must be stored."""
+    taken: list[float] = []
+    with RawClient(port, 60) as client:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until or len(taken) < 5:
+            message = insert(database, [{"t": datetime.now(UTC), "m": "honest", "x": len(taken)}])
+            began = time.perf_counter()
+            client.send(message)
+            reply = client.receive()
+            taken.append(time.perf_counter() - began)
+            assert reply is not None
+            assert document_of(reply) == {"n": 1, "ok": 1.0}
+            time.sleep(0.002)
+    return taken
+
+
+@pytest.mark.parametrize("kind", list(heavy_clients.KINDS))
+def test_nobody_is_stopped_by(kind: str, shared: ProxyProcess, db_name: str, scale: float) -> None:
+    with shared.client() as client:
+        client[db_name].create_collection(COLLECTION, timeseries={"timeField": "t", "metaField": "m"})
+        latencies(shared.port, db_name, 0.1)
+        with at_work(kind, shared.port, db_name):
+            time.sleep(SETTLED_SECONDS)
+            shared.metrics()
+            taken = latencies(shared.port, db_name, min(scale, 60.0))
+            held_seconds = shared.metrics()["tsproxy_loop_held_longest_seconds"]
+        stored = client[db_name][COLLECTION].count_documents({"m": "honest"})
+        client.drop_database(db_name)
+    assert held_seconds <= HELD_SECONDS[kind]
+    assert median(taken) <= MEDIAN_SECONDS
+    assert stored >= len(taken)
