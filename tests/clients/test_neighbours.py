@@ -1,7 +1,7 @@
 """An honest client beside each kind of heavy or hostile one: nobody's command holds the event loop.
 
 Judged by the processor time for which the proxy's own loop was held, which says the same on a busy machine, and by
-the honest client's median, generously. TSPROXY_TEST_SCALE makes it longer.
+the median of the honest client, so generously that only one who is stopped fails. TSPROXY_TEST_SCALE makes it longer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ HELD_SECONDS = {
     "large": 0.15,
     "squeezed": 0.15,
 }
-MEDIAN_SECONDS = 0.25
-SETTLED_SECONDS = 2.0
-"""Until the other client is at work."""
+MEDIAN_SECONDS = 2.0
+RECEIVED = "tsproxy_received_bytes_total"
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +60,20 @@ def latencies(port: int, database: str, seconds: float) -> list[float]:
     return taken
 
 
+def wait_until_at_work(proxy: ProxyProcess) -> None:
+    """Until the other client has sent something; what the loop was held for before does not count."""
+    before = proxy.metrics()[RECEIVED]
+    proxy.wait_until(lambda: proxy.metrics()[RECEIVED] > before + 10_000)
+
+
 @pytest.mark.parametrize("kind", list(heavy_clients.KINDS))
 def test_nobody_is_stopped_by(kind: str, shared: ProxyProcess, db_name: str, scale: float) -> None:
     with shared.client() as client:
         client[db_name].create_collection(COLLECTION, timeseries={"timeField": "t", "metaField": "m"})
         latencies(shared.port, db_name, 0.1)
         with at_work(kind, shared.port, db_name):
-            time.sleep(SETTLED_SECONDS)
-            shared.metrics()
-            taken = latencies(shared.port, db_name, min(scale, 60.0))
+            wait_until_at_work(shared)
+            taken = latencies(shared.port, db_name, min(0.8 * scale, 60.0))
             held_seconds = shared.metrics()["tsproxy_loop_held_longest_seconds"]
         stored = client[db_name][COLLECTION].count_documents({"m": "honest"})
         client.drop_database(db_name)
