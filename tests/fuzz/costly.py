@@ -148,15 +148,11 @@ def names_of_megabytes(door: Door, chance: random.Random) -> None:
 
 def waits_for_members(door: Door, chance: random.Random) -> None:
     """Writes that wait for more members than there are, all at once; then their connections are dropped."""
-    callers = [door.enter() for _ in range(24)]
-    try:
+    with door.several(24) as callers:
         for caller in callers:
             concern = {"w": 2, "wtimeout": 600_000}
             caller.send(_command({"insert": "ts", "documents": [_row(w=1)], "writeConcern": concern}))
         time.sleep(chance.random() * 4)
-    finally:
-        for caller in callers:
-            caller.close()
 
 
 def ping_flood(door: Door, chance: random.Random) -> None:
@@ -185,8 +181,7 @@ def cursors_left_open(door: Door, chance: random.Random) -> None:
 
 def unread_stream(door: Door, chance: random.Random) -> None:
     """Asks for a stream of hellos, or many large answers, and reads nothing."""
-    callers = [door.enter() for _ in range(10)]
-    try:
+    with door.several(10) as callers:
         for caller in callers:
             topology = bson.decode(caller.ask(_command({"hello": 1, "$db": "admin"}))).get("topologyVersion")
             caller.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -195,9 +190,6 @@ def unread_stream(door: Door, chance: random.Random) -> None:
             for _ in range(50):
                 caller.send(_command({"find": "ts", "batchSize": 1000}))
         time.sleep(1 + chance.random() * 3)
-    finally:
-        for caller in callers:
-            caller.close()
 
 
 def slow_reader(door: Door, chance: random.Random) -> None:
@@ -252,14 +244,10 @@ def sessions_of_others(door: Door, chance: random.Random) -> None:
 def half_inserts(door: Door, chance: random.Random) -> None:
     """Messages of 40 MB that never end."""
     whole = chance.choice(_large_writes())
-    callers = [door.enter() for _ in range(5)]
-    try:
+    with door.several(5) as callers:
         for caller in callers:
             caller.socket.sendall(struct.pack("<i", 47_000_000) + whole[4 : len(whole) // 2])
         time.sleep(1)
-    finally:
-        for caller in callers:
-            caller.close()
 
 
 def connections_come_and_go(door: Door, chance: random.Random) -> None:

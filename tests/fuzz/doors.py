@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
@@ -50,6 +51,12 @@ class Door:
                 caller.close()
                 raise
         return caller
+
+    @contextmanager
+    def several(self, count: int) -> Iterator[list[Caller]]:
+        """So many connections, all closed at the end."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(self.enter()) for _ in range(count)]
 
     def client(self, **options: Any) -> pymongo.MongoClient[dict[str, Any]]:
         """A driver's client; the caller closes it."""

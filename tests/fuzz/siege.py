@@ -167,12 +167,14 @@ class Siege:
             "heavy": self._process(honest.heavy, door(honest.HEAVY), native, self._seed, self._heavy_rows),
         }
         threads = [
-            threading.Thread(target=self._act, args=(door(MALLORY), COSTLY, 2 * number)) for number in range(_THREADS)
+            threading.Thread(target=self._act, daemon=True, args=(door(MALLORY), COSTLY, 2 * number))
+            for number in range(_THREADS)
         ]
         threads += [
-            threading.Thread(target=self._act, args=(door(""), STRANGE, 2 * number + 1)) for number in range(_THREADS)
+            threading.Thread(target=self._act, daemon=True, args=(door(""), STRANGE, 2 * number + 1))
+            for number in range(_THREADS)
         ]
-        threads.append(threading.Thread(target=self._damage))
+        threads.append(threading.Thread(target=self._damage, daemon=True))
         prepare()
         try:
             for thread in threads:
@@ -185,7 +187,7 @@ class Siege:
             self._attack.set()
             self._phase.value = honest.OVER
             for thread in threads:
-                thread.join(120)
+                thread.join(20)
             seen = {name: self._result(name, *each) for name, each in own.items()}
         self._judge(seen)
         return self._report

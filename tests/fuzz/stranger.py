@@ -131,8 +131,7 @@ def login_flood(door: Door, chance: random.Random) -> None:
 
 
 def half_messages(door: Door, chance: random.Random) -> None:
-    callers = [door.enter() for _ in range(30)]
-    try:
+    with door.several(30) as callers:
         for caller in callers:
             size = chance.choice((21, 1000, 1_000_000, 48_000_000))
             caller.socket.sendall(struct.pack("<iiii", size, 1, 0, OP_MSG)[: chance.randrange(1, 17)])
@@ -141,9 +140,6 @@ def half_messages(door: Door, chance: random.Random) -> None:
                 with contextlib.suppress(OSError):
                     caller.socket.sendall(b"\0")
             time.sleep(0.05)
-    finally:
-        for caller in callers:
-            caller.close()
 
 
 def costly_without_login(door: Door, chance: random.Random) -> None:
