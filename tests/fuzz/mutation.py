@@ -171,7 +171,7 @@ class Fuzzer:
             while time.monotonic() < end:
                 self.some(MESSAGES_PER_CHECK)
         finally:
-            self._hang_up()
+            self.hang_up()
             self._client.close()
         return self.outcomes
 
@@ -199,12 +199,12 @@ class Fuzzer:
         try:
             self._socket.sendall(data)
         except ConnectionError:
-            self._hang_up()
+            self.hang_up()
             return
         if struct.unpack_from("<i", data)[0] != len(data):
             # The proxy waits for the rest, or has seen an impossible length.
             self.outcomes.counts["length does not fit"] += 1
-            self._hang_up()
+            self.hang_up()
         else:
             self._await_reply(bytes(data))
 
@@ -214,18 +214,18 @@ class Fuzzer:
         if silent:
             # No reply is due, or the connection is closed.
             self.outcomes.counts["unacknowledged"] += 1
-            self._hang_up()
+            self.hang_up()
             return
         try:
             reply = self._receive()
         except ConnectionError:
             self.outcomes.counts["closed"] += 1
-            self._hang_up()
+            self.hang_up()
             return
         except TimeoutError:
             # A getMore or hello that waits, for instance; whether the proxy lives is seen by the next check.
             self.outcomes.counts["no answer in time"] += 1
-            self._hang_up()
+            self.hang_up()
             if self.outcomes.counts["no answer in time"] > 20 + self.outcomes.sent / 5000:
                 raise Broken(self._story("too many messages without an answer")) from None
             return
@@ -237,7 +237,7 @@ class Fuzzer:
         self.outcomes.counts["answered" if opcode else "?"] += 1
         if reply[16:20] == b"\2\0\0\0" and opcode == OP_MSG:
             # A stream has begun.
-            self._hang_up()
+            self.hang_up()
 
     def _receive(self) -> bytes:
         assert self._socket is not None
@@ -249,7 +249,8 @@ class Fuzzer:
             data += chunk
         return bytes(data)
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Close the connection that messages are sent over."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

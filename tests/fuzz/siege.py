@@ -247,21 +247,17 @@ class Siege:
 
     def _damage(self) -> None:
         arena = self._arena
+        others = (*USERS, honest.WITNESS)
         with arena.root().client(socketTimeoutMS=60_000) as client:
-            fuzzer = Fuzzer(
-                arena.proxy, self._seed, door=arena.door(FUZZ), client=client, others=(*USERS, honest.WITNESS)
-            )
-            while not self._over.is_set():
-                if not self._attack.wait(1) or self._over.is_set():
-                    continue
-                try:
-                    fuzzer.some(50)
-                except Broken as broken:
-                    self._report.failures.append(f"damaged messages: {broken}")
-                    return
-                except (OSError, pymongo.errors.PyMongoError) as error:
-                    self._report.failures.append(f"damaged messages: {error!r}")
-                    return
+            fuzzer = Fuzzer(arena.proxy, self._seed, door=arena.door(FUZZ), client=client, others=others)
+            try:
+                while not self._over.is_set():
+                    if self._attack.wait(1) and not self._over.is_set():
+                        fuzzer.some(50)
+            except (Broken, OSError, pymongo.errors.PyMongoError) as error:
+                self._report.failures.append(f"damaged messages: {error!r}")
+            finally:
+                fuzzer.hang_up()
             self._report.lines.append(f"damaged: {fuzzer.outcomes}")
 
     def _judge(self, seen: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def test_undamaged_messages_are_answered(own_proxy: ProxyProcess) -> None:
     for raw in seeds():
         fuzzer._send(raw, right_checksums=1.0)
     fuzzer._check()
-    fuzzer._hang_up()
+    fuzzer.hang_up()
     fuzzer._client.close()
     assert fuzzer.outcomes.counts["closed"] == 0, str(fuzzer.outcomes)
     assert fuzzer.outcomes.counts["answered"] >= len(seeds()) - 3, str(fuzzer.outcomes)
