@@ -34,11 +34,30 @@ class Acknowledgement:
     write_concern_error: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     """``opTime``, ``electionId``, ``operationTime``, ``$clusterTime`` where the backend sent them."""
+    confirmation: Confirmation | None = None
+    """What clients wait for besides: the write is stored, but not yet where its write concern wants it."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it says nothing but that all went well, as that of a standalone does."""
-        return not self.fields and self.write_concern_error is None
+        return not self.fields and self.is_met
+
+    @property
+    def is_met(self) -> bool:
+        """Whether nothing is missing for the write concern."""
+        return self.write_concern_error is None and self.confirmation is None
+
+
+Confirmed: TypeAlias = Callable[[Acknowledgement | CommandError], None]
+"""Told once whether a write concern was met, or that nobody can know."""
+
+
+class Confirmation(Protocol):
+    """A write that is stored, and not yet where its write concern wants it."""
+
+    def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
+        """Call ``tell`` once, perhaps at once, or never for one that ``is_gone``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Statement:
             del transaction.under_way[self.number]
         if error is None:
             transaction.remember(transaction.written, self.number)
-            if acknowledgement is not None and acknowledgement.write_concern_error is not None:
+            if acknowledgement is not None and not acknowledgement.is_met:
                 transaction.unmet_write_concern = acknowledgement
         waiters, self._waiters = self._waiters, []
         for writer, index, _ in waiters:
@@ -132,7 +132,7 @@ class Transaction:
     """The statements of one (session, transaction number).
 
     ``follows_another`` tells whether the session was known before. ``unmet_write_concern`` is the last acknowledgement
-    that says that a write concern was not met: a retry must not hear better than that.
+    that says that a write concern was not met, or not yet: a retry must not hear better than that.
     """
 
     __slots__ = ("follows_another", "log", "lost", "number", "under_way", "unmet_write_concern", "written")

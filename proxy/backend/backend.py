@@ -34,11 +34,17 @@ from proxy.backend.parts.part_store import PartStore
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
+from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.request.authorisation import PRIVILEGES, AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import told
 from proxy.request.session_fields import GOSSIP
 from proxy.upstream.dialing import upstream_name
 from rewrite.profile import Profile
+
+STEPS_AT_ONCE = 256
+"""Steps of deletes and their like; one may go through a whole collection."""
+WAITS_AT_ONCE = 64
+"""Commands that wait for replication only."""
 
 
 class MemberWatch(ServerHeartbeatListener):
@@ -81,7 +87,10 @@ class Backend:
         access: AccessControl,
         members: MemberWatch,
         others: CurrentOperations,
+        waits: WriteConcernWaits | None,
     ) -> None:
+        self.waits = waits
+        self._steps = pool.beside(STEPS_AT_ONCE)
         self.client = client
         self.members = members
         self.others = others
@@ -89,7 +98,6 @@ class Backend:
         self.hello = hello
         self.pool = pool
         self.registry = registry
-        self.tls = pool.tls
         self.access = access
         self._patience_seconds = patience_seconds
         self.started: Timestamp | None = None
@@ -146,7 +154,11 @@ class Backend:
             raise
         registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
         others = CurrentOperations(pool, name, account_of(answer))
-        backend = cls(client, profile, hello, pool, registry, server_selection_timeout_seconds, access, members, others)
+        patience_seconds = server_selection_timeout_seconds
+        waits = (
+            WriteConcernWaits(pool.beside(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
+        )
+        backend = cls(client, profile, hello, pool, registry, patience_seconds, access, members, others, waits)
         backend.started = time_of(answer)
         return backend
 
@@ -192,6 +204,7 @@ class Backend:
                 self.pool, transactions=self.profile.is_replica_set, members_read=members_read, alone=alone
             ),
             rows=RowSearch(self.pool, self.started),
+            waits=self.waits,
         )
 
     async def may_on_cluster(self, action: str) -> bool:
@@ -200,6 +213,11 @@ class Backend:
             return True
         told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
         return may_on_cluster(told.get("authenticatedUserPrivileges", ()), action)
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """For connections to the backend."""
+        return self.pool.tls
 
     @property
     def topology(self) -> Callable[[], TopologyDescription] | None:
@@ -217,7 +235,7 @@ class Backend:
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """One command over a service connection; the raw reply, error replies too. Raises ``BackendUnavailable``."""
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
-        reply = await repeating.request(self.pool, {**body, "$db": database}, deadline_seconds)
+        reply = await repeating.request(self._steps, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
             raise CommandError(UNAUTHORIZED, told(UNAUTHORIZED, "", holds_data=True))
         return reply
@@ -229,6 +247,9 @@ class Backend:
     async def close(self) -> None:
         """Close every connection."""
         self.pool.close()
+        self._steps.close()
+        if self.waits is not None:
+            self.waits.close()
         await self.client.close()
 
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any
 
-import bson
 from bson.binary import Binary
 from bson.codec_options import CodecOptions
 from bson.objectid import ObjectId
@@ -17,7 +16,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from catalog.bson.codec import TOLERANT, encode
+from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
@@ -28,12 +27,14 @@ from proxy.backend.collection_uuid_check import CollectionUuidCheck
 from proxy.backend.covering import MAX_SECONDS, covering_query
 from proxy.backend.driver_errors import command_error
 from proxy.backend.parts.part_store import PartStore
+from proxy.backend.replication_wait import Attempt, Wait
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import LostAfterSending, NotSent, ServicePool
+from proxy.backend.write_concern_waits import ACKNOWLEDGED_FIELDS, WriteConcernWaits, decoded
 from proxy.request.own_steps import told
 from proxy.request.ports import Readers
 
-UNDECIDED_CODES = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
+UNDECIDED_CODES = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 """A member that steps down or shuts down answers with these after it may have applied a part."""
 
 OTHER_INCARNATION = frozenset({26, 361})
@@ -42,7 +43,6 @@ OTHER_INCARNATION = frozenset({26, 361})
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 _RESEND_PAUSE_SECONDS = 0.1
-_ACKNOWLEDGED_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime")
 _INT64 = struct.Struct("<q").unpack_from
 
 
@@ -59,8 +59,12 @@ class MongoBucketStore:
         max_count: int,
         parts: PartStore,
         rows: RowSearch,
+        waits: WriteConcernWaits | None = None,
     ) -> None:
-        """``sends_uuid``: commands may name the incarnation they are meant for (6.0)."""
+        """``sends_uuid``: commands may name the incarnation they are meant for (6.0).
+
+        ``waits``: for backends that replicate.
+        """
         self.join = parts.join
         self.readers: Readers | None = None
         """Who hears of this object's own looks at buckets, where parts are joined."""
@@ -71,7 +75,8 @@ class MongoBucketStore:
         self._sends_uuid = sends_uuid
         self._watch = None if sends_uuid else CollectionUuidCheck(pool)
         self._max_count = max_count
-        self._bodies: dict[tuple[str, VirtualCollection, bytes], bytes] = {}
+        self._waits = waits
+        self._bodies: dict[tuple[str, VirtualCollection, bytes, Attempt], bytes] = {}
 
     async def insert(
         self,
@@ -105,10 +110,21 @@ class MongoBucketStore:
         write_concern: WriteConcern,
         deadline_seconds: float,
     ) -> BulkOutcome:
-        body = self._body(command, collection, write_concern)
         self._rows.writes(collection)
+
+        async def send(attempt: Attempt) -> bytes:
+            body = self._body(command, collection, write_concern, attempt)
+            return await self._pool.request(body, deadline_seconds, identifier, documents)
+
+        wait: Wait | None = None
         try:
-            reply = await self._pool.request(body, deadline_seconds, identifier, documents)
+            if self._waits is None:
+                reply = await send(Attempt.AS_IT_IS)
+                if (plain := _PLAIN_SUCCESS.fullmatch(reply)) is not None:
+                    return Applied(int.from_bytes(plain[1], "little"), {}, NOTHING_MORE)
+                said: Mapping[str, Any] = decoded(reply)
+            else:
+                said, wait = await self._waits.write(write_concern, collection.namespace, send)
         except NotSent as error:
             return Rejected(error)
         except LostAfterSending as error:
@@ -117,18 +133,16 @@ class MongoBucketStore:
         except CommandError as error:
             # The service account could not log in.
             return Rejected(error)
-        plain = _PLAIN_SUCCESS.fullmatch(reply)
-        if plain is not None:
-            return Applied(int.from_bytes(plain[1], "little"), {}, NOTHING_MORE)
-        said: dict[str, Any] = bson.decode(reply, codec_options=TOLERANT)
-        outcome = outcome_of(said)
+        outcome = outcome_of(said, wait)
         if isinstance(outcome, Unknown):
             self._pool.forget_primary()
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
         return outcome
 
-    def _body(self, command: str, collection: VirtualCollection, write_concern: WriteConcern) -> bytes:
-        key = (command, collection, write_concern.raw)
+    def _body(
+        self, command: str, collection: VirtualCollection, write_concern: WriteConcern, attempt: Attempt
+    ) -> bytes:
+        key = (command, collection, write_concern.raw, attempt)
         body = self._bodies.get(key)
         if body is None:
             document: dict[str, Any] = {
@@ -139,6 +153,7 @@ class MongoBucketStore:
             }
             if write_concern.raw:
                 document["writeConcern"] = RawBSONDocument(write_concern.raw)
+            document.update(attempt.value)
             if self._sends_uuid and collection.uuid:
                 document["collectionUUID"] = Binary(collection.uuid, 4)
             if len(self._bodies) >= 4096:
@@ -284,8 +299,8 @@ _PLAIN_SUCCESS = re.compile(
 """The reply to a bulk write on a standalone where all went well, the usual case of every round."""
 
 
-def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
-    """What the reply of a bulk write says."""
+def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None) -> BulkOutcome:
+    """What the reply of a bulk write says; with ``wait`` it says nothing final of the write concern."""
     if not reply.get("ok"):
         error = CommandError(
             int(reply.get("code", 1)),
@@ -303,14 +318,14 @@ def outcome_of(reply: Mapping[str, Any]) -> BulkOutcome:
             return Rejected(error)
         if error.code in UNDECIDED_CODES:
             return Unknown(error)
-    concern = reply.get("writeConcernError")
+    concern = reply.get("writeConcernError") if wait is None else None
     if concern is not None and concern.get("code") in UNDECIDED_CODES:
         # The primary stepped down while the write was on its way to the others: it may be rolled back.
         return Unknown(CommandError(int(concern["code"]), _told(concern), fails_command=True))
     acknowledgement = NOTHING_MORE
     if len(reply) > 3 or "writeConcernError" in reply:
-        fields = {name: reply[name] for name in _ACKNOWLEDGED_FIELDS if name in reply}
-        acknowledgement = Acknowledgement(reply.get("writeConcernError"), fields)
+        fields = {name: reply[name] for name in ACKNOWLEDGED_FIELDS if name in reply}
+        acknowledgement = Acknowledgement(concern, fields, wait)
     return Applied(int(reply["n"]), errors, acknowledgement)
 
 

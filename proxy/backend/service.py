@@ -181,6 +181,10 @@ class ServicePool:
         self._closed = False
         self.answered: Answered = lambda identifier, length, seconds: None
 
+    def beside(self, size: int) -> ServicePool:
+        """Further connections of the same kind, for what may take long: none of these has to wait for it."""
+        return ServicePool(self._find_primary, self._authenticate, self.tls, self._connect_timeout_seconds, size)
+
     def forget_primary(self) -> None:
         """The primary may be another one now: ask anew, and leave the old one's connections."""
         self._primary = None

@@ -11,6 +11,25 @@ from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
+from proxy.request.session import Session
+
+
+class Addressed:
+    """The way back to a client, and whether somebody is at its end."""
+
+    __slots__ = ("_reply", "_session")
+
+    def __init__(self, reply: Callable[[bytes | None], None], session: Session) -> None:
+        self._reply = reply
+        self._session = session
+
+    def __call__(self, document: bytes | None) -> None:
+        """The raw reply document; ``None`` for no reply."""
+        self._reply(document)
+
+    def is_gone(self) -> bool:
+        """Whether the client has left."""
+        return self._session.upstream.is_closed
 
 
 @dataclass(slots=True)
@@ -20,7 +39,7 @@ class HeldInsert:
     insert: InsertCommand
     collection: VirtualCollection
     identity: Identity
-    reply: Callable[[bytes | None], None]
+    reply: Addressed
     deadline_seconds: float
 
     def turn_away(self) -> None:

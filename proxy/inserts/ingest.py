@@ -21,7 +21,7 @@ from catalog.ports import WriteConcern
 from catalog.restart_dedup import Recalled
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey, WriteBatch
-from proxy.inserts.held_insert import HeldInsert, HeldInserts
+from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts
 from proxy.inserts.insert_command import (
     MAX_DOCUMENTS,
     InsertCommand,
@@ -93,7 +93,7 @@ class InsertHandler:
         if insert is None:
             return False
         self._repeated.remember(command, insert, collection, insert_actions(command))
-        self.take(insert, collection, session.identity, reply)
+        self.take(insert, collection, session.identity, Addressed(reply, session))
         return True
 
     def submit_known(
@@ -108,7 +108,7 @@ class InsertHandler:
         if len(documents) > MAX_DOCUMENTS:
             raise CommandError(16, too_many_documents(len(documents)))
         insert = with_documents(repeated.insert, documents, txn_number)
-        self.take(insert, repeated.collection, session.identity, reply)
+        self.take(insert, repeated.collection, session.identity, Addressed(reply, session))
 
     def submit_one(
         self,
@@ -122,7 +122,7 @@ class InsertHandler:
         identity = session.identity
         if self._held or self._is_full or len(document) > LARGE_BYTES:
             insert = with_documents(repeated.insert, (document,), txn_number)
-            self.take(insert, repeated.collection, identity, writer.reply)
+            self.take(insert, repeated.collection, identity, Addressed(writer.reply, session))
             return
         transaction: Transaction | None = None
         if txn_number is not None:
@@ -132,7 +132,7 @@ class InsertHandler:
                 transaction = None
             if transaction is None or self._may_be_written(transaction):
                 insert = with_documents(repeated.insert, (document,), txn_number)
-                self._stage(insert, repeated.collection, identity, writer.reply)
+                self._stage(insert, repeated.collection, identity, Addressed(writer.reply, session))
                 return
         self.pending_bytes += len(document)
         self.pending_measurements += 1
@@ -185,13 +185,7 @@ class InsertHandler:
         if self._held:
             self._release()
 
-    def take(
-        self,
-        insert: InsertCommand,
-        collection: VirtualCollection,
-        identity: Identity,
-        reply: Callable[[bytes | None], None],
-    ) -> None:
+    def take(self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Addressed) -> None:
         """Stage an insert now or, while too much is pending, in its turn; ``reply`` is called once."""
         if self._held or self._is_full:
             self._held.add(HeldInsert(insert, collection, identity, reply, self._committer.deadline_seconds()))
@@ -205,24 +199,25 @@ class InsertHandler:
         )
 
     def _stage(
-        self,
-        insert: InsertCommand,
-        collection: VirtualCollection,
-        identity: Identity,
-        reply: Callable[[bytes | None], None],
+        self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Addressed
     ) -> None:
         size_bytes, count = insert.size_bytes, len(insert.documents)
         self.pending_bytes += size_bytes
         self.pending_measurements += count
 
-        def settled(document: bytes | None) -> None:
+        def stored() -> None:
+            nonlocal size_bytes, count
             self.pending_bytes -= size_bytes
             self.pending_measurements -= count
-            reply(document)
+            size_bytes = count = 0  # what waits for its write concern is pending no more
             if self._held:
                 self._release()
 
-        submission = InsertReply(insert, settled)
+        def settled(document: bytes | None) -> None:
+            stored()
+            reply(document)
+
+        submission = InsertReply(insert, settled, stored, reply.is_gone)
         key = CombineKey(insert.write_concern, identity)
         stage = self._stage_documents if insert.statement_ids is None else self._stage_statements
         work = self._staging(stage(insert, collection, key, submission), submission)

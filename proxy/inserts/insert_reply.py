@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from catalog.bson.codec import encode
 from catalog.errors import CommandError
-from catalog.ports import Acknowledgement
+from catalog.ports import Acknowledgement, Confirmation
 from proxy.inserts.insert_command import InsertCommand
 
 BULK_DOCUMENTS: Final = 100
@@ -30,18 +30,34 @@ class InsertReply:
 
     __slots__ = (
         "_acknowledgement",
+        "_confirmations",
         "_errors",
         "_failure",
         "_insert",
+        "_is_gone",
         "_outstanding",
         "_reply",
         "_staged",
         "_stored",
+        "_told",
         "is_bulk",
     )
 
-    def __init__(self, insert: InsertCommand, reply: Callable[[bytes | None], None]) -> None:
-        """``reply`` gets the reply document once, ``None`` where the client wants none."""
+    def __init__(
+        self,
+        insert: InsertCommand,
+        reply: Callable[[bytes | None], None],
+        stored: Callable[[], None] | None = None,
+        is_gone: Callable[[], bool] | None = None,
+    ) -> None:
+        """``reply`` gets the reply document once, ``None`` where the client wants none.
+
+        ``stored`` is called before it, when only a write concern is still waited for; ``is_gone`` tells whether the
+        client has left.
+        """
+        self._told = stored
+        self._is_gone = is_gone
+        self._confirmations: list[Confirmation] = []
         self._insert = insert
         self._reply = reply
         self._outstanding = 0
@@ -82,15 +98,20 @@ class InsertReply:
         self._outstanding -= count
         if error is None:
             self._stored += count
-            if acknowledgement is not None and (
-                self._acknowledgement is None or self._acknowledgement.write_concern_error is None
-            ):
-                self._acknowledgement = acknowledgement
+            if acknowledgement is not None:
+                self._acknowledged(acknowledgement)
         else:
             for index in indexes:
                 self.refuse(index, error)
         if self._staged and self._outstanding == 0:
             self._finish()
+
+    def _acknowledged(self, acknowledgement: Acknowledgement) -> None:
+        known, confirmation = self._acknowledgement, acknowledgement.confirmation
+        if known is None or known.write_concern_error is None:
+            self._acknowledgement = acknowledgement
+        if confirmation is not None and not (self._confirmations and self._confirmations[-1] is confirmation):
+            self._confirmations.append(confirmation)
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> None:
         """See ``Writer``: this client is told that the outcome is unknown."""
@@ -100,11 +121,27 @@ class InsertReply:
         if not self._insert.expects_reply:
             self._reply(None)
             return
+        if self._confirmations:
+            self._wait()
+            return
         acknowledgement = self._acknowledgement
         if self._errors is None and self._failure is None and (acknowledgement is None or acknowledgement.is_plain):
             self._reply(plain_reply(self._stored))
             return
         self._reply(encode(self._document()))
+
+    def _wait(self) -> None:
+        """All is stored, or refused; what remains is one wait after the other."""
+        if self._told is not None:
+            self._told()
+        self._confirmations.pop(0).when_known(self._confirmed, self._is_gone or _stays)
+
+    def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
+        if isinstance(outcome, CommandError):
+            self._failure = self._failure or outcome
+        else:
+            self._acknowledged(outcome)
+        self._finish()
 
     def _document(self) -> dict[str, Any]:
         failure = self._failure or self._refusal()
@@ -123,6 +160,10 @@ class InsertReply:
             if error.fails_command:
                 return error
         return None
+
+
+def _stays() -> bool:
+    return False
 
 
 def stored_reply(stored: int, acknowledgement: Acknowledgement) -> bytes:

@@ -47,7 +47,16 @@ def _reply_to_one(acknowledgement: Acknowledgement | None) -> bytes:
 class PlainInsert:
     """One insert of one measurement on its way; a ``Writer``."""
 
-    __slots__ = ("_client", "_ingest", "_meter", "_repeated", "_request_id", "_size_bytes", "_started_seconds")
+    __slots__ = (
+        "_client",
+        "_ingest",
+        "_is_abandoned",
+        "_meter",
+        "_repeated",
+        "_request_id",
+        "_size_bytes",
+        "_started_seconds",
+    )
 
     def __init__(
         self,
@@ -65,6 +74,7 @@ class PlainInsert:
         self._request_id = request_id
         self._repeated = repeated
         self._meter = meter
+        self._is_abandoned = False
         self._started_seconds = time.perf_counter()
 
     @property
@@ -82,8 +92,16 @@ class PlainInsert:
         self._ingest.settled_one(self._size_bytes)
         if error is not None:
             self._submitted(error)
+        elif acknowledgement is not None and acknowledgement.confirmation is not None:
+            acknowledgement.confirmation.when_known(self._confirmed, self.is_abandoned)
         else:
             self.reply(_reply_to_one(acknowledgement))
+
+    def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
+        if isinstance(outcome, CommandError):
+            self._submitted(outcome)
+        else:
+            self.reply(_reply_to_one(outcome))
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
         """See ``Writer``: this client is told that the outcome is unknown."""
@@ -98,6 +116,11 @@ class PlainInsert:
 
     def abandon(self) -> None:
         """The client is gone; the measurement goes its way."""
+        self._is_abandoned = True
+
+    def is_abandoned(self) -> bool:
+        """Whether the client is gone."""
+        return self._is_abandoned
 
     def _submitted(self, error: CommandError) -> None:
         submission = InsertReply(self._repeated.insert, self.reply)

@@ -293,7 +293,8 @@ class Upstream:
         self._on_lost = on_lost
         self.hello = b""
         self._connection: UpstreamConnection | None = None
-        self._closed = False
+        self.is_closed = False
+        """The client is gone."""
         self._retired = False
         self.is_bound = False
         """A login was made, or begun, over the connection, so it cannot be replaced."""
@@ -346,7 +347,7 @@ class Upstream:
             try:
                 connection = await self._dial_and_greet(hello or self.hello or _PLAIN_HELLO)
             except BackendUnavailable:
-                if self._closed or loop.time() + pause_seconds >= deadline_seconds:
+                if self.is_closed or loop.time() + pause_seconds >= deadline_seconds:
                     raise
             else:
                 return connection
@@ -355,7 +356,7 @@ class Upstream:
 
     async def _dial_and_greet(self, greeting: bytes) -> UpstreamConnection:
         connection = await self._dialer.dial(self._on_lost)
-        if self._closed:
+        if self.is_closed:
             # The client has disconnected meanwhile; nobody else would close this connection.
             connection.close()
             raise BackendUnavailable("the client has disconnected")
@@ -390,7 +391,7 @@ class Upstream:
 
     def close(self) -> None:
         """The client has disconnected: close the connection, and open no other."""
-        self._closed = True
+        self.is_closed = True
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -90,3 +90,60 @@ def test_w104_without_a_wish_for_a_reply_there_is_none() -> None:
     answers.expect(1).settle((0,), None, None)
     answers.submission.staged()
     assert answers.raw == [None]
+
+
+class Later:
+    """A write concern that is met, or not, when the test says so."""
+
+    def __init__(self) -> None:
+        self.tell: Any = None
+        self.is_gone: Any = None
+
+    def when_known(self, tell: Any, is_gone: Any) -> None:
+        self.tell, self.is_gone = tell, is_gone
+
+
+NOT_MET = {"code": 64, "errmsg": "waiting for replication timed out"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Acknowledgement(), {"n": 2, "ok": 1.0}),
+        (Acknowledgement(NOT_MET, {"opTime": 3}), {"n": 2, "opTime": 3, "writeConcernError": NOT_MET, "ok": 1.0}),
+    ],
+    ids=["met", "not_met"],
+)
+def test_w97_what_is_stored_is_not_pending_while_its_write_concern_is_waited_for(
+    outcome: Acknowledgement, expected: dict[str, Any]
+) -> None:
+    answers, stored = Answers(), []
+    submission = InsertReply(answers.submission._insert, answers.raw.append, lambda: stored.append(1), lambda: True)
+    first, second = Later(), Later()
+    for index, later in enumerate((first, second)):
+        submission.expect()
+        submission.settle((index,), None, Acknowledgement(None, {"opTime": index}, later))
+    assert stored == []
+    submission.staged()
+    assert (bool(stored), answers.raw, first.is_gone()) == (True, [], True)
+    first.tell(outcome)
+    assert answers.raw == []
+    second.tell(Acknowledgement())
+    assert answers.only == expected
+
+
+def test_an_outcome_that_nobody_can_know_fails_the_command() -> None:
+    answers, later = Answers(), Later()
+    submission = answers.expect(1)
+    submission.settle((0,), None, Acknowledgement(None, {}, later))
+    submission.staged()
+    later.tell(BackendUnavailable("another primary", code=189))
+    assert (answers.only["ok"], answers.only["code"]) == (0.0, 189)
+
+
+def test_w104_who_wants_no_reply_waits_for_no_write_concern() -> None:
+    answers = Answers(expects_reply=False)
+    submission = answers.expect(1)
+    submission.settle((0,), None, Acknowledgement(None, {}, Later()))
+    submission.staged()
+    assert answers.raw == [None]

@@ -1,0 +1,251 @@
+"""Stored writes that are not replicated yet as their clients asked for, and the commands that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from catalog.bson.codec import decode, encode
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Namespace
+from catalog.ports import Acknowledgement, Confirmed
+from proxy.upstream.not_primary import NOT_PRIMARY_CODES
+
+LONGEST_WAIT_MS: Final = 1_000
+"""Of a write over the connections that all share."""
+FAST_SECONDS: Final = 0.25
+"""Replication that takes no longer is waited for by writes themselves."""
+TRIALS: Final = 8
+"""Writes with one write concern that may wait themselves at the same time."""
+DEFAULT_SECONDS: Final = 30.0
+"""How long the default of the cluster counts for what the server showed last."""
+WAVES: Final = 3
+"""Deletes of nothing with one write concern at the same time."""
+WAVE_PAUSE_SECONDS: Final = 0.02
+WAVE_SECONDS: Final = 3_600.0
+_RETRY_SECONDS: Final = (0.05, 1.0)
+_LOST: Final = frozenset({6, 7, 89, 91, 189, 262, 9001, 11600, 11602, *NOT_PRIMARY_CODES})
+
+
+class Attempt(Enum):
+    """How a write is sent; the value are its fields."""
+
+    AS_IT_IS = ()
+    """Nobody is waited for, or the server has to judge what that means."""
+    LIMITED = (("maxTimeMS", LONGEST_WAIT_MS),)
+    LOCAL = (("writeConcern", {"w": 1}),)
+    JOURNALED = (("writeConcern", {"w": 1, "j": True}),)
+
+
+class Pool(Protocol):
+    """Connections that may be waited on for long."""
+
+    async def request(self, body: bytes, deadline_seconds: float) -> bytes:
+        """One command; raises ``BackendUnavailable`` and ``CommandError``."""
+        ...
+
+    def forget_primary(self) -> None:
+        """The primary may be another one now."""
+        ...
+
+    def close(self) -> None:
+        """No more is asked."""
+        ...
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Waits(Protocol):
+    """What all write concerns share (``proxy.backend.write_concern_waits``)."""
+
+    pool: Pool
+    spawn: Spawn
+    patience_seconds: float
+
+
+def term_of(reply: Mapping[str, Any]) -> object:
+    """In whose time as primary a reply was made."""
+    optime = reply.get("opTime")
+    return optime.get("t") if isinstance(optime, Mapping) else reply.get("electionId")
+
+
+class Wait:
+    """A stored write that is not replicated yet as its clients asked for; see ``catalog.ports.Confirmation``."""
+
+    __slots__ = ("_listeners", "_outcome", "concern", "deadline_seconds", "fields", "is_over", "term")
+
+    def __init__(
+        self, concern: Mapping[str, Any], term: object, fields: Mapping[str, Any], deadline_seconds: float | None
+    ) -> None:
+        """``concern`` as errors show it; ``fields`` as for ``Acknowledgement``."""
+        self.concern = concern
+        self.term = term
+        self.fields = fields
+        self.deadline_seconds = deadline_seconds
+        self.is_over = False
+        self._outcome: Acknowledgement | CommandError = Acknowledgement()
+        self._listeners: list[tuple[Confirmed, Callable[[], bool]]] = []
+
+    def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
+        """See the port."""
+        if self.is_over:
+            tell(self._outcome)
+        else:
+            self._listeners.append((tell, is_gone))
+
+    def forget_gone(self) -> None:
+        """Clients that left wait no more."""
+        self._listeners = [listener for listener in self._listeners if not listener[1]()]
+
+    def end(self, outcome: Acknowledgement | CommandError) -> None:
+        """Once: everybody is told."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._outcome = outcome
+        listeners, self._listeners = self._listeners, []
+        for tell, _ in listeners:
+            tell(outcome)
+
+    def confirm(self) -> None:
+        """The write is where it was wanted."""
+        self.end(Acknowledgement(None, self.fields))
+
+    def fail(self, error: Mapping[str, Any]) -> None:
+        """The server said so of this write concern; the client sees its own."""
+        info = {**error.get("errInfo", {}), "writeConcern": self.concern}
+        self.end(Acknowledgement({**error, "errInfo": info}, self.fields))
+
+    def lose(self, reason: str) -> None:
+        """Nobody can tell any more."""
+        self.end(BackendUnavailable(f"the outcome of this write is unknown: {reason}", code=189))
+
+
+class Concern:
+    """One write concern without its time limit, and all who wait for it."""
+
+    def __init__(self, waits: Waits, document: Mapping[str, Any] | None) -> None:
+        """``document``: ``None`` for the server's default."""
+        self._waits = waits
+        self.document = document
+        self.shown: Mapping[str, Any] = {}
+        """As the server showed it when it was not met in time."""
+        self.shown_at_seconds = 0.0
+        self.is_slow = False
+        self.trials = 0
+        self._waiting: list[tuple[Wait, Namespace]] = []
+        self._under_way: set[Wait] = set()
+        self._waves = 0
+        self._scheduled = False
+
+    def attempt(self) -> Attempt:
+        """How a write with this write concern is sent."""
+        if self.is_slow and self.document is None and not self.trials:
+            # The default may be another one by now.
+            self.is_slow = asyncio.get_running_loop().time() < self.shown_at_seconds + DEFAULT_SECONDS
+        if self.is_slow or self.trials >= TRIALS:
+            return Attempt.JOURNALED if self.document is not None and self.document.get("j") else Attempt.LOCAL
+        return Attempt.LIMITED
+
+    def wait(self, namespace: Namespace, wait: Wait) -> None:
+        """Confirm this write when it is replicated; ``namespace`` is one that the proxy's account may write to."""
+        self._waiting.append((wait, namespace))
+        self._under_way.add(wait)
+        loop = asyncio.get_running_loop()
+        if wait.deadline_seconds is not None:
+            loop.call_at(wait.deadline_seconds, self._expire, wait, namespace)
+        if not self._scheduled and self._waves < WAVES:
+            self._scheduled = True
+            loop.call_later(WAVE_PAUSE_SECONDS if self._waves else 0, self._start)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._under_way)
+
+    def forget_gone(self) -> None:
+        """See ``Wait``."""
+        for wait in self._under_way:
+            wait.forget_gone()
+
+    def _start(self) -> None:
+        self._scheduled = False
+        wave, self._waiting = [each for each in self._waiting if not each[0].is_over], []
+        if wave:
+            self._waves += 1
+            self._waits.spawn(self._wave(wave))
+
+    async def _wave(self, wave: list[tuple[Wait, Namespace]]) -> None:
+        started_seconds = asyncio.get_running_loop().time()
+        try:
+            said = await self._ask(wave[0][1], self.document)
+        except CommandError as error:
+            for wait, _ in wave:
+                wait.lose(error.message)
+        else:
+            self._judge([wait for wait, _ in wave], said)
+            if asyncio.get_running_loop().time() - started_seconds < FAST_SECONDS:
+                self.is_slow = False
+        finally:
+            self._waves -= 1
+            self._under_way.difference_update(wait for wait, _ in wave if wait.is_over)
+            if self._waiting and not self._scheduled:
+                self._start()
+
+    def _judge(self, waits: list[Wait], said: Mapping[str, Any]) -> None:
+        error, term = said.get("writeConcernError"), term_of(said)
+        for wait in waits:
+            if term != wait.term:
+                wait.lose("another primary was elected before it was replicated")
+            elif error is None:
+                wait.confirm()
+            else:
+                wait.fail(error)
+
+    async def _ask(self, namespace: Namespace, concern: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """A delete of nothing, again after what says nothing; raises ``CommandError``."""
+        body: dict[str, Any] = {
+            "delete": namespace.buckets.collection,
+            "deletes": [{"q": {"_id": {"$in": []}}, "limit": 1}],
+            "$db": namespace.database,
+        }
+        if concern is not None:
+            body["writeConcern"] = concern
+        message, loop = encode(body), asyncio.get_running_loop()
+        until_seconds: float | None = None
+        pause_seconds, longest_seconds = _RETRY_SECONDS
+        while True:
+            try:
+                said = decode(await self._waits.pool.request(message, loop.time() + WAVE_SECONDS))
+            except BackendUnavailable as lost:
+                error: CommandError = lost
+            else:
+                failure = said if not said.get("ok") else said.get("writeConcernError", {})
+                error = CommandError(int(failure.get("code", 0)), str(failure.get("errmsg", "")))
+                if error.code not in _LOST and said.get("ok"):
+                    return said
+                self._waits.pool.forget_primary()
+            now_seconds = loop.time()
+            until_seconds = until_seconds or now_seconds + self._waits.patience_seconds
+            if now_seconds >= until_seconds:
+                raise error
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, longest_seconds)
+
+    def _expire(self, wait: Wait, namespace: Namespace) -> None:
+        if not wait.is_over:
+            self._waits.spawn(self._expired(wait, namespace))
+
+    async def _expired(self, wait: Wait, namespace: Namespace) -> None:
+        """The server says itself that it is not replicated, in its own words."""
+        concern = {name: wait.concern[name] for name in ("w", "j") if name in wait.concern}
+        try:
+            said = await self._ask(namespace, {**concern, "wtimeout": 1})
+        except CommandError as error:
+            wait.lose(error.message)
+        else:
+            self._judge([wait], said)
+        self._under_way.discard(wait)

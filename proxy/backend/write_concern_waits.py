@@ -1,0 +1,197 @@
+"""Waiting for replication without holding what others need.
+
+A write whose write concern is not met soon is stored all the same. So the backend is told to wait a second at most
+(``maxTimeMS`` counts that too), and says then which write concern it waited for. From then on writes with it ask for
+``w: 1``, and their clients alone wait: for a delete of nothing with that write concern, which a server answers when all
+that it had written before is replicated. Few such deletes are under way, however many wait; what a client that waits
+costs is a place in a list. When replication is fast again, writes wait for it themselves, as one command costs less.
+
+A write that was stored by one primary is not confirmed by another one, which may never have had it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import bson
+from bson.errors import InvalidBSON
+
+from catalog.bson.codec import TOLERANT, decode, encode
+from catalog.namespaces import Namespace
+from catalog.ports import WriteConcern
+from proxy.backend.replication_wait import Attempt, Concern, Pool, Spawn, Wait, term_of
+
+MOST_CONCERNS: Final = 256
+SWEEP_SECONDS: Final = 1.0
+OVERLOADED_SECONDS: Final = 30.0
+"""For so long writes are not limited in time after one needed longer by itself."""
+TIME_LIMIT_EXCEEDED: Final = 50
+TIMED_OUT: Final = 64
+ODD_AT_ONCE: Final = 4
+"""Writes whose write concern only the server understands, at the same time."""
+ACKNOWLEDGED_FIELDS: Final = ("electionId", "opTime", "$clusterTime", "operationTime")
+
+Send = Callable[[Attempt], Awaitable[bytes]]
+"""Sends a write; the raw reply document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a client asks for: a write concern and its time limit in ms, ``None`` for none."""
+
+    concern: Concern
+    limit_ms: int | None
+    is_odd: bool = False
+    """In a form that only the server understands."""
+
+
+class WriteConcernWaits:
+    """All write concerns that are in use."""
+
+    def __init__(self, pool: Pool, spawn: Spawn, patience_seconds: float) -> None:
+        """``patience_seconds``: how long a backend that is away is waited for, beyond what was asked for."""
+        self.pool = pool
+        self.spawn = spawn
+        self.patience_seconds = patience_seconds
+        self.close = pool.close
+        self._concerns: dict[bytes, Concern] = {}
+        self._asked: dict[bytes, Asked | None] = {}
+        self._odd = Asked(Concern(self, None), None, is_odd=True)
+        self._odd_places = asyncio.Semaphore(ODD_AT_ONCE)
+        self._unlimited_until_seconds = 0.0
+        self._sweeping = False
+
+    async def write(
+        self, write_concern: WriteConcern, namespace: Namespace, send: Send
+    ) -> tuple[Mapping[str, Any], Wait | None]:
+        """The decoded reply to a write that ``send`` sends, and what its clients have to wait for.
+
+        With something to wait for, a time limit in the reply is not the client's.
+        """
+        asked = self._asked_for(write_concern.raw)
+        if asked is None:
+            return decoded(await send(Attempt.AS_IT_IS)), None
+        if asked.is_odd:
+            async with self._odd_places:
+                return await self._write(write_concern.raw, asked, namespace, send)
+        return await self._write(write_concern.raw, asked, namespace, send)
+
+    async def _write(
+        self,
+        raw: bytes,
+        asked: Asked,
+        namespace: Namespace,
+        send: Send,
+    ) -> tuple[Mapping[str, Any], Wait | None]:
+        concern, loop = asked.concern, asyncio.get_running_loop()
+        attempt = Attempt.LIMITED if asked.is_odd else concern.attempt()
+        if attempt is Attempt.LIMITED and loop.time() < self._unlimited_until_seconds:
+            attempt = Attempt.AS_IT_IS
+        since_seconds = loop.time()
+        concern.trials += attempt is Attempt.LIMITED
+        try:
+            said = decoded(await send(attempt))
+        finally:
+            concern.trials -= attempt is Attempt.LIMITED
+        if attempt is Attempt.LIMITED:
+            if _code(said) == TIME_LIMIT_EXCEEDED:
+                self._unlimited_until_seconds = loop.time() + OVERLOADED_SECONDS
+            error = said.get("writeConcernError")
+            if not isinstance(error, Mapping) or error.get("code") != TIME_LIMIT_EXCEEDED:
+                if error is not None and error.get("code") == TIMED_OUT:
+                    concern.is_slow = True
+                return said, None
+            asked = self._learn(raw, asked, error.get("errInfo", {}).get("writeConcern", {}))
+        elif attempt is Attempt.AS_IT_IS or not said.get("ok"):
+            return said, None
+        return said, self._wait(asked, namespace, said, since_seconds)
+
+    def _asked_for(self, raw: bytes) -> Asked | None:
+        """``None`` for a write concern that waits for nobody."""
+        if raw not in self._asked:
+            if len(self._asked) >= MOST_CONCERNS:
+                self._asked.clear()
+            self._asked[raw] = self._understood(raw) if raw else self._of(None, None)
+        return self._asked[raw]
+
+    def _understood(self, raw: bytes) -> Asked | None:
+        try:
+            said = decode(raw)
+        except InvalidBSON:
+            return self._odd
+        w, limit = said.get("w", 1), said.get("wtimeout", 0)
+        if isinstance(w, float) and w.is_integer():
+            w = int(w)
+        is_plain = (
+            said.keys() <= {"w", "j", "wtimeout"}
+            and isinstance(w, (str, int))
+            and not isinstance(w, bool)
+            and isinstance(said.get("j", False), bool)
+            and isinstance(limit, (int, float))
+            and not isinstance(limit, bool)
+            and 0 <= limit < 1 << 31
+        )
+        if not is_plain:
+            return self._odd
+        if w in (0, 1):
+            return None
+        return self._of({"w": w, **({"j": said["j"]} if "j" in said else {})}, int(limit) or None)
+
+    def _of(self, document: dict[str, Any] | None, limit_ms: int | None) -> Asked:
+        key = b"" if document is None else encode(document)
+        if key not in self._concerns:
+            if len(self._concerns) >= MOST_CONCERNS:
+                for known in [known for known, concern in self._concerns.items() if not concern.is_waited_for]:
+                    del self._concerns[known]
+            if len(self._concerns) >= MOST_CONCERNS:
+                return self._odd
+            self._concerns[key] = Concern(self, document)
+        return Asked(self._concerns[key], limit_ms)
+
+    def _learn(self, raw: bytes, asked: Asked, shown: Mapping[str, Any]) -> Asked:
+        """The server said what it waited for in vain."""
+        if asked.is_odd:
+            document = {name: shown[name] for name in ("w", "j") if name in shown}
+            asked = self._asked[raw] = self._of(document, int(shown.get("wtimeout", 0)) or None)
+        asked.concern.is_slow = True
+        asked.concern.shown = shown
+        asked.concern.shown_at_seconds = asyncio.get_running_loop().time()
+        return asked
+
+    def _wait(self, asked: Asked, namespace: Namespace, said: Mapping[str, Any], since_seconds: float) -> Wait:
+        concern, limit_ms = asked.concern, asked.limit_ms
+        shown: Mapping[str, Any] = concern.shown
+        if concern.document is not None:
+            shown = {**concern.document, "wtimeout": limit_ms or 0, "provenance": "clientSupplied"}
+        elif shown.get("wtimeout"):
+            limit_ms = int(shown["wtimeout"])
+        fields = {name: said[name] for name in ACKNOWLEDGED_FIELDS if name in said}
+        deadline_seconds = since_seconds + limit_ms / 1000 if limit_ms else None
+        wait = Wait(shown, term_of(said), fields, deadline_seconds)
+        concern.wait(namespace, wait)
+        if not self._sweeping:
+            self._sweeping = True
+            asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+        return wait
+
+    def _sweep(self) -> None:
+        waited_for = [concern for concern in self._concerns.values() if concern.is_waited_for]
+        for concern in waited_for:
+            concern.forget_gone()
+        self._sweeping = bool(waited_for)
+        if waited_for:
+            asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+
+
+def decoded(reply: bytes) -> Mapping[str, Any]:
+    """A reply as the server means it."""
+    return bson.decode(reply, codec_options=TOLERANT)
+
+
+def _code(said: Mapping[str, Any]) -> object:
+    """Of a command that failed, or of its first statement that did."""
+    errors = said.get("writeErrors")
+    return said.get("code") if not said.get("ok") else errors[0].get("code") if errors else None

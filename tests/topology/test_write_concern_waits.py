@@ -1,0 +1,222 @@
+"""Writes whose write concern is not met hold nobody up, and their clients hear what a server says.
+
+A set with a member that cannot be reached never meets ``w: 2``; it goes on with everything else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+from bson import ObjectId
+
+from tests.conftest import MONGOD_VERSION
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+from tests.support.raw_wire import RawClient, command, document_of
+from tests.support.replica_set import ReplicaSet
+from tests.support.versions import server
+
+START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+FOR_LONG = {"w": 2, "wtimeout": 600_000}
+
+Client = pymongo.MongoClient[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def lonely(server_directory: Path) -> Iterator[MongodProcess]:
+    """A primary whose only secondary is not there, and has no vote."""
+    chosen = server(MONGOD_VERSION)
+    primary = MongodProcess(
+        server_directory / "lonely", binary=chosen.binary, replica_set="lonely", environment=chosen.environment
+    )
+    try:
+        primary.start()
+        config = primary.shared_client.admin.command("replSetGetConfig")["config"]
+        config["version"] += 1
+        config["members"].append({"_id": 1, "host": "127.0.0.1:1", "votes": 0, "priority": 0})
+        primary.shared_client.admin.command("replSetReconfig", config, force=True)
+        yield primary
+    finally:
+        primary.remove()
+
+
+@pytest.fixture(scope="module")
+def lonely_proxy(server_directory: Path, lonely: MongodProcess) -> Iterator[ProxyProcess]:
+    """A tsproxy in front of it."""
+    process = ProxyProcess(server_directory / "lonely_proxy", lonely.uri)
+    try:
+        yield process.start()
+    finally:
+        process.stop()
+
+
+@pytest.fixture
+def database(lonely: MongodProcess) -> Iterator[str]:
+    """With a collection ``ts`` and one of ``hangs``."""
+    name = f"waits_{ObjectId()}"
+    for each in ("ts", "hangs"):
+        lonely.shared_client[name].create_collection(each, timeseries={"timeField": "t", "metaField": "m"})
+    yield name
+    lonely.shared_client.drop_database(name)
+
+
+def insert(collection: str, database: str, number: int = 0, **fields: Any) -> dict[str, Any]:
+    document = {"t": START, "m": number, "v": number}
+    return {"insert": collection, "documents": [document], "$db": database, **fields}
+
+
+def told(reply: dict[str, Any]) -> dict[str, Any]:
+    """What a reply says, without the times of the cluster."""
+    return {name: value for name, value in reply.items() if name not in ("$clusterTime", "operationTime", "opTime")}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "collections", "series"),
+    [(16, 1, "same_series"), (64, 16, "other_series"), (200, 1, "same_series")],
+)
+def test_others_insert_while_writers_wait(
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str, waiting: int, collections: int, series: str
+) -> None:
+    """Also into the very series that the waiting ones wrote to, and with the same connection count for all."""
+    for number in range(collections):
+        lonely.shared_client[database].create_collection(
+            f"hangs_{number}", timeseries={"timeField": "t", "metaField": "m"}
+        )
+    hanging = [RawClient(lonely_proxy.port) for _ in range(waiting)]
+    try:
+        with Client(lonely_proxy.uri) as honest:
+            rows = honest[database]["hangs_0" if series == "same_series" else "ts"]
+            rows.insert_one({"t": START, "m": 0, "honest": True})
+            for number, each in enumerate(hanging):
+                each.send(command(insert(f"hangs_{number % collections}", database, writeConcern=FOR_LONG)))
+            until = time.monotonic() + 60
+            for number in range(100):
+                rows.insert_one({"t": START, "m": 0, "honest": True, "n": number})
+                assert time.monotonic() < until
+            stored = sum(
+                lonely.shared_client[database][f"hangs_{number}"].count_documents({"honest": {"$exists": False}})
+                for number in range(collections)
+            )
+            assert stored == waiting
+        for each in hanging:
+            each.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                each.socket.recv(1)
+    finally:
+        for each in hanging:
+            each.socket.close()
+
+
+CONCERNS: Sequence[Mapping[str, Any]] = (
+    {"w": 2, "wtimeout": 200},
+    {"w": 2, "wtimeout": 1_500},
+    {"w": 2, "j": True, "wtimeout": 1_300},
+    {"w": 2.0, "wtimeout": 1_300.5},
+    {"w": 2, "wtimeout": 1_400, "fsync": False},
+    {"w": 3, "wtimeout": 100},
+    {"w": "nowhere", "wtimeout": 100},
+    {"w": "majority", "wtimeout": 1_500},
+    {"w": 1},
+    {"j": True},
+    {"w": 77},
+    {"w": [2]},
+    {"w": 2, "nonsense": 1},
+)
+
+
+def test_what_a_client_hears_is_what_a_server_says(
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str
+) -> None:
+    """Twice: of a write concern that was met so far, and of one that is known not to be. All at the same time."""
+
+    def compare(case: tuple[Mapping[str, Any], int]) -> None:
+        concern, documents = case
+        body = insert("ts", database, writeConcern=concern)
+        body["documents"] = body["documents"] * documents
+        with RawClient(lonely.port) as direct, RawClient(lonely_proxy.port) as client:
+            expected = told(direct.run(body))
+            for _ in range(2):
+                began = time.monotonic()
+                assert told(client.run(body)) == expected, concern
+                if "writeConcernError" in expected and expected["writeConcernError"]["code"] == 64:
+                    assert time.monotonic() - began >= concern["wtimeout"] / 1000 - 0.05
+
+    cases = [(concern, documents) for concern in CONCERNS for documents in (1, 3)]
+    with ThreadPoolExecutor(len(cases)) as threads:
+        list(threads.map(compare, cases))
+
+
+@pytest.mark.parametrize("limit", [1_500, 0])
+def test_the_default_of_the_cluster_counts(
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str, limit: int
+) -> None:
+    admin = lonely.shared_client.admin
+    admin.command("setDefaultRWConcern", defaultWriteConcern={"w": 2, "wtimeout": limit}, writeConcern={"w": 1})
+    waiting = [RawClient(lonely_proxy.port) for _ in range(24)]
+    try:
+        for number, each in enumerate(waiting):
+            each.send(command(insert("hangs", database, number)))
+        with Client(lonely_proxy.uri, w=1) as honest:
+            for number in range(50):
+                honest[database].hangs.insert_one({"t": START, "m": number % 24})
+        if limit:
+            replies = [each.receive() for each in waiting]
+            for reply in replies:
+                assert reply is not None
+                error = document_of(reply)["writeConcernError"]
+                shown = {"w": 2, "wtimeout": limit, "provenance": "customDefault"}
+                assert (error["code"], error["errInfo"]["writeConcern"]) == (64, shown)
+    finally:
+        for each in waiting:
+            each.socket.close()
+        admin.command("setDefaultRWConcern", defaultWriteConcern={"w": 1}, writeConcern={"w": 1})
+
+
+def test_clients_that_left_are_not_waited_for(lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str) -> None:
+    """However many come and go, few commands wait on the backend."""
+    for number in range(60):
+        with RawClient(lonely_proxy.port) as client:
+            client.send(command(insert("hangs", database, writeConcern={"w": 2})))
+            if number % 20 == 0:
+                time.sleep(0.2)
+
+    def waiting() -> int:
+        pipeline: list[dict[str, Any]] = [
+            {"$currentOp": {"allUsers": True}},
+            {"$match": {"command.$db": database, "active": True}},
+        ]
+        return len(list(lonely.shared_client.admin.aggregate(pipeline)))
+
+    lonely.wait_until(lambda: waiting() <= 8)
+
+
+def test_a_secondary_that_comes_back_confirms_what_waited(three: ReplicaSet, proxies: list[ProxyProcess]) -> None:
+    process = proxies[0]
+    database = f"waits_{ObjectId()}"
+    with three.client() as direct:
+        direct[database].create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
+    primary = three.await_primary()
+    away = next(member for member in three.members if member is not primary)
+
+    def write(number: int) -> dict[str, Any]:
+        with RawClient(process.port, 60.0) as client:
+            return client.run(insert("ts", database, number, writeConcern={"w": 3, "wtimeout": 60_000}))
+
+    with ThreadPoolExecutor(20) as threads, Client(process.uri, w=1) as honest:
+        away.pause()
+        try:
+            writers = [threads.submit(write, number) for number in range(20)]
+            for number in range(200):
+                honest[database].ts.insert_one({"t": START, "m": number})
+            assert not any(writer.done() for writer in writers)
+        finally:
+            away.resume()
+        replies = [writer.result() for writer in writers]
+    assert [(reply["ok"], reply["n"], reply.get("writeConcernError")) for reply in replies] == [(1.0, 1, None)] * 20

@@ -1,0 +1,168 @@
+"""What becomes of stored writes whose write concern is waited for; real sets: tests/topology."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import bson
+import pytest
+
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Namespace
+from catalog.ports import Acknowledgement
+from proxy.backend import replication_wait
+from proxy.backend.replication_wait import TRIALS, WAVES, Attempt, Concern, Wait, term_of
+
+NAMESPACE = Namespace("d", "ts")
+TIMED_OUT = {"code": 64, "errmsg": "waiting", "errInfo": {"wtimeout": True, "writeConcern": {"w": 2, "wtimeout": 1}}}
+
+
+class Waits:
+    """A pool whose answers the test gives."""
+
+    def __init__(self) -> None:
+        self.pool = self
+        self.asked: list[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = []
+        self.patience_seconds = 0.2
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.forgotten = 0
+
+    def spawn(self, work: Any) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+    async def request(self, body: bytes, deadline_seconds: float) -> bytes:
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.asked.append((bson.decode(body), answer))
+        return bson.encode(await answer)
+
+    def forget_primary(self) -> None:
+        self.forgotten += 1
+
+    def close(self) -> None:
+        raise AssertionError
+
+    async def answer(self, index: int, **said: Any) -> None:
+        while len(self.asked) <= index:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        self.asked[index][1].set_result({"n": 0, "opTime": {"t": 1}, "ok": 1.0, **said})
+
+
+class Client:
+    def __init__(self, wait: Wait) -> None:
+        self.heard: list[Acknowledgement | CommandError] = []
+        self.gone = False
+        wait.when_known(self.heard.append, lambda: self.gone)
+
+
+def stored(concern: Concern, term: object = 1, seconds: float | None = None) -> tuple[Wait, Client]:
+    deadline_seconds = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    wait = Wait({"w": 2, "wtimeout": 5_000, "provenance": "clientSupplied"}, term, {"opTime": 1}, deadline_seconds)
+    concern.wait(NAMESPACE, wait)
+    return wait, Client(wait)
+
+
+async def settled(*waits: Wait) -> None:
+    while not all(wait.is_over for wait in waits):  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+async def test_what_is_stored_before_is_confirmed_together() -> None:
+    waits = Waits()
+    concern = Concern(waits, {"w": 2})
+    pairs = [stored(concern) for _ in range(50)]
+    await waits.answer(0)
+    await settled(*(wait for wait, _ in pairs))
+    assert len(waits.asked) == 1
+    assert waits.asked[0][0]["delete"] == "system.buckets.ts"
+    assert waits.asked[0][0]["writeConcern"] == {"w": 2}
+    assert all(client.heard == [Acknowledgement(None, {"opTime": 1})] for _, client in pairs)
+    late = Client(pairs[0][0])
+    assert late.heard == pairs[0][1].heard
+    await asyncio.gather(*waits.tasks)
+    assert not concern.is_waited_for
+
+
+async def test_few_commands_wait_however_many_clients_do() -> None:
+    waits = Waits()
+    concern = Concern(waits, {"w": 2})
+    for _ in range(30):
+        stored(concern)
+        await asyncio.sleep(replication_wait.WAVE_PAUSE_SECONDS / 3)
+    assert 1 < len(waits.asked) <= WAVES
+    for task in waits.tasks:
+        task.cancel()
+
+
+async def test_another_primary_confirms_nothing() -> None:
+    waits = Waits()
+    wait, client = stored(Concern(waits, {"w": 2}), term=7)
+    await waits.answer(0)
+    await settled(wait)
+    (outcome,) = client.heard
+    assert isinstance(outcome, BackendUnavailable)
+
+
+async def test_the_time_of_a_client_ends_in_the_words_of_the_server() -> None:
+    waits = Waits()
+    wait, client = stored(Concern(waits, {"w": 2}), seconds=0.02)
+    await waits.answer(1, writeConcernError=TIMED_OUT)
+    await settled(wait)
+    assert waits.asked[1][0]["writeConcern"] == {"w": 2, "wtimeout": 1}
+    shown = {"w": 2, "wtimeout": 5_000, "provenance": "clientSupplied"}
+    error = {**TIMED_OUT, "errInfo": {"wtimeout": True, "writeConcern": shown}}
+    assert client.heard == [Acknowledgement(error, {"opTime": 1})]
+    await waits.answer(0)
+
+
+@pytest.mark.parametrize("said", [{"ok": 0.0, "code": 10107}, {"writeConcernError": {"code": 189}}], ids=str)
+async def test_a_primary_that_left_is_asked_for_again_for_a_while(said: dict[str, Any]) -> None:
+    waits = Waits()
+    wait, client = stored(Concern(waits, {"w": 2}))
+    await waits.answer(0, **said)
+    await waits.answer(1)
+    await settled(wait)
+    assert (client.heard, waits.forgotten) == ([Acknowledgement(None, {"opTime": 1})], 1)
+    wait, client = stored(Concern(waits, {"w": 2}))
+    for index in range(2, 12):
+        if wait.is_over:
+            break
+        await waits.answer(index, **said)
+        await asyncio.sleep(0.06)
+    await settled(wait)
+    assert isinstance(client.heard[0], BackendUnavailable)
+
+
+async def test_clients_that_left_hear_nothing() -> None:
+    waits = Waits()
+    concern = Concern(waits, {"w": 2})
+    wait, client = stored(concern)
+    client.gone = True
+    concern.forget_gone()
+    await waits.answer(0)
+    await settled(wait)
+    assert client.heard == []
+
+
+async def test_writes_wait_themselves_while_that_is_fast_and_few_do() -> None:
+    waits = Waits()
+    concern = Concern(waits, {"w": 2, "j": True})
+    assert concern.attempt() is Attempt.LIMITED
+    concern.trials = TRIALS
+    assert concern.attempt() is Attempt.JOURNALED
+    concern.trials = 0
+    concern.is_slow = True
+    assert concern.attempt() is Attempt.JOURNALED
+    wait, _ = stored(concern)
+    await waits.answer(0)
+    await settled(wait)
+    await asyncio.gather(*waits.tasks)
+    assert concern.attempt() is Attempt.LIMITED
+    default = Concern(waits, None)
+    default.trials = TRIALS
+    assert default.attempt() is Attempt.LOCAL
+
+
+def test_the_term_tells_primaries_apart() -> None:
+    assert term_of({"opTime": {"ts": 1, "t": 3}, "electionId": "x"}) == 3
+    assert term_of({"electionId": "x"}) == "x"
