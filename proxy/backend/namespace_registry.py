@@ -99,7 +99,9 @@ class NamespaceRegistry:
             if not listing.refreshing:
                 listing.refreshing = True
                 self._spawn(self._refresh(namespace.database))
-        return listing.collections.get(namespace.collection)
+        found = listing.collections.get(namespace.collection)
+        # A change may be one of several, and others may have gone through another proxy: what was not there may be.
+        return UNRESOLVED if found is None and listing.doubtful else found
 
     async def resolve(self, namespace: Namespace) -> VirtualCollection | None:
         """As ``lookup``, asking the backend where needed; raises ``CommandError`` when it cannot be asked."""
@@ -110,7 +112,10 @@ class NamespaceRegistry:
         # A fresh listing in which only this is doubtful, or one under way that may be older than a change of this.
         for source in (self._fresh(namespace.database), self._fetching.get(whole)):
             if source is not None and namespace.collection in source.doubtful:
-                return (await self._fetch(namespace)).get(namespace.collection)
+                found = (await self._fetch(namespace)).get(namespace.collection)
+                if found is not None:
+                    return found
+                break
         return (await self._fetch(whole)).get(namespace.collection)
 
     def _fresh(self, database: str) -> _Listing | None:
@@ -184,8 +189,9 @@ class NamespaceRegistry:
         listing = self._listings.peek(database)
         if listing is None:
             return
-        listing.doubtful.discard(name)
         if name in collections:
+            listing.doubtful.discard(name)
+            listing.doubtful.add("")
             listing.collections[name] = collections[name]
         else:
             listing.collections.pop(name, None)

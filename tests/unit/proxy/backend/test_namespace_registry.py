@@ -124,7 +124,7 @@ async def test_what_is_forgotten_is_asked_anew_even_while_it_is_being_asked() ->
     assert backend.registry.lookup(X) is UNRESOLVED
     backend.listing = []
     assert await backend.registry.resolve_anew(X) is None
-    assert backend.asked == 2
+    assert backend.asked == 3
 
 
 async def test_who_forgets_one_collection_keeps_nobody_from_the_others() -> None:
@@ -158,6 +158,24 @@ async def test_one_that_was_forgotten_is_asked_for_by_itself() -> None:
     backend.listing = []
     assert await backend.registry.resolve(y) is None
     assert backend.registry.lookup(y) is None
+    assert backend.asked == 4
+
+
+async def test_what_was_not_there_is_looked_for_after_any_change() -> None:
+    """Others may have been made through another process, by the same client, just before."""
+    backend = Backend(entries("x"))
+    x = await backend.registry.resolve(X)
+    y, z = Namespace("db", "y"), Namespace("db", "z")
+    assert backend.registry.lookup(z) is None
+    backend.registry.forget(y)
+    backend.listing = [*entries("x"), *entries("y"), *entries("z")]
+    assert backend.registry.lookup(z) is UNRESOLVED
+    assert await backend.registry.resolve(y) is not None
+    assert backend.registry.lookup(z) is UNRESOLVED
+    assert backend.registry.lookup(X) is x
+    assert await backend.registry.resolve(z) is backend.registry.lookup(z) is not None
+    assert backend.registry.lookup(Namespace("db", "other")) is None
+    assert backend.asked == 3
 
 
 async def test_a_whole_database_is_forgotten_by_its_name_or_when_much_of_it_is() -> None:
