@@ -200,7 +200,10 @@ def explained_collection(command: Command) -> str:
     # Only the first field is looked at: what is explained may be large.
     if body[start + 4] != STRING or not value:
         return ""
-    text = body[value + 4 : min(value + 4 + int.from_bytes(body[value : value + 4], "little") - 1, end)]
+    text_end = value + 4 + int.from_bytes(body[value : value + 4], "little") - 1
+    if not value + 4 <= text_end <= end:
+        return ""
+    text = body[value + 4 : text_end]
     try:
         return text.decode()
     except UnicodeDecodeError:
