@@ -1,5 +1,6 @@
-"""Messages whose form the proxy knows by heart, with every length in them wrong: whoever sends them hears of a mistake of
-theirs, never of one of the proxy's, and nobody's documents change.
+"""Messages whose form the proxy knows by heart, with every length in them wrong.
+
+Whoever sends them hears of a mistake of theirs, never of one of the proxy's.
 """
 
 from __future__ import annotations
