@@ -1,17 +1,31 @@
-"""Inserts that wait unstaged because too much is pending."""
+"""Inserts that wait unstaged because too much is pending, and the small ones that do not have to.
+
+A client that keeps the limits full delays itself, not others. Beyond the limits there is a reserve for small inserts,
+of which a connection has one at a time. What has to wait all the same is staged in turns of the clients
+(``proxy.request.fair_queue``), and what room the limits leave goes to small and large inserts alternately.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Final
 
 from catalog.errors import BackendUnavailable
 from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
+from proxy.request.fair_queue import FairQueue
 from proxy.request.session import Session
+
+SMALL_BYTES: Final = 64 * 1024
+SMALL_MEASUREMENTS: Final = 100
+"""An insert up to these sizes is small."""
+RESERVED_PART: Final = 4
+"""The reserve is this part of the limits."""
+MEASUREMENT_COST: Final = 1024
+"""A measurement counts as much as so many bytes when clients have their turns."""
 
 
 class Addressed:
@@ -26,6 +40,11 @@ class Addressed:
     def __call__(self, document: bytes | None) -> None:
         """The raw reply document; ``None`` for no reply."""
         self._reply(document)
+
+    @property
+    def owner(self) -> Hashable:
+        """Whose turn it is when several wait: users and address, however many connections there are."""
+        return self._session.identity, self._session.peer
 
     def is_gone(self) -> bool:
         """Whether the client has left."""
@@ -49,36 +68,82 @@ class HeldInsert:
         submission.staged()
 
 
-class HeldInserts:
-    """Those that wait, in order of arrival."""
+class Pending:
+    """What is staged and not settled, and how much that may be."""
 
-    def __init__(self, is_full: Callable[[], bool], is_over: Callable[[float], bool]) -> None:
-        """``is_full``: whether too much is pending; ``is_over``: whether a deadline has passed."""
-        self._is_full = is_full
+    __slots__ = ("_max_bytes", "_max_measurements", "measurements", "size_bytes")
+
+    def __init__(self, max_bytes: int, max_measurements: int) -> None:
+        """Until one of them is exceeded there is room for one more insert, of any size."""
+        self._max_bytes = max_bytes
+        self._max_measurements = max_measurements
+        self.size_bytes = 0
+        self.measurements = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further inserts wait."""
+        return self.size_bytes > self._max_bytes or self.measurements > self._max_measurements
+
+    def take(self, size_bytes: int, measurements: int) -> None:
+        """So much more is pending; negative: less."""
+        self.size_bytes += size_bytes
+        self.measurements += measurements
+
+    def reserve(self) -> Pending:
+        """For what small inserts may have pending beyond these limits, all together."""
+        return Pending(self._max_bytes // RESERVED_PART, self._max_measurements // RESERVED_PART)
+
+
+Stage = Callable[[HeldInsert, Pending], None]
+"""Stages an insert, which counts there until it is settled."""
+
+
+class HeldInserts:
+    """Those that wait."""
+
+    def __init__(self, pending: Pending, is_over: Callable[[float], bool]) -> None:
+        """``pending``: of all that did not have to wait; ``is_over``: whether a deadline has passed."""
+        self._pending = pending
+        self._reserve = pending.reserve()
         self._is_over = is_over
-        self._waiting: deque[HeldInsert] = deque()
+        self._small: FairQueue[HeldInsert] = FairQueue()
+        self._large: FairQueue[HeldInsert] = FairQueue()
+        self._is_turn_of_large = False
         self._releasing = False
 
     def __bool__(self) -> bool:
         """Whether any wait."""
-        return bool(self._waiting)
+        return bool(self._small or self._large)
 
-    def add(self, held: HeldInsert) -> None:
-        """One more, behind all others."""
-        self._waiting.append(held)
+    def add(self, held: HeldInsert, stage: Stage) -> None:
+        """One more: staged at once where it is small and the reserve has room, else behind others of its client."""
+        size_bytes, measurements = held.insert.size_bytes, len(held.insert.documents)
+        is_small = size_bytes <= SMALL_BYTES and measurements <= SMALL_MEASUREMENTS
+        if is_small and not self._small and not self._reserve.is_full:
+            stage(held, self._reserve)
+            return
+        queue = self._small if is_small else self._large
+        queue.add(held.reply.owner, size_bytes + MEASUREMENT_COST * measurements, held)
 
-    def release(self, stage: Callable[[HeldInsert], None]) -> None:
+    def release(self, stage: Stage) -> None:
         """Stage as many as there is room for."""
         if self._releasing:
             # Each may be settled while it is staged; without this they would nest as deep as there are many.
             return
         self._releasing = True
         try:
-            while self._waiting and not self._is_full():
-                held = self._waiting.popleft()
-                if self._is_over(held.deadline_seconds):
-                    held.turn_away()
-                else:
-                    stage(held)
+            self._turn_away()
+            while self._small and not self._reserve.is_full:
+                stage(self._small.pop(), self._reserve)
+            while self and not self._pending.is_full:
+                queue = self._large if self._large and (self._is_turn_of_large or not self._small) else self._small
+                self._is_turn_of_large = queue is self._small
+                stage(queue.pop(), self._pending)
         finally:
             self._releasing = False
+
+    def _turn_away(self) -> None:
+        for queue in (self._small, self._large):
+            while queue and self._is_over(queue.oldest.deadline_seconds):
+                queue.pop_oldest().turn_away()

@@ -21,7 +21,7 @@ from catalog.ports import WriteConcern
 from catalog.restart_dedup import Recalled
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey, WriteBatch
-from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts
+from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending
 from proxy.inserts.insert_command import (
     MAX_DOCUMENTS,
     InsertCommand,
@@ -62,22 +62,19 @@ class InsertHandler:
         retryable_writes: bool,
         slices: Slices | None = None,
     ) -> None:
-        """Over so many unsettled documents, or bytes of them, further inserts wait unstaged, in order of arrival.
+        """Over so many unsettled documents, or bytes of them, further inserts wait unstaged, see ``HeldInserts``.
 
         ``retryable_writes``: the backend keeps transaction numbers, so the proxy does too.
         """
         self._catalog = catalog
         self._committer = committer
         self._statements = statements
-        self._max_pending_bytes = max_pending_bytes
-        self._max_pending_measurements = max_pending_measurements
         self._retryable_writes = retryable_writes
         self._slices = slices or Slices()
         self._repeated = InsertTemplates()
         self.repeated = self._repeated.find
-        self._held = HeldInserts(lambda: self._is_full, committer.is_over)
-        self.pending_bytes = 0
-        self.pending_measurements = 0
+        self.pending = Pending(max_pending_bytes, max_pending_measurements)
+        self._held = HeldInserts(self.pending, committer.is_over)
 
     def submit(
         self,
@@ -120,7 +117,7 @@ class InsertHandler:
     ) -> None:
         """See ``proxy.request.ports.Ingest``."""
         identity = session.identity
-        if self._held or self._is_full or len(document) > LARGE_BYTES:
+        if self._held or self.pending.is_full or len(document) > LARGE_BYTES:
             insert = with_documents(repeated.insert, (document,), txn_number)
             self.take(insert, repeated.collection, identity, Addressed(writer.reply, session))
             return
@@ -132,10 +129,11 @@ class InsertHandler:
                 transaction = None
             if transaction is None or self._may_be_written(transaction):
                 insert = with_documents(repeated.insert, (document,), txn_number)
-                self._stage(insert, repeated.collection, identity, Addressed(writer.reply, session))
+                self._stage(insert, repeated.collection, identity, Addressed(writer.reply, session), self.pending)
                 return
-        self.pending_bytes += len(document)
-        self.pending_measurements += 1
+        pending = self.pending
+        pending.size_bytes += len(document)
+        pending.measurements += 1
         try:
             self._stage_one(repeated, document, transaction, repeated.key(identity), writer)
         except CommandError as error:
@@ -180,35 +178,34 @@ class InsertHandler:
 
     def settled_one(self, size_bytes: int) -> None:
         """See ``proxy.request.ports.Ingest``."""
-        self.pending_bytes -= size_bytes
-        self.pending_measurements -= 1
+        pending = self.pending
+        pending.size_bytes -= size_bytes
+        pending.measurements -= 1
         if self._held:
             self._release()
 
     def take(self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Addressed) -> None:
         """Stage an insert now or, while too much is pending, in its turn; ``reply`` is called once."""
-        if self._held or self._is_full:
-            self._held.add(HeldInsert(insert, collection, identity, reply, self._committer.deadline_seconds()))
+        if self._held or self.pending.is_full:
+            held = HeldInsert(insert, collection, identity, reply, self._committer.deadline_seconds())
+            self._held.add(held, self._stage_held)
         else:
-            self._stage(insert, collection, identity, reply)
-
-    @property
-    def _is_full(self) -> bool:
-        return (
-            self.pending_bytes > self._max_pending_bytes or self.pending_measurements > self._max_pending_measurements
-        )
+            self._stage(insert, collection, identity, reply, self.pending)
 
     def _stage(
-        self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Addressed
+        self,
+        insert: InsertCommand,
+        collection: VirtualCollection,
+        identity: Identity,
+        reply: Addressed,
+        pending: Pending,
     ) -> None:
         size_bytes, count = insert.size_bytes, len(insert.documents)
-        self.pending_bytes += size_bytes
-        self.pending_measurements += count
+        pending.take(size_bytes, count)
 
         def stored() -> None:
             nonlocal size_bytes, count
-            self.pending_bytes -= size_bytes
-            self.pending_measurements -= count
+            pending.take(-size_bytes, -count)
             size_bytes = count = 0  # what waits for its write concern is pending no more
             if self._held:
                 self._release()
@@ -239,7 +236,10 @@ class InsertHandler:
             self._committer.kick()
 
     def _release(self) -> None:
-        self._held.release(lambda held: self._stage(held.insert, held.collection, held.identity, held.reply))
+        self._held.release(self._stage_held)
+
+    def _stage_held(self, held: HeldInsert, pending: Pending) -> None:
+        self._stage(held.insert, held.collection, held.identity, held.reply, pending)
 
     def _stage_documents(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: InsertReply

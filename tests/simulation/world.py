@@ -15,6 +15,7 @@ from catalog.bson.codec import decode, encode
 from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.committer import Committer, CommitterOptions
 from catalog.growth import GrowthOptions
+from catalog.identity import NOBODY
 from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
@@ -22,6 +23,7 @@ from catalog.ports import COPIES_SECONDS
 from catalog.replacing import Forms
 from catalog.round import RoundLimits
 from catalog.statements import StatementLog
+from proxy.inserts.held_insert import Addressed
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.readers.register import ReaderRegister
@@ -31,6 +33,7 @@ from tests.simulation.expressions import milliseconds
 from tests.simulation.in_parts import JoinPort, Reader
 from tests.simulation.loop import SeededLoop
 from tests.simulation.server import MAX_COUNT, Faults, Server, new_bucket_like
+from tests.unit.proxy.request.test_exchange import session
 
 PATIENCE_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 4 * PATIENCE_SECONDS + 5
@@ -169,7 +172,7 @@ class Process:
                 if not answer.done():
                     answer.set_result(document)
 
-        self.handler.take(command, collection, "", reply)
+        self.handler.take(command, collection, NOBODY, Addressed(reply, session()))
         try:
             async with asyncio.timeout(self._longest_wait_seconds):
                 return await asyncio.shield(answer)
@@ -214,7 +217,7 @@ class Process:
         assert not committer._lanes, "lanes of nobody"
         assert not committer._tasks
         assert not committer._settlement.doubts
-        assert self.handler.pending_bytes == 0
+        assert self.handler.pending.size_bytes == 0
         assert not self.handler._held
         assert not catalog._work.unclaimed
         assert not catalog._work.ready

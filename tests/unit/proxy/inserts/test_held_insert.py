@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import bson
 
-from catalog.identity import Identity
-from proxy.inserts.held_insert import HeldInsert
+from catalog.identity import NOBODY, Identity
+from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending
 from proxy.inserts.insert_command import InsertCommand
 from tests.unit.catalog.test_committer import Bench
+from tests.unit.proxy.request.test_exchange import session
+from tests.unit.proxy.request.test_router import VIRTUAL
 
 
 async def test_who_waited_too_long_is_told_that_nothing_was_written() -> None:
@@ -14,3 +16,109 @@ async def test_who_waited_too_long_is_told_that_nothing_was_written() -> None:
     HeldInsert(insert, Bench().virtual, Identity(), replies.append, 0.0).turn_away()
     (reply,) = replies
     assert bson.decode(reply or b"")["code"] == 262
+
+
+class Held:
+    """``HeldInserts`` over limits of 1,000 measurements, with a clock that stands."""
+
+    def __init__(self) -> None:
+        self.now_seconds = 0.0
+        self.pending = Pending(1 << 30, 1_000)
+        self.held = HeldInserts(self.pending, lambda deadline_seconds: self.now_seconds >= deadline_seconds)
+        self.staged: list[tuple[str, int, Pending]] = []
+        self.refused: list[str] = []
+
+    def add(self, peer: str, measurements: int, deadline_seconds: float = 30.0, size_bytes: int = 0) -> None:
+        client = session()
+        client.peer = peer
+        documents = (b"",) * measurements
+        insert = InsertCommand(documents, True, b"", b"", None, None, True, size_bytes or 100 * measurements)
+        reply = Addressed(lambda _: self.refused.append(peer), client)
+        self.held.add(HeldInsert(insert, VIRTUAL, NOBODY, reply, deadline_seconds), self.stage)
+
+    def stage(self, held: HeldInsert, pending: Pending) -> None:
+        size_bytes, measurements = held.insert.size_bytes, len(held.insert.documents)
+        pending.take(size_bytes, measurements)
+        self.staged.append((held.reply._session.peer, measurements, pending))
+
+    def settle(self, position: int) -> None:
+        """One that was staged is stored; see who comes then."""
+        _, measurements, pending = self.staged.pop(position)
+        pending.take(-100 * measurements, -measurements)
+        self.held.release(self.stage)
+
+    @property
+    def who(self) -> list[tuple[str, int]]:
+        return [(peer, measurements) for peer, measurements, _ in self.staged]
+
+
+def filled() -> Held:
+    held = Held()
+    held.pending.take(0, 1_001)
+    return held
+
+
+def test_small_inserts_have_a_reserve_with_a_bound() -> None:
+    held = filled()
+    for _ in range(1_000):
+        held.add("a", 1)
+    assert len(held.staged) == 251
+    assert held.pending.measurements == 1_001
+    for _ in range(749):
+        held.settle(0)
+    assert (len(held.staged), bool(held.held)) == (251, False)
+
+
+def test_what_is_small_is_told_by_bytes_and_by_measurements() -> None:
+    held = filled()
+    held.add("a", 101)
+    held.add("a", 1, size_bytes=64 * 1024 + 1)
+    assert held.staged == []
+    held.add("a", 100, size_bytes=64 * 1024)
+    assert held.who == [("a", 100)]
+
+
+def test_a_client_who_comes_last_does_not_wait_for_all_of_another() -> None:
+    """Of small inserts while the reserve is used up, and of large ones."""
+    held = filled()
+    for _ in range(400):
+        held.add("many", 1)
+    held.add("few", 1)
+    held.settle(0)
+    held.settle(0)
+    assert ("few", 1) in held.who
+    held = filled()
+    for _ in range(50):
+        held.add("many", 2_000)
+    held.add("few", 200)
+    held.pending.take(0, -1_001)
+    held.held.release(held.stage)
+    assert held.who == [("many", 2_000)]
+    held.settle(0)
+    assert ("few", 200) in held.who
+
+
+def test_large_inserts_are_not_starved_by_small_ones() -> None:
+    """What room the limits leave goes to both by turns, however many small ones keep coming."""
+    held = filled()
+    for _ in range(1_000):
+        held.add("small", 100)
+    held.add("large", 2_000)
+    reserved = len(held.staged)
+    held.pending.take(0, -1_001)
+    held.held.release(held.stage)
+    assert held.who[reserved:] == [("small", 100), ("large", 2_000)]
+
+
+def test_who_waits_deep_in_a_queue_is_turned_away_in_time() -> None:
+    """Also when others are before them."""
+    held = filled()
+    for _ in range(5):
+        held.add("many", 2_000, deadline_seconds=1.0)
+    held.add("few", 2_000, deadline_seconds=60.0)
+    held.now_seconds = 1.0
+    held.held.release(held.stage)
+    assert (held.refused, held.staged) == (["many"] * 5, [])
+    held.pending.take(0, -1_001)
+    held.held.release(held.stage)
+    assert held.who == [("few", 2_000)]

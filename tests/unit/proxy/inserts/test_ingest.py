@@ -66,7 +66,7 @@ class Ingest:
         for _ in range(10):
             await asyncio.sleep(0)
         await self.bench.rest()
-        assert (self.handler.pending_bytes, self.handler.pending_measurements) == (0, 0)
+        assert (self.handler.pending.size_bytes, self.handler.pending.measurements) == (0, 0)
 
     @property
     def sent(self) -> list[int]:
@@ -137,7 +137,7 @@ async def test_one_document_is_staged_and_answered() -> None:
     ingest = Ingest()
     stored, refused = ingest.insert_one(document(1)), ingest.insert_one(BROKEN)
     assert document_of(Message.from_bytes(refused.written[0]))["writeErrors"][0]["index"] == 0
-    assert ingest.handler.pending_measurements == 1
+    assert ingest.handler.pending.measurements == 1
     await ingest.rest()
     assert document_of(Message.from_bytes(stored.written[0])) == {"n": 1, "ok": 1.0}
 
@@ -180,35 +180,57 @@ async def test_what_an_earlier_process_wrote_is_looked_for_first() -> None:
     assert (ingest.sent, len(ingest.bench.store.asked)) == ([], 1)
 
 
-async def test_inserts_wait_in_order_while_too_much_is_pending() -> None:
+FILLING = [document(0, second) for second in range(200)]
+"""A large insert, into one bucket, over the limits of ``full``."""
+
+
+def full(**options: Any) -> tuple[Ingest, HeldStore]:
+    """Of which nothing more is taken than what the reserve is for: one small insert at least."""
+    store = HeldStore()
+    ingest = Ingest(Bench(store=store, reopening=False, **options), max_pending_measurements=2)
+    ingest.insert(*FILLING)
+    return ingest, store
+
+
+async def turns(ingest: Ingest) -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("limits", [{"max_pending_measurements": 2}, {"max_pending_bytes": 200}])
+async def test_large_inserts_wait_while_too_much_is_pending(limits: dict[str, int]) -> None:
     """``max_pending_measurements`` and ``max_pending_bytes`` bound what is staged and not settled."""
-    for limits in ({"max_pending_measurements": 2}, {"max_pending_bytes": 2 * len(document(1))}):
-        store = HeldStore()
-        ingest = Ingest(Bench(store=store), **limits)
-        ingest.insert(*map(document, range(3)))
-        waits = ingest.insert_one(document(3))
-        ingest.insert(document(4))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert (sum(ingest.sent), waits.written) == (3, [])
-        store.gate.set()
-        await ingest.rest()
-        assert sum(ingest.sent) == 5
-        assert [reply["n"] for reply in ingest.replies] == [3, 1]
-        assert document_of(Message.from_bytes(waits.written[0]))["n"] == 1
+    store = HeldStore()
+    ingest = Ingest(Bench(store=store), **limits)
+    ingest.insert(*FILLING)
+    ingest.insert(*FILLING[:150])
+    await turns(ingest)
+    assert ingest.handler.pending.measurements == 200
+    store.gate.set()
+    await ingest.rest()
+    assert [reply["n"] for reply in ingest.replies] == [200, 150]
+
+
+async def test_small_inserts_go_on_while_too_much_is_pending() -> None:
+    """Out of a reserve that has a bound of its own; what is beyond it waits, and all arrive."""
+    ingest, store = full()
+    others = [ingest.insert_one(document(meta)) for meta in range(1, 6)]
+    await turns(ingest)
+    assert sum(ingest.sent) == 2
+    store.gate.set()
+    await ingest.rest()
+    assert [answer(each) for each in others] == [{"n": 1, "ok": 1.0}] * 5
+    assert sum(ingest.sent) == 6
 
 
 async def test_those_who_waited_too_long_are_turned_away() -> None:
-    store = HeldStore()
-    ingest = Ingest(
-        Bench(store=store, server_selection_timeout_seconds=0.0, reopening=False), max_pending_measurements=0
-    )
-    ingest.insert(document(1))
-    late = ingest.insert_one(document(2))
-    await asyncio.sleep(0)
+    ingest, store = full(server_selection_timeout_seconds=0.0)
+    taken, late = ingest.insert_one(document(1)), ingest.insert_one(document(2))
+    await turns(ingest)
     store.gate.set()
     await ingest.rest()
-    assert document_of(Message.from_bytes(late.written[0]))["code"] == 262
+    assert answer(taken)["n"] == 1
+    assert answer(late)["code"] == 262
 
 
 async def test_a_bug_is_reported_and_told() -> None:

@@ -1,0 +1,90 @@
+"""What one client may have pending delays that client: others go on beside it, and nothing of either is lost.
+
+Judged by how many of the heavy inserts are answered while the honest client has a few of its own, so it does not matter
+how busy the machine is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.heavy_clients import COLLECTION, insert
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+from tests.support.raw_wire import RawClient, document_of
+
+START = datetime(2024, 5, 1, tzinfo=UTC)
+HEAVY = 12
+ROWS = 400
+SERIES = 80
+HONEST = 20
+
+
+@pytest.fixture
+def narrow(mongod: MongodProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
+    """A proxy that two of the heavy inserts fill."""
+    process = ProxyProcess(tmp_path, mongod.uri, flags=("--max-pending-measurements", str(ROWS)))
+    try:
+        yield process.start()
+    finally:
+        process.stop()
+
+
+def test_who_keeps_the_limits_full_holds_nobody_else(narrow: ProxyProcess, db_name: str) -> None:
+    enough = threading.Event()
+    answered: Counter[int] = Counter()
+
+    def heavy(number: int) -> None:
+        """Large inserts one after the other, into many series."""
+        with RawClient(narrow.port, 120) as client:
+            while not enough.is_set():
+                batch = answered[number]
+                rows = [
+                    {"t": START + timedelta(seconds=batch), "m": f"{number}-{row % SERIES}", "x": [number, batch, row]}
+                    for row in range(ROWS)
+                ]
+                client.send(insert(db_name, rows))
+                reply = client.receive()
+                assert reply is not None
+                assert document_of(reply) == {"n": ROWS, "ok": 1.0}
+                answered[number] += 1
+
+    with narrow.client() as admin, ThreadPoolExecutor(HEAVY) as threads:
+        admin[db_name].create_collection(COLLECTION, timeseries={"timeField": "t", "metaField": "m"})
+        writers = [threads.submit(heavy, number) for number in range(HEAVY)]
+        try:
+            narrow.wait_until(lambda: answered.total() >= HEAVY)
+            before = answered.total()
+            with RawClient(narrow.port, 60) as client:
+                for number in range(HONEST):
+                    client.send(insert(db_name, [{"t": START, "m": "honest", "x": number}]))
+                    reply = client.receive()
+                    assert reply is not None
+                    assert document_of(reply) == {"n": 1, "ok": 1.0}
+            meanwhile = answered.total() - before
+        finally:
+            enough.set()
+        for writer in writers:
+            writer.result()
+        stored = Counter(
+            ("honest", row["x"]) if row["m"] == "honest" else (row["m"], *row["x"])
+            for row in admin[db_name][COLLECTION].find({}, {"_id": 0, "t": 0})
+        )
+        admin.drop_database(db_name)
+    assert meanwhile < HONEST * HEAVY // 3
+    assert stored == Counter(
+        [("honest", number) for number in range(HONEST)]
+        + [
+            (f"{number}-{row % SERIES}", number, batch, row)
+            for number in range(HEAVY)
+            for batch in range(answered[number])
+            for row in range(ROWS)
+        ]
+    )
