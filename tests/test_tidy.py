@@ -20,6 +20,13 @@ MAX_ATTRIBUTES = 12
 
 BANNED_WORDS = ("manager", "helper", "util", "utils", "info", "data", "processor")
 MAY_SPELL_BUCKETS_PREFIX = ("catalog/namespaces.py", "catalog/layout.py")
+MAY_AWAIT_THE_DRIVER = ("proxy/backend/driver_calls.py", "proxy/process/embedded.py")
+"""Elsewhere it is imported to be configured only; the embedded server's client is never cancelled but at the end."""
+MAY_CONNECT_THE_DRIVER = (*MAY_AWAIT_THE_DRIVER, "proxy/backend/backend.py")
+DRIVER_REQUESTS = frozenset(
+    ("command", "aggregate", "find", "find_one", "list_collections", "list_collection_names", "to_list", "primary")
+)
+"""What is awaited of the driver, wherever its name stands."""
 MAY_START_TASKS = ("proxy/observe/tasks.py", "catalog/committer.py")
 
 TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
@@ -142,6 +149,48 @@ def test_prefix_of_bucket_collections_is_spelled_in_one_place(path: Path) -> Non
 def test_tasks_have_owners(path: Path) -> None:
     if relative(path) not in MAY_START_TASKS:
         assert re.search(r"\b(create_task|ensure_future)\(", path.read_text()) is None
+
+
+def driver_requests(tree: ast.AST) -> list[str]:
+    """Requests of the driver that could be cancelled: all but those in functions that are handed a ``Client``."""
+    handed = {
+        id(inner)
+        for function in functions(tree)
+        if [ast.unparse(each.annotation) for each in function.args.args if each.annotation] == ["Client"]
+        for inner in ast.walk(function)
+    }
+    handed |= {
+        id(inner)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "ask"
+        for argument in call.args
+        if isinstance(argument, ast.Lambda)
+        for inner in ast.walk(argument)
+    }
+    return [
+        f"line {node.lineno}: {node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in DRIVER_REQUESTS
+        and id(node) not in handed
+        and re.search(r"\b(_?client|buckets)\b", ast.unparse(node.value))
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_requests_of_the_driver_are_never_cancelled(path: Path) -> None:
+    """A cancelled one may break the driver's locks: all go through ``DriverCalls``, which hands out its client."""
+    text = path.read_text()
+    if relative(path) not in MAY_CONNECT_THE_DRIVER:
+        assert "AsyncMongoClient" not in text
+    if relative(path) not in MAY_AWAIT_THE_DRIVER and re.search(r"driver_calls|AsyncMongoClient|[Bb]ackend", text):
+        assert driver_requests(ast.parse(text)) == []
+
+
+def test_requests_that_could_be_cancelled_are_found() -> None:
+    planted = "async def f(self):\n    async with asyncio.timeout(1):\n        await self._client.admin.command('ping')"
+    assert driver_requests(ast.parse(planted)) == ["line 3: command"]
+    assert driver_requests(ast.parse("async def f(client: Client):\n    await client.admin.command('ping')")) == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)

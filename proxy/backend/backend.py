@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, cast
 
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
-from pymongo.errors import PyMongoError
 from pymongo.monitoring import (
     ServerHeartbeatFailedEvent,
     ServerHeartbeatListener,
@@ -21,12 +20,12 @@ from pymongo.server_type import SERVER_TYPE
 from pymongo.topology_description import TopologyDescription
 
 from catalog.bson.codec import TOLERANT, encode
-from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
+from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import VirtualCollection
 from proxy.backend import service_retry as repeating
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.current_op import CurrentOperations, account_of, process_name
-from proxy.backend.driver_errors import command_error
+from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry
@@ -78,7 +77,7 @@ class Backend:
 
     def __init__(
         self,
-        client: AsyncMongoClient[Any],
+        calls: DriverCalls,
         profile: Profile,
         hello: Mapping[str, Any],
         pool: ServicePool,
@@ -91,7 +90,7 @@ class Backend:
     ) -> None:
         self.waits = waits
         self._steps = pool.beside(STEPS_AT_ONCE)
-        self.client = client
+        self._calls = calls
         self.members = members
         self.others = others
         self.profile = profile
@@ -116,33 +115,28 @@ class Backend:
         """Connect to the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
         name = process_name()
         members = MemberWatch()
-        client: AsyncMongoClient[Any] = AsyncMongoClient(
-            uri,
-            event_listeners=[members],
-            serverSelectionTimeoutMS=int(server_selection_timeout_seconds * 1000),
-            connectTimeoutMS=int(connect_timeout_seconds * 1000),
-            appname=name,
-            retryWrites=False,
+        calls = DriverCalls(
+            partial(_client, uri, members, name, server_selection_timeout_seconds, connect_timeout_seconds)
         )
         try:
-            hello = await client.admin.command("hello")
-            build = await client.admin.command("buildInfo")
-        except PyMongoError as error:
-            await client.close()
-            raise command_error(error) from None
+            hello = await calls.ask(lambda client: client.admin.command("hello"))
+            build = await calls.ask(lambda client: client.admin.command("buildInfo"))
+        except BaseException:
+            await calls.aclose()
+            raise
         profile = profile_of(hello, build)
         # The driver has already parsed the URI's TLS options.
-        tls = cast("ssl.SSLContext | None", client.options.pool_options._ssl_context)  # noqa: SLF001
+        tls = cast("ssl.SSLContext | None", calls.client.options.pool_options._ssl_context)  # noqa: SLF001
         access = AccessControl(has_account=authenticator(uri) is not None)
         pool = ServicePool(
-            lambda timeout_seconds: find_primary(client, timeout_seconds),
+            PrimarySearch(calls, server_selection_timeout_seconds).find,
             introducing(name, access.heard, authenticator(uri)),
             tls,
             connect_timeout_seconds,
         )
 
         async def list_collections(database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-            return await cls._list_collections(client, database, wanted)
+            return await cls._list_collections(calls, database, wanted)
 
         loop = asyncio.get_running_loop()
         try:
@@ -150,7 +144,7 @@ class Backend:
             answer = await pool.request(encode({"connectionStatus": 1, "$db": "admin"}), deadline_seconds)
         except CommandError:
             pool.close()
-            await client.close()
+            await calls.aclose()
             raise
         registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
         others = CurrentOperations(pool, name, account_of(answer))
@@ -158,21 +152,18 @@ class Backend:
         waits = (
             WriteConcernWaits(pool.beside(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
         )
-        backend = cls(client, profile, hello, pool, registry, patience_seconds, access, members, others, waits)
+        backend = cls(calls, profile, hello, pool, registry, patience_seconds, access, members, others, waits)
         backend.started = time_of(answer)
         return backend
 
     @staticmethod
-    async def _list_collections(
-        client: AsyncMongoClient[Any], database: str, wanted: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        try:
+    async def _list_collections(calls: DriverCalls, database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+        async def request(client: Client) -> list[dict[str, Any]]:
             listed = client.get_database(database, codec_options=TOLERANT)
-            entries = [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
-        except PyMongoError as error:
-            raise command_error(error) from None
+            return [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
 
-        run = partial(_run, client)
+        entries = await calls.ask(request)
+        run = partial(_run, calls)
         series = {
             entry["name"]: entry["options"]["timeseries"]["timeField"]
             for entry in entries
@@ -196,7 +187,7 @@ class Backend:
 
         return MongoBucketStore(
             self.pool,
-            self.client,
+            self._calls,
             resolve,
             sends_uuid=self.profile.has_collection_uuid,
             max_count=max_count,
@@ -222,7 +213,7 @@ class Backend:
     @property
     def topology(self) -> Callable[[], TopologyDescription] | None:
         """The state of the replica set; ``None`` for a single server or a sharded cluster."""
-        return (lambda: self.client.topology_description) if self.profile.is_replica_set else None
+        return (lambda: self._calls.client.topology_description) if self.profile.is_replica_set else None
 
     def heard(self, reply: Mapping[str, Any]) -> None:
         """Record the cluster time of a reply, which hello passes on."""
@@ -230,7 +221,7 @@ class Backend:
 
     async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
         """One command over the service account; raises ``CommandError``."""
-        return await _run(self.client, database, body)
+        return await _run(self._calls, database, body)
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """One command over a service connection; the raw reply, error replies too. Raises ``BackendUnavailable``."""
@@ -242,7 +233,18 @@ class Backend:
 
     async def primary_address(self) -> tuple[str, int]:
         """The current target of writes."""
-        return await find_primary(self.client, None)
+        return await self.pool.find_primary(self._patience_seconds)
+
+    async def health(self, timeout_seconds: float) -> tuple[str, int | None] | None:
+        """The primary of a replica set, if it has one; raises ``CommandError`` when the backend does not answer."""
+
+        async def request(client: Client) -> tuple[dict[str, Any], tuple[str, int | None] | None]:
+            reply = await client.admin.command("ping")
+            return reply, await client.primary if self.profile.is_replica_set else None
+
+        reply, primary = await self._calls.ask(request, timeout_seconds)
+        self.heard(reply)
+        return primary
 
     async def close(self) -> None:
         """Close every connection."""
@@ -250,28 +252,7 @@ class Backend:
         self._steps.close()
         if self.waits is not None:
             self.waits.close()
-        await self.client.close()
-
-
-async def find_primary(client: AsyncMongoClient[Any], timeout_seconds: float | None) -> tuple[str, int]:
-    """The address of the standalone, the primary or a mongos; raises ``BackendUnavailable``."""
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            await client.admin.command("ping")
-            address: tuple[str, int | None] | None = (
-                await client.address if len(client.nodes) <= 1 else await client.primary
-            )
-    except TimeoutError:
-        raise BackendUnavailable("no suitable backend server found in time", code=133) from None
-    except PyMongoError as error:
-        raise command_error(error) from None
-    if address is None:
-        nodes = sorted(node for node in client.nodes if node[1] is not None)
-        if not nodes:
-            raise BackendUnavailable("no backend server is known", code=133)
-        address = (nodes[0][0], nodes[0][1])
-    host, port = address
-    return host, int(port or 27017)
+        await self._calls.aclose()
 
 
 def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
@@ -290,8 +271,25 @@ def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
     )
 
 
-async def _run(client: AsyncMongoClient[Any], database: str, body: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return dict(await client.get_database(database).command(body, codec_options=TOLERANT))
-    except PyMongoError as error:
-        raise command_error(error) from None
+def _client(
+    uri: str,
+    members: MemberWatch,
+    name: str,
+    server_selection_timeout_seconds: float,
+    connect_timeout_seconds: float,
+) -> Client:
+    return AsyncMongoClient(
+        uri,
+        event_listeners=[members],
+        serverSelectionTimeoutMS=int(server_selection_timeout_seconds * 1000),
+        connectTimeoutMS=int(connect_timeout_seconds * 1000),
+        appname=name,
+        retryWrites=False,
+    )
+
+
+async def _run(calls: DriverCalls, database: str, body: dict[str, Any]) -> dict[str, Any]:
+    def request(client: Client) -> Awaitable[dict[str, Any]]:
+        return client.get_database(database).command(body, codec_options=TOLERANT)
+
+    return dict(await calls.ask(request))

@@ -13,19 +13,17 @@ from bson.binary import Binary
 from bson.codec_options import CodecOptions
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
-from pymongo import AsyncMongoClient
-from pymongo.errors import PyMongoError
 
 from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
 from catalog.parts import PREFIX_BYTES
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
 from proxy.backend.collection_uuid_check import CollectionUuidCheck
 from proxy.backend.covering import MAX_SECONDS, covering_query
-from proxy.backend.driver_errors import command_error
+from proxy.backend.driver_calls import Client, DriverCalls
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.replication_wait import Attempt, Wait
 from proxy.backend.row_search import RowSearch
@@ -52,7 +50,7 @@ class MongoBucketStore:
     def __init__(
         self,
         pool: ServicePool,
-        client: AsyncMongoClient[Any],
+        calls: DriverCalls,
         resolve: Callable[[VirtualCollection], Awaitable[VirtualCollection | None]],
         *,
         sends_uuid: bool,
@@ -70,7 +68,7 @@ class MongoBucketStore:
         """Who hears of this object's own looks at buckets, where parts are joined."""
         self._rows = rows
         self._pool = pool
-        self._client = client
+        self._calls = calls
         self._resolve = resolve
         self._sends_uuid = sends_uuid
         self._watch = None if sends_uuid else CollectionUuidCheck(pool)
@@ -203,7 +201,6 @@ class MongoBucketStore:
     async def _grouped(
         self, collection: VirtualCollection, since: ObjectId, deadline_seconds: float
     ) -> Sequence[tuple[bytes, bytes]]:
-        buckets = self._client[collection.buckets.database][collection.buckets.collection]
         prefix = {"$substrBytes": [{"$toString": "$_id"}, 0, 2 * PREFIX_BYTES]}
         pipeline: list[dict[str, Any]] = [
             {"$match": {"_id": {"$gte": since}, "control.version": 1}},
@@ -213,13 +210,12 @@ class MongoBucketStore:
             {"$project": {"_id": 0}},
         ]
         left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
-        try:
-            async with asyncio.timeout(left_seconds):
-                found = await (await buckets.aggregate(pipeline, allowDiskUse=True)).to_list()
-        except TimeoutError:
-            raise BackendUnavailable("the backend did not answer in time", code=89) from None
-        except PyMongoError as error:
-            raise command_error(error, holds_data=True) from None
+
+        async def request(client: Client) -> list[dict[str, Any]]:
+            buckets = client[collection.buckets.database][collection.buckets.collection]
+            return await (await buckets.aggregate(pipeline, allowDiskUse=True)).to_list()
+
+        found = await self._calls.ask(request, left_seconds, holds_data=True)
         return [(each["first"].binary, each["last"].binary) for each in found]
 
     async def fetch_family(
@@ -280,17 +276,14 @@ class MongoBucketStore:
         deadline_seconds: float,
         options: Mapping[str, Any],
     ) -> list[RawBSONDocument]:
-        buckets = self._client[collection.buckets.database].get_collection(
-            collection.buckets.collection, codec_options=RAW
-        )
+        def request(client: Client) -> Awaitable[list[RawBSONDocument]]:
+            buckets = client[collection.buckets.database].get_collection(
+                collection.buckets.collection, codec_options=RAW
+            )
+            return buckets.find(query, **options).to_list()
+
         left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
-        try:
-            async with asyncio.timeout(left_seconds):
-                return await buckets.find(query, **options).to_list()
-        except TimeoutError:
-            raise BackendUnavailable("the backend did not answer in time", code=89) from None
-        except PyMongoError as error:
-            raise command_error(error, holds_data=True) from None
+        return await self._calls.ask(request, left_seconds, holds_data=True)
 
 
 _PLAIN_SUCCESS = re.compile(

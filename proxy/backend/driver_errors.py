@@ -9,12 +9,18 @@ from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, Se
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.request.own_steps import told
 
+NOT_IN_TIME = ("the backend did not answer in time", 89)
+"""Message and code."""
+
 
 def command_error(error: PyMongoError, *, holds_data: bool = False) -> CommandError:
     """The error reply for a client when a request of the proxy's own driver failed.
 
     ``holds_data``: the request held measurements or what chooses them.
     """
+    if error.timeout and not isinstance(error, ServerSelectionTimeoutError):
+        # The time is the request's own; only the proxy sets a limit.
+        return BackendUnavailable(NOT_IN_TIME[0], code=NOT_IN_TIME[1])
     labels: tuple[str, ...] = tuple(getattr(error, "_error_labels", ()))
     if isinstance(error, OperationFailure):
         details: dict[str, Any] = dict(error.details or {})

@@ -169,7 +169,7 @@ class ServicePool:
         size: int = 16,
     ) -> None:
         """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` when there is none in time."""
-        self._find_primary = find_primary
+        self.find_primary = find_primary
         self._authenticate = authenticate
         self.tls = tls
         self._connect_timeout_seconds = connect_timeout_seconds
@@ -183,7 +183,7 @@ class ServicePool:
 
     def beside(self, size: int) -> ServicePool:
         """Further connections of the same kind, for what may take long: none of these has to wait for it."""
-        return ServicePool(self._find_primary, self._authenticate, self.tls, self._connect_timeout_seconds, size)
+        return ServicePool(self.find_primary, self._authenticate, self.tls, self._connect_timeout_seconds, size)
 
     def forget_primary(self) -> None:
         """The primary may be another one now: ask anew, and leave the old one's connections."""
@@ -265,7 +265,7 @@ class ServicePool:
         loop = asyncio.get_running_loop()
         left_seconds = max(deadline_seconds - loop.time(), 0.01)
         if self._primary is None:
-            self._primary = await self._find_primary(left_seconds)
+            self._primary = await self.find_primary(left_seconds)
         host, port = self._primary
         address = f"{host}:{port}"
         async with asyncio.timeout(min(left_seconds, self._connect_timeout_seconds)):

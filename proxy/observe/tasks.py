@@ -29,8 +29,10 @@ class TaskSet:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
 
-    async def close(self) -> None:
-        """Cancel running tasks and wait until they have ended."""
+    async def close(self, patience_seconds: float = 0.0) -> None:
+        """Cancel running tasks, those that do not end by themselves so soon, and wait until they have ended."""
+        if self._tasks and patience_seconds:
+            await asyncio.wait(list(self._tasks), timeout=patience_seconds)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
-from pymongo.errors import PyMongoError
 
+from catalog.errors import CommandError
 from catalog.replacing import Differs
 from proxy.clients.server import Parts, Server
 from proxy.clients.tls import ListenerTls, TlsOptions
@@ -92,16 +92,14 @@ async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -
     assembly.backend.members.changed = member_changed
     while True:
         try:
-            async with asyncio.timeout(HEALTH_CHECK_SECONDS * 2):
-                assembly.backend.heard(await assembly.backend.client.admin.command("ping"))
-                primary = await assembly.backend.client.primary if is_replica_set else None
+            primary = await assembly.backend.health(HEALTH_CHECK_SECONDS * 2)
             up = True
             if primary is not None:
                 server.primary_is(upstream_name(*primary))
-        except (PyMongoError, TimeoutError) as error:
+        except CommandError as error:
             up = False
             if metrics.backend_up:
-                log.warning("the backend is not reachable", reason=str(error))
+                log.warning("the backend is not reachable", reason=error.message)
         if up and not metrics.backend_up:
             log.info("the backend is reachable again")
         metrics.backend_up = up

@@ -99,6 +99,31 @@ async def test_link_that_falls_silent(backend: MongodProcess, tmp_path: Any, dat
             proxy.stop()
 
 
+async def test_link_that_comes_and_goes_with_little_patience(
+    backend: MongodProcess, tmp_path: Any, database: str
+) -> None:
+    """Those who gave up searching for the backend do not keep others from finding it."""
+    with Link(backend.port) as link:
+        proxy = ProxyProcess(tmp_path / "proxy", link.uri, flags=("--server-selection-timeout-ms", "600")).start()
+        try:
+            fleet = Fleet(proxy.uri, database, retryWrites=False)
+
+            async def events() -> None:
+                for _ in range(4):
+                    await fleet.until(10)
+                    link.hold()
+                    link.cut_all()
+                    await asyncio.sleep(1.2)
+                    link.release()
+                    async with asyncio.timeout(4 * PATIENCE_SECONDS):
+                        await fleet.until(10)
+
+            await fleet.run_during(events)
+            fleet.check(backend.shared_client)
+        finally:
+            proxy.stop()
+
+
 async def test_primary_steps_down(backend: MongodProcess, steady: ProxyProcess, database: str) -> None:
     fleet = Fleet(steady.uri, database)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from pymongo import AsyncMongoClient
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Applied, Rejected, Unknown
 from proxy.backend.bucket_store import NOTHING_MORE, MongoBucketStore, outcome_of, reopening_query
+from proxy.backend.driver_calls import DriverCalls
 from tests.support.mongod import MongodProcess
 
 X = VirtualCollection(Namespace("d", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
@@ -96,10 +98,10 @@ async def test_w127_the_looks_decode_no_values_of_clients(mongod: MongodProcess,
     native.x.insert_many([RawBSONDocument(struct.pack("<i", len(row) + 5) + row + b"\0") for row in rows])
     identities = [each["_id"] for each in native["system.buckets.x"].find({}, {"_id": 1})]
     x = VirtualCollection(Namespace(db_name, "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
-    async with AsyncMongoClient[Any](mongod.uri) as client:
+    async with aclosing(DriverCalls(lambda: AsyncMongoClient(mongod.uri))) as calls:
         none: Any = None
         store = MongoBucketStore(
-            none, client, none, sends_uuid=True, max_count=1000, parts=cast(Any, NothingJoined), rows=none
+            none, calls, none, sends_uuid=True, max_count=1000, parts=cast(Any, NothingJoined), rows=none
         )
         deadline = asyncio.get_running_loop().time() + 20
         wanted = [each.binary for each in identities]

@@ -22,3 +22,17 @@ async def test_errors_of_tasks_are_heard_and_cancelled_ones_are_not() -> None:
     assert waiting.cancelled()
     assert len(tasks) == 0
     assert [str(error) for error in heard] == ["x"]
+
+
+async def test_tasks_that_end_soon_are_not_cancelled() -> None:
+    tasks = TaskSet(lambda error: None)
+    may_end = asyncio.Event()
+    soon, never = tasks.spawn(_wait(may_end)), tasks.spawn(_wait(asyncio.Event()))
+    may_end.set()
+    await tasks.close(patience_seconds=0.05)
+    assert not soon.cancelled()
+    assert never.cancelled()
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()

@@ -1,0 +1,203 @@
+"""Requests over the driver's client, none of which is ever cancelled.
+
+The driver waits for a server in a condition of its topology, half a second at a time. In Python 3.11 a task that is
+cancelled just when such a wait is over leaves while its wait still takes the lock again: the lock is released for
+another, or held by nobody, and from then on every request of that client waits for ever. So each request is a task
+of its own, which ends by the driver's own time limits; who asked gives up waiting, and that is all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
+from typing import Any, TypeVar
+
+import pymongo
+import structlog
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+
+from catalog.errors import BackendUnavailable
+from proxy.backend.driver_errors import NOT_IN_TIME, command_error
+from proxy.observe.tasks import TaskSet
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Client = AsyncMongoClient[Any]
+
+REQUESTS_AT_ONCE = 128
+"""More wait for their turn; those that nobody waits for any longer count."""
+LONGEST_SECONDS = 120.0
+"""For requests without a limit of their own."""
+OVERDUE_SECONDS = 10.0
+"""A request that has not ended so long after its time never will: the driver's client is replaced."""
+CLOSE_SECONDS = 3.0
+
+Late = tuple[str, int]
+"""What is told who gives up waiting: message and code."""
+NO_SERVER_IN_TIME: Late = ("no suitable backend server found in time", 133)
+
+
+class _Connected:
+    """A client and the requests that use it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.places = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        self.requests = TaskSet(_unexpected)
+
+    async def close(self) -> None:
+        """Disconnect; requests under way fail, and are waited for as long as is reasonable."""
+        self.requests.spawn(self._disconnect())
+        # What is cancelled after that can harm no other: nobody uses this client any longer.
+        await self.requests.close(CLOSE_SECONDS)
+
+    async def _disconnect(self) -> None:
+        with suppress(PyMongoError, RuntimeError):
+            await self.client.close()
+
+
+class DriverCalls:
+    """Runs requests over a client of the driver; the only place that awaits one."""
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        """``connect`` makes a client; it is called again when the driver's state is broken."""
+        self._connect = connect
+        self._now = _Connected(connect())
+        self._retiring = TaskSet(_unexpected)
+
+    def __len__(self) -> int:
+        """Requests under way, whether or not somebody still waits for them."""
+        return len(self._now.requests)
+
+    @property
+    def client(self) -> Client:
+        """For what needs no waiting."""
+        return self._now.client
+
+    async def ask(
+        self,
+        request: Callable[[Client], Awaitable[T]],
+        timeout_seconds: float | None = None,
+        *,
+        holds_data: bool = False,
+    ) -> T:
+        """The result of ``request``; ``BackendUnavailable`` when there is none in time, or ``CommandError``.
+
+        ``holds_data``: as for ``command_error``.
+        """
+        loop = asyncio.get_running_loop()
+        until_seconds = loop.time() + (LONGEST_SECONDS if timeout_seconds is None else timeout_seconds)
+        connected = self._now
+        try:
+            async with asyncio.timeout_at(until_seconds):
+                await connected.places.acquire()
+        except TimeoutError:
+            raise BackendUnavailable("all connections to the backend are busy", code=89) from None
+        left_seconds = max(until_seconds - loop.time(), 0.01)
+        answer = self._begin(connected, request, None if timeout_seconds is None else left_seconds)
+        answer.add_done_callback(lambda _: connected.places.release())
+        return await answer_within(answer, left_seconds, holds_data=holds_data)
+
+    def begin(self, request: Callable[[Client], Awaitable[T]], timeout_seconds: float) -> asyncio.Future[T]:
+        """Start a request at once, whatever else is under way; see ``answer_within``."""
+        return self._begin(self._now, request, timeout_seconds)
+
+    def _begin(
+        self, connected: _Connected, request: Callable[[Client], Awaitable[T]], timeout_seconds: float | None
+    ) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        overdue_seconds = (LONGEST_SECONDS if timeout_seconds is None else timeout_seconds) + OVERDUE_SECONDS
+        overdue = loop.call_later(overdue_seconds, self._replace, connected, "a request does not return")
+        answer.add_done_callback(lambda _: overdue.cancel())
+        task = connected.requests.spawn(self._run(connected, request, timeout_seconds, answer))
+        task.add_done_callback(lambda _: _fail(answer, BackendUnavailable("disconnected from the backend")))
+        return answer
+
+    async def _run(
+        self,
+        connected: _Connected,
+        request: Callable[[Client], Awaitable[T]],
+        timeout_seconds: float | None,
+        answer: asyncio.Future[T],
+    ) -> None:
+        try:
+            # The limit is the context's, that is this task's.
+            with nullcontext() if timeout_seconds is None else pymongo.timeout(timeout_seconds):
+                result = await request(connected.client)
+        except RuntimeError as error:
+            # Its locks say so when they are broken.
+            _fail(answer, BackendUnavailable(f"the request could not be made: {error}"))
+            self._replace(connected, str(error))
+        except Exception as error:  # noqa: BLE001 - who asked gets it
+            _fail(answer, error)
+        else:
+            answer.set_result(result)
+
+    def _replace(self, broken: _Connected, reason: str) -> None:
+        if broken is self._now:
+            log.warning("the driver's client is replaced", reason=reason)
+            self._now = _Connected(self._connect())
+            self._retiring.spawn(broken.close())
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        await self._now.close()
+        await self._retiring.close(CLOSE_SECONDS)
+
+
+class PrimarySearch:
+    """Finds the server that takes writes; all who wait share one search."""
+
+    def __init__(self, calls: DriverCalls, patience_seconds: float) -> None:
+        self._calls = calls
+        self._patience_seconds = patience_seconds
+        self._answer: asyncio.Future[tuple[str, int]] | None = None
+
+    async def find(self, timeout_seconds: float | None) -> tuple[str, int]:
+        """The address of the standalone, the primary or a mongos; raises ``BackendUnavailable``."""
+        answer = self._answer
+        if answer is None or answer.done():
+            answer = self._answer = self._calls.begin(_primary, self._patience_seconds)
+        return await answer_within(answer, timeout_seconds, NO_SERVER_IN_TIME)
+
+
+async def answer_within(
+    answer: asyncio.Future[T], timeout_seconds: float | None, late: Late = NOT_IN_TIME, *, holds_data: bool = False
+) -> T:
+    """The answer of a request, or its error; who gives up, or is cancelled, leaves the request alone."""
+    await asyncio.wait((answer,), timeout=timeout_seconds)
+    if not answer.done():
+        raise BackendUnavailable(late[0], code=late[1])
+    error = answer.exception()
+    if isinstance(error, PyMongoError):
+        raise command_error(error, holds_data=holds_data) from None
+    if isinstance(error, BackendUnavailable):
+        raise BackendUnavailable(error.message, code=error.code)  # several may wait: each needs one of its own
+    return answer.result()
+
+
+async def _primary(client: Client) -> tuple[str, int]:
+    await client.admin.command("ping")
+    address: tuple[str, int | None] | None = await client.address if len(client.nodes) <= 1 else await client.primary
+    if address is None:
+        nodes = sorted(node for node in client.nodes if node[1] is not None)
+        if not nodes:
+            raise BackendUnavailable("no backend server is known", code=133)
+        address = (nodes[0][0], nodes[0][1])
+    host, port = address
+    return host, int(port or 27017)
+
+
+def _fail(answer: asyncio.Future[T], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        # Perhaps nobody waits any longer.
+        answer.exception()
+
+
+def _unexpected(error: BaseException) -> None:
+    log.error("a request to the backend ended with an error", exc_info=error)
