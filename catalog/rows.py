@@ -10,10 +10,17 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from catalog.bson import raw
+from catalog.decoding import column_cells
 from catalog.documents import stored_columns
 from catalog.kernel import Measurement
 
 DIGEST_BYTES = 16
+
+MOST_PACKED_ROWS = 10_000
+"""Compressed rows may be few bytes and many."""
+
+_VERSION_TWO = b"\x10\x02\0\0\0"
+_COLUMN_SUBTYPE = 7
 
 _UNDEFINED = b"\x06"
 _NULL = b"\x0a"
@@ -40,11 +47,19 @@ def digest_of_stored(row: bytes, meta_field: bytes | None) -> bytes:
     return row_digest(meta, columns)
 
 
+def is_packed(document: bytes) -> bool:
+    """Whether a stored bucket is of version 2, compressed."""
+    control = raw.fields_of(document).get(b"control", b"\0")
+    return control[0] == raw.OBJECT and raw.fields_of(control, 1).get(b"version") == _VERSION_TWO
+
+
 def rows_in(document: bytes) -> Counter[bytes]:
     """The digests of all rows of a stored bucket.
 
-    :raises ValueError: it is no bucket of version 1
+    :raises ValueError: it is no bucket, or a compressed one of more rows than buckets have
     """
+    if is_packed(document):
+        return _rows_in_packed(document)
     rows: dict[bytes, dict[bytes, bytes]] = {}
     for name, column in stored_columns(document).items():
         if column[0] != raw.OBJECT:
@@ -53,6 +68,25 @@ def rows_in(document: bytes) -> Counter[bytes]:
             rows.setdefault(key, {})[name] = value
     meta = raw.fields_of(document).get(b"meta", b"")
     return Counter(row_digest(meta, columns) for columns in rows.values())
+
+
+def _rows_in_packed(document: bytes) -> Counter[bytes]:
+    bucket = raw.fields_of(document)
+    count = raw.fields_of(bucket[b"control"], 1).get(b"count", b"\0")
+    data = bucket.get(b"data", b"\0")
+    if count[0] != raw.INT32 or data[0] != raw.OBJECT:
+        raise ValueError("not a bucket of version 2")
+    number = int.from_bytes(count[1:], "little")
+    if number > MOST_PACKED_ROWS:
+        raise ValueError("more rows than buckets have")
+    rows: list[dict[bytes, bytes]] = [{} for _ in range(number)]
+    for name, column in raw.fields_of(data, 1).items():
+        if column[0] != raw.BINARY or column[5] != _COLUMN_SUBTYPE:
+            raise ValueError("a column that is not compressed")
+        for row, value in zip(rows, column_cells(column[6:], number), strict=True):
+            if value is not None:
+                row[name] = value
+    return Counter(row_digest(bucket.get(b"meta", b""), columns) for columns in rows)
 
 
 def is_unique(measurement: Measurement) -> bool:

@@ -45,7 +45,7 @@ def test_a_row_is_the_same_measured_stored_and_read(meta: Any) -> None:
 
 
 def test_a_bucket_that_is_none_cannot_tell() -> None:
-    with pytest.raises(ValueError, match="version 1"):
+    with pytest.raises(ValueError, match="version"):
         rows_in(encode({"control": {"version": 2}, "data": {}}))
     with pytest.raises(ValueError, match="no object"):
         rows_in(encode({"control": {"version": 1}, "data": {"t": 1}}))

@@ -8,6 +8,7 @@ import pytest
 from bson import ObjectId
 
 from catalog.bson.codec import decode, encode
+from catalog.compression import compressed
 from catalog.write_batch import WriteBatch
 from catalog.written import is_written, is_written_elsewhere
 from tests.support.catalog_parts import CatalogBench, measurement
@@ -69,8 +70,23 @@ def test_rows_that_differ_in_a_value_are_not_ours() -> None:
     assert is_written_elsewhere([], bench.batch) is False
 
 
-def test_a_packed_bucket_cannot_tell() -> None:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_compressed_bucket_tells_as_well(is_there: bool) -> None:
+    """A healthy backend may hold one: a delete closed the bucket, and it was compressed before anybody looked."""
+    unique = {"_id": ObjectId(), "v": 2}
+    bench = Bench(unique)
+    others = [{"_id": ObjectId(), "v": 7} for _ in range(50)]
+    packed = compressed(bench.document(*others, *([unique] if is_there else [])), b"t")
+    assert packed is not None
+    assert is_written(packed, bench.batch) is is_there
+    assert is_written_elsewhere([packed], bench.batch) is is_there
+
+
+def test_a_compressed_bucket_that_cannot_be_read_cannot_tell() -> None:
     bench = Bench(SAME)
     packed = decode(bench.document(SAME))
     packed["control"]["version"] = 2
-    assert is_written_elsewhere([encode(packed)], bench.batch) is None
+    for count in (1, 1 << 30):
+        packed["control"]["count"] = count
+        assert is_written_elsewhere([encode(packed)], bench.batch) is None
+        assert is_written(encode(packed), bench.batch) is None
