@@ -64,6 +64,9 @@ class CursorCommand(Protocol):
 class ClientUpstream(Protocol):
     """The client's own connection to the backend."""
 
+    is_closed: bool
+    """The client is gone."""
+
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
         """One command; the raw reply document. Raises ``BackendUnavailable``."""
         ...
@@ -71,6 +74,10 @@ class ClientUpstream(Protocol):
 
 class ClientSession(Protocol):
     """What is needed of a client's session."""
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
 
     @property
     def identity(self) -> Identity:

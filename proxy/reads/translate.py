@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import bson
 from bson.errors import InvalidBSON
 
 from catalog.bson.codec import CODEC, TOLERANT
 from catalog.bson.raw import document, element, fields_of, iter_elements
+from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.conversation import Conversation
 from proxy.reads.cursor_names import CursorNames, rename_cursor
@@ -24,6 +25,7 @@ from proxy.reads.cursors import (
     is_ok,
     knows_cursor,
 )
+from proxy.reads.step_places import StepPlaces
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import HAS_VIEW, OPENS_CURSOR
 from proxy.request.outcome import may_have_changed
@@ -107,6 +109,7 @@ class Surroundings:
     cursors: CursorNames
     gate: Gate = field(default_factory=NoAccessControl)
     sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
+    places: StepPlaces = field(default_factory=StepPlaces)
     holds_extended_range: Callable[[Namespace], bool] = lambda _: False
     """Whether this process has written times for which bucket ids are not in order (Q12)."""
 
@@ -283,6 +286,10 @@ class TranslateHandler:
             self._around.take_effect(effect)
 
 
+CLIENT_DISCONNECT: Final = 279
+_LOOKS: Final = frozenset({"aggregate", "find"})
+
+
 class _Steps:
     """Sends the steps of one command, each over its connection."""
 
@@ -306,9 +313,24 @@ class _Steps:
                 body = step.body
                 if step.statement is not None:
                     body = {**body, **self._fields.service_extra(step.statement, self._service_session())}
-                reply = await self._around.service.run_raw(step.database, body)
+                async with self._around.places.place((self._session.identity, self._session.peer)):
+                    self._check_client(body)
+                    reply = await self._around.service.run_raw(step.database, body)
                 return told_reply(reply, holds_data=step.holds_data)
         assert_never(step.via)
+
+    def _check_client(self, body: Mapping[str, Any]) -> None:
+        """Raises ``BackendUnavailable``: what a client that left began ends where it would look for more.
+
+        Not between a write and what follows it, and not when the client wanted no reply: then it may leave at once.
+        """
+        if self._session.upstream.is_closed and next(iter(body)) in _LOOKS and not self._is_unacknowledged:
+            raise BackendUnavailable("the client has disconnected", code=CLIENT_DISCONNECT)
+
+    @property
+    def _is_unacknowledged(self) -> bool:
+        concern = self._fields.body.get("writeConcern")
+        return isinstance(concern, Mapping) and concern.get("w") == 0
 
     def _service_session(self) -> Mapping[str, Any] | None:
         own = self._fields.own_session

@@ -6,19 +6,23 @@ how busy the machine is.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from proxy.reads.step_places import PLACES, PLACES_OF_ONE
 from tests.support.heavy_clients import COLLECTION, insert
 from tests.support.mongod import MongodProcess
+from tests.support.ports import LOOPBACK
 from tests.support.proxy import ProxyProcess
-from tests.support.raw_wire import RawClient, document_of
+from tests.support.raw_wire import RawClient, command, document_of
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 HEAVY = 12
@@ -88,3 +92,56 @@ def test_who_keeps_the_limits_full_holds_nobody_else(narrow: ProxyProcess, db_na
             for row in range(ROWS)
         ]
     )
+
+
+SLOW_ROW = {"$function": {"body": "function(x) { sleep(20); return false; }", "args": ["$x"], "lang": "js"}}
+BUCKETS = 150
+
+
+class From(RawClient):
+    """From another address of this machine."""
+
+    def __init__(self, port: int, address: str) -> None:
+        super().__init__(port, 60)
+        self.socket.close()
+        self.socket = socket.create_connection((LOOPBACK, port), 60, source_address=(address, 0))
+
+
+def delete(database: str, query: Mapping[str, Any]) -> dict[str, Any]:
+    return {"delete": COLLECTION, "deletes": [{"q": query, "limit": 0}], "$db": database}
+
+
+def under_way(server: MongodProcess, database: str) -> int:
+    """Commands at the server on that database."""
+    pipeline: list[dict[str, Any]] = [
+        {"$currentOp": {"allUsers": True}},
+        {"$match": {"command.$db": database, "active": True}},
+    ]
+    return len(list(server.shared_client.admin.aggregate(pipeline)))
+
+
+def test_slow_deletes_of_one_client_hold_no_deletes_of_others(
+    mongod: MongodProcess, proxy: ProxyProcess, db_name: str
+) -> None:
+    """U8: one client has few places at the backend, and those who have left do not look on."""
+    with proxy.client() as admin:
+        rows = admin.get_database(db_name).create_collection(
+            COLLECTION, timeseries={"timeField": "t", "metaField": "m"}
+        )
+        rows.insert_many([{"t": START, "m": meta, "x": meta} for meta in range(BUCKETS)])
+        slow = [RawClient(proxy.port, 60) for _ in range(PLACES + 20)]
+        try:
+            for each in slow:
+                each.send(command(delete(db_name, {"$expr": SLOW_ROW})))
+            mongod.wait_until(lambda: under_way(mongod, db_name) >= PLACES_OF_ONE // 2)
+            with From(proxy.port, "127.0.0.2") as honest:
+                for value in range(3):
+                    assert honest.run(delete(db_name, {"x": value}))["n"] == 1
+            assert under_way(mongod, db_name) <= PLACES_OF_ONE
+        finally:
+            for each in slow:
+                each.socket.close()
+        # Each of them would have gone on for seconds, and so many after one another for a minute.
+        mongod.wait_until(lambda: under_way(mongod, db_name) == 0, timeout_seconds=15)
+        assert sorted(row["x"] for row in rows.find()) == list(range(3, BUCKETS))
+        admin.drop_database(db_name)

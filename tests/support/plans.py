@@ -14,6 +14,7 @@ from pymongo import MongoClient
 
 from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
+from catalog.identity import NOBODY
 from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.translate import Surroundings, TranslateHandler
@@ -62,6 +63,8 @@ class Direct:
         """Ends the connection."""
         self._socket.close()
 
+    is_closed = False
+
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
         """One command with further raw elements; error replies come back as replies."""
         encoded = body if isinstance(body, bytes) else bson.encode(body, codec_options=CODEC)
@@ -87,6 +90,9 @@ class Direct:
 
 class PlanRunner:
     """Runs commands as the proxy would; ``native`` runs them on the server as they are."""
+
+    identity = NOBODY
+    peer = ""
 
     def __init__(self, client: MongoClient[Any], catalog_stats: CatalogStats = lambda _: {}) -> None:
         self.client = client
