@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from catalog.bson.codec import decode, encode
-from catalog.catalog import BucketCatalog, CatalogOptions, Lookup
+from catalog.catalog import BucketCatalog, BucketSearch, CatalogOptions
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.kernel import BucketState, Limits, Measurement, parse_measurement
@@ -72,7 +72,7 @@ class CatalogMachine(RuleBasedStateMachine):
         self.claimed: list[WriteBatch] = []
         self.sent: list[tuple[WriteBatch, bytes]] = []
         self.openings: list[CollectionBuckets] = []
-        self.lookups: list[Lookup] = []
+        self.lookups: list[BucketSearch] = []
         self.documents: dict[bytes, bytes] = {}
         self.rows: dict[ObjectId, int] = {}
 
