@@ -40,6 +40,10 @@ _FINISH: Final = BatchEvent.FINISH
 
 RESUMED_AT_ONCE: Final = 250
 """So many measurements that waited for a look at the backend are placed in one turn."""
+LET_GO_AT_ONCE: Final = 1_000
+"""So many buckets of dropped collections are freed in one turn."""
+MOVED_AS_FREED: Final = 4
+"""Moving a measurement takes as long as freeing so many buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,15 +297,46 @@ class BucketCatalog(Placement):
 
     def drop(self, namespace: Namespace) -> None:
         """The collection is gone: its buckets and its counters too (W72)."""
-        buckets = self._collections.pop(namespace, None)
-        if buckets is not None:
-            buckets.replaced = True
-            self._clear(buckets, None)
+        self._drop([namespace])
 
     def drop_database(self, database: str) -> None:
         """As ``drop`` for every collection of a database."""
-        for namespace in [each for each in self._collections if each.database == database]:
-            self.drop(namespace)
+        self._drop([each for each in self._collections if each.database == database])
+
+    def _drop(self, namespaces: Sequence[Namespace]) -> None:
+        """Buckets are forgotten piece by piece, first those whose measurements were not sent and go elsewhere."""
+        gone = {buckets for each in namespaces if (buckets := self._collections.pop(each, None)) is not None}
+        if not gone:
+            return
+        for buckets in gone:
+            buckets.replaced = True
+            buckets.generation += 1
+        doomed = [bucket for bucket in self._memory if bucket.series.collection in gone]
+        for buckets in gone:
+            self.growth.gone(buckets)
+        self._work.doomed += [bucket for bucket in doomed if bucket.is_idle]
+        self._work.doomed += [bucket for bucket in doomed if not bucket.is_idle]
+        self.let_go()
+
+    def let_go(self, limit: int = LET_GO_AT_ONCE) -> bool:
+        """Forget up to ``limit`` buckets of dropped collections, fewer with measurements; whether there are more."""
+        doomed = self._work.doomed
+        while doomed and limit > 0:
+            pending = self._forget(doomed.pop())
+            limit -= 1
+            for batch in pending:
+                limit -= MOVED_AS_FREED * len(batch.measurements)
+            self._move(pending)
+        self._work.lets_go = self._work.lets_go and bool(doomed)
+        return bool(doomed)
+
+    def take_doomed(self) -> bool:
+        """Whether somebody has to call ``let_go`` until nothing is left."""
+        work = self._work
+        if not work.doomed or work.lets_go:
+            return False
+        work.lets_go = True
+        return True
 
     # --- statistics ----------------------------------------------------------------------------------------
 

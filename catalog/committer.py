@@ -146,6 +146,8 @@ class Committer:
             self._spawn(self._reopening.look_up(lookup))
         if self._catalog.take_resumption():
             self._spawn(self._resume())
+        if self._catalog.take_doomed():
+            self._spawn(self._let_go())
         if self._settlement.doubts and self._pursuit is None:
             self._pursuit = asyncio.get_running_loop().create_task(self._pursue())
             self._pursuit.add_done_callback(self._pursued)
@@ -155,6 +157,14 @@ class Committer:
         while self._catalog.resume():
             self.kick()
             await asyncio.sleep(0)
+
+    async def _let_go(self) -> None:
+        """Buckets of dropped collections are freed in the following turns, a part in each."""
+        is_left = True
+        while is_left:
+            await asyncio.sleep(0)
+            is_left = self._catalog.let_go()
+            self.kick()
 
     def deadline_seconds(self) -> float:
         """Until when a writer who comes now may have to wait for the truth."""

@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
@@ -22,6 +23,10 @@ from catalog.orphan_parts import OrphanParts, ReaderBarrier
 from catalog.parts import Parts
 from catalog.ports import BucketStore, Clock, Span
 from catalog.replacing import Differs, Forms
+
+LOOKED_AT_ONCE = 1_000
+MOST_DUE = 2_000
+"""More than a pass has time for; forming groups of so many takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class Joining:
         self._options = options
         self._not_allowed = not_allowed
         self._forms = forms
+        self._look_from = 0
         self._sweeping = OrphanParts(catalog, store, clock, readers, self._merge, self._lack_of_rights, forms.noticed)
 
     async def run(self) -> None:
@@ -123,10 +129,25 @@ class Joining:
         return max(options.interval_seconds, busy_seconds * (1 / options.share - 1))
 
     async def join_due(self) -> None:
-        """One pass: join what is due now, those in most parts first."""
+        """One pass: join what is due now, at most ``MOST_DUE``, those in most parts first."""
         now_seconds = self._clock.monotonic_seconds()
-        due = [bucket for bucket in self._growth.parted if self._is_due(bucket, now_seconds)]
-        await self._pass(due, now_seconds + self._options.slice_seconds)
+        due = await self._find_due(now_seconds)
+        await self._pass(due, self._clock.monotonic_seconds() + self._options.slice_seconds)
+
+    async def _find_due(self, now_seconds: float) -> list[Bucket]:
+        """No more than one pass can join, from where the pass before stopped looking; others have turns meanwhile."""
+        parted = list(self._growth.parted)
+        due: list[Bucket] = []
+        begin, self._look_from = self._look_from, 0
+        for position, bucket in enumerate(chain(islice(parted, begin, None), islice(parted, begin))):
+            if not position % LOOKED_AT_ONCE and position:
+                await asyncio.sleep(0)
+            if self._is_due(bucket, now_seconds):
+                due.append(bucket)
+                if len(due) >= MOST_DUE:
+                    self._look_from = (begin + position + 1) % len(parted)
+                    break
+        return due
 
     async def join_all(self) -> None:
         """Join whatever can be joined, because nothing more comes."""

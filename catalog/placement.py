@@ -53,6 +53,10 @@ class Work:
     """Whose look at the backend was taken, and whose measurements are about to be placed."""
     resumes: bool = False
     """Whether somebody does so already."""
+    doomed: list[Bucket] = field(default_factory=list)
+    """Of dropped collections, to be forgotten."""
+    lets_go: bool = False
+    """Whether somebody does so already."""
 
 
 class Placement:

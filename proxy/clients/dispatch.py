@@ -120,15 +120,15 @@ class Dispatcher:
         """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
         if message.response_to != 0:
             raise ProtocolError("a request that answers something")
+        if message.pieces is not None or op_compressed.claimed_bytes(message) > ASIDE_BYTES:
+            unwrapping = Unwrapping(client, lambda whole: self.start(session, whole, client))
+            self._tasks.spawn(unwrapping.run(message, session.message_limit_bytes))
+            return unwrapping
         if message.opcode == _COMPRESSED:
-            if op_compressed.claimed_bytes(message) > ASIDE_BYTES:
-                unwrapping = Unwrapping(client, lambda whole: self.start(session, whole, client))
-                self._tasks.spawn(unwrapping.run(message, session.message_limit_bytes))
-                return unwrapping
             message = op_compressed.unwrap(message, session.message_limit_bytes)
         expects_reply = True
         if message.opcode == _MSG:
-            if message.raw.startswith(_INSERT, BODY_AT + 4):
+            if message.parts is None and message.raw.startswith(_INSERT, BODY_AT + 4):
                 insert = self._inserts.start(session, message, client)
                 if insert is not None:
                     return insert

@@ -43,7 +43,7 @@ from proxy.settings.table import Settings
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer, parse_upstream_name
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
-from proxy.wire.reader import MessageReader
+from proxy.wire.reader import LARGE_BYTES, MessageReader
 from rewrite.plan import Effect
 
 log = structlog.get_logger()
@@ -328,7 +328,7 @@ class Server:
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon)
         self._listener = await loop.create_server(
-            lambda: ClientConnection(self, self._dispatcher, MessageReader(), turns),
+            lambda: ClientConnection(self, self._dispatcher, MessageReader(large_bytes=LARGE_BYTES), turns),
             listen.host,
             listen.port,
             backlog=BACKLOG,

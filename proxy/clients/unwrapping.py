@@ -1,16 +1,20 @@
-"""Large compressed messages are expanded in a thread: a few kilobytes may stand for 48 MB."""
+"""Large messages are put together, expanded and divided into documents in a thread.
+
+Each copy of 48 MB takes some ten milliseconds, and a few compressed kilobytes may stand for as many.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from proxy.request.exchange import Client, Pending
-from proxy.wire import op_compressed
+from proxy.wire import op_compressed, op_msg
 from proxy.wire.errors import ProtocolError
-from proxy.wire.message import Message
+from proxy.wire.message import Message, Opcode
 
 ASIDE_BYTES: Final = 128 * 1024
 """Messages that claim to be larger are expanded in a thread."""
@@ -18,8 +22,23 @@ ASIDE_BYTES: Final = 128 * 1024
 _threads: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="expanding")
 
 
+def _rest() -> None:
+    """Compiled modules give the interpreter to other threads only when they are told to."""
+    time.sleep(0)
+
+
+def _prepared(message: Message, max_size_bytes: int) -> Message:
+    """In one piece, not compressed, and parsed."""
+    whole = message.put_together()
+    if whole.opcode == Opcode.COMPRESSED:
+        whole = op_compressed.unwrap(whole, max_size_bytes)
+    if whole.opcode == Opcode.MSG:
+        op_msg.prepare(whole, _rest)
+    return whole
+
+
 class Unwrapping:
-    """One message that is being expanded, and then the command in it; a ``Pending``."""
+    """One message that is being prepared, and then the command in it; a ``Pending``."""
 
     def __init__(self, client: Client, start: Callable[[Message], Pending]) -> None:
         """``start`` begins to answer the message inside."""
@@ -29,10 +48,10 @@ class Unwrapping:
         self._is_abandoned = False
 
     async def run(self, message: Message, max_size_bytes: int) -> None:
-        """Expand and start; a client that sent something else loses its connection."""
+        """Prepare and start; a client that sent something else loses its connection."""
         loop = asyncio.get_running_loop()
         try:
-            whole = await loop.run_in_executor(_threads, op_compressed.unwrap, message, max_size_bytes)
+            whole = await loop.run_in_executor(_threads, _prepared, message, max_size_bytes)
             if not self._is_abandoned:
                 self._inside = self._start(whole)
         except ProtocolError:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from catalog.bson.raw import INT32, INT64
-from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from proxy.request.command import Command
 from proxy.request.field_types import is_plain, plain_write_concern
-from proxy.wire.framing import ARRAY, DOCUMENT, top_level
+from proxy.wire.framing import ARRAY, array_documents
+from proxy.wire.op_msg import OpMsg, no_rest
 
 MAX_DOCUMENTS = 100_000
 """What one insert may hold (W94)."""
@@ -152,14 +152,10 @@ def _documents(command: Command) -> Sequence[bytes] | None:
     element = command.fields.get(b"documents")
     if sequences or element is None or element[0] != ARRAY:
         return None
-    array = command.body[element[1] : element[2]]
-    try:
-        elements = top_level(array)
-    except CommandError:
-        return None
-    if any(kind != DOCUMENT for kind, _, _ in elements.values()):
-        return None
-    return [array[start:end] for _, start, end in elements.values()]
+    parts = command.message.parts
+    if isinstance(parts, OpMsg):
+        return parts.array
+    return array_documents(command.body, element[1], element[2], no_rest)
 
 
 def _integer(command: Command, name: bytes) -> int | None:

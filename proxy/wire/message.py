@@ -33,9 +33,10 @@ class Message:
     """A whole message, header included. Immutable by convention; ``raw`` is what was received or will be sent.
 
     ``compressor`` is the id of the compressor that wrapped it (0: none); ``raw`` is then the unwrapped form.
+    ``pieces``: it is large and was not put together yet, ``raw`` is empty; ``parts``: what ``op_msg.prepare`` noted.
     """
 
-    __slots__ = ("compressor", "opcode", "raw", "request_id", "response_to")
+    __slots__ = ("compressor", "opcode", "parts", "pieces", "raw", "request_id", "response_to")
 
     def __init__(self, raw: bytes, request_id: int, response_to: int, opcode: int, compressor: int = 0) -> None:
         self.raw = raw
@@ -43,12 +44,20 @@ class Message:
         self.response_to = response_to
         self.opcode = opcode
         self.compressor = compressor
+        self.pieces: list[bytes] | None = None
+        self.parts: object | None = None
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Message:
         """From exactly one message; the length was checked by the caller."""
         _, request_id, response_to, opcode = HEADER.unpack_from(raw)
         return cls(raw, request_id, response_to, opcode)
+
+    def put_together(self) -> Message:
+        """The same message in one piece. Copies without holding up other threads."""
+        if self.pieces is None:
+            return self
+        return Message(b"".join(self.pieces), self.request_id, self.response_to, self.opcode, self.compressor)
 
     def __repr__(self) -> str:
         return f"Message({self.opcode}, request_id={self.request_id}, {len(self.raw)} bytes)"

@@ -17,6 +17,7 @@ from proxy.wire.limits import HEADER_SIZE_BYTES
 from proxy.wire.message import HEADER, Message, Opcode
 
 _HEAD: Final = struct.Struct("<iiB")
+_OPCODE: Final = int(Opcode.COMPRESSED)
 _BODY_AT: Final = HEADER_SIZE_BYTES + _HEAD.size
 
 COMPRESSOR_IDS: Final[Mapping[str, int]] = {"noop": 0, "snappy": 1, "zlib": 2, "zstd": 3}
@@ -76,7 +77,9 @@ _EXPAND: Final[Mapping[int, Callable[[bytes, bytearray], int]]] = {
 
 
 def claimed_bytes(message: Message) -> int:
-    """How large the message inside claims to be; 0 for one that is too short to say so."""
+    """How large the message inside claims to be; 0 for one that is not compressed, or too short to say so."""
+    if message.opcode != _OPCODE:
+        return 0
     raw = message.raw
     return int(_HEAD.unpack_from(raw, HEADER_SIZE_BYTES)[1]) if len(raw) >= _BODY_AT else 0
 

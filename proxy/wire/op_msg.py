@@ -6,14 +6,15 @@ Which faults get a reply and which close the connection was observed on mongod 6
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from crc32c import crc32c
 
 from catalog.errors import UNAUTHORIZED, CommandError
 from proxy.wire.errors import ProtocolError
-from proxy.wire.framing import document_end
+from proxy.wire.framing import ARRAY, REST_BYTES, array_documents, document_end, top_level
 from proxy.wire.limits import HEADER_SIZE_BYTES
 from proxy.wire.message import HEADER, LENGTH, Message, Opcode
 
@@ -25,6 +26,10 @@ ILLEGAL_FLAGS: Final = 0xFFFC
 BODY_AT: Final[int] = HEADER_SIZE_BYTES + 5
 """Where the body starts when it is the first section."""
 
+_INSERT: Final = b"\x02insert\0"
+_MANY_BYTES: Final = 30_000
+_MOST_FIELDS: Final = 1_000
+"""Of an insert that is not merely refused or relayed."""
 _BODY_KIND: Final = 0
 _SEQUENCE_KIND: Final = 1
 _SECURITY_TOKEN_KIND: Final = 2
@@ -40,12 +45,18 @@ Sequence = tuple[str, tuple[bytes, ...]]
 class OpMsg:
     """The parts of one OP_MSG; ``sequences`` are (identifier, documents) in the order of the wire."""
 
-    __slots__ = ("body", "flags", "sequences")
+    __slots__ = ("array", "body", "flags", "sequences")
 
     def __init__(self, flags: int, body: bytes, sequences: tuple[Sequence, ...] = ()) -> None:
         self.flags = flags
         self.body = body
         self.sequences = sequences
+        self.array: SequenceOf[bytes] | None = None
+        """The documents in the body of an insert, where ``prepare`` looked for them."""
+
+
+def no_rest() -> None:
+    """For messages that are soon parsed."""
 
 
 def peek_flags(message: Message) -> int:
@@ -58,8 +69,37 @@ def peek_flags(message: Message) -> int:
     return flags
 
 
+def prepare(message: Message, rest: Callable[[], None]) -> None:
+    """Parse a large message in a thread, so that ``parse`` has it at once.
+
+    ``rest`` is called after each short piece of work, to let other threads go on.
+    """
+    try:
+        parts = _parse(message, rest)
+        if parts.body.startswith(_INSERT, 4) and len(parts.body) > _MANY_BYTES:
+            parts.array = _array(parts.body, rest)
+        message.parts = parts
+    except (CommandError, ProtocolError) as error:
+        message.parts = error.with_traceback(None)
+
+
+def _array(body: bytes, rest: Callable[[], None]) -> SequenceOf[bytes] | None:
+    kind, start, end = top_level(body, _MOST_FIELDS).get(b"documents", (0, 0, 0))
+    return array_documents(body, start, end, rest) if kind == ARRAY else None
+
+
 def parse(message: Message) -> OpMsg:
     """Raises ``ProtocolError`` (close the connection) or ``CommandError`` (reply and continue), as 6.0.5 does."""
+    parts = message.parts
+    if parts is not None:
+        if isinstance(parts, OpMsg):
+            return parts
+        assert isinstance(parts, Exception)
+        raise parts
+    return _parse(message, no_rest)
+
+
+def _parse(message: Message, rest: Callable[[], None]) -> OpMsg:
     raw = message.raw
     flags = peek_flags(message)
     end = len(raw)
@@ -70,7 +110,7 @@ def parse(message: Message) -> OpMsg:
         body_end = document_end(raw, BODY_AT, end)
         if body_end == end:
             return OpMsg(flags, raw[BODY_AT:end])
-    return _parse_sections(raw, flags, end)
+    return _parse_sections(raw, flags, end, rest)
 
 
 def _without_checksum(raw: bytes) -> int:
@@ -82,7 +122,7 @@ def _without_checksum(raw: bytes) -> int:
     return end
 
 
-def _parse_sections(raw: bytes, flags: int, end: int) -> OpMsg:
+def _parse_sections(raw: bytes, flags: int, end: int, rest: Callable[[], None]) -> OpMsg:
     body: bytes | None = None
     sequences: list[Sequence] = []
     position = HEADER_SIZE_BYTES + 4
@@ -95,7 +135,7 @@ def _parse_sections(raw: bytes, flags: int, end: int) -> OpMsg:
             section_end = document_end(raw, position, end)
             body = raw[position:section_end]
         elif kind == _SEQUENCE_KIND:
-            sequence, section_end = _parse_sequence(raw, position, end)
+            sequence, section_end = _parse_sequence(raw, position, end, rest)
             if any(sequence[0] == other for other, _ in sequences):
                 raise CommandError(40431, f"Duplicate document sequence: {sequence[0]}")
             sequences.append(sequence)
@@ -109,7 +149,7 @@ def _parse_sections(raw: bytes, flags: int, end: int) -> OpMsg:
     return OpMsg(flags, body, tuple(sequences))
 
 
-def _parse_sequence(raw: bytes, start: int, end: int) -> tuple[Sequence, int]:
+def _parse_sequence(raw: bytes, start: int, end: int, rest: Callable[[], None]) -> tuple[Sequence, int]:
     if end - start < 4:
         raise CommandError(_OVERFLOW, f"Not enough data for the length of a document sequence: {end - start} bytes")
     size: int = LENGTH.unpack_from(raw, start)[0]
@@ -125,10 +165,14 @@ def _parse_sequence(raw: bytes, start: int, end: int) -> tuple[Sequence, int]:
         )
     documents: list[bytes] = []
     position = name_end + 1
+    rest_at = position + REST_BYTES
     while position < section_end:
         document_stop = document_end(raw, position, section_end)
         documents.append(raw[position:document_stop])
         position = document_stop
+        if position >= rest_at:
+            rest()
+            rest_at = position + REST_BYTES
     return (raw[start + 4 : name_end].decode(errors="replace"), tuple(documents)), section_end
 
 
@@ -160,7 +204,8 @@ def asking_for_reply(raw: bytes) -> bytes:
     flags: int = _FLAGS.unpack_from(raw, HEADER_SIZE_BYTES)[0]
     end = len(raw) - 4 if flags & CHECKSUM_PRESENT else len(raw)
     kept = flags & ~(MORE_TO_COME | CHECKSUM_PRESENT)
-    return HEADER.pack(end, request_id, response_to, opcode) + _FLAGS.pack(kept) + raw[HEADER_SIZE_BYTES + 4 : end]
+    head = HEADER.pack(end, request_id, response_to, opcode) + _FLAGS.pack(kept)
+    return b"".join((head, memoryview(raw)[HEADER_SIZE_BYTES + 4 : end]))
 
 
 def head(request_id: int, response_to: int, body_size_bytes: int) -> bytes:

@@ -20,16 +20,17 @@ from tests.support.proxy import ProxyProcess
 from tests.support.raw_wire import RawClient, document_of
 
 HELD_SECONDS = {
-    "flood": 0.03,
-    "small": 0.03,
-    "deletes": 0.1,
-    "comings": 0.1,
-    "batches": 0.1,
-    "scattered": 0.1,
-    # Messages of 48 MB: receiving one into one piece of memory takes some ten milliseconds by itself.
-    "large": 0.15,
-    "squeezed": 0.15,
+    "flood": 0.02,
+    "small": 0.02,
+    "deletes": 0.03,
+    "comings": 0.03,
+    "batches": 0.04,
+    "scattered": 0.04,
+    "large": 0.03,
+    "squeezed": 0.03,
+    "folded": 0.04,
 }
+"""What is aimed at is 20 ms; the rest is for busy machines, where the same work takes more processor time."""
 MEDIAN_SECONDS = 2.0
 RECEIVED = "tsproxy_received_bytes_total"
 

@@ -63,6 +63,13 @@ def batches(port: int, database: str) -> None:
     _ask_for_ever(port, messages)
 
 
+def folded(port: int, database: str) -> None:
+    """100,000 documents in each command, all of them in its body."""
+    rows = [{"t": BEGIN + timedelta(seconds=row), "m": 0, "x": row} for row in range(100_000)]
+    body = {"insert": COLLECTION, "ordered": False, "documents": rows, "$db": database}
+    _ask_for_ever(port, [raw_wire.command(body)])
+
+
 def large(port: int, database: str) -> None:
     """Commands of nearly 48 MB, in documents of 11 MB with many fields."""
     row = {"t": BEGIN, "m": "large", **{f"field{number}": "v" * 100 for number in range(95_000)}}
@@ -127,7 +134,7 @@ def comings(port: int, database: str) -> None:
 
 
 KINDS: Final[dict[str, Callable[[int, str], None]]] = {
-    kind.__name__: kind for kind in (scattered, batches, large, squeezed, deletes, flood, small, comings)
+    kind.__name__: kind for kind in (scattered, batches, folded, large, squeezed, deletes, flood, small, comings)
 }
 
 

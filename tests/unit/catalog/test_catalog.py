@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.catalog import BucketSearch
+from catalog.catalog import LET_GO_AT_ONCE, BucketSearch
 from catalog.errors import CommandError
 from catalog.growth import GrowthOptions
 from catalog.identity import identity_of
@@ -182,6 +182,24 @@ def test_drop_resets_the_counters_of_the_collection_and_not_the_sums() -> None:
     assert bench.catalog.counters(bench.virtual.namespace).numCommits == 0
     assert bench.catalog.totals.numCommits == 1
     assert not any(bench.catalog.gauges().values())
+
+
+def test_very_many_buckets_of_a_dropped_collection_are_freed_piece_by_piece() -> None:
+    """W72; what is not sent yet moves first."""
+    bench = CatalogBench()
+    for number in range(LET_GO_AT_ONCE * 2 + 10):
+        bench.commit(measurement(meta=f"m{number}"))
+    unsent = bench.stage(measurement(1, meta="m5"))[0]
+    bench.catalog.drop(bench.virtual.namespace)
+    assert unsent.state is BatchState.ABORTED
+    assert len(bench.catalog.take_unclaimed()) == 1
+    assert bench.catalog.gauges()["numBuckets"] > LET_GO_AT_ONCE
+    assert bench.catalog.take_doomed()
+    assert not bench.catalog.take_doomed(), "somebody does so already"
+    assert bench.catalog.let_go()
+    assert not bench.catalog.let_go()
+    assert bench.catalog.gauges()["numBuckets"] == 1, "the one that moved"
+    assert not bench.catalog.take_doomed()
 
 
 def test_bucket_of_a_dropped_collection_is_not_kept_when_its_commit_succeeds() -> None:

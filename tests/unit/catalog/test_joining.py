@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from catalog import joining as joining_module
 from catalog.bson.codec import decode
 from catalog.growth import GrowthOptions
 from catalog.joining import Joining, JoiningOptions
@@ -302,3 +304,31 @@ async def test_what_is_joined_and_compressed_rightly_is_written() -> None:
     (written,) = store.joined
     assert decode(written)["control"]["version"] == 2
     assert bench.buckets.counters.numCompressedBuckets == 1
+
+
+async def test_a_pass_takes_no_more_than_it_has_time_for_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at all of very many buckets at once would hold everybody."""
+    monkeypatch.setattr(joining_module, "MOST_DUE", 2)
+    monkeypatch.setattr(joining_module, "LOOKED_AT_ONCE", 3)
+    bench, readers = Bench(), Somebody()
+    joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None, UNTOUCHED)
+    for meta in "abcde":
+        for number in range(3):
+            bench.commit(measurement(number, meta=meta))
+    bench.clock.now += 2.1
+    seen = [[bucket.series.meta for bucket in await joining._find_due(bench.clock.now)] for _ in range(5)]
+    assert [len(metas) for metas in seen] == [2] * 5
+    assert len({meta for metas in seen[:3] for meta in metas}) == 5
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(joining_module, "MOST_DUE", 100)
+    counting = asyncio.get_running_loop().create_task(count())
+    assert len(await joining._find_due(bench.clock.now)) == 5
+    counting.cancel()
+    assert turns >= 1

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import struct
 import threading
 
 import bson
 import pytest
 
+from catalog.errors import CommandError
+from proxy.clients import unwrapping as unwrapping_module
 from proxy.clients.unwrapping import Unwrapping
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
@@ -69,3 +72,32 @@ async def test_nothing_is_started_for_a_client_that_left() -> None:
     unwrapping.abandon()
     await unwrapping.run(Message.from_bytes(compressed(RAW, 2)), MAX_MESSAGE_SIZE_BYTES)
     assert started == []
+
+
+async def test_a_large_message_is_put_together_and_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when its documents are in the body, and when something is wrong with it."""
+    rested: list[threading.Thread] = []
+    monkeypatch.setattr(unwrapping_module, "_rest", lambda: rested.append(threading.current_thread()))
+    rows = [{"_id": number, "text": "v" * 1_000} for number in range(1_000)]
+    body = bson.encode({"insert": "c", "documents": rows, "$db": "db"})
+    sequence = op_msg.build(3, 0, bson.encode({"insert": "c", "$db": "db"}), [("documents", map(bson.encode, rows))])
+    broken = sequence[:-1] + b"x"
+    started: list[Message] = []
+
+    def start(message: Message) -> Inside:
+        started.append(message)
+        return Inside()
+
+    for raw in (op_msg.build(2, 0, body), sequence, broken):
+        message = Message(b"", *struct.unpack_from("<3i", raw, 4))
+        message.pieces = [raw[:70_000], raw[70_000:]]
+        await Unwrapping(FakeClient(), start).run(message, MAX_MESSAGE_SIZE_BYTES)
+    assert [message.raw for message in started] == [op_msg.build(2, 0, body), sequence, broken]
+    in_body, in_sequence = op_msg.parse(started[0]), op_msg.parse(started[1])
+    assert in_body is started[0].parts
+    assert in_body.array == [bson.encode(row) for row in rows]
+    assert in_sequence.sequences == (("documents", tuple(bson.encode(row) for row in rows)),)
+    with pytest.raises(CommandError, match="EOO"):
+        op_msg.parse(started[2])
+    assert len(rested) > 20
+    assert threading.main_thread() not in rested

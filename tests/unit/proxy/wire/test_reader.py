@@ -91,3 +91,30 @@ def test_http_is_told_so() -> None:
     with pytest.raises(ProtocolError) as caught:
         reader.next()
     assert caught.value.farewell.startswith(b"HTTP/1.0 200 OK")
+
+
+@pytest.mark.parametrize("step", [1, 700, 20_000, 300_000])
+def test_a_large_message_comes_in_pieces_and_what_follows_it_after_it(step: int) -> None:
+    large = op_msg.build(14, 0, bson.encode({"x": bytes(range(250)) * 400}))
+    stream = PING + large + QUERY
+    reader = MessageReader(large_bytes=50_000)
+    found: list[bytes] = []
+    in_pieces = 0
+    for start in range(0, len(stream), step):
+        reader.feed(stream[start : start + step])
+        assert sum(map(len, found)) + reader.buffered_bytes == min(start + step, len(stream))
+        while (message := reader.next()) is not None:
+            in_pieces += message.pieces is not None
+            assert len(message.pieces or ()) <= len(large) // 16_000 + 2, "small pieces are put together"
+            found.append(message.put_together().raw)
+            assert message.put_together().request_id == struct.unpack_from("<i", found[-1], 4)[0]
+    assert found == [PING, large, QUERY]
+    assert in_pieces == 1
+
+
+def test_a_large_message_that_came_at_once_is_one_piece() -> None:
+    reader = MessageReader(large_bytes=1_000)
+    reader.feed(MESSAGES[2])
+    message = reader.next()
+    assert message is not None
+    assert message.pieces == [MESSAGES[2]]
