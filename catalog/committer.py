@@ -218,7 +218,7 @@ class Committer:
         if lane.ready and lane.in_flight < self._options.rounds_in_flight:
             self._schedule(lane)
         try:
-            commits = [self._commit(lane, writes) for writes in (round_.inserts, round_.updates) if writes]
+            commits = [self._commit(lane, writes) for writes in round_.commands]
             if len(commits) == 1:
                 await commits[0]
             else:

@@ -113,7 +113,10 @@ class BucketStore(Protocol):
         write_concern: WriteConcern,
         deadline_seconds: float,
     ) -> BulkOutcome:
-        """One unordered ``insert`` of new buckets."""
+        """One unordered ``insert`` of new buckets.
+
+        Buckets whose meta value is an empty timestamp come without others (``catalog.empty_timestamps``).
+        """
         ...
 
     async def update(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from catalog.catalog import BucketCatalog
+from catalog.empty_timestamps import EMPTY_TIMESTAMP
 from catalog.errors import CommandError
 from catalog.write_batch import BatchState, WriteBatch
 
@@ -37,14 +38,21 @@ class Round:
     """New buckets and grown buckets that are committed at the same time."""
 
     inserts: list[PreparedWrite] = field(default_factory=list)
+    upserts: list[PreparedWrite] = field(default_factory=list)
+    """New buckets that the store must not insert as they are (``catalog.empty_timestamps``)."""
     updates: list[PreparedWrite] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     """Bugs of ours that cost a bucket and its waiters, who were told (``InvariantViolated``)."""
 
     @property
     def writes(self) -> list[PreparedWrite]:
-        """Both kinds."""
-        return self.inserts + self.updates
+        """All kinds."""
+        return self.inserts + self.upserts + self.updates
+
+    @property
+    def commands(self) -> list[list[PreparedWrite]]:
+        """What is sent together."""
+        return [writes for writes in (self.inserts, self.upserts, self.updates) if writes]
 
     @classmethod
     def of(
@@ -72,5 +80,9 @@ class Round:
                 continue
             statements += 1
             size_bytes += len(statement)
-            (round_.updates if batch.base else round_.inserts).append(PreparedWrite(batch, statement))
+            if batch.base:
+                writes = round_.updates
+            else:
+                writes = round_.upserts if batch.bucket.series.meta == EMPTY_TIMESTAMP else round_.inserts
+            writes.append(PreparedWrite(batch, statement))
         return round_, []

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
+from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
 from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection
@@ -31,6 +32,10 @@ ACKNOWLEDGEMENT_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime
 
 NO_BUCKET: Document = {"_id": {"$in": []}}
 """What a write finds out with whether it would be refused as a whole."""
+
+
+EMPTY_BUCKET = encode({"control": {}, "data": {}})
+"""For an update that is not executed."""
 
 
 class WholeCommandFailed(CommandError):
@@ -99,7 +104,7 @@ class Removal:
         if bucket is None:
             plain = Selection(selection.target, selection.profile, {}, common=selection.common)
             return bool((yield from self.delete(plain, [guard], statement)))
-        update = {"q": guard, "u": RawBSONDocument(bucket), "multi": False, "collation": SIMPLE}
+        update = {"q": guard, "u": _contents(bucket), "multi": False, "collation": SIMPLE}
         body = {"update": selection.target.buckets.collection, "updates": [update], **UNCHECKED}
         reply = yield from self.write(selection, body, statement)
         return bool(reply["n"])
@@ -109,10 +114,21 @@ class Removal:
     ) -> Talk[Mapping[str, Any] | None]:
         """As ``change``; returns the bucket as it was before, also if the statement had already been executed."""
         body: Document = {"findAndModify": selection.target.buckets.collection, "query": guard, "collation": SIMPLE}
-        body |= {"remove": True} if bucket is None else {"update": RawBSONDocument(bucket), **UNCHECKED}
+        body |= {"remove": True} if bucket is None else {"update": _contents(bucket), **UNCHECKED}
         reply = yield from self.write(selection, body, statement, raw=True)
         before: Mapping[str, Any] | None = reply["value"]
         return before
+
+
+def _contents(bucket: bytes) -> list[Document]:
+    """An update that puts these rows into a bucket.
+
+    The meta value stays what it is: for a guard, values such as 1 and 1.0 are equal, and in a whole document a server
+    would replace an empty timestamp.
+    """
+    fields = fields_of(bucket)
+    contents = {name: {"$literal": RawBSONDocument(fields[name.encode()][1:])} for name in ("control", "data")}
+    return [{"$set": contents}]
 
 
 def _statement(guard: Document, limit: int, selection: Selection) -> Document:

@@ -16,6 +16,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
+from catalog.empty_timestamps import has_empty_timestamp, inserting_statement
 from catalog.errors import CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
@@ -84,7 +85,11 @@ class MongoBucketStore:
         deadline_seconds: float,
     ) -> BulkOutcome:
         """See the port."""
-        outcome = await self._send("insert", "documents", collection, documents, write_concern, deadline_seconds)
+        if has_empty_timestamp(documents[0]):
+            statements = [inserting_statement(document) for document in documents]
+            outcome = await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
+        else:
+            outcome = await self._send("insert", "documents", collection, documents, write_concern, deadline_seconds)
         if self._watch is None:
             return outcome
         return await self._watch.judge(collection, documents, outcome, deadline_seconds)

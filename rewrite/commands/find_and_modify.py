@@ -10,7 +10,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection, Stage, matches, matches_in_image
-from rewrite.bucket_writes import NO_BUCKET, Removal, Talk
+from rewrite.bucket_writes import EMPTY_BUCKET, NO_BUCKET, Removal, Talk
 from rewrite.commands.delete import reads_from_the_primary, selection_of, was_executed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import Conversation, Dialogue, Document, PassThrough, Plan, Request
@@ -111,7 +111,7 @@ def _value_then(
 ) -> Talk[RawBSONDocument | None]:
     """The measurement that this retried statement removed, from the bucket as it was before."""
     try:
-        image = yield from removal.exchange(selection, NO_BUCKET, b"\x05\0\0\0\0", statement)
+        image = yield from removal.exchange(selection, NO_BUCKET, EMPTY_BUCKET, statement)
     except CommandError as error:
         if error.code != EXECUTED_AS_ANOTHER_KIND:
             raise

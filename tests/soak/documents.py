@@ -322,10 +322,6 @@ def row(chance: random.Random, kind: Template, time_ms: int, meta: bytes, tag: i
     return Row(document(*parts), recognised, int(kind.values))
 
 
-NO_TIME: Value = (0x11, bytes(8))
-"""A server puts the time in its place in a field of an inserted document, which the meta of a bucket is, too."""
-
-
 # --- meta ------------------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +340,5 @@ def metas(chance: random.Random, count: int) -> list[bytes]:
                 content = [element(name, _scalar(chance)(chance)) for name in chance.sample((*_NAMES, *_ODD_NAMES), 4)]
                 made.append(element("m", (3, document(*reversed(content)))))
                 value = (3, document(*content))
-        if value != NO_TIME:
-            made.append(element("m", value))
+        made.append(element("m", value))
     return made

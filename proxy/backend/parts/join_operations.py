@@ -6,6 +6,9 @@ what the server's own writes would change: those choose by meta, which the parts
 through them in the order of any index. So no part may have another meta, and each must be there still: one that a
 delete has taken already would come back.
 
+The last document stays and gets all rows; its meta value is not written. So a change of it that no condition notices,
+because the values are equal (1 and 1.0), is not undone.
+
 https://www.mongodb.com/docs/v6.0/reference/command/applyOps/
 """
 
@@ -41,6 +44,8 @@ _CONDITIONS: Final = frozenset({UNDEFINED, REGEX})
 _STILL_CLOSED: Final = encode({"$v": 2, "diff": {"scontrol": {"u": {"closed": True}}}})
 """An update in the format of the oplog that does not change a closed bucket."""
 
+_FORMAT: Final = element(b"$v", b"\x10\2\0\0\0")
+
 _OPENED_OR_COMPRESSED: Final = (
     encode({"control.closed": {"$ne": True}}),
     encode({"control.version": {"$ne": 1}}),
@@ -50,7 +55,7 @@ _NONE_FOUND: Final = encode({"_id": {"$exists": False}})
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Documents as they were read, in the order of their ids, and the one that replaces them."""
+    """Documents as they were read, in the order of their ids, and the one that replaces them, which has the last id."""
 
     stored: Sequence[bytes]
     joined: bytes
@@ -73,13 +78,13 @@ def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement]
     operations: list[bytes] = []
     conditions: list[bytes] = []
     for each in replacements:
-        insert = [element(b"op", string_value(b"i")), *place, element(b"o", b"\x03" + each.joined)]
         natively = _natively_unchanged(place[0], each.stored) if alone else None
         # An update that changes nothing fails if its document does not exist.
-        exists = [_ID + id_of(part) for part in (each.stored if natively else each.stored[:1])]
+        *others, last = [_ID + id_of(part) for part in each.stored]
+        exists = others if natively else others[:1]
         operations += [b"\x03" + document([*update, sub_document(b"o2", [part]), still_closed]) for part in exists]
-        operations += [b"\x03%b%b\0\0" % (delete, id_of(part)) for part in each.stored]
-        operations.append(b"\x03" + document(insert))
+        operations += [b"\x03%b%b\0\0" % (delete, part[len(_ID) :]) for part in others]
+        operations.append(b"\x03" + document([*update, sub_document(b"o2", [last]), _contents_changed(each.joined)]))
         conditions += natively or _unchanged(place[0], each.stored)
     return document(
         [
@@ -89,6 +94,21 @@ def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement]
             element(b"$db", string_value(b"admin")),
         ]
     )
+
+
+def update_of_the_last(replacement: Replacement) -> bytes:
+    """An update statement that puts all rows into the last of the documents; its meta value stays what it is."""
+    fields = fields_of(replacement.joined)
+    new = [sub_document(name, [element(b"$literal", fields[name])]) for name in (b"control", b"data")]
+    stages = document([sub_document(b"0", [sub_document(b"$set", new)])])
+    return document([sub_document(b"q", [_ID + id_of(replacement.stored[-1])]), b"\x04u\0" + stages])
+
+
+def _contents_changed(joined: bytes) -> bytes:
+    """As ``update_of_the_last``, in the format of the oplog."""
+    fields = fields_of(joined)
+    new = [element(name, fields[name]) for name in (b"control", b"data")]
+    return sub_document(b"o", [_FORMAT, sub_document(b"diff", [sub_document(b"u", new)])])
 
 
 def _natively_unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes] | None:

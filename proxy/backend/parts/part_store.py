@@ -23,7 +23,7 @@ from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Span
-from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of
+from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of, update_of_the_last
 from proxy.backend.service import ServicePool
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from rewrite.profile import Profile
@@ -137,12 +137,12 @@ class _Join:
                 await self._abort(fields)
                 return _counts(found)
             spans = [span for span, stored in zip(self._spans, found, strict=True) if len(stored) > 1]
-            statements = [{"q": _ids(span.first_id, span.last_id), "limit": 0} for span in spans]
+            statements = [{"q": _ids_before(span.first_id, span.last_id), "limit": 0} for span in spans]
             deleted = await self._run({"delete": self._buckets.collection, "deletes": statements, **fields})
-            if deleted["n"] != sum(len(each.stored) for each in replacements):
+            updates = [update_of_the_last(each) for each in replacements]
+            updated = await self._run({"update": self._buckets.collection, **fields}, "", "updates", updates)
+            if deleted["n"] + updated["n"] != sum(len(each.stored) for each in replacements):
                 raise CommandError(WRITE_CONFLICT, "parts were changed meanwhile")
-            joined = [each.joined for each in replacements]
-            await self._run({"insert": self._buckets.collection, **fields}, "", "documents", joined)
             concern = {"writeConcern": {"w": members, "wtimeout": REPLICATION_MS}} if members > 1 else {}
             await self._run({"commitTransaction": 1, **fields, **concern}, "admin")
         except (CommandError, ValueError, InvariantViolated):
@@ -215,6 +215,10 @@ class _Join:
 
 def _ids(first_id: bytes, last_id: bytes) -> dict[str, Any]:
     return {"_id": {"$gte": ObjectId(first_id), "$lte": ObjectId(last_id)}}
+
+
+def _ids_before(first_id: bytes, last_id: bytes) -> dict[str, Any]:
+    return {"_id": {"$gte": ObjectId(first_id), "$lt": ObjectId(last_id)}}
 
 
 def _counts(found: Sequence[Sequence[bytes]]) -> list[int | None]:

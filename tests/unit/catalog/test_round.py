@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bson import Timestamp
+
+from catalog.empty_timestamps import has_empty_timestamp
 from catalog.round import Round, RoundLimits
 from catalog.write_batch import WriteBatch
 from tests.support.catalog_parts import CatalogBench, RememberingWriter, measurement
@@ -20,6 +23,16 @@ def test_new_and_grown_buckets_leave_in_two_commands() -> None:
     round_, left = Round.of(bench.catalog, claimed(bench, "old", "new", "newer"), RoundLimits())
     assert (len(round_.inserts), len(round_.updates), left) == (2, 1, [])
     assert len(round_.writes) == 3
+
+
+def test_w37_buckets_with_an_empty_timestamp_leave_in_a_command_of_their_own() -> None:
+    bench = CatalogBench()
+    bench.commit(measurement(meta="old"))
+    metas = ["old", Timestamp(0, 0), "new", Timestamp(0, 1), {"a": Timestamp(0, 0)}]
+    round_, _ = Round.of(bench.catalog, claimed(bench, *metas), RoundLimits())
+    assert [len(writes) for writes in round_.commands] == [3, 1, 1]
+    assert [has_empty_timestamp(write.statement) for write in round_.inserts + round_.upserts] == [False] * 3 + [True]
+    assert len(round_.writes) == 5
 
 
 def test_round_is_bounded_by_statements_and_bytes() -> None:

@@ -7,21 +7,21 @@ from typing import Any
 
 import bson
 import pytest
-from bson import ObjectId
+from bson import Int64, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
 
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import SMALL_BUCKET_BYTES, Removal, WholeCommandFailed, checked, unchanged
+from rewrite.bucket_writes import EMPTY_BUCKET, SMALL_BUCKET_BYTES, Removal, WholeCommandFailed, checked, unchanged
 from rewrite.plan import Step, Via
 from rewrite.profile import Profile
+from tests.support.mongod import MongodProcess
 
 X = VirtualCollection(Namespace("db", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 SELECTION = Selection(X, Profile(), {"v": 1}, common={"comment": "c"})
 ID = ObjectId()
 GUARD = {"_id": ID}
-EMPTY = bson.encode({})
 
 
 def said(talk: Any, reply: Mapping[str, Any]) -> tuple[Step, Any]:
@@ -41,7 +41,7 @@ def test_deletes_go_over_the_proxys_account_one_for_each_guard() -> None:
 
 @pytest.mark.parametrize("matched", [0, 1])
 def test_w125_a_change_says_whether_the_bucket_was_what_was_read(matched: int) -> None:
-    step, changed = said(Removal().change(SELECTION, GUARD, EMPTY), {"ok": 1, "n": matched})
+    step, changed = said(Removal().change(SELECTION, GUARD, EMPTY_BUCKET), {"ok": 1, "n": matched})
     assert changed is bool(matched)
     assert step.body["updates"][0]["q"] == GUARD
     assert step.body["bypassDocumentValidation"] is True
@@ -53,7 +53,7 @@ def test_an_emptied_bucket_is_deleted() -> None:
     assert changed
 
 
-@pytest.mark.parametrize("bucket", [EMPTY, None])
+@pytest.mark.parametrize("bucket", [EMPTY_BUCKET, None])
 def test_x2_recorded_statements_keep_the_bucket_as_it_was(bucket: bytes | None) -> None:
     talk = Removal(keeps_images=True).change(SELECTION, GUARD, bucket, 3)
     step, changed = said(talk, {"ok": 1, "value": {"_id": ID}})
@@ -94,3 +94,47 @@ def test_w125_a_guard_fits_into_a_command_even_for_a_large_bucket(size_bytes: in
     guard = unchanged(ID, bucket, "t")
     assert guard["_id"] == ID
     assert len(bson.encode(guard)) < SMALL_BUCKET_BYTES
+
+
+@pytest.mark.parametrize("keeps_images", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (1, 1.0),
+        ({"a": Int64(1)}, {"a": 1.0}),
+        ({"a": 0.0}, {"a": -0.0}),
+        ("a", "b"),
+        (Timestamp(0, 0), Timestamp(0, 0)),
+    ],
+    ids=str,
+)
+def test_w125_a_change_of_rows_undoes_no_change_of_meta(
+    mongod: MongodProcess, db_name: str, before: Any, after: Any, keeps_images: bool
+) -> None:
+    """For a guard some values of another type are equal, so a change writes no meta; nor can a server replace one."""
+    database = mongod.shared_client[db_name]
+    database.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    buckets = database["system.buckets.x"]
+    start = DatetimeMS(1_704_067_200_000)
+    least = {"t": start, "v": 0}
+
+    def stored(meta: Any, rows: int) -> dict[str, Any]:
+        columns = {name: {str(row): value for row in range(rows)} for name, value in least.items()}
+        return {"_id": ID, "control": {"version": 1, "min": least, "max": least}, "meta": meta, "data": columns}
+
+    def set_meta(meta: Any) -> None:
+        buckets.update_one({"_id": ID}, [{"$set": {"meta": {"$literal": meta}}}])
+
+    buckets.insert_one(stored("", 2), bypass_document_validation=True)
+    set_meta(before)
+    guard = unchanged(ID, bson.encode(stored(before, 2)), "t")
+    removal = Removal(keeps_images=keeps_images)
+    step = next(removal.change(Selection(X, Profile(), {}), guard, bson.encode(stored(before, 1)), 1))
+    set_meta(after)
+    reply = database.command(dict(step.body))
+    found = buckets.find_one({"_id": ID})
+    assert found is not None
+    assert bson.encode({"m": found["meta"]}) == bson.encode({"m": after})
+    changed = reply["value"] is not None if keeps_images else reply["n"] == 1
+    assert len(found["data"]["v"]) == (1 if changed else 2)
+    assert changed or before != Timestamp(0, 0)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import ObjectId, Regex
+from bson import Decimal128, Int64, ObjectId, Regex, Timestamp, encode
 from pymongo.collection import Collection
 
 from catalog.errors import CommandError
@@ -169,6 +169,53 @@ async def test_a_join_undoes_no_native_write(case: Case, name: str) -> None:
     with pytest.raises(CommandError):
         await case.joined_while(others, [part(0), part(1), part(2)])
     assert case.rows() == left
+
+
+EQUAL: dict[str, tuple[object, object]] = {
+    "of another type": (1, 1.0),
+    "of the same size": (Int64(1), 1.0),
+    "in an object": ({"a": 1}, {"a": 1.0}),
+    "in an object, of the same size": ({"a": {"b": Int64(1)}}, {"a": {"b": 1.0}}),
+    "in an array": ([Int64(1)], [1.0]),
+    "with another sign": ({"a": 0.0}, {"a": -0.0}),
+    "with more digits": ({"a": Decimal128("1.0")}, {"a": Decimal128("1.00")}),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("done", ["wholly", "from the first on", "from the last on"])
+async def test_a_join_undoes_no_change_of_meta_to_an_equal_value(case: Case, name: str, done: str) -> None:
+    """No condition of a server tells such values apart, so a join writes no meta.
+
+    An update that has begun goes on to those parts that are there still.
+    """
+    before, after = EQUAL[name]
+    reached: dict[str, dict[str, Any]] = {
+        "wholly": {},
+        "from the first on": {"_id": {"$lt": IDS[2]}},
+        "from the last on": {"_id": {"$gt": IDS[0]}},
+    }
+
+    def change(buckets: Collection[Any]) -> None:
+        buckets.update_many(reached[done], [{"$set": {"meta": {"$literal": after}}}])
+
+    try:
+        assert await case.joined_while(change, [part(number, meta=before) for number in range(3)]) == 3
+    except CommandError:
+        assert len(list(case.buckets.find({}))) == 3
+    # The rest of the update.
+    left = {"from the first on": IDS[2], "from the last on": IDS[0]}.get(done)
+    case.buckets.update_many({"_id": left}, [{"$set": {"meta": {"$literal": after}}}])
+    assert {encode({"m": meta}) for meta, _ in case.rows()} == {encode({"m": after})}
+    assert [value for _, value in case.rows()] == [0, 1, 2]
+
+
+async def test_an_empty_timestamp_stays_what_it_is(case: Case) -> None:
+    """A server would put the current time in its place (W37)."""
+    case.buckets.insert_many([part(number) for number in range(3)], bypass_document_validation=True)
+    case.buckets.update_many({}, {"$set": {"meta": Timestamp(0, 0)}})
+    assert await case.joined_while(lambda _: None, []) == 3
+    assert case.rows() == [(Timestamp(0, 0), number) for number in range(3)]
 
 
 def test_a_native_delete_takes_parts_in_the_order_of_an_index(mongod: MongodProcess, db_name: str) -> None:
