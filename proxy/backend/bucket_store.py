@@ -266,8 +266,7 @@ class MongoBucketStore:
             yield
             return
         database = collection.buckets.database
-        while (barrier := self.readers.barrier(database)) is not None:
-            await barrier
+        await self.readers.admitted(database)
         self.readers.enter(database)
         try:
             yield

@@ -7,7 +7,7 @@ by a reply, by nothing when none is wanted, or by closing.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, assert_never
@@ -235,9 +235,8 @@ class Dispatcher:
         if not (isinstance(route, router.Translate) or (is_relayed and readers.counts(command))):
             return False
         database = command.namespace.database
-        barrier = readers.barrier(database)
-        if barrier is not None:
-            self._tasks.spawn(self._wait(exchange, command, barrier, resolved))
+        if readers.keeps_out(database):
+            self._tasks.spawn(self._wait(exchange, command, readers, resolved))
             return True
         readers.enter(database)
         shows_cursor = is_relayed and readers.leaves_cursor(command)
@@ -252,10 +251,8 @@ class Dispatcher:
         exchange.on_leave = leave
         return False
 
-    async def _wait(
-        self, exchange: Exchange, command: Command, barrier: Awaitable[None], resolved: Resolved | None
-    ) -> None:
-        await barrier
+    async def _wait(self, exchange: Exchange, command: Command, readers: Readers, resolved: Resolved | None) -> None:
+        await readers.admitted(command.namespace.database)
         self._guarded(exchange, lambda exchange: self._route(exchange, command, resolved))
 
     def _ingest(self, exchange: Exchange, command: Command, collection: VirtualCollection, allowed: bool) -> None:

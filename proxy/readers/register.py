@@ -94,9 +94,9 @@ class ReaderRegister:
         self._kept_out: dict[str, asyncio.Future[None]] = {}
         self._left: dict[str, asyncio.Event] = {}
 
-    def barrier(self, database: str) -> asyncio.Future[None] | None:
-        """What a new reader of the database must wait for, or ``None``."""
-        return self._kept_out.get(database)
+    def keeps_out(self, database: str) -> bool:
+        """Whether new readers of the database have to wait (``admitted``), because parts are being joined."""
+        return database in self._kept_out
 
     def enter(self, database: str) -> None:
         """Count a new reader."""
@@ -153,6 +153,12 @@ class ReaderRegister:
         finally:
             del self._kept_out[database]
             barrier.set_result(None)
+
+    async def admitted(self, database: str) -> None:
+        """Wait until no join keeps readers of the database out."""
+        while (barrier := self._kept_out.get(database)) is not None:
+            # Many wait for the same: one of them that is cancelled must not end it for all.
+            await asyncio.shield(barrier)
 
     def _may_come_back(self, database: str) -> bool:
         return not self.closed and (self.relayed.is_open_in(database) or self._has_open_cursors(database))

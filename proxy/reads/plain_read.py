@@ -181,7 +181,7 @@ class PlainReads:
             return None
         database = read.namespace.database
         readers = self._readers
-        if readers is not None and readers.barrier(database) is not None:
+        if readers is not None and readers.keeps_out(database):
             return None
         exchange = Exchange(session, client, message, expects_reply=True)
         if readers is not None:

@@ -115,7 +115,7 @@ class PlainRelays:
         if route.is_reader:
             assert self._readers is not None
             database = route.namespace.database
-            if self._readers.barrier(database) is not None:
+            if self._readers.keeps_out(database):
                 return None
             self._readers.enter(database)
         exchange = PlainRelay(session, message, client, route, self._relay, self._readers)

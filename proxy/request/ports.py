@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -52,8 +51,12 @@ class Gate(Protocol):
 class Readers(Protocol):
     """Who reads which database at the moment (``proxy.readers.register``)."""
 
-    def barrier(self, database: str) -> asyncio.Future[None] | None:
-        """What a new reader has to wait for; ``None``: nothing."""
+    def keeps_out(self, database: str) -> bool:
+        """Whether a new reader has to wait."""
+        ...
+
+    async def admitted(self, database: str) -> None:
+        """Wait until no new reader has to wait any more."""
         ...
 
     def enter(self, database: str) -> None:

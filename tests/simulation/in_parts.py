@@ -31,8 +31,7 @@ class JoinPort(Port):
         self.join = PartStore(line, transactions=not sealed, alone=lambda: alone).join  # type: ignore[method-assign, arg-type]
 
     async def _read(self, collection: VirtualCollection, deadline_seconds: float) -> list[dict[str, Any]]:
-        while (barrier := self._readers.barrier("db")) is not None:
-            await barrier
+        await self._readers.admitted("db")
         self._readers.enter("db")
         try:
             return await super()._read(collection, deadline_seconds)
@@ -106,7 +105,6 @@ class Reader:
         self._register.leave("db")
 
     async def _enter(self) -> None:
-        while (barrier := self._register.barrier("db")) is not None:
-            await barrier
+        await self._register.admitted("db")
         self._register.enter("db")
         self._is_in = True

@@ -23,9 +23,9 @@ async def test_a_database_without_readers_is_free_at_once() -> None:
     register = ReaderRegister(lambda _: False)
     async with register.kept_out(COLLECTION) as alone:
         assert alone
-        assert register.barrier("d") is not None
-        assert register.barrier("other") is None
-    assert register.barrier("d") is None
+        assert register.keeps_out("d")
+        assert not register.keeps_out("other")
+    assert not register.keeps_out("d")
 
 
 async def test_readers_under_way_are_waited_for() -> None:
@@ -52,9 +52,22 @@ async def test_a_reader_that_stays_is_not_waited_for_long() -> None:
 async def test_new_readers_wait_for_the_end() -> None:
     register = ReaderRegister(lambda _: False)
     async with register.kept_out(COLLECTION):
-        barrier = register.barrier("d")
-    assert barrier is not None
-    assert barrier.done()
+        waiting = asyncio.ensure_future(register.admitted("d"))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_waiting_reader_that_is_cancelled_leaves_the_others_waiting() -> None:
+    """Its client left, or its deadline passed: the join goes on, and so does everybody else."""
+    register = ReaderRegister(lambda _: False)
+    async with register.kept_out(COLLECTION):
+        given_up, patient = (asyncio.ensure_future(register.admitted("d")) for _ in range(2))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.sleep(0)
+        assert (given_up.cancelled(), patient.done()) == (True, False)
+    await asyncio.wait_for(patient, 1)
 
 
 async def test_open_cursors_are_in_the_way_of_their_database() -> None:
@@ -146,7 +159,7 @@ async def test_readers_past_this_process_are_asked_for_when_its_own_are_gone(els
     asked: list[str] = []
 
     async def read_elsewhere(database: str) -> bool:
-        assert register.barrier(database) is not None, "no new reader may slip in"
+        assert register.keeps_out(database), "no new reader may slip in"
         asked.append(database)
         return elsewhere
 
