@@ -21,10 +21,12 @@ from bson.errors import InvalidBSON
 
 from catalog.bson.codec import TOLERANT, decode, encode
 from catalog.namespaces import Namespace
-from catalog.ports import WriteConcern
+from catalog.ports import Confirmation, WriteConcern
 from proxy.backend.replication_wait import Attempt, Concern, Pool, Spawn, Wait, term_of
 
 MOST_CONCERNS: Final = 256
+MOST_MEMBERS: Final = 50
+"""Of a replica set; a server refuses to wait for more."""
 SWEEP_SECONDS: Final = 1.0
 OVERLOADED_SECONDS: Final = 30.0
 """For so long writes are not limited in time after one needed longer by itself."""
@@ -78,6 +80,24 @@ class WriteConcernWaits:
             async with self._odd_places:
                 return await self._write(write_concern.raw, asked, namespace, send)
         return await self._write(write_concern.raw, asked, namespace, send)
+
+    def of_steps(self, concern: bytes) -> Mapping[str, Any] | None:
+        """See ``proxy.reads.final_wait.Replication``."""
+        asked = self._asked_for(concern)
+        if asked is None or asked.concern.document is None:
+            return None
+        w = asked.concern.document["w"]
+        if isinstance(w, int) and not 1 < w <= MOST_MEMBERS:
+            return None
+        return {"w": 1, "j": True} if asked.concern.document.get("j") else {"w": 1}
+
+    def after(
+        self, concern: bytes, namespace: Namespace, reply: Mapping[str, Any], since_seconds: float
+    ) -> Confirmation:
+        """See ``proxy.reads.final_wait.Replication``."""
+        asked = self._asked_for(concern)
+        assert asked is not None
+        return self._wait(asked, namespace, reply, since_seconds)
 
     async def _write(
         self,

@@ -157,6 +157,7 @@ async def assemble(
         catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
         holds_extended_range=catalog.holds_extended_range,
         service=backend,
+        replication=backend.waits,
         take_effect=effects,
         cursors=cursors,
         gate=authorisation,

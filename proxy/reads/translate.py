@@ -25,6 +25,7 @@ from proxy.reads.cursors import (
     is_ok,
     knows_cursor,
 )
+from proxy.reads.final_wait import FinalWait, Replication
 from proxy.reads.step_places import StepPlaces
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import HAS_VIEW, OPENS_CURSOR
@@ -110,6 +111,8 @@ class Surroundings:
     gate: Gate = field(default_factory=NoAccessControl)
     sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
     places: StepPlaces = field(default_factory=StepPlaces)
+    replication: Replication | None = None
+    """What waits for write concerns, with replica sets."""
     holds_extended_range: Callable[[Namespace], bool] = lambda _: False
     """Whether this process has written times for which bucket ids are not in order (Q12)."""
 
@@ -221,12 +224,23 @@ class TranslateHandler:
                 if not await self._around.gate.allows(session, actions, command.namespace):
                     # The backend words the refusal.
                     return await self._pass(PassThrough(), session, command)
-                said = await self._converse(plan.run(), steps)
-                if isinstance(said, PassThrough):
-                    raise Undecodable("the backend does all of it")
+                said = await self._waited_for(
+                    plan, steps, FinalWait(self._around.replication, fields.body, command.namespace)
+                )
                 reply = bson.encode(said, codec_options=CODEC)
                 return _retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
         assert_never(plan)
+
+    async def _waited_for(self, plan: Dialogue, steps: _Steps, wait: FinalWait) -> Document:
+        """Raises ``Undecodable`` if the command must be relayed."""
+        if wait.probe is not None:
+            probed = await steps.run(Step(steps.namespace.database, wait.probe, Via.SERVICE))
+            wait.began(_decoded(probed))
+        steps.wait = wait
+        said = await self._converse(plan.run(), steps)
+        if isinstance(said, PassThrough):
+            raise Undecodable("the backend does all of it")
+        return dict(await wait.finish(said, lambda: steps.is_gone))
 
     async def _pass(self, plan: PassThrough, session: ClientSession, command: ClientCommand) -> bytes:
         whole = in_one_document(command.body, command.sequences)
@@ -299,7 +313,8 @@ class _Steps:
         self._session = session
         self._around = around
         self._fields = fields
-        self._namespace = namespace
+        self.namespace = namespace
+        self.wait: FinalWait | None = None
         self._is_first = True
 
     async def run(self, step: Step) -> bytes:
@@ -310,7 +325,7 @@ class _Steps:
                 self._is_first = False
                 return await self._session.upstream.run(step.database, step.body, extra)
             case Via.SERVICE:
-                body = step.body
+                body = step.body if self.wait is None else self.wait.sent(step.body)
                 if step.statement is not None:
                     body = {**body, **self._fields.service_extra(step.statement, self._service_session())}
                 async with self._around.places.place((self._session.identity, self._session.peer)):
@@ -318,6 +333,11 @@ class _Steps:
                     reply = await self._around.service.run_raw(step.database, body)
                 return told_reply(reply, holds_data=step.holds_data)
         assert_never(step.via)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has left."""
+        return self._session.upstream.is_closed
 
     def _check_client(self, body: Mapping[str, Any]) -> None:
         """Raises ``BackendUnavailable``: what a client that left began ends where it would look for more.
@@ -336,7 +356,7 @@ class _Steps:
         own = self._fields.own_session
         if own is None:
             return None
-        return self._around.sessions.session_of(self._session.identity, own, self._namespace)
+        return self._around.sessions.session_of(self._session.identity, own, self.namespace)
 
 
 def _retryable(reply: bytes) -> bytes:

@@ -220,3 +220,62 @@ def test_a_secondary_that_comes_back_confirms_what_waited(three: ReplicaSet, pro
             away.resume()
         replies = [writer.result() for writer in writers]
     assert [(reply["ok"], reply["n"], reply.get("writeConcernError")) for reply in replies] == [(1.0, 1, None)] * 20
+
+
+@pytest.mark.parametrize("command_name", ["delete", "findAndModify"])
+def test_removals_wait_once_and_say_what_a_server_says(
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str, command_name: str
+) -> None:
+    """Of several buckets, by what is in them; a server's own delete by meta beside it (U8)."""
+    rows = lonely.shared_client[database].ts
+
+    def compare(case: tuple[int, Mapping[str, Any]]) -> None:
+        number, concern = case
+        rows.insert_many([{"t": START, "m": f"{number}-{each}", "x": number} for each in range(3)])
+        rows.insert_one({"t": START, "m": f"native-{number}"})
+        native: dict[str, Any] = {"delete": "ts", "deletes": [{"q": {"m": f"native-{number}"}, "limit": 0}]}
+        removal: dict[str, Any] = {"delete": "ts", "deletes": [{"q": {"x": number}, "limit": 0}]}
+        if command_name == "findAndModify":
+            removal = {"findAndModify": "ts", "query": {"x": number}, "remove": True}
+        common = {"$db": database, "writeConcern": concern}
+        with RawClient(lonely.port) as direct, RawClient(lonely_proxy.port) as client:
+            expected = told(direct.run({**native, **common}))
+            began = time.monotonic()
+            reply = told(client.run({**removal, **common}))
+            took = time.monotonic() - began
+        names = ("ok", "code", "errmsg", "writeConcernError")
+        assert {name: reply.get(name) for name in names} == {name: expected.get(name) for name in names}, concern
+        left = 3 if not expected["ok"] else 2 if command_name == "findAndModify" else 0
+        assert rows.count_documents({"x": number}) == left
+        if "writeConcernError" in expected and expected["writeConcernError"]["code"] == 64:
+            assert took >= concern["wtimeout"] / 1000 - 0.05
+
+    concerns = [each for each in CONCERNS if isinstance(each.get("w", 1), (int, str))]
+    with ThreadPoolExecutor(len(concerns)) as threads:
+        list(threads.map(compare, enumerate(concerns)))
+
+
+def test_removals_that_wait_are_done_and_hold_no_places(
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str
+) -> None:
+    """More of them than one client has places; another delete goes on beside them."""
+    rows = lonely.shared_client[database].ts
+    count = 40
+    rows.insert_many([{"t": START, "m": f"{number}-{each}", "x": number} for number in range(count) for each in (0, 1)])
+    waiting = [RawClient(lonely_proxy.port) for _ in range(count)]
+    try:
+        for number, each in enumerate(waiting):
+            body = {"delete": "ts", "deletes": [{"q": {"x": number}, "limit": 0}], "$db": database}
+            each.send(command({**body, "writeConcern": FOR_LONG}))
+        lonely.wait_until(lambda: rows.count_documents({}) == 0, 20)
+        rows.insert_one({"t": START, "m": "other", "x": -1})
+        with RawClient(lonely_proxy.port) as honest:
+            reply = honest.run({"delete": "ts", "deletes": [{"q": {"x": -1}, "limit": 0}], "$db": database})
+        assert reply["n"] == 1
+        for each in waiting:
+            each.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                each.socket.recv(1)
+    finally:
+        for each in waiting:
+            each.socket.close()

@@ -1,0 +1,97 @@
+"""The write concern of a command that is carried out in several steps: waited for once, after the last of them.
+
+The steps themselves ask for ``w: 1``. A wait keeps no place at the backend, and ends when its client leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from catalog.bson.codec import encode
+from catalog.errors import CommandError
+from catalog.namespaces import Namespace
+from catalog.ports import Acknowledgement, Confirmation
+
+LOOK_SECONDS: Final = 0.5
+"""How often a client that waits is looked after."""
+_LAST: Final = ("ok", "$clusterTime", "operationTime")
+
+
+class Replication(Protocol):
+    """See ``proxy.backend.write_concern_waits``."""
+
+    def of_steps(self, concern: bytes) -> Mapping[str, Any] | None:
+        """The write concern (raw) as steps have it; ``None`` if they have to wait themselves."""
+        ...
+
+    def after(
+        self, concern: bytes, namespace: Namespace, reply: Mapping[str, Any], since_seconds: float
+    ) -> Confirmation:
+        """Waiting for what the primary that made ``reply`` has written by now; time counts from ``since_seconds``."""
+        ...
+
+
+class FinalWait:
+    """The wait of one command."""
+
+    def __init__(self, replication: Replication | None, body: Mapping[str, Any], namespace: Namespace) -> None:
+        """``replication``: ``None`` where there is none; ``body``: the client's."""
+        concern = body.get("writeConcern")
+        self._concern = encode(concern) if isinstance(concern, Mapping) else b""
+        self._replication = replication if self._concern else None
+        self._namespace = namespace
+        self._since_seconds = asyncio.get_running_loop().time()
+        self._first: Mapping[str, Any] | None = None
+        self._of_steps = self._replication.of_steps(self._concern) if self._replication is not None else None
+
+    @property
+    def probe(self) -> Mapping[str, Any] | None:
+        """A delete of nothing, whose reply shows the primary before the first write; ``None``: none is needed."""
+        if self._of_steps is None:
+            return None
+        nothing = {"q": {"_id": {"$in": []}}, "limit": 1}
+        return {
+            "delete": self._namespace.buckets.collection,
+            "deletes": [nothing],
+            "writeConcern": self._of_steps,
+        }
+
+    def sent(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A step as it is sent."""
+        if self._of_steps is None or "writeConcern" not in body:
+            return body
+        return {**body, "writeConcern": self._of_steps}
+
+    def began(self, reply: Mapping[str, Any]) -> None:
+        """The reply to ``probe``."""
+        if reply.get("ok"):
+            self._first = reply
+
+    async def finish(self, reply: Mapping[str, Any], is_gone: Callable[[], bool]) -> Mapping[str, Any]:
+        """The client's reply, with what its write concern came to; raises ``CommandError``."""
+        if self._replication is None or self._first is None or not reply.get("ok"):
+            return reply
+        known: asyncio.Future[Acknowledgement | CommandError] = asyncio.get_running_loop().create_future()
+        confirmation = self._replication.after(self._concern, self._namespace, self._first, self._since_seconds)
+
+        def tell(outcome: Acknowledgement | CommandError) -> None:
+            if not known.done():
+                known.set_result(outcome)
+
+        confirmation.when_known(tell, is_gone)
+        while not known.done() and not is_gone():
+            await asyncio.wait({known}, timeout=LOOK_SECONDS)
+        if not known.done():
+            return reply
+        outcome = known.result()
+        if isinstance(outcome, CommandError):
+            raise outcome
+        if outcome.write_concern_error is None:
+            return reply
+        fields: dict[str, Any] = dict(reply)
+        last: dict[str, Any] = {
+            name: fields.pop(name) for name in ("ok", "$clusterTime", "operationTime") if name in fields
+        }
+        return {**fields, "writeConcernError": outcome.write_concern_error, **last}

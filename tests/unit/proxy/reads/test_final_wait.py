@@ -1,0 +1,81 @@
+"""Steps do not wait; the command does, once, for as long as its client is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from catalog.errors import CommandError
+from catalog.namespaces import Namespace
+from catalog.ports import Acknowledgement, Confirmation, Confirmed
+from proxy.reads import final_wait
+from proxy.reads.final_wait import FinalWait
+
+NAMESPACE = Namespace("d", "ts")
+ASKED = {"delete": "ts", "writeConcern": {"w": 2}}
+STEP = {"update": "system.buckets.ts", "writeConcern": {"w": 2}}
+DONE = {"n": 3, "ok": 1.0, "operationTime": 5}
+
+
+class Waits:
+    """Knows the outcome at once, or never."""
+
+    def __init__(self, outcome: Acknowledgement | CommandError | None) -> None:
+        self.outcome = outcome
+        self.asked: list[Mapping[str, Any]] = []
+
+    def of_steps(self, concern: bytes) -> Mapping[str, Any] | None:
+        return {"w": 1}
+
+    def after(
+        self, concern: bytes, namespace: Namespace, reply: Mapping[str, Any], since_seconds: float
+    ) -> Confirmation:
+        self.asked.append(reply)
+        return self
+
+    def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
+        if self.outcome is not None:
+            tell(self.outcome)
+
+
+async def test_steps_ask_for_nobody_and_the_reply_has_the_outcome() -> None:
+    error = {"code": 64, "errmsg": "late"}
+    waits = Waits(Acknowledgement(error))
+    wait = FinalWait(waits, ASKED, NAMESPACE)
+    assert wait.probe is not None
+    assert (wait.sent(STEP)["writeConcern"], wait.sent({"find": "x"})) == ({"w": 1}, {"find": "x"})
+    wait.began({"ok": 1.0, "opTime": {"t": 7}})
+    said = await wait.finish(DONE, lambda: False)
+    assert list(said.items()) == [("n", 3), ("writeConcernError", error), ("ok", 1.0), ("operationTime", 5)]
+    assert waits.asked == [{"ok": 1.0, "opTime": {"t": 7}}]
+
+
+async def test_what_was_lost_is_an_error() -> None:
+    wait = FinalWait(Waits(CommandError(189, "lost")), ASKED, NAMESPACE)
+    wait.began({"ok": 1.0})
+    with pytest.raises(CommandError, match="lost"):
+        await wait.finish(DONE, lambda: False)
+
+
+@pytest.mark.parametrize("body", [{"delete": "ts"}, {"delete": "ts", "writeConcern": 5}])
+async def test_without_a_write_concern_everything_is_as_it_was(body: dict[str, Any]) -> None:
+    wait = FinalWait(Waits(None), body, NAMESPACE)
+    assert (wait.probe, wait.sent(STEP), await wait.finish(DONE, lambda: False)) == (None, STEP, DONE)
+
+
+async def test_who_has_left_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final_wait, "LOOK_SECONDS", 0.001)
+    looks = iter([False, False, True])
+    wait = FinalWait(Waits(None), ASKED, NAMESPACE)
+    wait.began({"ok": 1.0})
+    assert await wait.finish(DONE, lambda: next(looks)) == DONE
+    assert list(looks) == []
+
+
+async def test_failures_are_not_waited_for() -> None:
+    failed = {"ok": 0.0, "code": 2}
+    wait = FinalWait(Waits(None), ASKED, NAMESPACE)
+    wait.began({"ok": 1.0})
+    assert await wait.finish(failed, lambda: False) == failed
