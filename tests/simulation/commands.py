@@ -25,7 +25,8 @@ class _Transaction:
         self.stored = stored
         self.snapshot = snapshot
         self.deleted: list[bytes] = []
-        self.inserted: list[dict[str, Any]] = []
+        self.updated: dict[bytes, dict[str, Any]] = {}
+        """By id: what takes the place of ``control`` and ``data``."""
 
 
 class CommandLine:
@@ -76,7 +77,9 @@ class CommandLine:
     # --- on their own --------------------------------------------------------------------------------------
 
     def _update(self, command: Mapping[str, Any]) -> Reply:
-        """Close documents."""
+        """Close documents, or change the contents of some in a transaction."""
+        if "txnNumber" in command:
+            return self._update_in_transaction(command)
         changed = 0
         for statement in command["updates"]:
             assert statement["u"] == {"$set": {"control.closed": True}}
@@ -110,8 +113,8 @@ class CommandLine:
             if each["op"] == "u" and each["o2"]["_id"].binary not in stored.documents:
                 return {"ok": 0.0, "code": 9, "errmsg": "Update of non-mod failed"}
         deleted = [each["o"]["_id"].binary for each in operations if each["op"] == "d"]
-        inserted = [each["o"] for each in operations if each["op"] == "i"]
-        self._replace(stored, deleted, inserted)
+        diffs = [(each["o2"]["_id"].binary, each["o"]["diff"]) for each in operations if each["op"] == "u"]
+        self._replace(stored, deleted, {identity: diff["u"] for identity, diff in diffs if "u" in diff})
         return {"ok": 1.0}
 
     def _matching(self, query: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -124,15 +127,16 @@ class CommandLine:
         stored = self._server.current
         return stored if stored is not None and (uuid is None or bytes(uuid) == stored.collection.uuid) else None
 
-    def _replace(self, stored: Stored, deleted: Sequence[bytes], inserted: Sequence[dict[str, Any]]) -> None:
+    def _replace(self, stored: Stored, deleted: Sequence[bytes], updated: Mapping[bytes, Mapping[str, Any]]) -> None:
+        """The rows of those that go are in the one of their bucket that stays."""
         documents = stored.documents
-        gone = {each: documents.pop(each) for each in deleted if each in documents}
-        for joined in inserted:
-            bucket = joined["_id"].binary[:PREFIX_BYTES]
-            parts = [each for identity, each in gone.items() if identity.startswith(bucket)]
+        gone = {each: documents.pop(each) for each in (*deleted, *updated) if each in documents}
+        for identity, contents in updated.items():
+            assert set(contents) == {"control", "data"}
+            joined = {**gone[identity], **contents}
+            parts = [each for one, each in gone.items() if one.startswith(identity[:PREFIX_BYTES])]
             self._server.auditor.joined(parts, joined)
-            assert joined["_id"].binary not in documents, "a document with that id is there"
-            documents[joined["_id"].binary] = joined
+            documents[identity] = joined
             self._server.joins += 1
 
     # --- in a transaction ----------------------------------------------------------------------------------
@@ -150,12 +154,19 @@ class CommandLine:
             return self._conflict(command)
         return {"n": len(transaction.deleted), "ok": 1.0}
 
-    def _insert(self, command: Mapping[str, Any]) -> Reply:
+    def _update_in_transaction(self, command: Mapping[str, Any]) -> Reply:
         transaction = self._transactions.get(_transaction_of(command))
         if transaction is None:
             return _SESSION_ENDED
-        transaction.inserted += command["documents"]
-        return {"n": len(command["documents"]), "ok": 1.0}
+        matched = 0
+        for statement in command["updates"]:
+            ((stage, contents),) = statement["u"][0].items()
+            assert (stage, len(statement["u"]), list(statement["q"])) == ("$set", 1, ["_id"])
+            identity = statement["q"]["_id"].binary
+            if identity in transaction.snapshot:
+                matched += 1
+                transaction.updated[identity] = {name: value["$literal"] for name, value in contents.items()}
+        return {"n": matched, "ok": 1.0} if self._is_unchanged(transaction) else self._conflict(command)
 
     def _commitTransaction(self, command: Mapping[str, Any]) -> Reply:
         transaction = self._transactions.get(_transaction_of(command))
@@ -164,7 +175,7 @@ class CommandLine:
         if not self._is_unchanged(transaction) or transaction.stored is not self._server.current:
             return self._conflict(command)
         del self._transactions[_transaction_of(command)]
-        self._replace(transaction.stored, transaction.deleted, transaction.inserted)
+        self._replace(transaction.stored, transaction.deleted, transaction.updated)
         return {"ok": 1.0}
 
     def _abortTransaction(self, command: Mapping[str, Any]) -> Reply:
@@ -178,7 +189,8 @@ class CommandLine:
         """Others may write until the end; then this one fails, as if it had met their writes at once."""
         documents = transaction.stored.documents
         return all(
-            each in documents and encode(documents[each]) == transaction.snapshot[each] for each in transaction.deleted
+            each in documents and encode(documents[each]) == transaction.snapshot[each]
+            for each in (*transaction.deleted, *transaction.updated)
         )
 
 
@@ -190,8 +202,10 @@ def _fits(document: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
     """``matches`` with ranges of ids."""
     identity = query.get("_id")
     if isinstance(identity, Mapping):
-        assert set(identity) <= {"$gte", "$lte"}
-        if not identity["$gte"] <= document["_id"] <= identity["$lte"]:
+        assert set(identity) in ({"$gte", "$lte"}, {"$gte", "$lt"})
+        if document["_id"] < identity["$gte"] or document["_id"] > identity.get("$lte", document["_id"]):
+            return False
+        if "$lt" in identity and not document["_id"] < identity["$lt"]:
             return False
         query = {name: condition for name, condition in query.items() if name != "_id"}
     if "control.closed" in query and query["control.closed"] == {"$ne": True}:
