@@ -95,6 +95,37 @@ class Pending:
         return Pending(self._max_bytes // RESERVED_PART, self._max_measurements // RESERVED_PART)
 
 
+class StagedInsert:
+    """What an insert has pending, until it is settled.
+
+    An object rather than functions inside a function: compiled, these would hold one another, and with them the
+    command, until the collector of cycles comes.
+    """
+
+    __slots__ = ("_count", "_pending", "_release", "_reply", "_size_bytes")
+
+    def __init__(
+        self, pending: Pending, size_bytes: int, count: int, reply: Addressed, release: Callable[[], None]
+    ) -> None:
+        pending.take(size_bytes, count)
+        self._pending = pending
+        self._size_bytes = size_bytes
+        self._count = count
+        self._reply = reply
+        self._release = release
+
+    def stored(self) -> None:
+        """What waits for its write concern is pending no more."""
+        self._pending.take(-self._size_bytes, -self._count)
+        self._size_bytes = self._count = 0
+        self._release()
+
+    def settled(self, document: bytes | None) -> None:
+        """The reply is known."""
+        self.stored()
+        self._reply(document)
+
+
 Stage = Callable[[HeldInsert, Pending], None]
 """Stages an insert, which counts there until it is settled."""
 

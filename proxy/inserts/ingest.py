@@ -21,7 +21,7 @@ from catalog.ports import WriteConcern
 from catalog.restart_dedup import Recalled
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey, WriteBatch
-from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending
+from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
 from proxy.inserts.insert_command import (
     MAX_DOCUMENTS,
     InsertCommand,
@@ -200,21 +200,8 @@ class InsertHandler:
         reply: Addressed,
         pending: Pending,
     ) -> None:
-        size_bytes, count = insert.size_bytes, len(insert.documents)
-        pending.take(size_bytes, count)
-
-        def stored() -> None:
-            nonlocal size_bytes, count
-            pending.take(-size_bytes, -count)
-            size_bytes = count = 0  # what waits for its write concern is pending no more
-            if self._held:
-                self._release()
-
-        def settled(document: bytes | None) -> None:
-            stored()
-            reply(document)
-
-        submission = InsertReply(insert, settled, stored, reply.is_gone)
+        staged = StagedInsert(pending, insert.size_bytes, len(insert.documents), reply, self._release_if_held)
+        submission = InsertReply(insert, staged.settled, staged.stored, reply.is_gone)
         key = CombineKey(insert.write_concern, identity)
         stage = self._stage_documents if insert.statement_ids is None else self._stage_statements
         work = self._staging(stage(insert, collection, key, submission), submission)
@@ -234,6 +221,10 @@ class InsertHandler:
     def _kick(self) -> None:
         if self._catalog.has_work:
             self._committer.kick()
+
+    def _release_if_held(self) -> None:
+        if self._held:
+            self._release()
 
     def _release(self) -> None:
         self._held.release(self._stage_held)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import bson
 
 from catalog.identity import NOBODY, Identity
-from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending
+from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
 from tests.unit.catalog.test_committer import Bench
 from tests.unit.proxy.request.test_exchange import session
@@ -122,3 +122,16 @@ def test_who_waits_deep_in_a_queue_is_turned_away_in_time() -> None:
     held.pending.take(0, -1_001)
     held.held.release(held.stage)
     assert held.who == [("few", 2_000)]
+
+
+def test_what_is_stored_and_waits_for_its_write_concern_is_pending_no_more() -> None:
+    replies: list[bytes | None] = []
+    released: list[int] = []
+    pending = Pending(1_000, 10)
+    reply = Addressed(replies.append, session())
+    staged = StagedInsert(pending, 2_000, 3, reply, lambda: released.append(pending.size_bytes))
+    assert (pending.size_bytes, pending.measurements, pending.is_full) == (2_000, 3, True)
+    staged.stored()
+    assert (pending.size_bytes, pending.measurements, released, replies) == (0, 0, [0], [])
+    staged.settled(b"reply")
+    assert (pending.size_bytes, pending.measurements, replies) == (0, 0, [b"reply"])
