@@ -71,14 +71,29 @@ class Line:
 KINDS = sorted(messages(""))
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MongodProcess, ProxyProcess]]:
+    """Servers of their own: what they make of damaged inserts are databases whose names other tests could not read."""
+    backend = MongodProcess(tmp_path_factory.mktemp("lengths"))
+    try:
+        backend.start()
+        proxy = ProxyProcess(tmp_path_factory.mktemp("lengths_proxy"), backend.uri)
+        try:
+            yield backend, proxy.start()
+        finally:
+            proxy.stop()
+    finally:
+        backend.remove()
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_wrong_lengths_are_the_clients_mistake(
-    mongod: MongodProcess, proxy: ProxyProcess, db_name: str, kind: str
-) -> None:
-    raw = messages(db_name)[kind]
+def test_wrong_lengths_are_the_clients_mistake(pair: tuple[MongodProcess, ProxyProcess], kind: str) -> None:
+    mongod, proxy = pair
+    database = f"lengths_{KINDS.index(kind)}"
+    raw = messages(database)[kind]
     line, native = Line(proxy.port), Line(mongod.port)
     try:
-        line.answer(command({"create": "ts", "timeseries": {"timeField": "t", "metaField": "m"}, "$db": db_name}))
+        line.answer(command({"create": "ts", "timeseries": {"timeField": "t", "metaField": "m"}, "$db": database}))
         for _ in range(3):
             # From now on it is recognised.
             assert line.answer(raw) is not None
