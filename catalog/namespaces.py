@@ -1,6 +1,6 @@
 """Namespaces, the options of a time-series collection, and which namespaces are virtual.
 
-The only module (with ``catalog.layout``) that spells ``system.buckets.``.
+The only module that spells ``system.buckets.``.
 """
 
 from __future__ import annotations

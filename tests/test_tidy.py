@@ -19,7 +19,7 @@ MAX_MODULE_LINES = 400
 MAX_ATTRIBUTES = 12
 
 BANNED_WORDS = ("manager", "helper", "util", "utils", "info", "data", "processor")
-MAY_SPELL_BUCKETS_PREFIX = ("catalog/namespaces.py", "catalog/layout.py")
+MAY_SPELL_BUCKETS_PREFIX = ("catalog/namespaces.py",)
 MAY_AWAIT_THE_DRIVER = ("proxy/backend/driver_calls.py", "proxy/process/embedded.py")
 """Elsewhere it is imported to be configured only; the embedded server's client is never cancelled but at the end."""
 MAY_CONNECT_THE_DRIVER = (*MAY_AWAIT_THE_DRIVER, "proxy/backend/backend.py")
