@@ -36,12 +36,11 @@ from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.request.authorisation import PRIVILEGES, AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import told
+from proxy.request.ports import STEPS_AT_ONCE
 from proxy.request.session_fields import GOSSIP
 from proxy.upstream.dialing import upstream_name
 from rewrite.profile import Profile
 
-STEPS_AT_ONCE = 256
-"""Steps of deletes and their like; one may go through a whole collection."""
 WAITS_AT_ONCE = 64
 """Commands that wait for replication only."""
 

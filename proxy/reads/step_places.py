@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.request.fair_queue import FairQueue
+from proxy.request.ports import STEPS_AT_ONCE
 
-PLACES: Final = 256
 PLACES_OF_ONE: Final = 32
 
 
@@ -29,7 +29,7 @@ class _Owner:
 class StepPlaces:
     """Gives out the places."""
 
-    def __init__(self, places: int = PLACES, places_of_one: int = PLACES_OF_ONE) -> None:
+    def __init__(self, places: int = STEPS_AT_ONCE, places_of_one: int = PLACES_OF_ONE) -> None:
         """In all, and for one client."""
         self._free = places
         self._places_of_one = places_of_one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.request.command import Command
@@ -96,6 +96,12 @@ class BackendView(Protocol):
         """Where the clients' own connections go; raises ``BackendUnavailable``."""
         ...
 
+
+STEPS_AT_ONCE: Final = 256
+"""Steps of deletes and their like that are under way at the backend; one may go through a whole collection.
+
+As many connections are kept for them as places are given out, so that nobody waits for a connection out of turn.
+"""
 
 Effects = Callable[[Effect], None]
 """Carries out what a command changed: buckets to clear, namespaces to forget."""

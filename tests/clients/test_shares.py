@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from proxy.reads.step_places import PLACES, PLACES_OF_ONE
+from proxy.reads.step_places import PLACES_OF_ONE
+from proxy.request.ports import STEPS_AT_ONCE
 from tests.support.heavy_clients import COLLECTION, insert
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
@@ -129,7 +130,7 @@ def test_slow_deletes_of_one_client_hold_no_deletes_of_others(
             COLLECTION, timeseries={"timeField": "t", "metaField": "m"}
         )
         rows.insert_many([{"t": START, "m": meta, "x": meta} for meta in range(BUCKETS)])
-        slow = [RawClient(proxy.port, 60) for _ in range(PLACES + 20)]
+        slow = [RawClient(proxy.port, 60) for _ in range(STEPS_AT_ONCE + 20)]
         try:
             for each in slow:
                 each.send(command(delete(db_name, {"$expr": SLOW_ROW})))
