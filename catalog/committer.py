@@ -12,6 +12,7 @@ Commits run in tasks that the committer owns: a client that goes away takes nobo
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,9 @@ class CommitterOptions:
 PURSUIT_SLICE_SECONDS = 5.0
 PURSUIT_PAUSES_SECONDS = (0.1, 2.0)
 """The first and the longest pause between attempts to find out what became of doubtful writes."""
+CANCEL_ROUNDS = 5
+CANCEL_SECONDS = 0.3
+"""How often, and for how long each, the end of cancelled commits is waited for when a stop may take no longer."""
 EXPIRY_SECONDS = 0.5
 """How precisely those who wait for a verdict are told that their time is over."""
 
@@ -174,15 +178,35 @@ class Committer:
         """Whether this time has come."""
         return self._clock.monotonic_seconds() >= deadline_seconds
 
-    async def drain(self) -> None:
-        """Wait until nothing is under way; what is in doubt then stays so."""
-        while self._tasks or any(lane.ready for lane in self._lanes):
+    async def drain(self, patience_seconds: float = math.inf) -> bool:
+        """Wait until nothing is under way; what is in doubt then stays so.
+
+        False if something still was after ``patience_seconds``: it is cancelled, and its writers are told so.
+        """
+        until_seconds = self._clock.monotonic_seconds() + patience_seconds
+        while self._is_busy() and not self.is_over(until_seconds):
             await asyncio.sleep(0)
             if self._tasks:
-                await asyncio.wait(set(self._tasks), return_when=asyncio.FIRST_COMPLETED)
+                left_seconds = until_seconds - self._clock.monotonic_seconds()
+                await asyncio.wait(
+                    set(self._tasks),
+                    timeout=None if math.isinf(left_seconds) else max(left_seconds, 0.0),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        drained = not self._is_busy()
+        for _ in range(CANCEL_ROUNDS):  # what ends makes room for what is ready
+            if not self._tasks:
+                break
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(set(self._tasks), timeout=CANCEL_SECONDS)
         if self._pursuit is not None:
             self._pursuit.cancel()
-            await asyncio.wait({self._pursuit})
+            await asyncio.wait({self._pursuit}, timeout=CANCEL_SECONDS)
+        return drained
+
+    def _is_busy(self) -> bool:
+        return bool(self._tasks) or any(lane.ready for lane in self._lanes)
 
     @property
     def batches_ready(self) -> int:

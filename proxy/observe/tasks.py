@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
+
+END_SECONDS: Final = 2.0
+"""Time in which a cancelled task ends. One that waits for something that never comes is left behind."""
 
 
 class TaskSet:
@@ -30,10 +33,11 @@ class TaskSet:
             self._on_error(error)
 
     async def close(self, patience_seconds: float = 0.0) -> None:
-        """Cancel running tasks, those that do not end by themselves so soon, and wait until they have ended."""
+        """Cancel running tasks, those that do not end by themselves so soon; wait ``END_SECONDS`` for their end."""
         if self._tasks and patience_seconds:
             await asyncio.wait(list(self._tasks), timeout=patience_seconds)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=END_SECONDS)

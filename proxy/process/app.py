@@ -27,7 +27,8 @@ from proxy.observe import logs
 from proxy.observe.metrics import Metrics
 from proxy.observe.status import StatusServer
 from proxy.observe.tasks import TaskSet
-from proxy.process.embedded import EmbeddedMongod, EmbeddedOptions, find_mongod
+from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
+from proxy.process.last_resort import CLOSE_SECONDS, LEAVE_SECONDS, LastResort
 from proxy.process.serving import serve
 from proxy.settings.config import Address, ConfigurationError, Settings, redact_uri
 
@@ -46,8 +47,10 @@ def run(settings: Settings, say: Say) -> None:
     calm_garbage_collector()
     # Large merges run in a thread; the event loop must not wait five milliseconds, the default, for the interpreter.
     sys.setswitchinterval(0.0005)
+    last_resort = LastResort()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_App(settings, say).run())
+        runner.run(_App(settings, say, last_resort).run())
+    last_resort.cancel()
 
 
 def calm_garbage_collector() -> None:
@@ -64,29 +67,36 @@ def calm_garbage_collector() -> None:
 
 
 class _App:
-    def __init__(self, settings: Settings, say: Say) -> None:
+    def __init__(self, settings: Settings, say: Say, last_resort: LastResort) -> None:
         self._settings = settings
         self._say = say
+        self._last_resort = last_resort
         self._stop = asyncio.Event()
         self._metrics_registry = CollectorRegistry()
         self._metrics = Metrics(self._metrics_registry)
         self._embedded: EmbeddedMongod | None = None
         self._trouble = "the proxy is starting"
+        self._serves = False
 
     async def run(self) -> None:
         """See ``run``; a signal during startup stops it early and cleanly."""
         serving = asyncio.current_task()
         loop = asyncio.get_running_loop()
 
-        def on_signal() -> None:
+        def on_signal(number: signal.Signals) -> None:
             # While clients are served, the event lets them finish. During startup, or at a second signal, stop at once.
-            if (self._stop.is_set() or self._trouble) and serving is not None:
-                serving.cancel()
+            at_once = self._stop.is_set() or not self._serves
+            grace_seconds = 0.0 if at_once else self._settings.shutdown_grace_seconds
+            log.info("stopping", reason=number.name, grace_seconds=grace_seconds)
             self._trouble = "the proxy is stopping"
             self._stop.set()
+            embedded_seconds = STOP_SECONDS if self._embedded is not None else 0.0
+            self._last_resort.within(grace_seconds + embedded_seconds + CLOSE_SECONDS, exit_code=1)
+            if at_once and serving is not None:
+                serving.cancel()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, on_signal)
+            loop.add_signal_handler(number, on_signal, number)
         try:
             async with self._status(), self._backend() as settings:
                 await serve(settings, self._metrics, self._stop, self._on_ready)
@@ -102,9 +112,11 @@ class _App:
                 raise
             raise unreachable(self._settings.backend, error) from None
         log.info("stopped")
+        self._last_resort.within(LEAVE_SECONDS, exit_code=0)
 
     def _on_ready(self, address: Address) -> None:
         self._trouble = ""
+        self._serves = True
         log.info("ready", listen=str(address), backend=redact_uri(self._settings.backend or "embedded"))
         for line in welcome(self._settings, address):
             self._say(line)

@@ -117,12 +117,17 @@ class Assembly:
     in_parts: InParts | None
     compressing: Compressing | None
 
-    async def close(self) -> None:
-        """Complete commits, join parts as far as time allows, then disconnect from the backend."""
-        await self.committer.drain()
-        if self.in_parts is not None:
-            await self.in_parts.finish()
-        await self.backend.close()
+    async def close(self, patience_seconds: float) -> None:
+        """Complete commits and join parts as far as ``patience_seconds`` allow, then disconnect from the backend."""
+        now_seconds = asyncio.get_running_loop().time
+        until_seconds = now_seconds() + patience_seconds
+        try:
+            if not await self.committer.drain(patience_seconds):
+                log.warning("commits in progress were abandoned; their outcome is unknown", waited_s=patience_seconds)
+            elif self.in_parts is not None:
+                await self.in_parts.finish(until_seconds - now_seconds())
+        finally:
+            await self.backend.close()
 
 
 async def assemble(

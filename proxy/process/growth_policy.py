@@ -154,11 +154,11 @@ class InParts:
         watching = [] if self.company is None else [self.company.watch()]
         return [self.joining.run(), *watching]
 
-    async def finish(self) -> None:
+    async def finish(self, patience_seconds: float) -> None:
         """Join what there is time for; there are no more readers."""
         self.readers.closed = True
         with suppress(TimeoutError):
-            async with asyncio.timeout(JOIN_AT_THE_END_SECONDS):
+            async with asyncio.timeout(min(JOIN_AT_THE_END_SECONDS, max(patience_seconds, 0.0))):
                 await self.joining.join_all()
 
 

@@ -26,6 +26,9 @@ log = structlog.get_logger(__name__)
 HEALTH_CHECK_SECONDS = 2.0
 """Interval of the health checks of the backend, for /readyz and the metrics."""
 
+COMMIT_SECONDS = 0.5
+"""Time that commits get at a stop after the grace period; they may be of clients that were disconnected."""
+
 
 async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_ready: Callable[[Address], None]) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
@@ -53,9 +56,18 @@ async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_re
         on_ready(address)
         await stop.wait()
     finally:
+        await _stop(server, tasks, assembly, settings.shutdown_grace_seconds)
+
+
+async def _stop(server: Server, tasks: TaskSet, assembly: Assembly, grace_seconds: float) -> None:
+    """Stop within the grace period, whatever the backend does, and the little time that closing takes."""
+    now_seconds = asyncio.get_running_loop().time
+    until_seconds = now_seconds() + grace_seconds
+    try:
         await server.stop()
         await tasks.close()
-        await assembly.close()
+    finally:
+        await assembly.close(max(until_seconds - now_seconds(), COMMIT_SECONDS))
 
 
 def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
