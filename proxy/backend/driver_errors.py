@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, ServerSelectionTimeoutError
@@ -9,8 +11,16 @@ from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, Se
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.request.own_steps import told
 
+_DUMP = re.compile(r" \(configured timeouts: [^)]*\)|,? ?Timeout: .*|, Topology Description: .*", re.DOTALL)
+_ERRNO = re.compile(r"\[Errno (\d+)\] [^,]*?failed \([^)]*\)")
+
 NOT_IN_TIME = ("the backend did not answer in time", 89)
 """Message and code."""
+
+
+def plain_reason(message: str) -> str:
+    """What an exception of the driver says, without its time limits and the description of the whole topology."""
+    return _ERRNO.sub(lambda found: os.strerror(int(found[1])), _DUMP.sub("", message))
 
 
 def command_error(error: PyMongoError, *, holds_data: bool = False) -> CommandError:
@@ -27,9 +37,9 @@ def command_error(error: PyMongoError, *, holds_data: bool = False) -> CommandEr
         code = error.code or 1
         return CommandError(code, told(code, str(details.get("errmsg", error)), holds_data=holds_data), labels=labels)
     if isinstance(error, ServerSelectionTimeoutError):
-        return BackendUnavailable(f"no suitable backend server found in time: {error}", code=133)
+        return BackendUnavailable(f"no suitable backend server found in time: {plain_reason(str(error))}", code=133)
     if isinstance(error, ConnectionFailure):
-        return BackendUnavailable(f"the connection to the backend was lost: {error}")
+        return BackendUnavailable(f"the connection to the backend was lost: {plain_reason(str(error))}")
     if type(error.__cause__).__module__.startswith("dns."):
-        return CommandError(1, f"cannot resolve the backend's SRV record: {error}")
+        return BackendUnavailable(f"cannot resolve the backend's SRV record: {error}")
     return CommandError(1, f"request to the backend failed: {error}", labels=labels)

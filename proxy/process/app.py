@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -30,6 +28,7 @@ from proxy.observe.tasks import TaskSet
 from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
 from proxy.process.last_resort import CLOSE_SECONDS, LEAVE_SECONDS, LastResort
 from proxy.process.serving import serve
+from proxy.process.unreachable import unreachable
 from proxy.settings.config import Address, ConfigurationError, Settings, redact_uri
 
 Say = Callable[[str], None]
@@ -99,7 +98,7 @@ class _App:
             loop.add_signal_handler(number, on_signal, number)
         try:
             async with self._status(), self._backend() as settings:
-                await serve(settings, self._metrics, self._stop, self._on_ready)
+                await serve(settings, self._metrics, self._stop, self._on_ready, self._on_waiting)
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
@@ -113,6 +112,10 @@ class _App:
             raise unreachable(self._settings.backend, error) from None
         log.info("stopped")
         self._last_resort.within(LEAVE_SECONDS, exit_code=0)
+
+    def _on_waiting(self, reason: str) -> None:
+        if not self._stop.is_set():
+            self._trouble = reason
 
     def _on_ready(self, address: Address) -> None:
         self._trouble = ""
@@ -172,16 +175,6 @@ def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationE
     """The error when an address of the settings cannot be listened on."""
     reason = error.strerror or str(error)
     return ConfigurationError([f"{name} = '{address}' is not valid: cannot listen on this address: {reason}"])
-
-
-def unreachable(uri: str, error: BackendUnavailable) -> BackendUnavailable:
-    """The error at startup: which backend, which host, and why."""
-    # The driver's message also contains its time limits and the whole topology.
-    reasons = re.sub(r" \(configured timeouts: [^)]*\)|, Timeout: .*", "", error.message, flags=re.DOTALL)
-    reasons = re.sub(r"\[Errno (\d+)\] [^,]*?failed \([^)]*\)", lambda found: os.strerror(int(found[1])), reasons)
-    hosts = uri.partition("://")[2].partition("/")[0].rpartition("@")[2]
-    reasons = reasons.replace("No servers found yet", f"{hosts} did not answer as MongoDB")
-    return BackendUnavailable(f"cannot connect to the backend {redact_uri(uri)}: {reasons}", code=error.code)
 
 
 def welcome(settings: Settings, address: Address) -> list[str]:

@@ -11,12 +11,15 @@ import structlog
 
 from catalog.errors import CommandError
 from catalog.replacing import Differs
+from proxy.backend.first_answer import first_answer
 from proxy.clients.server import Parts, Server
 from proxy.clients.tls import ListenerTls, TlsOptions
 from proxy.observe.loop_watch import LoopWatch
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.process.assembly import Assembly, assemble
+from proxy.process.patience import until_reached
+from proxy.process.unreachable import unreachable
 from proxy.reads.inline_reads import InlineReads
 from proxy.settings.config import Address, Settings
 from proxy.upstream.dialing import upstream_name
@@ -26,20 +29,30 @@ log = structlog.get_logger(__name__)
 HEALTH_CHECK_SECONDS = 2.0
 """Interval of the health checks of the backend, for /readyz and the metrics."""
 
+FIRST_ANSWER_SECONDS = 5.0
+"""Time for one attempt to reach the backend at startup."""
+
 COMMIT_SECONDS = 0.5
 """Time that commits get at a stop after the grace period; they may be of clients that were disconnected."""
 
 
-async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_ready: Callable[[Address], None]) -> None:
+async def serve(
+    settings: Settings,
+    metrics: Metrics,
+    stop: asyncio.Event,
+    on_ready: Callable[[Address], None],
+    on_waiting: Callable[[str], None] = lambda reason: None,
+) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
 
-    Raises ``ConfigurationError`` for invalid certificate files, ``BackendUnavailable`` or ``CommandError`` if the
-    backend cannot be used, ``OSError`` if the address cannot be listened on.
+    A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason. Raises
+    ``ConfigurationError`` for invalid certificate files, ``BackendUnavailable`` or ``CommandError`` if the backend
+    cannot be used, ``OSError`` if the address cannot be listened on.
     """
     options = TlsOptions.of(settings)
     tls = ListenerTls(options) if options is not None else None
     tasks = TaskSet(lambda error: _report(metrics, error))
-    assembly = await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error))
+    assembly = await _assembled(settings, metrics, tasks, on_waiting)
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics))
     try:
@@ -57,6 +70,24 @@ async def serve(settings: Settings, metrics: Metrics, stop: asyncio.Event, on_re
         await stop.wait()
     finally:
         await _stop(server, tasks, assembly, settings.shutdown_grace_seconds)
+
+
+async def _assembled(
+    settings: Settings, metrics: Metrics, tasks: TaskSet, on_waiting: Callable[[str], None]
+) -> Assembly:
+    uri, timeout_seconds = settings.backend or "", settings.server_selection_timeout_ms / 1000
+
+    async def attempt() -> Assembly:
+        # The reason for waiting is known soon, however long clients may be kept waiting later.
+        await first_answer(uri, timeout_seconds if settings.fail_fast else min(timeout_seconds, FIRST_ANSWER_SECONDS))
+        return await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error))
+
+    def waiting(error: CommandError) -> str:
+        reason = unreachable(uri, error).message
+        on_waiting(reason)
+        return reason
+
+    return await attempt() if settings.fail_fast else await until_reached(attempt, waiting)
 
 
 async def _stop(server: Server, tasks: TaskSet, assembly: Assembly, grace_seconds: float) -> None:

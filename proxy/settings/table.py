@@ -64,6 +64,7 @@ class Settings:
     backend_file: Path | None = None
     server_selection_timeout_ms: Count = 30_000
     connect_timeout_ms: Count = 10_000
+    fail_fast: bool = False
 
     embedded_data_directory: Path = Path("~/.local/share/tsproxy/mongod")
     embedded_mongod: Path | None = None
@@ -113,6 +114,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "backend_file": "File that contains the connection string, to keep the password out of the environment.",
         "server_selection_timeout_ms": "Maximum time to wait for a suitable backend server.",
         "connect_timeout_ms": "Maximum time to open a connection to the backend.",
+        "fail_fast": "Exit if the backend cannot be used at startup, instead of waiting for it.",
     },
     "Embedded mongod (used when no backend is set)": {
         "embedded_data_directory": "Data directory of the embedded mongod.",

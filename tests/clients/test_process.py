@@ -107,7 +107,8 @@ def test_with_a_backend_no_mongod_is_started(mongod: MongodProcess, tmp_path: Pa
 def test_unreachable_backend_ends_with_1_and_names_host_and_reason() -> None:
     port = free_port()
     uri = f"mongodb://user:secret@127.0.0.1:{port}/"
-    done = tsproxy("serve", "--backend", uri, "--status-listen", "", "--server-selection-timeout-ms", "300")
+    flags = ["--status-listen", "", "--server-selection-timeout-ms", "300", "--fail-fast", "true"]
+    done = tsproxy("serve", "--backend", uri, *flags)
     assert done.returncode == 1
     assert f"127.0.0.1:{port}" in done.stderr
     assert "Connection refused" in done.stderr
