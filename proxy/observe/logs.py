@@ -11,12 +11,16 @@ import structlog
 
 from proxy.settings.redaction import redact_uri
 
+_form: Literal["console", "json"] = "console"
+
 LONGEST_TEXT = 8_192
 """In characters, of one value in a log message."""
 
 
 def configure(level: Literal["debug", "info", "warning", "error"], form: Literal["console", "json"]) -> None:
     """Send messages of ``structlog`` and ``logging`` from ``level`` upwards to standard error."""
+    global _form  # noqa: PLW0603 - as global as the configuration of the loggers
+    _form = form
     render: structlog.types.Processor
     if form == "json":
         render = structlog.processors.JSONRenderer()
@@ -52,6 +56,11 @@ def configure(level: Literal["debug", "info", "warning", "error"], form: Literal
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("pymongo").setLevel(max(root.level, logging.WARNING))  # each command would be a line
+
+
+def is_json() -> bool:
+    """Whether messages are JSON objects."""
+    return _form == "json"
 
 
 def mask_secrets(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -12,7 +12,7 @@ import gc
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib import metadata
 
@@ -26,10 +26,12 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.status import StatusServer
 from proxy.observe.tasks import TaskSet
 from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
+from proxy.process.exit_codes import cannot_listen
 from proxy.process.last_resort import CLOSE_SECONDS, LEAVE_SECONDS, LastResort
+from proxy.process.reserving import reserved
 from proxy.process.serving import serve
 from proxy.process.unreachable import unreachable
-from proxy.settings.config import Address, ConfigurationError, Settings, redact_uri
+from proxy.settings.config import Address, Settings, redact_uri
 
 Say = Callable[[str], None]
 
@@ -97,15 +99,11 @@ class _App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
         try:
-            async with self._status(), self._backend() as settings:
+            async with self._status(), self._reserved(), self._backend() as settings:
                 await serve(settings, self._metrics, self._stop, self._on_ready, self._on_waiting)
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
-        except OSError as error:
-            if not self._trouble:
-                raise
-            raise cannot_listen("listen", self._settings.listen, error) from None
         except BackendUnavailable as error:
             if self._settings.backend is None:
                 raise
@@ -121,8 +119,9 @@ class _App:
         self._trouble = ""
         self._serves = True
         log.info("ready", listen=str(address), backend=redact_uri(self._settings.backend or "embedded"))
-        for line in welcome(self._settings, address):
-            self._say(line)
+        if not logs.is_json():  # then a program reads what the process writes
+            for line in welcome(self._settings, address):
+                self._say(line)
 
     def _on_task_error(self, error: BaseException) -> None:
         self._metrics.invariant_violations += 1
@@ -152,6 +151,16 @@ class _App:
             await server.stop()
 
     @asynccontextmanager
+    async def _reserved(self) -> AsyncIterator[None]:
+        address = self._settings.listen
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(reserved(address))
+            except OSError as error:
+                raise cannot_listen("listen", address, error) from None
+            yield
+
+    @asynccontextmanager
     async def _backend(self) -> AsyncIterator[Settings]:
         """The settings with a backend: the embedded mongod if none is set."""
         settings = self._settings
@@ -169,12 +178,6 @@ class _App:
         finally:
             await asyncio.shield(mongod.stop())
             await watch
-
-
-def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationError:
-    """The error when an address of the settings cannot be listened on."""
-    reason = error.strerror or str(error)
-    return ConfigurationError([f"{name} = '{address}' is not valid: cannot listen on this address: {reason}"])
 
 
 def welcome(settings: Settings, address: Address) -> list[str]:

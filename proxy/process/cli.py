@@ -1,6 +1,6 @@
 """The command line: ``tsproxy serve``, ``tsproxy check-config``, ``tsproxy health``.
 
-Exit codes: 0 after a clean stop, 1 if the backend cannot be reached, 2 for invalid settings.
+``proxy.process.exit_codes`` lists the exit codes.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from proxy.settings.config import ConfigurationError, LoadedSettings, load_settings
-from proxy.settings.redaction import redact_uri
+from proxy.settings.config import ConfigurationError, LoadedSettings, load_settings, log_format_of
 from proxy.settings.table import ROWS, SettingRow
 from proxy.settings.text import render_example, render_settings
-
-EXIT_UNREACHABLE: Final = 1
-EXIT_CONFIGURATION: Final = 2
 
 _HEALTH_SECONDS = 3.0
 
@@ -47,6 +43,10 @@ def _with_settings(command: Callable[..., None]) -> click.Command:
     def call(config: Path | None, **given: Any) -> None:
         flags = {name: given.pop(name) for name in ROWS if name in given}
         chosen = {name: value for name, value in flags.items() if value is not None}
+        if command is _serve:
+            from proxy.observe import logs
+
+            logs.configure("info", log_format_of(chosen, os.environ, config))
         command(load_settings(chosen, os.environ, config), **given)
 
     made = click.command(command.__name__.strip("_").replace("_", "-"), help=command.__doc__)(call)
@@ -123,17 +123,25 @@ _commands()
 
 def main() -> None:
     """The console script."""
-    from catalog.errors import CommandError
-
     try:
         cli(prog_name="tsproxy")
-    except ConfigurationError as error:
-        for problem in error.problems:
-            click.echo(f"tsproxy: {problem}", err=True)
-        sys.exit(EXIT_CONFIGURATION)
-    except CommandError as error:
-        click.echo(f"tsproxy: {redact_uri(error.message)}", err=True)
-        sys.exit(EXIT_UNREACHABLE)
+    except Exception as error:  # all that is known becomes a line and an exit code
+        from catalog.errors import CommandError
+        from proxy.observe import logs
+        from proxy.process import fatal
+        from proxy.process.exit_codes import exit_code_of
+
+        exit_code = exit_code_of(error)
+        match error:
+            case ConfigurationError():
+                fatal.say(error.problems, exit_code)
+            case CommandError():
+                fatal.say([error.message], exit_code)
+            case _ if logs.is_json():
+                fatal.say(["internal error"], exit_code, error)
+            case _:
+                raise
+        sys.exit(exit_code)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from proxy.observe.loop_watch import LoopWatch
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.process.assembly import Assembly, assemble
+from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
 from proxy.process.unreachable import unreachable
 from proxy.reads.inline_reads import InlineReads
@@ -46,8 +47,8 @@ async def serve(
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
 
     A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason. Raises
-    ``ConfigurationError`` for invalid certificate files, ``BackendUnavailable`` or ``CommandError`` if the backend
-    cannot be used, ``OSError`` if the address cannot be listened on.
+    ``ConfigurationError`` for invalid certificate files and an address that cannot be listened on,
+    ``BackendUnavailable`` or ``CommandError`` if the backend cannot be used.
     """
     options = TlsOptions.of(settings)
     tls = ListenerTls(options) if options is not None else None
@@ -56,7 +57,10 @@ async def serve(
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics))
     try:
-        address = Address(*await server.start(tls.context if tls is not None else None))
+        try:
+            address = Address(*await server.start(tls.context if tls is not None else None))
+        except OSError as error:
+            raise cannot_listen("listen", settings.listen, error) from None
         if tls is not None:
             tasks.spawn(tls.watch())
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)

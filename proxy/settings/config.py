@@ -87,6 +87,18 @@ def load_settings(
     return LoadedSettings(settings, origins)
 
 
+def log_format_of(
+    flags: Mapping[str, str], environment: Mapping[str, str], config_file: Path | None
+) -> typing.Literal["console", "json"]:
+    """The format for messages about settings that are not valid, as far as the sources can be read."""
+    if config_file is None and environment.get(CONFIG_VARIABLE):
+        config_file = Path(environment[CONFIG_VARIABLE])
+    given: dict[str, tuple[Any, str]] = {}
+    for source in (_from_file(config_file, []), _from_environment(environment, []), _from_flags(flags)):
+        given.update(source)
+    return "json" if given.get("log_format", ("", ""))[0] == "json" else "console"
+
+
 def _problem(name: str, value: object, origin: str, reason: str) -> str:
     shown = redact_uri(value) if isinstance(value, str) else value
     return f"{name} = {shown!r} ({origin}) is not valid: {reason}"

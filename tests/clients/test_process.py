@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -11,6 +13,7 @@ import pymongo
 import pytest
 
 from proxy.process.embedded import is_alive
+from proxy.process.exit_codes import ExitCode
 from tests.support.mongod import MongodProcess
 from tests.support.ports import accepts, free_port
 from tests.support.proxy import ProxyProcess, program
@@ -116,13 +119,40 @@ def test_unreachable_backend_ends_with_1_and_names_host_and_reason() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_address_in_use_is_bad_configuration(mongod: MongodProcess) -> None:
-    for flag, other in (("--listen", "--status-listen"), ("--status-listen", "--listen")):
-        addresses = [flag, mongod.address, other, f"127.0.0.1:{free_port()}"]
-        done = tsproxy("serve", "--backend", mongod.uri, *addresses)
-        assert done.returncode == 2
-        assert f"{flag[2:].replace('-', '_')} = '{mongod.address}'" in done.stderr
-        assert "in use" in done.stderr
+@pytest.mark.parametrize(("flag", "other"), [("--listen", "--status-listen"), ("--status-listen", "--listen")])
+def test_address_in_use_is_told_before_a_mongod_is_started(
+    mongod: MongodProcess, tmp_path: Path, flag: str, other: str
+) -> None:
+    addresses = [flag, mongod.address, other, f"127.0.0.1:{free_port()}"]
+    done = tsproxy("serve", "--embedded-data-directory", str(tmp_path / "data"), *addresses)
+    assert done.returncode == 1
+    assert f"{flag[2:].replace('-', '_')} = '{mongod.address}'" in done.stderr
+    assert "in use" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_fatal_errors_are_json_where_logs_are() -> None:
+    for arguments, code in ((["--max-connections", "0"], 2), (["--backend", "mongodb://127.0.0.1:1/"], 1)):
+        flags = ["--fail-fast", "true", "--server-selection-timeout-ms", "200", "--status-listen", ""]
+        done = tsproxy("serve", "--listen", f"127.0.0.1:{free_port()}", *flags, *arguments, TSPROXY_LOG_FORMAT="json")
+        assert done.returncode == code
+        assert done.stdout == ""
+        last = json.loads(done.stderr.splitlines()[-1])
+        assert (last["level"], last["exit_code"]) == ("critical", code)
+
+
+def test_machines_get_no_lines_for_the_terminal(mongod: MongodProcess, tmp_path: Path) -> None:
+    proxy = ProxyProcess(tmp_path, mongod.uri, flags=["--log-format", "json"]).start()
+    proxy.wait_until(lambda: '"ready"' in proxy.log)
+    proxy.stop()
+    assert [json.loads(line)["event"] for line in proxy.log.splitlines()][-2:] == ["stopping", "stopped"]
+
+
+def test_systemd_restarts_only_what_may_pass() -> None:
+    unit = (Path(__file__).parents[2] / "deploy" / "tsproxy.service").read_text()
+    prevented = re.search(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    assert prevented is not None
+    assert {int(code) for code in prevented[1].split()} == {ExitCode.MEND_SETTINGS, ExitCode.MEND_BACKEND}
 
 
 @pytest.mark.parametrize("arguments", [["--max-connections", "0"], ["--no-such-flag"], ["--config", "/no/such/file"]])

@@ -1,0 +1,51 @@
+"""Exit codes of the program, and which error ends it with which.
+
+They tell a supervisor whether another start may succeed (``deploy/tsproxy.service``, docs/operating.md).
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import IntEnum
+
+from catalog.errors import CommandError
+from proxy.backend.first_answer import may_pass
+from proxy.settings.config import ConfigurationError
+from proxy.settings.table import Address
+
+
+class ExitCode(IntEnum):
+    """What a supervisor does next."""
+
+    STOPPED = 0
+    TRY_AGAIN = 1
+    """Nothing at the proxy is wrong: the backend is down, the port or the data directory is in use."""
+    MEND_SETTINGS = 2
+    """Also the code of the command line's parser."""
+    MEND_BACKEND = 3
+    """The backend refuses the proxy's account, or cannot be used at all."""
+
+
+class AddressInUse(ConfigurationError):
+    """The address is valid, but another program has it now, or the machine does not have it yet."""
+
+
+def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationError:
+    """The error when an address of the settings cannot be listened on."""
+    reason = error.strerror or str(error)
+    if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+        return AddressInUse(
+            [f"{name} = '{address}': cannot listen on this address: {reason}; stop the other program or change {name}"]
+        )
+    return ConfigurationError([f"{name} = '{address}' is not valid: cannot listen on this address: {reason}"])
+
+
+def exit_code_of(error: Exception) -> ExitCode:
+    """For an error that ended the program."""
+    if isinstance(error, AddressInUse):
+        return ExitCode.TRY_AGAIN
+    if isinstance(error, ConfigurationError):
+        return ExitCode.MEND_SETTINGS
+    if isinstance(error, CommandError) and not may_pass(error):
+        return ExitCode.MEND_BACKEND
+    return ExitCode.TRY_AGAIN
