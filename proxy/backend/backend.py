@@ -28,6 +28,7 @@ from proxy.backend.current_op import CurrentOperations, account_of, process_name
 from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
+from proxy.backend.least_role import missing_rights
 from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.row_search import RowSearch, time_of
@@ -203,6 +204,13 @@ class Backend:
             return True
         told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
         return may_on_cluster(told.get("authenticatedUserPrivileges", ()), action)
+
+    async def missing_rights(self) -> list[str]:
+        """What the account lacks of the least role; raises ``CommandError``."""
+        if not self.access.enforced:
+            return []
+        told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
+        return missing_rights(told.get("authenticatedUserPrivileges", ()))
 
     @property
     def tls(self) -> ssl.SSLContext | None:

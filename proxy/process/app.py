@@ -20,7 +20,7 @@ import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from catalog.errors import BackendUnavailable
+from catalog.errors import CommandError
 from proxy.observe import logs
 from proxy.observe.metrics import Metrics
 from proxy.observe.status import StatusServer
@@ -104,7 +104,7 @@ class _App:
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
-        except BackendUnavailable as error:
+        except CommandError as error:
             if self._settings.backend is None:
                 raise
             raise unreachable(self._settings.backend, error) from None

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import structlog
 
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.replacing import Differs
 from proxy.backend.first_answer import first_answer
 from proxy.clients.server import Parts, Server
@@ -17,10 +17,11 @@ from proxy.clients.tls import ListenerTls, TlsOptions
 from proxy.observe.loop_watch import LoopWatch
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
+from proxy.process.account_check import AccountCheck
 from proxy.process.assembly import Assembly, assemble
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
-from proxy.process.unreachable import unreachable
+from proxy.process.unreachable import account_of, unreachable
 from proxy.reads.inline_reads import InlineReads
 from proxy.settings.config import Address, Settings
 from proxy.upstream.dialing import upstream_name
@@ -46,17 +47,24 @@ async def serve(
 ) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
 
-    A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason. Raises
-    ``ConfigurationError`` for invalid certificate files and an address that cannot be listened on,
+    A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason, and
+    later the privileges that the account lacks, an empty text if none.
+
+    Raises ``ConfigurationError`` for invalid certificate files and an address that cannot be listened on,
     ``BackendUnavailable`` or ``CommandError`` if the backend cannot be used.
     """
     options = TlsOptions.of(settings)
     tls = ListenerTls(options) if options is not None else None
     tasks = TaskSet(lambda error: _report(metrics, error))
     assembly = await _assembled(settings, metrics, tasks, on_waiting)
+    account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics))
     try:
+        with suppress(BackendUnavailable):
+            await account.look()
+        if settings.fail_fast:
+            account.insist()
         try:
             address = Address(*await server.start(tls.context if tls is not None else None))
         except OSError as error:
@@ -66,11 +74,13 @@ async def serve(
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)
         tasks.spawn(LoopWatch(metrics.held).run())
         tasks.spawn(_watch_backend(assembly, metrics, server))
+        tasks.spawn(account.watch())
         for work in assembly.in_parts.work() if assembly.in_parts is not None else ():
             tasks.spawn(work)
         if assembly.compressing is not None:
             tasks.spawn(assembly.compressing.run())
         on_ready(address)
+        on_waiting(account.trouble)
         await stop.wait()
     finally:
         await _stop(server, tasks, assembly, settings.shutdown_grace_seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pymongo.uri_parser import parse_uri
 
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from proxy.backend.driver_errors import plain_reason
 from proxy.backend.first_answer import AUTHENTICATION_FAILED
 from proxy.settings.redaction import redact_uri
@@ -37,4 +37,5 @@ def unreachable(uri: str, error: CommandError) -> CommandError:
         return type(error)(code=error.code, message=_login_refused(uri, error))
     hosts = hosts_of(uri)
     reason = plain_reason(error.message).replace("No servers found yet", f"{hosts} did not answer as MongoDB")
-    return type(error)(code=error.code, message=f"cannot connect to the backend {redact_uri(uri)}: {reason}")
+    what = "connect to" if isinstance(error, BackendUnavailable) else "use"
+    return type(error)(code=error.code, message=f"cannot {what} the backend {redact_uri(uri)}: {reason}")

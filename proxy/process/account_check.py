@@ -1,0 +1,61 @@
+"""Watches whether the proxy's own account may do what the proxy needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from catalog.errors import UNAUTHORIZED, CommandError
+
+LOOK_SECONDS: Final = 30.0
+LOOK_AGAIN_SECONDS: Final = 2.0
+"""While a right is missing: an administrator may grant it at any time."""
+
+log = structlog.get_logger(__name__)
+
+
+class AccountCheck:
+    """``trouble`` says what is missing; ``""`` if nothing is."""
+
+    def __init__(
+        self, account: str, missing_rights: Callable[[], Awaitable[Sequence[str]]], tell: Callable[[str], None]
+    ) -> None:
+        """``tell`` is called with ``trouble`` when it has changed."""
+        self.trouble = ""
+        self._account = account
+        self._missing_rights = missing_rights
+        self._tell = tell
+
+    async def look(self) -> None:
+        """Ask the backend once; raises ``CommandError``."""
+        missing = await self._missing_rights()
+        trouble = (
+            f"the backend's account {self._account} lacks privileges: {', '.join(missing)}; "
+            "grant it the role of docs/security.md"
+            if missing
+            else ""
+        )
+        if trouble == self.trouble:
+            return
+        self.trouble = trouble
+        if trouble:
+            log.error("not ready", reason=trouble)
+        else:
+            log.info("the backend's account has all privileges now", account=self._account)
+        self._tell(trouble)
+
+    def insist(self) -> None:
+        """Raise ``CommandError`` if something is missing."""
+        if self.trouble:
+            raise CommandError(UNAUTHORIZED, self.trouble)
+
+    async def watch(self) -> None:
+        """Look forever; while the backend does not answer, nothing changes."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS if self.trouble else LOOK_SECONDS)
+            with suppress(CommandError):
+                await self.look()

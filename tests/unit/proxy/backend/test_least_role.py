@@ -1,0 +1,34 @@
+"""Which privileges, as servers list them, are enough for the proxy's account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.backend.least_role import ON_BUCKETS, missing_rights
+
+EVERYWHERE = {"db": "", "collection": ""}
+LISTS = {"resource": EVERYWHERE, "actions": ["listCollections"]}
+
+
+@pytest.mark.parametrize(
+    "privileges",
+    [
+        [LISTS, {"resource": {"system_buckets": ""}, "actions": list(ON_BUCKETS)}],
+        [LISTS, {"resource": {"db": "app", "system_buckets": "c"}, "actions": list(ON_BUCKETS)}],
+        [LISTS, {"resource": {"db": "app", "collection": "system.buckets.c"}, "actions": list(ON_BUCKETS)}],
+        [{"resource": {"anyResource": True}, "actions": ["anyAction"]}],
+    ],
+)
+def test_enough(privileges: list[dict[str, Any]]) -> None:
+    assert missing_rights(privileges) == []
+
+
+def test_what_is_missing_is_named() -> None:
+    everything = f"{', '.join(ON_BUCKETS)} on system_buckets"
+    assert missing_rights([]) == ["listCollections", everything]
+    plain = {"resource": EVERYWHERE, "actions": ["listCollections", *ON_BUCKETS]}
+    assert missing_rights([plain]) == [everything]
+    some = {"resource": {"system_buckets": ""}, "actions": ["find", "insert", "update", "remove"]}
+    assert missing_rights([LISTS, some]) == ["bypassDocumentValidation on system_buckets"]
