@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from proxy.clients.tls_faults import fault
 from proxy.settings.config import ConfigurationError
 from proxy.settings.table import Settings
 
@@ -97,7 +98,7 @@ class ListenerTls:
         try:
             self.context = options.context()
         except (OSError, ValueError) as error:
-            raise ConfigurationError([f"cannot load the tls_* files: {_reason(error)}"]) from None
+            raise ConfigurationError([_fault(options, error)]) from None
         self._newest = self.context
         self.context.sni_callback = self._exchange
 
@@ -112,7 +113,9 @@ class ListenerTls:
         try:
             self._newest = self._options.context()
         except (OSError, ValueError) as error:
-            log.error("cannot load the new certificate files, keeping the previous ones", reason=_reason(error))
+            log.error(
+                "cannot load the new certificate files, keeping the previous ones", reason=_fault(self._options, error)
+            )
             return False
         log.info("certificate files loaded", certificate=str(self._options.certificate))
         return True
@@ -128,7 +131,5 @@ class ListenerTls:
             seen = now
 
 
-def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return getattr(error, "reason", None) or str(error.args[-1])
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+def _fault(options: TlsOptions, error: OSError | ValueError) -> str:
+    return fault(options.certificate, options.key, options.authorities, error)

@@ -82,7 +82,15 @@ def _serve(loaded: LoadedSettings, *, print_config: bool) -> None:
 
 
 def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
-    """Print the effective settings with their sources, or report what is wrong with them."""
+    """Print the effective settings with their sources, or report what is wrong with them.
+
+    Certificate files are loaded, too.
+    """
+    from proxy.clients.tls import ListenerTls, TlsOptions
+
+    tls = TlsOptions.of(loaded.settings)
+    if tls is not None:
+        ListenerTls(tls)
     click.echo(render_example() if example else render_settings(loaded), nl=False)
 
 

@@ -75,6 +75,8 @@ def find_mongod(configured: Path | None) -> Path:
     Raises ``ConfigurationError`` if there is none.
     """
     if configured is not None:
+        if not os.access(configured, os.X_OK):
+            raise ConfigurationError([f"embedded_mongod = {str(configured)!r} is not valid: not an executable file"])
         return configured
     if on_path := shutil.which("mongod"):
         return Path(on_path)
@@ -107,9 +109,10 @@ class DirectoryLock:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigurationError(
-                [f"embedded_data_directory = {str(self.directory)!r} is not valid: {error.strerror}"]
-            ) from None
+            raise _unusable(self.directory, f"{error.strerror} ({error.filename})") from None
+        if not os.access(self.directory, os.R_OK | os.W_OK | os.X_OK):
+            os.close(descriptor)
+            raise _unusable(self.directory, "the proxy's user may not write there; change the owner or the setting")
         waited = 0.0
         while not _lock(descriptor):
             owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
@@ -121,8 +124,12 @@ class DirectoryLock:
                 )
             await asyncio.sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:  # a full disk
+            os.close(descriptor)
+            raise _unusable(self.directory, f"cannot write to {path}: {error.strerror}") from None
         self.descriptor = descriptor
 
     def release(self) -> None:
@@ -267,6 +274,10 @@ class EmbeddedMongod:
         except TimeoutError:
             return False
         return True
+
+
+def _unusable(directory: Path, reason: str) -> ConfigurationError:
+    return ConfigurationError([f"embedded_data_directory = {str(directory)!r} is not valid: {reason}"])
 
 
 def _free_port() -> int:

@@ -60,3 +60,10 @@ def test_wrong_settings_are_handed_to_main(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_health_without_an_address_is_bad_configuration() -> None:
     assert isinstance(call("health", "--status-listen", "").exception, ConfigurationError)
+
+
+def test_check_config_loads_the_certificate(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("garbage")
+    error = call("check-config", "--tls-certificate-file", str(tmp_path / "cert.pem")).exception
+    assert isinstance(error, ConfigurationError)
+    assert "has no PEM certificate" in str(error)

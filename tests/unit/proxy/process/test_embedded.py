@@ -52,12 +52,18 @@ async def embedded(tmp_path: Path) -> AsyncIterator[EmbeddedMongod]:
 def test_configured_mongod_is_preferred_to_path_and_path_to_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configured, on_path = tmp_path / "mine", script(tmp_path / "mongod", "")
+    configured, on_path = script(tmp_path / "mine", ""), script(tmp_path / "mongod", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_mongod(configured) == configured
     assert find_mongod(None) == on_path
     monkeypatch.setenv("PATH", "/nonexistent")
     assert find_mongod(None) == wheel_mongod()
+
+
+def test_configured_mongod_must_be_executable(tmp_path: Path) -> None:
+    (tmp_path / "mongod").touch(mode=0o600)
+    with pytest.raises(ConfigurationError, match=r"embedded_mongod = .* not an executable file"):
+        find_mongod(tmp_path / "mongod")
 
 
 def test_without_any_mongod_the_ways_out_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
