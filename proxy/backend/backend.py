@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, cast
 
+import structlog
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
 from pymongo.monitoring import (
@@ -41,6 +42,8 @@ from proxy.request.ports import STEPS_AT_ONCE
 from proxy.request.session_fields import GOSSIP
 from proxy.upstream.dialing import upstream_name
 from rewrite.profile import Profile
+
+log = structlog.get_logger(__name__)
 
 WAITS_AT_ONCE = 64
 """Commands that wait for replication only."""
@@ -125,6 +128,7 @@ class Backend:
             await calls.aclose()
             raise
         profile = profile_of(hello, build)
+        log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
         # The driver has already parsed the URI's TLS options.
         tls = cast("ssl.SSLContext | None", calls.client.options.pool_options._ssl_context)  # noqa: SLF001
         access = AccessControl(has_account=authenticator(uri) is not None)
@@ -163,6 +167,7 @@ class Backend:
             return [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
 
         entries = await calls.ask(request)
+        log.debug("collections listed", database=database, timeseries=len(entries))
         run = partial(_run, calls)
         series = {
             entry["name"]: entry["options"]["timeseries"]["timeField"]

@@ -31,6 +31,7 @@ from proxy.inserts.insert_port import Ingest, ReplyingWriter
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.members.primary_monitor import PrimaryMonitor
 from proxy.members.read_preference import Members
+from proxy.observe.limited_log import noticed
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.observe.tasks import TaskSet
 from proxy.reads.inline_reads import InlineReads
@@ -234,10 +235,10 @@ class Server:
         """See ``proxy.clients.connection.Host``."""
         settings, numbers = self._settings, self._parts.connections
         if len(self._clients) >= settings.max_connections:
-            numbers.reject("too_many")
+            self._reject(peer, "too_many")
             return None
         if 0 < settings.max_connections_per_address <= self._per_address[peer]:
-            numbers.reject("too_many_per_address")
+            self._reject(peer, "too_many_per_address")
             return None
         self._clients.add(connection)
         self._per_address[peer] += 1
@@ -258,7 +259,12 @@ class Server:
         if self._parts.requires_login():
             limit_messages(settings.pre_auth_max_message_bytes)
             session.on_login = lambda: limit_messages(MAX_MESSAGE_SIZE_BYTES)
+        log.debug("client connected", peer=peer, connection=session.connection_id)
         return session
+
+    def _reject(self, peer: str, reason: str) -> None:
+        self._parts.connections.reject(reason)
+        noticed.info("client connection rejected", peer=peer, reason=reason, open=len(self._clients))
 
     def now_seconds(self) -> float:
         """See ``proxy.clients.connection.Host``."""
@@ -270,6 +276,7 @@ class Server:
         self._parts.connections.close()
         assert connection.session is not None
         peer = connection.session.peer
+        log.debug("client disconnected", peer=peer, connection=connection.session.connection_id)
         self._per_address[peer] -= 1
         if self._per_address[peer] <= 0:
             del self._per_address[peer]

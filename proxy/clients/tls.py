@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from proxy.clients.handshakes import WatchedHandshake
 from proxy.clients.tls_faults import fault
 from proxy.settings.config import ConfigurationError
 from proxy.settings.table import Settings
@@ -62,6 +63,7 @@ class TlsOptions:
     def context(self) -> ssl.SSLContext:
         """Read the files; raises ``OSError`` (``ssl.SSLError`` is one) if they are not valid."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.sslobject_class = WatchedHandshake
         context.minimum_version = _VERSIONS[self.minimum_version]
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         # For an encrypted key, OpenSSL would ask for the passphrase on the terminal.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -30,6 +31,7 @@ from proxy.process.exit_codes import cannot_listen
 from proxy.process.last_resort import CLOSE_SECONDS, LEAVE_SECONDS, LastResort
 from proxy.process.reserving import reserved
 from proxy.process.serving import serve
+from proxy.process.starting import changed, shown
 from proxy.process.unreachable import unreachable
 from proxy.settings.config import Address, Settings, redact_uri
 
@@ -45,6 +47,11 @@ def run(settings: Settings, say: Say) -> None:
     ``EmbeddedFailed`` if there is no backend.
     """
     logs.configure(settings.log_level, settings.log_format)
+    backend = redact_uri(settings.backend or "embedded")
+    log.info(
+        "starting", version=metadata.version("tsproxy"), pid=os.getpid(), backend=backend, settings=changed(settings)
+    )
+    log.debug("all settings", settings=shown(settings))
     calm_garbage_collector()
     # Large merges run in a thread; the event loop must not wait five milliseconds, the default, for the interpreter.
     sys.setswitchinterval(0.0005)

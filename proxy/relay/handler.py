@@ -10,6 +10,7 @@ import bson
 from catalog.bson.codec import TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
+from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import TaskSet
 from proxy.relay.failover import Failover, Way
 from proxy.relay.transaction_effects import TransactionEffects
@@ -160,7 +161,11 @@ def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:
 
 async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
     """After a step of a login or logout: ask the backend who this connection is now."""
-    if not reply.get("ok") or reply.get("done") is False:
+    if not reply.get("ok"):
+        reason = str(reply.get("errmsg", ""))
+        noticed.info("login failed", peer=session.peer, connection=session.connection_id, reason=reason)
+        return
+    if reply.get("done") is False:
         return
     status = bson.decode(await session.upstream.run("admin", {"connectionStatus": 1}), codec_options=TOLERANT)
     users = status.get("authInfo", {}).get("authenticatedUsers", []) if status.get("ok") else []

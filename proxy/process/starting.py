@@ -1,0 +1,30 @@
+"""What the log says first: which program runs, with which settings, for which backend."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from proxy.settings.redaction import redact_uri
+from proxy.settings.table import Settings
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """All settings as plain values, passwords masked."""
+    return {field.name: _plain(getattr(settings, field.name)) for field in fields(settings)}
+
+
+def changed(settings: Settings) -> dict[str, Any]:
+    """Those of ``shown`` that differ from the defaults."""
+    defaults = shown(Settings())
+    return {name: value for name, value in shown(settings).items() if value != defaults[name]}
+
+
+def _plain(value: object) -> Any:
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return redact_uri(str(value))
