@@ -58,20 +58,20 @@ static const signed char fixed_size[256] = { /* -1: the value tells; -2: no type
     [T_MAX + 1 ... T_MIN - 1] = -2, [T_MIN] = 0};
 
 /* The parts build on one another in this order. */
-#include "_kernel_bson.h"
-#include "_kernel_shapes.h"
-#include "_kernel_order.h"
-#include "_kernel_summaries.h"
-#include "_kernel_measurement.h"
-#include "_kernel_bucket.h"
-#include "_kernel_documents.h"
-#include "_kernel_batch.h"
-#include "_kernel_parts.h"
-#include "_kernel_column.h"
-#include "_kernel_interleaving.h"
-#include "_kernel_compression.h"
-#include "_kernel_decoding.h"
-#include "_kernel_comparing.h"
+#include "_kernel_bson.inc"
+#include "_kernel_shapes.inc"
+#include "_kernel_order.inc"
+#include "_kernel_summaries.inc"
+#include "_kernel_measurement.inc"
+#include "_kernel_bucket.inc"
+#include "_kernel_documents.inc"
+#include "_kernel_batch.inc"
+#include "_kernel_parts.inc"
+#include "_kernel_column.inc"
+#include "_kernel_interleaving.inc"
+#include "_kernel_compression.inc"
+#include "_kernel_decoding.inc"
+#include "_kernel_comparing.inc"
 
 static PyMethodDef functions[] = {
     {"parse_measurement", (PyCFunction)(void (*)(void))parse_measurement, METH_FASTCALL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +58,7 @@ TESTED_ELSEWHERE: dict[str, tuple[str, ...]] = {
 """Modules without a test module of their own, by the test that drives them. This list only shrinks."""
 
 
-KERNEL = sorted((ROOT / "catalog").glob("_kernel*.[ch]"))
+KERNEL = sorted(path for path in (ROOT / "catalog").glob("_kernel*") if path.suffix in (".c", ".inc"))
 SET_AT_IMPORT = frozenset(
     (
         "interpreted_parse",
@@ -209,6 +210,16 @@ def test_exceptions_are_still_needed(test: str) -> None:
         assert (ROOT / name).exists(), f"{name} is gone: take it off the list"
         mirrored = ROOT / "tests" / "unit" / Path(name).parent / f"test_{Path(name).name}"
         assert not mirrored.exists(), f"{name} has its test now: take it off the list"
+
+
+def test_files_of_c_are_named_after_what_they_are() -> None:
+    """A header is included by more than one file; what one file is divided into is ``.inc``, and the build names it."""
+    c = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.[ch]"))]
+    assert [relative(path) for path in c] == ["catalog/_kernel.c"]
+    included = re.findall(r'^#include "(.*)"$', (ROOT / "catalog" / "_kernel.c").read_text(), re.MULTILINE)
+    assert sorted(included) == [path.name for path in KERNEL if path.suffix == ".inc"]
+    (extension,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    assert extension["depends"] == [f"catalog/{name}" for name in included]
 
 
 def test_unit_tests_mirror_the_tree() -> None:
