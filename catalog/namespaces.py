@@ -107,16 +107,15 @@ class VirtualCollection:
 
     ``uuid`` identifies the incarnation of the bucket collection, ``b""`` where the backend shows none;
     ``collation`` is the stored default collation, ``None`` for simple binary comparison;
-    ``expire_after_seconds`` is ``None`` without TTL; ``extended_range`` tells whether times outside
-    1970–2106 may be stored, where the order of bucket ids is not the order of time (Q12). ``lastpoint_indexes`` are the
-    first paths, with their directions, of indexes that go on with time descending; ``None`` when nobody knows.
+    ``extended_range`` tells whether times outside 1970–2106 may be stored, where the order of bucket ids is not the
+    order of time (Q12). ``lastpoint_indexes`` are the first paths, with their directions, of indexes that go on with
+    time descending; ``None`` when nobody knows.
     """
 
     namespace: Namespace
     options: TimeseriesOptions
     uuid: bytes = b""
     collation: Mapping[str, Any] | None = field(default=None, compare=False)
-    expire_after_seconds: int | None = None
     extended_range: bool = field(default=False, compare=False)
     lastpoint_indexes: frozenset[tuple[str, int]] | None = field(default=None, compare=False)
 

@@ -1,4 +1,4 @@
-"""Maps index keys between the user's form and that of buckets (I1, I2, I7, I11)."""
+"""Maps index keys from the user's form to that of buckets (I1, I2, I11)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bson import Decimal128, Int64
 from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions
 from rewrite.plan import Document
-from rewrite.stages.meta_fields import STORED_META, meta_path
+from rewrite.stages.meta_fields import meta_path
 
 MIN_PREFIX = "control.min."
 MAX_PREFIX = "control.max."
@@ -86,53 +86,6 @@ def _shown(value: Any) -> str:
             return f'"{value}"'
         case _:
             return str(value)
-
-
-def user_key(key: Mapping[str, Any], options: TimeseriesOptions) -> Document | None:
-    """The user's key for a bucket key; ``None`` if there is none, and the index is hidden (I7)."""
-    elements = list(key.items())
-    mapped: Document = {}
-    while elements:
-        taken, users = _user_elements(elements, options)
-        if not taken:
-            return None
-        mapped.update(users)
-        del elements[:taken]
-    return mapped
-
-
-def _user_elements(elements: list[Element], options: TimeseriesOptions) -> tuple[int, list[Element]]:
-    """The number of leading elements that belong together (0: unknown), and the user's form of them.
-
-    The lower bound of the time field stands for both; the upper one is ignored, in any position.
-    """
-    path, kind = elements[0]
-    head, dot, tail = path.partition(".")
-    if head == STORED_META and options.meta_field is not None:
-        return 1, [(options.meta_field + dot + tail, kind)]
-    if path == MIN_PREFIX + options.time_field:
-        return 1, [(options.time_field, kind)]
-    if path == MAX_PREFIX + options.time_field:
-        return 1, []
-    if path.startswith(DATA_PREFIX) and kind == BUCKET_GEO:
-        return 1, [(path[len(DATA_PREFIX) :], GEO)]
-    for prefix in (MIN_PREFIX, MAX_PREFIX):
-        field = path[len(prefix) :]
-        if path.startswith(prefix) and is_direction(kind) and elements[:2] == list(_bounds(field, kind)):
-            return 2, [(field, kind)]
-    return 0, []
-
-
-def user_index(spec: Mapping[str, Any], options: TimeseriesOptions) -> Document | None:
-    """An index of the buckets as ``listIndexes`` shows it; ``None`` if it is hidden (I6, I7).
-
-    A stored ``originalSpec`` is shown unchanged, even if the index has changed since (C43).
-    """
-    original = spec.get("originalSpec")
-    if isinstance(original, Mapping):
-        return dict(original)
-    key = user_key(spec["key"], options)
-    return None if key is None else {**spec, "key": key}
 
 
 def bucket_hint(hint: Any, options: TimeseriesOptions) -> Any:

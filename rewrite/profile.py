@@ -15,10 +15,6 @@ class Profile:
     version: tuple[int, int, int] = (6, 0, 5)
     is_replica_set: bool = False
     is_mongos: bool = False
-    max_wire_version: int = 17
-    max_bson_size_bytes: int = 16 * 1024 * 1024
-    max_message_size_bytes: int = 48_000_000
-    max_write_batch: int = 100_000
 
     @property
     def has_native_timeseries(self) -> bool:

@@ -276,10 +276,6 @@ def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
         version=(version[0], version[1], version[2]),
         is_replica_set="setName" in hello,
         is_mongos=hello.get("msg") == "isdbgrid",
-        max_wire_version=int(hello["maxWireVersion"]),
-        max_bson_size_bytes=int(hello["maxBsonObjectSize"]),
-        max_message_size_bytes=int(hello["maxMessageSizeBytes"]),
-        max_write_batch=int(hello["maxWriteBatchSize"]),
     )
 
 

@@ -216,13 +216,11 @@ def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[st
             continue
         options = stored["options"]
         uuid = stored.get("info", {}).get("uuid")
-        expiry = options.get("expireAfterSeconds")
         found[entry["name"]] = VirtualCollection(
             namespace=Namespace(database, entry["name"]),
             options=TimeseriesOptions.from_document(options["timeseries"]),
             uuid=bytes(uuid) if uuid is not None else b"",
             collation=options.get("collation"),
-            expire_after_seconds=None if expiry is None else int(expiry),
             extended_range=bool(entry.get(EXTENDED_RANGE, False)),
             lastpoint_indexes=entry.get(LASTPOINT_INDEXES),
         )

@@ -34,7 +34,7 @@ Fields that nobody knows (drivers announce what they can) are ignored, as by ser
 
 @dataclass(frozen=True, slots=True)
 class TopologyVersion:
-    """This process and how often its answer changed."""
+    """This process and how often its answer changed: never."""
 
     process_id: ObjectId
     counter: int = 0

@@ -52,7 +52,10 @@ LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
 
 
 class HelloHandler:
-    """Answers hello, also the kind that waits for a change and the stream of answers that drivers use to watch."""
+    """Answers hello, also the kind that waits and the stream of answers that drivers use to watch.
+
+    The answer changes at no time, so those that wait get it when their time is over.
+    """
 
     def __init__(self, backend: BackendView, tasks: TaskSet, compressors: Sequence[str]) -> None:
         self._backend = backend
@@ -60,12 +63,6 @@ class HelloHandler:
         self._compressors = tuple(compressors)
         self._version = TopologyVersion(ObjectId())
         self.waiting: set[_Watch] = set()
-
-    def changed(self) -> None:
-        """What hello says is different now: answer those who wait."""
-        self._version = TopologyVersion(self._version.process_id, self._version.counter + 1)
-        for watch in list(self.waiting):
-            watch.fire()
 
     def interrupt(self) -> None:
         """End the connections of those who wait, so that drivers leave all that they have to this proxy."""
@@ -191,7 +188,7 @@ class _Watch:
         _keep_little(exchange, exchange.command)
 
     def wait(self, first_ms: int) -> None:
-        """Until the time is over or something changes."""
+        """Until the time is over."""
         self._handler.waiting.add(self)
         self._exchange.on_abandon = self._stop
         self._timer = asyncio.get_running_loop().call_later(min(first_ms, LONGEST_WAIT_MS) / 1000, self.fire)

@@ -16,7 +16,6 @@ from catalog.ports import Acknowledgement, Confirmation
 
 LOOK_SECONDS: Final = 0.5
 """How often a client that waits is looked after."""
-_LAST: Final = ("ok", "$clusterTime", "operationTime")
 
 
 class Replication(Protocol):

@@ -17,25 +17,6 @@ from proxy.wire.message import Message
 
 _BAD_DATABASE_BYTES: Final = frozenset('\0/\\. "')
 
-SESSION_FIELDS: Final = (
-    b"lsid",
-    b"txnNumber",
-    b"stmtId",
-    b"stmtIds",
-    b"autocommit",
-    b"startTransaction",
-    b"$clusterTime",
-    b"$readPreference",
-    b"apiVersion",
-    b"apiStrict",
-    b"apiDeprecationErrors",
-    b"$audit",
-    b"$client",
-    b"$configServerState",
-)
-"""Fields that say in which session and under which rules a command runs, not what it does."""
-
-
 _TAKES_NO_SYMBOL: Final = frozenset({b"aggregate", b"find"})
 """Commands whose collection must be a string; to all others a symbol is one, and here it becomes one."""
 _STRING_TYPE: Final = bytes([STRING])
@@ -121,13 +102,6 @@ class Command:
             self.body[start - len(name) - 2 : end] for name, (_, start, end) in self.fields.items() if name not in names
         )
         return (len(kept) + 5).to_bytes(4, "little") + kept + b"\0"
-
-    def session_fields(self) -> bytes:
-        """The elements of ``SESSION_FIELDS`` that the client sent, raw, to be added to other steps of the command."""
-        fields = self.fields
-        return b"".join(
-            self.body[fields[name][1] - len(name) - 2 : fields[name][2]] for name in SESSION_FIELDS if name in fields
-        )
 
     def decode(self) -> dict[str, Any]:
         """The whole command with its sequences folded in, deep. Raises ``CommandError`` (22)."""

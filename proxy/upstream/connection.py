@@ -380,7 +380,7 @@ class Upstream:
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
         """One command of the proxy over the client's connection: the raw reply document, ``ok: 0`` replies too.
 
-        ``body`` has no ``$db``; ``extra`` are further raw elements (``Command.session_fields``).
+        ``body`` has no ``$db``; ``extra`` are further raw elements, those of the session.
         Raises ``BackendUnavailable``.
         """
         raw = body if isinstance(body, bytes) else bson.encode(body, codec_options=CODEC)

@@ -8,11 +8,5 @@ HEADER_SIZE_BYTES = 16
 MAX_MESSAGE_SIZE_BYTES = 48_000_000
 """``maxMessageSizeBytes`` of every server since 2.6; a longer length in a header closes the connection."""
 
-MAX_BSON_SIZE_BYTES = 16 * 1024 * 1024
-"""``maxBsonObjectSize``."""
-
-BSON_OVERHEAD_BYTES = 16 * 1024
-"""What a server's own documents (commands and replies around user documents) may have beyond the maximum."""
-
 MIN_BSON_SIZE_BYTES = 5
 """Length and terminator: the empty document."""

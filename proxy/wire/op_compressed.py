@@ -21,8 +21,6 @@ _OPCODE: Final = int(Opcode.COMPRESSED)
 _BODY_AT: Final = HEADER_SIZE_BYTES + _HEAD.size
 
 COMPRESSOR_IDS: Final[Mapping[str, int]] = {"noop": 0, "snappy": 1, "zlib": 2, "zstd": 3}
-SUPPORTED: Final = ("snappy", "zstd", "zlib")
-"""The compressors that hello offers, cheapest first."""
 
 _ZSTD_LEVEL: Final = 3
 _MIN_WORTHWHILE_BYTES: Final = 128

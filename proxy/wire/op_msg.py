@@ -211,12 +211,3 @@ def asking_for_reply(raw: bytes) -> bytes:
 def head(request_id: int, response_to: int, body_size_bytes: int) -> bytes:
     """The bytes before the body of a message that has only a body and no flags."""
     return _REPLY_HEAD.pack(BODY_AT + body_size_bytes, request_id, response_to, _OPCODE, 0, _BODY_KIND)
-
-
-def with_checksum(raw: bytes) -> bytes:
-    """The same message with a checksum."""
-    _, request_id, response_to, opcode = HEADER.unpack_from(raw)
-    flags = _FLAGS.unpack_from(raw, HEADER_SIZE_BYTES)[0] | CHECKSUM_PRESENT
-    head = HEADER.pack(len(raw) + 4, request_id, response_to, opcode) + _FLAGS.pack(flags)
-    summed = head + raw[HEADER_SIZE_BYTES + 4 :]
-    return summed + _FLAGS.pack(crc32c(summed))

@@ -28,7 +28,6 @@ class OpQuery:
 
     flags: int
     collection: str
-    number_to_skip: int
     number_to_return: int
     query: bytes
 
@@ -56,7 +55,7 @@ def parse(message: Message) -> OpQuery:
     if name_end < 0 or name_end + 9 > len(raw):
         raise ProtocolError("OP_QUERY is too short")
     flags = int.from_bytes(raw[HEADER_SIZE_BYTES : HEADER_SIZE_BYTES + 4], "little")
-    skip, count = _SKIP_AND_RETURN.unpack_from(raw, name_end + 1)
+    _, count = _SKIP_AND_RETURN.unpack_from(raw, name_end + 1)
     start = name_end + 9
     try:
         end = document_end(raw, start, len(raw))
@@ -65,14 +64,7 @@ def parse(message: Message) -> OpQuery:
     if end != len(raw) and end + 5 > len(raw):
         raise CommandError(22, "Client Error: Remaining data too small for BSON object")
     collection = raw[HEADER_SIZE_BYTES + 4 : name_end].decode(errors="replace")
-    return OpQuery(flags, collection, skip, count, raw[start:end])
-
-
-def build_query(request_id: int, collection: str, query: bytes, number_to_return: int = -1, flags: int = 0) -> bytes:
-    """A whole OP_QUERY."""
-    payload = flags.to_bytes(4, "little") + collection.encode() + b"\0"
-    payload += _SKIP_AND_RETURN.pack(0, number_to_return) + query
-    return HEADER.pack(HEADER_SIZE_BYTES + len(payload), request_id, 0, Opcode.QUERY) + payload
+    return OpQuery(flags, collection, count, raw[start:end])
 
 
 def build_reply(request_id: int, response_to: int, document: bytes, flags: int = AWAIT_CAPABLE) -> bytes:

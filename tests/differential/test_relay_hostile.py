@@ -27,6 +27,7 @@ from tests.support.raw_wire import (
     op_msg_bytes,
     query,
     sequence,
+    with_checksum,
 )
 
 PING = {"ping": 1, "$db": "admin"}
@@ -107,9 +108,9 @@ CASES: dict[str, bytes] = {
     "BSON with bad UTF-8": op_msg_bytes(body(BSON({**PING, "x": "ab"}).replace(b"ab", b"\xff\xfe"))),
     "trailing byte": op_msg_bytes(body(PING), b"\0"),
     "trailing bytes": op_msg_bytes(body(PING), b"\0\0\0"),
-    "good checksum": op_msg.with_checksum(RAW_PING),
-    "good checksum, error": op_msg.with_checksum(op_msg_bytes(body(PING), body(PING))),
-    "bad checksum": op_msg.with_checksum(RAW_PING)[:-1] + b"\0",
+    "good checksum": with_checksum(RAW_PING),
+    "good checksum, error": with_checksum(op_msg_bytes(body(PING), body(PING))),
+    "bad checksum": with_checksum(RAW_PING)[:-1] + b"\0",
     "checksum without room": op_msg_bytes(flags=1),
     "no database": command({"ping": 1}),
     "database of another type": command({"ping": 1, "$db": 5}),
@@ -218,7 +219,7 @@ def test_message_that_never_ends_is_dropped_with_its_connection(
 
 
 def test_flags_of_replies_say_whether_they_are_summed(proxy: ProxyProcess) -> None:
-    for data in (op_msg.with_checksum(RAW_PING), op_msg.with_checksum(op_msg_bytes(body(PING), body(PING)))):
+    for data in (with_checksum(RAW_PING), with_checksum(op_msg_bytes(body(PING), body(PING)))):
         replies, _ = conversation(proxy.port, data)
         assert op_msg.parse(replies[0]).flags == op_msg.CHECKSUM_PRESENT
 

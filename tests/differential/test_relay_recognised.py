@@ -10,10 +10,18 @@ import bson
 import pytest
 from bson import Int64
 
-from proxy.wire import op_msg
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-from tests.support.raw_wire import RawClient, body, command, conversation, document_of, op_msg_bytes, sequence
+from tests.support.raw_wire import (
+    RawClient,
+    body,
+    command,
+    conversation,
+    document_of,
+    op_msg_bytes,
+    sequence,
+    with_checksum,
+)
 
 DATABASE = "plain_relay"
 FIND = {"find": "c", "filter": {"a": {"$lt": 3}}, "projection": {"_id": 0}, "$db": DATABASE}
@@ -60,8 +68,8 @@ VARIATIONS: dict[str, bytes] = {
     "BSON of 4": op_msg_bytes(b"\0" + struct.pack("<i", 4) + bson.encode(FIND)[4:]),
     "BSON negative": op_msg_bytes(b"\0" + struct.pack("<i", -1) + bson.encode(FIND)[4:]),
     "BSON without end": op_msg_bytes(body(bson.encode(FIND)[:-1] + b"\x01")),
-    "checksum": op_msg.with_checksum(command(FIND)),
-    "bad checksum": op_msg.with_checksum(command(FIND))[:-1] + b"\0",
+    "checksum": with_checksum(command(FIND)),
+    "bad checksum": with_checksum(command(FIND))[:-1] + b"\0",
     "no reply wanted": command(FIND, flags=2) + command(FIND),
     "exhaustAllowed": command(FIND, flags=1 << 16),
     "required flag": command(FIND, flags=4),

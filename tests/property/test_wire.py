@@ -16,6 +16,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.message import Message, Opcode
 from proxy.wire.reader import MessageReader
+from tests.support.raw_wire import query as query_bytes
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 VALUES = st.recursive(
@@ -35,7 +36,7 @@ def op_msgs(draw: st.DrawFn) -> bytes:
     return op_msg.build(draw(REQUEST_IDS), 0, draw(DOCUMENTS), draw(SEQUENCES), draw(FLAGS))
 
 
-OP_QUERIES = st.builds(op_query.build_query, REQUEST_IDS, NAMES, DOCUMENTS, st.sampled_from([1, -1, 0]))
+OP_QUERIES = st.builds(query_bytes, DOCUMENTS, NAMES, st.sampled_from([1, -1, 0]), REQUEST_IDS)
 OP_REPLIES = st.builds(op_query.build_reply, REQUEST_IDS, REQUEST_IDS, DOCUMENTS)
 PLAIN = op_msgs() | OP_QUERIES | OP_REPLIES
 OP_COMPRESSED = st.builds(op_compressed.wrap, PLAIN, st.sampled_from([1, 2, 3]))
@@ -53,7 +54,7 @@ def test_op_msg_is_read_as_built(
 
 @given(REQUEST_IDS, NAMES, DOCUMENTS, st.integers(-(2**31), 2**31 - 1))
 def test_op_query_is_read_as_built(request_id: int, collection: str, query: bytes, number: int) -> None:
-    parts = op_query.parse(Message.from_bytes(op_query.build_query(request_id, collection, query, number)))
+    parts = op_query.parse(Message.from_bytes(query_bytes(query, collection, number, request_id)))
     assert (parts.collection, parts.query, parts.number_to_return) == (collection, query, number)
 
 

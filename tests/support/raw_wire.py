@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import bson
+from crc32c import crc32c
 
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.message import Message, Opcode
@@ -49,10 +50,20 @@ def command(document: Document, *, flags: int = 0, request_id: int = 7) -> bytes
     return op_msg_bytes(body(document), flags=flags, request_id=request_id)
 
 
-def query(document: Document | bytes, collection: str = "admin.$cmd", number_to_return: int = -1) -> bytes:
+def query(
+    document: Document | bytes, collection: str = "admin.$cmd", number_to_return: int = -1, request_id: int = 7
+) -> bytes:
     """An OP_QUERY."""
     raw = document if isinstance(document, bytes) else bson.encode(document)
-    return op_query.build_query(7, collection, raw, number_to_return)
+    payload = bytes(4) + collection.encode() + b"\0" + struct.pack("<ii", 0, number_to_return) + raw
+    return framed(Opcode.QUERY, payload, request_id=request_id)
+
+
+def with_checksum(raw: bytes) -> bytes:
+    """The same OP_MSG with a checksum."""
+    flags = struct.unpack_from("<I", raw, 16)[0] | op_msg.CHECKSUM_PRESENT
+    summed = struct.pack("<i", len(raw) + 4) + raw[4:16] + struct.pack("<I", flags) + raw[20:]
+    return summed + struct.pack("<I", crc32c(summed))
 
 
 def compressed(raw: bytes, compressor: int, *, size: int | None = None, squeezed: bytes | None = None) -> bytes:

@@ -6,6 +6,8 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 
+import bson
+
 from catalog.bson import raw
 
 START_MS = 1_714_521_600_000
@@ -50,10 +52,10 @@ _SCALARS: tuple[Callable[[random.Random, int], bytes], ...] = (
     lambda chance, row: b"\x06",
     lambda chance, row: b"\x0b" + chance.choice((b"a\0i\0", b"b\0\0")),
     lambda chance, row: b"\x0c" + _CODE + bytes(12),
-    lambda chance, row: b"\x03" + raw.EMPTY_DOCUMENT,
-    lambda chance, row: b"\x04" + raw.EMPTY_DOCUMENT,
+    lambda chance, row: b"\x03" + bson.encode({}),
+    lambda chance, row: b"\x04" + bson.encode({}),
 )
-_UNTOUCHABLE = (b"\x7f", b"\xff", b"\x0f" + raw.pack_int32(4 + len(_CODE) + 5) + _CODE + raw.EMPTY_DOCUMENT)
+_UNTOUCHABLE = (b"\x7f", b"\xff", b"\x0f" + raw.pack_int32(4 + len(_CODE) + 5) + _CODE + bson.encode({}))
 _NAMES = tuple(
     b"%b%d" % (word, number) for number in range(60) for word in (b"temperature ", b"k", b"a.b$", b"\xc3\xa9")
 )

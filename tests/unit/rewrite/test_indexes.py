@@ -1,4 +1,4 @@
-"""Index keys both ways (I1, I2, I7, I11)."""
+"""Index keys on buckets (I1, I2, I11)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, TimeseriesOptions
-from rewrite.indexes import bucket_hint, bucket_key, user_index, user_key
+from rewrite.indexes import bucket_hint, bucket_key
 
 OPTIONS = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
 WITHOUT_META = TimeseriesOptions("t", None, Granularity.SECONDS, 3600, 60)
 
-BOTH_WAYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+KEYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"t": 1}, {"control.min.t": 1, "control.max.t": 1}),
     ({"t": -1}, {"control.max.t": -1, "control.min.t": -1}),
     ({"t": 2.5}, {"control.min.t": 2.5, "control.max.t": 2.5}),
@@ -38,40 +38,14 @@ BOTH_WAYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("user", "bucket"), BOTH_WAYS, ids=[str(user) for user, _ in BOTH_WAYS])
-def test_i1_i7_keys_map_both_ways_in_order(user: dict[str, Any], bucket: dict[str, Any]) -> None:
-    """Every row of the table of I1, and back by I7; the order of the elements is part of a key."""
+@pytest.mark.parametrize(("user", "bucket"), KEYS, ids=[str(user) for user, _ in KEYS])
+def test_i1_keys_map_in_order(user: dict[str, Any], bucket: dict[str, Any]) -> None:
+    """Every row of the table of I1; the order of the elements is part of a key."""
     assert list(bucket_key(user, OPTIONS).items()) == list(bucket.items())
-    mapped = user_key(bucket, OPTIONS)
-    assert mapped is not None
-    assert list(mapped.items()) == list(user.items())
-
-
-@pytest.mark.parametrize(
-    ("bucket", "user"),
-    [
-        ({"control.min.t": 1}, {"t": 1}),
-        ({"control.min.t": -1}, {"t": -1}),
-        ({"control.min.t": 1, "control.max.t": -1}, {"t": 1}),
-        ({"control.min.t": 1, "meta": 1, "control.max.t": 1}, {"t": 1, "m": 1}),
-        ({"control.max.t": -1, "meta": 1}, {"m": 1}),
-        ({"control.max.t": 1}, {}),
-        ({"control.min.v": 1}, None),
-        ({"control.min.v": -1, "control.max.v": -1}, None),
-        ({"control.min.v": 1, "control.max.v": 2}, None),
-        ({"control.min.v": 1, "meta": 1, "control.max.v": 1}, None),
-        ({"data.v": 1}, None),
-        ({"_id": 1}, None),
-    ],
-)
-def test_i7_bucket_keys_made_by_hand(bucket: dict[str, Any], user: dict[str, Any] | None) -> None:
-    """What 6.0.5 shows for indexes created directly on the bucket collection; ``None``: hidden."""
-    assert user_key(bucket, OPTIONS) == user
 
 
 def test_i1_without_a_meta_field_every_name_is_a_measurement() -> None:
     assert bucket_key({"m": 1}, WITHOUT_META) == {"control.min.m": 1, "control.max.m": 1}
-    assert user_key({"meta": 1}, WITHOUT_META) is None
 
 
 @pytest.mark.parametrize(
@@ -110,22 +84,6 @@ def test_i2_keys_that_no_bucket_index_serves(key: dict[str, Any], code: int, mes
     with pytest.raises(CommandError) as refused:
         bucket_key(key, OPTIONS)
     assert (refused.value.code, refused.value.message) == (code, message)
-
-
-def test_i7_a_stored_original_spec_is_shown_as_it_is() -> None:
-    spec = {
-        "v": 2,
-        "key": {"control.min.v": 1, "control.max.v": 1},
-        "name": "v_1",
-        "hidden": True,
-        "originalSpec": {"key": {"v": 1}, "name": "v_1", "v": 2},
-    }
-    assert user_index(spec, OPTIONS) == {"key": {"v": 1}, "name": "v_1", "v": 2}
-
-
-def test_i7_an_index_without_original_spec_is_mapped_or_hidden() -> None:
-    assert user_index({"v": 2, "key": {"meta": 1}, "name": "m_1"}, OPTIONS) == {"v": 2, "key": {"m": 1}, "name": "m_1"}
-    assert user_index({"v": 2, "key": {"_id": 1}, "name": "i"}, OPTIONS) is None
 
 
 @pytest.mark.parametrize(

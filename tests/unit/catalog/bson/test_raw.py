@@ -93,7 +93,7 @@ def test_depth_finds_damage_at_any_level() -> None:
 
 
 def test_bottomless_nesting_is_refused() -> None:
-    value = b"\x03" + raw.EMPTY_DOCUMENT
+    value = b"\x03" + bson.encode({})
     for _ in range(300):
         value = b"\x03" + raw.document((raw.element(b"a", value),))
     with pytest.raises(raw.MalformedBSON):
@@ -104,7 +104,7 @@ def test_documents_of_an_array() -> None:
     documents = [{}, {"a": 1}, {"b": {"c": [1]}}]
     array = raw.fields_of(bson.encode({"v": documents}))[b"v"]
     assert raw.documents_of(array, 1) == [bson.encode(each) for each in documents]
-    assert raw.documents_of(raw.EMPTY_DOCUMENT) == []
+    assert raw.documents_of(bson.encode({})) == []
 
 
 @pytest.mark.parametrize("values", [[1], [{}, 1], [[]], ["text"], [None]])

@@ -14,7 +14,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
 from proxy.wire.reader import MessageReader
 from tests.support.network import FakeTransport
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 
 PING = op_msg.build(1, 0, bson.encode({"ping": 1, "$db": "admin"}))
 

@@ -21,7 +21,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
 from tests.support.network import FakeClient
 from tests.support.raw_wire import body, command, document_of, framed, op_msg_bytes, query
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 
 VIRTUAL = VirtualCollection(Namespace("d", "ts"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 

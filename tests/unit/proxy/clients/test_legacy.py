@@ -13,7 +13,7 @@ from proxy.clients.legacy import LEGACY_COMMANDS, legacy_command, refuse_legacy
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
 from tests.support.network import FakeClient
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 
 
 def query(body: dict[str, Any], *, collection: str = "admin.$cmd", number_to_return: int = -1) -> Message:

@@ -17,7 +17,7 @@ from proxy.settings.table import Address, Settings
 from rewrite.plan import ForgetNamespace
 from tests.support.mongod import MongodProcess
 from tests.support.raw_wire import command
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 
 PING = command({"ping": 1, "$db": "admin"})
 

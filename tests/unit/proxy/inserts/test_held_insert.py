@@ -6,7 +6,7 @@ from catalog.identity import NOBODY, Identity
 from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
 from tests.unit.catalog.test_committer import Bench
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 from tests.unit.proxy.request.test_router import VIRTUAL
 
 

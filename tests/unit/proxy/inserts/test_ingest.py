@@ -20,7 +20,7 @@ from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
 from tests.unit.catalog.test_committer import Bench, HeldStore
 from tests.unit.proxy.inserts.test_plain_insert import Meter
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 
 MANY = 2 * BATCHES_IN_A_TURN + 10
 BROKEN = bson.encode({"m": 1})

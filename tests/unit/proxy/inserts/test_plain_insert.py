@@ -22,7 +22,7 @@ from proxy.wire.message import Message
 from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
 from tests.unit.proxy.inserts.test_insert_templates import COLLECTION, DOCUMENTS, message, remembering
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 
 TELLING = Acknowledgement(fields={"electionId": ObjectId(), "opTime": {"t": 1}, "operationTime": 7})
 UNCONFIRMED = Acknowledgement({"code": 64, "errmsg": "waiting for replication timed out"})

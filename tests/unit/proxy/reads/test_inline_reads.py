@@ -21,9 +21,9 @@ from proxy.wire.message import Message
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
 from tests.support.network import FakeClient, FakeTransport
-from tests.support.raw_wire import body, command, document_of, op_msg_bytes, sequence
+from tests.support.raw_wire import body, command, document_of, op_msg_bytes, sequence, with_checksum
 from tests.support.scopes import TARGET
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 
 LSID = {"id": Binary(bytes([7] * 16), 4)}
 OTHER_LSID = {"id": Binary(bytes([8] * 16), 4)}
@@ -280,7 +280,7 @@ def test_large_batch_of_an_unexpected_cursor_ends_the_client() -> None:
 def test_large_batch_that_is_summed_is_collected(summed: bool) -> None:
     reads = Reads()
     raw = command(FIND)
-    assert reads.start(op_msg.with_checksum(raw) if summed else raw)
+    assert reads.start(with_checksum(raw) if summed else raw)
     reply = large_reply("firstBatch")
     reads.connection.data_received(reply[:100_000])
     assert bool(reads.client.written) != summed

@@ -26,7 +26,7 @@ from proxy.wire import op_msg
 from proxy.wire.message import Message
 from tests.support.network import FakeClient, FakeTransport
 from tests.support.raw_wire import command, document_of
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
 
 FIND: dict[str, Any] = {"find": "c", "filter": {"_id": 1}, "lsid": {"id": 1}, "$db": "d"}
 INSERT: dict[str, Any] = {"insert": "c", "documents": [{}], "$db": "d"}

@@ -4,15 +4,13 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Binary, Int64
+from bson import Int64
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from proxy.request.command import MOST_FIELDS, Command, parse_command, parse_legacy_command
 from proxy.wire.message import Message
 from tests.support.raw_wire import body, command, op_msg_bytes, query, sequence
-
-SESSION = {"id": Binary(bytes(16), 4)}
 
 
 def parsed(document: dict[str, Any], flags: int = 0) -> Command:
@@ -44,13 +42,11 @@ def test_values_are_decoded_one_by_one() -> None:
     assert find.raw(b"nothing") == b""
 
 
-def test_session_fields_are_cut_out_raw() -> None:
-    insert = parsed({"insert": "c", "lsid": SESSION, "x": 1, "txnNumber": Int64(4), "autocommit": False, "$db": "d"})
-    raw = insert.session_fields()
-    document = bson.decode((len(raw) + 5).to_bytes(4, "little") + raw + b"\0")
-    assert document == {"lsid": SESSION, "txnNumber": 4, "autocommit": False}
-    assert insert.in_transaction
-    assert insert.has_txn_number
+def test_a_transaction_and_a_retryable_write_are_told_by_their_fields() -> None:
+    insert = parsed({"insert": "c", "txnNumber": Int64(4), "autocommit": False, "$db": "d"})
+    assert (insert.in_transaction, insert.has_txn_number) == (True, True)
+    insert = parsed({"insert": "c", "txnNumber": Int64(4), "$db": "d"})
+    assert (insert.in_transaction, insert.has_txn_number) == (False, True)
 
 
 def test_fields_can_be_left_out() -> None:

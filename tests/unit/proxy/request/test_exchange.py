@@ -16,15 +16,8 @@ from proxy.upstream.dialing import Dialer
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.message import Message, Opcode
 from tests.support.network import FakeClient
-from tests.support.raw_wire import command, compressed, document_of, query
-
-
-async def nowhere() -> tuple[str, int]:
-    raise BackendUnavailable("nowhere")
-
-
-def session(identity: Identity = NOBODY) -> Session:
-    return Session(1, "peer", Upstream(Dialer(nowhere, None, 1.0), lambda: None), identity)
+from tests.support.sessions import session
+from tests.support.raw_wire import command, compressed, document_of, query, with_checksum
 
 
 def exchange(raw: bytes, *, identity: Identity = NOBODY, expects_reply: bool = True) -> tuple[Exchange, FakeClient]:
@@ -59,7 +52,7 @@ def test_reply_to_a_compressed_request_is_compressed_with_the_same() -> None:
 
 
 def test_reply_to_a_summed_request_is_summed() -> None:
-    one, client = exchange(op_msg.with_checksum(PING))
+    one, client = exchange(with_checksum(PING))
     one.reply(encode({"ok": 1.0}))
     assert op_msg.parse(Message.from_bytes(client.written[0])).flags == op_msg.CHECKSUM_PRESENT
 
@@ -119,7 +112,7 @@ def test_end_is_told_once() -> None:
     assert left == ["left"]
 
 
-@pytest.mark.parametrize("raw", [PING, op_msg.with_checksum(PING), compressed(PING, 2)])
+@pytest.mark.parametrize("raw", [PING, with_checksum(PING), compressed(PING, 2)])
 def test_a_large_reply_is_one_message_all_the_same(raw: bytes) -> None:
     one, client = exchange(raw)
     document = encode({"cursor": {"nextBatch": ["x" * 100_000]}, "ok": 1.0})

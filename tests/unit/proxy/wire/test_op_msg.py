@@ -9,7 +9,7 @@ from catalog.errors import CommandError
 from proxy.wire import op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
-from tests.support.raw_wire import body, op_msg_bytes, sequence
+from tests.support.raw_wire import body, op_msg_bytes, sequence, with_checksum
 
 INSERT = {"insert": "c", "$db": "d"}
 
@@ -60,7 +60,7 @@ def test_message_without_flags_closes() -> None:
 def test_good_checksum_is_not_part_of_the_sections() -> None:
     raw = op_msg.build(3, 0, bson.encode(INSERT), flags=op_msg.CHECKSUM_PRESENT)
     assert parsed(raw).body == bson.encode(INSERT)
-    assert op_msg.with_checksum(op_msg_bytes(body(INSERT))) == op_msg.build(
+    assert with_checksum(op_msg_bytes(body(INSERT))) == op_msg.build(
         7, 0, bson.encode(INSERT), flags=op_msg.CHECKSUM_PRESENT
     )
 
@@ -106,5 +106,5 @@ def test_checksum_flag_without_room_for_one() -> None:
 @pytest.mark.parametrize("summed", [False, True])
 def test_a_request_without_an_answer_can_be_asked_with_one(summed: bool) -> None:
     raw = op_msg_bytes(body(INSERT), flags=op_msg.MORE_TO_COME | op_msg.EXHAUST_ALLOWED)
-    asking = op_msg.asking_for_reply(op_msg.with_checksum(raw) if summed else raw)
+    asking = op_msg.asking_for_reply(with_checksum(raw) if summed else raw)
     assert asking == op_msg_bytes(body(INSERT), flags=op_msg.EXHAUST_ALLOWED)

@@ -7,13 +7,14 @@ import struct
 import bson
 import pytest
 
-from proxy.wire import op_msg, op_query
+from proxy.wire import op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.reader import MessageReader
+from tests.support.raw_wire import query
 
 PING = op_msg.build(11, 0, bson.encode({"ping": 1, "$db": "admin"}))
-QUERY = op_query.build_query(12, "admin.$cmd", bson.encode({"isMaster": 1}))
+QUERY = query({"isMaster": 1}, request_id=12)
 MESSAGES = [PING, QUERY, op_msg.build(13, 0, bson.encode({"x": "y" * 5000}))]
 
 
