@@ -19,7 +19,7 @@ class Differs(InvariantViolated):
 
 
 Merge = Callable[[Sequence[bytes], bytes, bytes, bytes | None, int], bytes]
-"""See ``catalog.parts.join``."""
+"""Makes one document of parts, as ``catalog.parts.join`` does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,6 @@ class Statement:
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
     ) -> None:
-        """See ``Writer``."""
         transaction = self._transaction
         if transaction.under_way.get(self.number) is self:
             del transaction.under_way[self.number]
@@ -111,11 +110,9 @@ class Statement:
 
     @property
     def is_wanted(self) -> bool:
-        """See ``DoubtfulWriter``."""
         return bool(self._waiters)
 
     def expire(self, now_seconds: float, error: CommandError) -> None:
-        """See ``DoubtfulWriter``."""
         over = [waiter for waiter in self._waiters if waiter[2] <= now_seconds]
         if over:
             self._waiters = [waiter for waiter in self._waiters if waiter[2] > now_seconds]
@@ -123,7 +120,6 @@ class Statement:
                 writer.settle((index,), error, None)
 
     def lose(self, error: CommandError) -> None:
-        """See ``DoubtfulWriter``."""
         self._transaction.remember(self._transaction.lost, self.number)
         self.settle((), error, None)
 

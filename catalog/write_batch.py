@@ -88,18 +88,8 @@ class Writer(Protocol):
         ...
 
 
-class DoubtfulWriter(Protocol):
-    """Somebody who waits for the verdict on a write whose outcome was in doubt."""
-
-    def settle(
-        self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
-    ) -> None:
-        """See ``Writer``: the verdict."""
-        ...
-
-    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
-        """See ``Writer``."""
-        ...
+class DoubtfulWriter(Writer, Protocol):
+    """Somebody who waits for the verdict on a write whose outcome was in doubt: that is what it settles."""
 
     @property
     def is_wanted(self) -> bool:

@@ -84,7 +84,6 @@ class MongoBucketStore:
         write_concern: WriteConcern,
         deadline_seconds: float,
     ) -> BulkOutcome:
-        """See the port."""
         if has_empty_timestamp(documents[0]):
             statements = [inserting_statement(document) for document in documents]
             outcome = await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
@@ -101,7 +100,6 @@ class MongoBucketStore:
         write_concern: WriteConcern,
         deadline_seconds: float,
     ) -> BulkOutcome:
-        """See the port."""
         return await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
 
     async def _send(
@@ -167,7 +165,6 @@ class MongoBucketStore:
     async def fetch(
         self, collection: VirtualCollection, bucket_ids: Sequence[bytes], deadline_seconds: float
     ) -> Mapping[bytes, bytes]:
-        """See the port."""
         query = {"_id": {"$in": [ObjectId(each) for each in bucket_ids]}}
         found = await self._find(collection, query, deadline_seconds)
         # Only the id is looked at: what rows hold may be nothing that the driver can decode.
@@ -175,7 +172,6 @@ class MongoBucketStore:
         return {fields_of(each)[b"_id"][1:]: each for each in raw}
 
     async def stored_until_ms(self, collection: VirtualCollection, deadline_seconds: float) -> int:
-        """See the port."""
         found = await self._find(
             collection, {}, deadline_seconds, projection={"control": 1}, sort=[("_id", -1)], limit=1
         )
@@ -190,14 +186,12 @@ class MongoBucketStore:
     async def find_reopenable(
         self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
     ) -> Sequence[bytes]:
-        """See the port."""
         query = reopening_query(collection, wanted, self._max_count)
         return [bytes(document.raw) for document in await self._find(collection, query, deadline_seconds)]
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
     ) -> Sequence[tuple[bytes, bytes]]:
-        """See the port."""
         since_seconds = since_ms // 1000
         if not 0 <= since_seconds <= MAX_SECONDS:
             return ()
@@ -226,7 +220,6 @@ class MongoBucketStore:
     async def fetch_family(
         self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
     ) -> Sequence[bytes]:
-        """See the port."""
         prefix, width = bucket_id[:PREFIX_BYTES], 12 - PREFIX_BYTES
         ids = {"$gte": ObjectId(prefix + bytes(width)), "$lte": ObjectId(prefix + b"\xff" * width)}
         return [bytes(document.raw) for document in await self._find(collection, {"_id": ids}, deadline_seconds)]
@@ -234,7 +227,6 @@ class MongoBucketStore:
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
     ) -> Mapping[bytes, int]:
-        """See the port."""
         async with self._reading(collection):
             return await self._rows.stored(collection, measurements, deadline_seconds)
 
@@ -245,12 +237,10 @@ class MongoBucketStore:
         window_seconds: float,
         deadline_seconds: float,
     ) -> Mapping[bytes, int]:
-        """See the port."""
         async with self._reading(collection):
             return await self._rows.earlier(collection, measurements, window_seconds, deadline_seconds)
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
-        """See the port."""
         return await self._resolve(collection)
 
     async def _find(

@@ -90,7 +90,6 @@ class Wait:
         self._listeners: list[tuple[Confirmed, Callable[[], bool]]] = []
 
     def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
-        """See the port."""
         if self.is_over:
             tell(self._outcome)
         else:
@@ -167,7 +166,7 @@ class Concern:
         return bool(self._under_way)
 
     def forget_gone(self) -> None:
-        """See ``Wait``."""
+        """The same of every wait under way."""
         for wait in self._under_way:
             wait.forget_gone()
 

@@ -82,7 +82,6 @@ class WriteConcernWaits:
         return await self._write(write_concern.raw, asked, namespace, send)
 
     def of_steps(self, concern: bytes) -> Mapping[str, Any] | None:
-        """See ``proxy.reads.final_wait.Replication``."""
         asked = self._asked_for(concern)
         if asked is None or asked.concern.document is None:
             return None
@@ -94,7 +93,6 @@ class WriteConcernWaits:
     def after(
         self, concern: bytes, namespace: Namespace, reply: Mapping[str, Any], since_seconds: float
     ) -> Confirmation:
-        """See ``proxy.reads.final_wait.Replication``."""
         asked = self._asked_for(concern)
         assert asked is not None
         return self._wait(asked, namespace, reply, since_seconds)

@@ -108,7 +108,6 @@ class ClientConnection(asyncio.Protocol):
                 self._busy = True
 
     def go_on(self) -> None:
-        """See ``Waiting``."""
         if self._transport is not None and not self._transport.is_closing():
             self._busy = False
             self._pump()
@@ -153,7 +152,6 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """See ``Client``."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def finish(self) -> None:

@@ -83,7 +83,6 @@ class InsertHandler:
         collection: VirtualCollection,
         reply: Callable[[bytes | None], None],
     ) -> bool:
-        """See ``proxy.request.ports.Ingest``."""
         if not takes_inserts(collection):
             return False
         insert = parse_insert(command, retryable_writes=self._retryable_writes)
@@ -115,7 +114,6 @@ class InsertHandler:
         txn_number: int | None,
         writer: ReplyingWriter,
     ) -> None:
-        """See ``proxy.request.ports.Ingest``."""
         identity = session.identity
         if self._held or self.pending.is_full or len(document) > LARGE_BYTES:
             insert = with_documents(repeated.insert, (document,), txn_number)
@@ -177,7 +175,6 @@ class InsertHandler:
         return self._committer.recall.is_needed(first_of_session=not transaction.follows_another)
 
     def settled_one(self, size_bytes: int) -> None:
-        """See ``proxy.request.ports.Ingest``."""
         pending = self.pending
         pending.size_bytes -= size_bytes
         pending.measurements -= 1

@@ -93,7 +93,6 @@ class InsertReply:
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
     ) -> None:
-        """See ``Writer``."""
         count = len(indexes)
         self._outstanding -= count
         if error is None:

@@ -87,7 +87,7 @@ class _App:
         self._serves = False
 
     async def run(self) -> None:
-        """See ``run``; a signal during startup stops it early and cleanly."""
+        """As the function ``run``; a signal during startup stops it early and cleanly."""
         serving = asyncio.current_task()
         loop = asyncio.get_running_loop()
 

@@ -46,7 +46,6 @@ class LoopClock:
         self._time = asyncio.get_running_loop().time
 
     def monotonic_seconds(self) -> float:
-        """See ``catalog.ports.Clock``."""
         return self._time()
 
 
@@ -57,7 +56,6 @@ class ProcessIds:
         self._counter = int.from_bytes(os.urandom(5), "big")
 
     def suffix(self) -> bytes:
-        """See ``catalog.ports.IdSource``."""
         self._counter = (self._counter + 1) % (1 << 40)
         return self._counter.to_bytes(5, "big") + bytes(3)
 

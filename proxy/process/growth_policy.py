@@ -74,7 +74,7 @@ def is_alone(settings: Settings, catalog: BucketCatalog) -> bool:
 
 
 class Others(Protocol):
-    """See ``proxy.backend.current_op``."""
+    """What the backend knows of other processes."""
 
     def are_proxies(self) -> Awaitable[bool]:
         """Whether other processes of the proxy are connected; raises ``CommandError``."""

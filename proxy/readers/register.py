@@ -139,7 +139,6 @@ class ReaderRegister:
 
     @asynccontextmanager
     async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
-        """See ``catalog.orphan_parts.ReaderBarrier``."""
         database = namespace.database
         if database in self._kept_out or self._is_paused(database) or self._may_come_back(database):
             yield False

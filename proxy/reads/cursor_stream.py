@@ -94,7 +94,6 @@ class CursorStream:
     __slots__ = ("_batch_at", "_left_bytes", "_reply_bytes", "_rest_of_cursor_bytes", "_tail")
 
     def __init__(self, head: bytes, batch_at: int) -> None:
-        """See ``of``."""
         self._batch_at = batch_at
         self._reply_bytes = LENGTH.unpack_from(head)[0]
         batch_bytes = unpack_int32(head, batch_at)[0]

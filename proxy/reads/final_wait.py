@@ -19,7 +19,7 @@ LOOK_SECONDS: Final = 0.5
 
 
 class Replication(Protocol):
-    """See ``proxy.backend.write_concern_waits``."""
+    """Waits for write concerns of writes that are made already."""
 
     def of_steps(self, concern: bytes) -> Mapping[str, Any] | None:
         """The write concern (raw) as steps have it; ``None`` if they have to wait themselves."""

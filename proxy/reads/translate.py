@@ -81,11 +81,9 @@ class NoAccessControl:
     """For backends without access control."""
 
     async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """See ``Gate``."""
         return True
 
     async def reads_buckets(self, session: Any, namespace: Namespace) -> bool:
-        """See ``Gate``."""
         return True
 
 

@@ -76,7 +76,6 @@ class PartStore:
     async def join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
     ) -> Sequence[int | None]:
-        """See the port."""
         step = _Join(self._pool, collection, spans, deadline_seconds)
         if not self._transactions:
             return await step.in_one_operation(alone=self._alone())
