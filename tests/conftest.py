@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +13,8 @@ from hypothesis import HealthCheck, settings
 from tests.support.expectations import expected_failure
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-from tests.support.versions import DEFAULT_VERSION, server
-
-SCALE = float(os.environ.get("TSPROXY_TEST_SCALE", "1"))
-"""How many times the default number of examples property tests run; 20 is the full size."""
-
-MONGOD_VERSION = os.environ.get("TSPROXY_TEST_MONGOD_VERSION", DEFAULT_VERSION)
-"""The version of the servers that ``mongod`` and ``replica_set`` start; ``make test-matrix`` sets it."""
+from tests.support.versions import server
+from tests.support.wanted import MONGOD_VERSION, SCALE
 
 settings.register_profile(
     "tsproxy",

@@ -114,6 +114,29 @@ def test_objects_stay_small(path: Path) -> None:
     assert wide == []
 
 
+def methods(path: Path, *, of_ports: bool) -> Iterator[tuple[str, tuple[str, ...], bool]]:
+    """Of public methods the name, the names of the parameters, and whether there is a docstring."""
+    for owner in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(owner, ast.ClassDef) or owner.name.startswith("_"):
+            continue
+        if of_ports == any(ast.unparse(each).split("[")[0] == "Protocol" for each in owner.bases):
+            for node in owner.body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                    names = tuple(each.arg for each in (*node.args.args, *node.args.kwonlyargs))
+                    yield node.name, names, ast.get_docstring(node) is not None
+
+
+PORTS = {(name, names) for path in SOURCES for name, names, told in methods(path, of_ports=True) if told}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_methods_are_described_once(path: Path) -> None:
+    """By themselves or by the port that they implement: one with the same name and parameters."""
+    assert [name for name, _, told in methods(path, of_ports=True) if not told] == []
+    silent = [(name, names) for name, names, told in methods(path, of_ports=False) if not told]
+    assert [name for name, names in silent if (name, names) not in PORTS] == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_names_say_what_things_are(path: Path) -> None:
     names = [path.stem]
@@ -229,6 +252,27 @@ def test_unit_tests_mirror_the_tree() -> None:
         if not source.exists():
             strays.append(relative(path))
     assert strays == []
+
+
+@pytest.mark.parametrize("path", TESTS, ids=relative)
+def test_what_tests_share_is_in_support(path: Path) -> None:
+    """Nothing comes from a test module or a ``conftest``, or from another directory of tests."""
+    tree = ast.parse(path.read_text())
+    named = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    ]
+    named += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    own = relative(path).split("/")[1]
+    strange = [
+        name
+        for name in named
+        if name.startswith("tests.")
+        and (name.split(".")[1] not in ("support", own) or re.search(r"\.(test_\w+|conftest)\b", name))
+    ]
+    assert strange == []
 
 
 @pytest.mark.parametrize("path", TESTS, ids=relative)

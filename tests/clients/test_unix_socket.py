@@ -10,10 +10,10 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from tests.conftest import MONGOD_VERSION
 from tests.support.access import ACCOUNT_PASSWORD, PASSWORD, GuardedMongod
 from tests.support.proxy import ProxyProcess
 from tests.support.versions import server
+from tests.support.wanted import MONGOD_VERSION
 
 
 @pytest.fixture

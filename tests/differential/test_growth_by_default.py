@@ -16,10 +16,10 @@ import pymongo
 import pytest
 from pymongo.collection import Collection
 
-from tests.conftest import MONGOD_VERSION
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.versions import server
+from tests.support.wanted import MONGOD_VERSION
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SERIES = 24

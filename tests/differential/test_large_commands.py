@@ -5,7 +5,6 @@ Reads are judged by a native collection, deletes by a plain one, which native 6.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from bson import Int64
 from bson.datetime_ms import DatetimeMS
 
 from tests.support.twins import Commands, Twins
+from tests.support.wanted import SCALE
 from tests.support.worst_commands import nested
 
 NOON = 1_700_000_000_000
@@ -22,8 +22,7 @@ DOCUMENTS = [
 ]
 
 
-SCALE = int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
-LARGE = 2_000 if SCALE == 1 else 100_000
+LARGE = 2_000 if SCALE <= 1 else 100_000
 """So many values are more than are analysed; servers take their time for more."""
 
 

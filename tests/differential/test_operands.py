@@ -5,7 +5,6 @@ The plain collection is the judge: native collections refuse most deletes and lo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,8 +17,8 @@ from tests.support.mongod import MongodProcess
 from tests.support.operands import PREDICATES, SCALARS, array_of, measurements, object_of, value_of
 from tests.support.proxy import ProxyProcess
 from tests.support.raw_wire import RawClient, command
+from tests.support.wanted import SCALE
 
-SCALE = int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
 NOON = 1_700_000_000_000
 LOSSY = (
     "undefined", "symbol", "pointer", "regex with unsorted flags", "reference with more before it", "reference",

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fleet_in_parts import FLAGS, IN_PARTS
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-
-PATIENCE_SECONDS = 10
-FLAGS = ("--server-selection-timeout-ms", str(PATIENCE_SECONDS * 1000))
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +55,36 @@ def database(request: pytest.FixtureRequest, backend: MongodProcess) -> Iterator
     yield name
     with backend.client() as client:
         client.drop_database(name)
+
+
+@pytest.fixture(scope="module", params=["standalone", "replica set"])
+def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
+    """Parts are joined by one operation, or in a transaction."""
+    if request.param == "replica set":
+        yield request.getfixturevalue("backend")
+        return
+    server = MongodProcess(tmp_path_factory.mktemp("in_parts") / "mongod")
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest, either: MongodProcess) -> Iterator[str]:
+    """A database with the time-series collection ``c``."""
+    database = f"parts_{abs(hash(request.node.nodeid)) % 10**8}"
+    with either.client() as client:
+        client[database].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+    yield database
+    with either.client() as client:
+        client.drop_database(database)
+
+
+@pytest.fixture
+def parts_proxy(tmp_path: Path, either: MongodProcess) -> Iterator[ProxyProcess]:
+    server = ProxyProcess(tmp_path / "proxy", either.uri, flags=IN_PARTS)
+    try:
+        yield server.start()
+    finally:
+        server.stop()

@@ -15,8 +15,8 @@ from bson import ObjectId
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
-from tests.faults.conftest import FLAGS, PATIENCE_SECONDS
 from tests.support.fleet import START, Fleet, start_again, stored_ids
+from tests.support.fleet_in_parts import FLAGS, PATIENCE_SECONDS
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess, wheel_mongod
 from tests.support.proxy import ProxyProcess

@@ -8,22 +8,11 @@ from pathlib import Path
 import pytest
 
 from catalog.ports import COPIES_SECONDS
-from tests.faults.test_in_parts import (
-    DEADLINE_SECONDS,
-    IN_PARTS,
-    SOME,
-    either,
-    in_parts,
-    killed_while_in_parts,
-    name,
-    parts_proxy,
-)
 from tests.support.fleet import Fleet, start_again
+from tests.support.fleet_in_parts import DEADLINE_SECONDS, IN_PARTS, SOME, in_parts, killed_while_in_parts
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-
-__all__ = ["either", "name", "parts_proxy"]
 
 
 @pytest.mark.timeout(600)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import FLAGS, PATIENCE_SECONDS
 from tests.support.fleet import Fleet, start_again
+from tests.support.fleet_in_parts import FLAGS, PATIENCE_SECONDS
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess

@@ -19,9 +19,9 @@ from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import Acknowledgement
 from catalog.write_batch import BatchState, CombineKey, DoubtfulWriter, WriteBatch
-from tests.conftest import SCALE
-from tests.simulation.expressions import matches, updated
 from tests.support.catalog_parts import HOUR_MS, START_MS, CountingIds, ManualClock, virtual
+from tests.support.update_expressions import matches, updated
+from tests.support.wanted import SCALE
 
 MAX_COUNT = 5
 ERROR = CommandError(6, "lost")

@@ -15,18 +15,27 @@ from pymongo.database import Database
 
 from catalog.bson import raw
 from catalog.compression import compressed
-from tests.property import test_compression, test_interleaving
-from tests.property.test_interleaving import ABSENT, RAW, SERIES, START_MS
-from tests.property.test_kernel_forms import damaged
+from tests.support.bucket_strategies import damaged
+from tests.support.column_strategies import (
+    ABSENT,
+    RAW,
+    SERIES,
+    SLOW_TO_GENERATE,
+    buckets,
+    columns,
+    object_bucket,
+    object_columns,
+)
 from tests.support.kernels import COMPILED, INTERPRETED
+from tests.support.measurement_strategies import START_MS
 from tests.support.mongod import MongodProcess
 from tests.support.wide_documents import wide_bucket
 
-pytestmark = test_interleaving.pytestmark
+pytestmark = SLOW_TO_GENERATE
 FORMS = [INTERPRETED, COMPILED or INTERPRETED]
 FEW = max(1, settings.default.max_examples // 5)
 wide = st.integers(0, 2**32).map(lambda seed: wide_bucket(random.Random(seed)))
-any_bucket = st.one_of(test_compression.buckets(), test_interleaving.columns().map(test_interleaving.bucket), wide)
+any_bucket = st.one_of(buckets(), object_columns().map(object_bucket), wide)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +68,10 @@ def _cells(stream: bytes, rows: int) -> Any:
 @st.composite
 def _natives(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Rows of one series: a column of objects, two of scalars."""
-    values = draw(test_interleaving.columns())
+    values = draw(object_columns())
     rows = len(values)
     cells = {"o": {str(row): value for row, value in enumerate(values) if value is not ABSENT}}
-    cells |= {"a": draw(test_compression.columns(rows)), "b": draw(test_compression.columns(rows))}
+    cells |= {"a": draw(columns(rows)), "b": draw(columns(rows))}
     return [
         {"t": DatetimeMS(START_MS + 1000 * row)} | {name: c[str(row)] for name, c in cells.items() if str(row) in c}
         for row in range(rows)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from bson import DatetimeMS, ObjectId, decode, encode
-from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,90 +16,13 @@ from catalog.bson import raw
 from catalog.column import encode_column
 from catalog.compression import compressed
 from catalog.interleaving import sections
-from tests.property.test_kernel_forms import damaged
+from tests.support.bucket_strategies import damaged
+from tests.support.column_strategies import ABSENT, RAW, SERIES, SLOW_TO_GENERATE, object_bucket, object_columns
 from tests.support.kernels import COMPILED, INTERPRETED
-from tests.support.measurement_strategies import START_MS, any_value
+from tests.support.measurement_strategies import START_MS
 from tests.support.mongod import MongodProcess
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
-    pytest.mark.timeout(120 + 60 * float(os.environ.get("TSPROXY_TEST_SCALE", "1"))),
-]
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
-ABSENT: Any = object()
-SERIES = itertools.count()
-
-_steady = st.sampled_from(
-    [
-        lambda row: row,
-        lambda row: row % 3,
-        lambda row: row * row / 100,
-        lambda row: DatetimeMS(START_MS + 1000 * row + row // 9),
-        lambda row: ["ok", "warning", "more than sixteen characters"][row * row % 3],
-        lambda row: ObjectId((START_MS // 1000 + row).to_bytes(4, "big") + b"abcde" + row.to_bytes(3, "big")),
-        lambda row: row % 7 == 0,
-        lambda row: 5,
-    ]
-)
-_wild = st.lists(any_value, min_size=1, max_size=3).map(lambda values: lambda row: values[row % len(values)])
-
-
-def _leaves(*, wild: bool) -> st.SearchStrategy[Any]:
-    return st.one_of(_steady, _steady, _wild) if wild else _steady
-
-
-def _shapes(depth: int, *, wild: bool) -> st.SearchStrategy[Any]:
-    """A leaf as a function of the row; a branch as fields: name, shape, and in which rows it is missing."""
-    leaf = _leaves(wild=wild)
-    if depth == 0:
-        return leaf
-    inner = st.one_of(leaf, leaf, _shapes(depth - 1, wild=wild))
-    missing = st.sampled_from([0, 0, 0, 2, 3, 7, -4, -20])
-    fields = st.lists(
-        st.tuples(st.sampled_from("abcdefg"), inner, missing), min_size=0, max_size=4, unique_by=lambda field: field[0]
-    )
-    return st.tuples(st.sampled_from(["object", "object", "array", "turning"]), fields)
-
-
-def _value(shape: Any, row: int) -> Any:
-    if callable(shape):
-        return shape(row)
-    kind, fields = shape
-    there = [
-        (name, _value(inner, row))
-        for name, inner, missing in fields
-        if not (missing > 0 and row % missing == 1) and not (missing < 0 and row < -missing)
-    ]
-    if kind == "array":
-        return [value for _, value in there]
-    return dict(reversed(there) if kind == "turning" and row % 11 == 10 else there)
-
-
-@st.composite
-def columns(draw: st.DrawFn, *, wild: bool = True) -> list[Any]:
-    """The values of a column, of one shape and perhaps then of another."""
-    values: list[Any] = []
-    for _ in range(draw(st.integers(1, 2 if wild else 1))):
-        shape = draw(_shapes(2, wild=wild).filter(lambda shape: not callable(shape)))
-        absent = draw(st.sampled_from([0, 0, 0, 2, 5]))
-        for row in range(draw(st.sampled_from([2, 4, 9, 30, 70]))):
-            values.append(ABSENT if absent and row % absent == 1 else _value(shape, row))
-    return values
-
-
-def bucket(values: Sequence[Any]) -> bytes:
-    times = {str(row): DatetimeMS(START_MS + 1000 * row) for row in range(len(values))}
-    cells = {str(row): value for row, value in enumerate(values) if value is not ABSENT}
-    padding = {str(row): "x" * 200 for row in range(len(values))}
-    ends = {"t": DatetimeMS(START_MS)}
-    return encode(
-        {
-            "_id": ObjectId((START_MS // 1000).to_bytes(4, "big") + b"abcdefgh"),
-            "control": {"version": 1, "min": ends, "max": {"t": DatetimeMS(START_MS + 3_000_000)}},
-            "meta": 1,
-            "data": {"t": times, "padding": padding, **({"o": cells} if cells else {})},
-        }
-    )
+pytestmark = SLOW_TO_GENERATE
 
 
 def cells_of(rows: Sequence[RawBSONDocument]) -> list[bytes | None]:
@@ -119,9 +39,9 @@ def database(mongod: MongodProcess) -> Iterator[Database[Any]]:
         client.drop_database("interleaving")
 
 
-@given(values=columns())
+@given(values=object_columns())
 def test_a_server_reads_objects_that_were_taken_apart(database: Database[Any], values: list[Any]) -> None:
-    smaller = compressed(bucket(values), b"t")
+    smaller = compressed(object_bucket(values), b"t")
     if smaller is None:
         return
     series, identity = next(SERIES), ObjectId()
@@ -141,7 +61,7 @@ def _outcome(form: Any, document: bytes) -> Any:
         return "refused"
 
 
-@given(document=st.one_of(columns().map(bucket), damaged(columns().map(bucket))))
+@given(document=st.one_of(object_columns().map(object_bucket), damaged(object_columns().map(object_bucket))))
 def test_both_forms_take_apart_alike(document: bytes) -> None:
     form = (COMPILED or INTERPRETED).compressed
     assert _outcome(compressed, document) == _outcome(form, document)
@@ -164,7 +84,7 @@ def references(stream: bytes) -> list[bytes]:
     return found
 
 
-@given(batch=st.lists(columns(wild=False), min_size=2, max_size=4))
+@given(batch=st.lists(object_columns(wild=False), min_size=2, max_size=4))
 def test_sections_are_those_that_a_server_makes(database: Database[Any], batch: list[list[Any]]) -> None:
     """Its own compressed buckets, and ours of the rows that are in them; ours are not larger."""
     if database.client.server_info()["versionArray"][:2] < [6, 0]:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from catalog.errors import CommandError
 from catalog.rollover import Limits
-from tests.support.kernels import COMPILED, INTERPRETED
+from tests.support.bucket_strategies import damaged, one_document, stored_buckets
+from tests.support.kernels import COMPILED, FORMS, INTERPRETED
 from tests.support.measurement_strategies import START_MS, series
 
 LIMITS = st.sampled_from(
     [Limits(), Limits(max_count=3), Limits(max_size_bytes=150, min_count=0), Limits(max_size_bytes=150, min_count=4)]
 )
-FORMS = [INTERPRETED, COMPILED] if COMPILED is not None else [INTERPRETED, INTERPRETED]
 
 
 def test_the_compiled_form_is_there_where_a_compiler_is() -> None:
@@ -141,29 +141,6 @@ def _adopted(document: bytes, meta_field: bytes | None, limits: Limits) -> Any:
     return outcomes
 
 
-@st.composite
-def damaged(draw: st.DrawFn, documents: st.SearchStrategy[bytes]) -> bytes:
-    """Bytes that were BSON before something happened to them."""
-    data = bytearray(draw(documents))
-    for _ in range(draw(st.integers(1, 4))):
-        position = draw(st.integers(0, max(0, len(data) - 1)))
-        match draw(st.integers(0, 3)):
-            case 0 if data:
-                data[position] = draw(st.sampled_from([0, 1, 2, 3, 4, 5, 0xF, 0x10, 0x7F, 0xFF, data[position] ^ 1]))
-            case 1:
-                del data[position : position + draw(st.integers(1, 8))]
-            case 2:
-                data[position:position] = draw(st.binary(min_size=1, max_size=6))
-            case _:
-                del data[position:]
-    if len(data) >= 4 and draw(st.booleans()):
-        data[:4] = len(data).to_bytes(4, "little")
-    return bytes(data)
-
-
-one_document = series().map(lambda commands: commands[0][0])
-
-
 @given(document=st.one_of(damaged(one_document), st.binary(max_size=60), one_document))
 def test_damaged_measurements_are_refused_alike(document: bytes) -> None:
     """The same error, or the same measurement; what is accepted goes through a whole bucket."""
@@ -175,16 +152,6 @@ def test_damaged_measurements_are_refused_alike(document: bytes) -> None:
     for _ in range(2):
         assert [state.try_stage(measurement) for state, measurement in zip(states, pair, strict=True)] == [0, 0]
         _both_prepared(states, [[pair[0]], [pair[1]]])
-
-
-@st.composite
-def stored_buckets(draw: st.DrawFn) -> bytes:
-    """Bucket documents as the kernel writes them."""
-    documents = draw(series(reach_ms=60_000))[0]
-    measurements = [INTERPRETED.parse_measurement(document, b"t", b"m") for document in documents]
-    state = _both_new(measurements[0], 7, Limits(), b"m")[0]
-    staged = [m for m in measurements if m.meta == measurements[0].meta and not state.try_stage(m)]
-    return bytes(state.prepare(staged))
 
 
 @given(document=st.one_of(damaged(stored_buckets()), stored_buckets()), more=one_document)

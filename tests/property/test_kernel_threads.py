@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.kernels import COMPILED, INTERPRETED
+from tests.support.wanted import SCALE
 from tests.support.wide_documents import damaged_bucket, wide_bucket
 
 THREADS = 4
-ROUNDS = round(16 * max(1.0, float(os.environ.get("TSPROXY_TEST_SCALE", "1"))))
+ROUNDS = round(16 * max(1.0, SCALE))
 
 
 def _outcome(document: bytes) -> bytes | str | None:

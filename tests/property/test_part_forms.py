@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from catalog.merging import closed
 from catalog.rollover import Limits
-from tests.property.test_kernel_forms import FORMS, damaged, one_document, stored_buckets
-from tests.support.kernels import INTERPRETED
+from tests.support.bucket_strategies import damaged, one_document, stored_buckets
+from tests.support.kernels import FORMS, INTERPRETED
 from tests.support.measurement_strategies import START_MS, series
 
 PART_ID = bytes(range(12))

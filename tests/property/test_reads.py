@@ -5,7 +5,6 @@ The plain collection is the judge of what a query means: native itself loses row
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import hypothesis.strategies as st
@@ -16,8 +15,8 @@ from rewrite.profile import Profile
 from tests.property.read_cases import ReadCommand, commands, datasets
 from tests.support.mongod import MongodProcess
 from tests.support.read_plans import carry_out, profile_of, request_for, send, virtual_collection
+from tests.support.wanted import SCALE
 
-SCALE = int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
 COMMANDS_PER_DATASET = 25
 
 
@@ -29,7 +28,7 @@ def is_left_to_native(command: ReadCommand, profile: Profile) -> bool:
 
 @pytest.mark.timeout(120 + 90 * SCALE)
 @settings(
-    max_examples=15 * SCALE,
+    max_examples=max(1, int(15 * SCALE)),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,

@@ -5,7 +5,6 @@ Processor time is measured, so that a busy machine fails no test.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -28,10 +27,10 @@ from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
 from tests.support.raw_wire import command
 from tests.support.scopes import TARGET
+from tests.support.wanted import SCALE
 from tests.support.worst_commands import corners
 
-SCALE = int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
-SIZES = (490, 990) if SCALE == 1 else (30, 100, 300, 490, 700, 990, 2_000, 5_000, 20_000, 100_000)
+SIZES = (490, 990) if SCALE <= 1 else (30, 100, 300, 490, 700, 990, 2_000, 5_000, 20_000, 100_000)
 LONGEST_SECONDS = 0.020
 TRIES = 4
 MOST_STEPS = 40

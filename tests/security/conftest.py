@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import MONGOD_VERSION
 from tests.support.access import GuardedMongod
 from tests.support.proxy import ProxyProcess
 from tests.support.versions import server
+from tests.support.wanted import MONGOD_VERSION
 
 
 @pytest.fixture(scope="session")

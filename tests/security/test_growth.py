@@ -14,11 +14,11 @@ from bson import ObjectId
 from proxy.backend.current_op import CurrentOperations, process_name
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
-from tests.conftest import MONGOD_VERSION
 from tests.support.access import PASSWORD, GuardedMongod, least_role
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.versions import server
+from tests.support.wanted import MONGOD_VERSION
 
 IN_PLACE = "buckets grow in place"
 LATER = "buckets grow in place from now on: the backend's account has lost the privilege to join parts"

@@ -8,7 +8,7 @@ from typing import Any
 
 from bson import ObjectId
 
-from tests.simulation.expressions import milliseconds
+from tests.support.update_expressions import milliseconds
 
 
 class Verdict(Enum):

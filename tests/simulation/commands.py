@@ -9,8 +9,8 @@ from typing import Any
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
 from catalog.parts import PREFIX_BYTES
-from tests.simulation.expressions import at, matches, same
 from tests.simulation.server import Server, Stored
+from tests.support.update_expressions import at, matches, same
 
 _SESSION_ENDED = {"ok": 0.0, "code": 251, "errmsg": "Given transaction number does not match any in-progress"}
 _CONFLICT = {"ok": 0.0, "code": 112, "errmsg": "WriteConflict"}

@@ -20,7 +20,7 @@ from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Span,
 from catalog.restart_dedup import NOTHING_UPDATE
 from catalog.rows import digest_of, rows_in
 from tests.simulation.auditor import Auditor
-from tests.simulation.expressions import MISSING, at, matches, milliseconds, updated
+from tests.support.update_expressions import MISSING, at, matches, milliseconds, updated
 
 MAX_COUNT = 20
 

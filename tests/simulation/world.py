@@ -29,11 +29,11 @@ from proxy.inserts.insert_command import InsertCommand
 from proxy.readers.register import ReaderRegister
 from tests.simulation.auditor import Auditor, rows_of
 from tests.simulation.commands import CommandLine
-from tests.simulation.expressions import milliseconds
 from tests.simulation.in_parts import JoinPort, Reader
 from tests.simulation.loop import SeededLoop
 from tests.simulation.server import MAX_COUNT, Faults, Server, new_bucket_like
-from tests.unit.proxy.request.test_exchange import session
+from tests.support.sessions import session
+from tests.support.update_expressions import milliseconds
 
 PATIENCE_SECONDS = 30.0
 LONGEST_WAIT_SECONDS = 4 * PATIENCE_SECONDS + 5

@@ -15,22 +15,21 @@ from typing import Any
 from zlib import crc32
 
 import bson
-import pymongo
 from bson.codec_options import CodecOptions
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
-from tests.soak.documents import document, element, metas, template, text
 from tests.soak.ledger import Key, Ledger, keys_of
 from tests.soak.writers import Crowd, Tally, Target, Threaded, Writer
+from tests.support.generated_rows import document, element, metas, template, text
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-from tests.support.raw_rows import elements, split
+from tests.support.raw_rows import split
+from tests.support.stored_metas import stored_metas
 
 THREADS, CROWD = 4, 12
 SHOWN = 20
-UNDEFINED = element("m", (6, b""))
 COLLECTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("seconds", {"timeField": "t", "metaField": "m", "granularity": "seconds"}),
     ("minutes", {"timeField": "t", "metaField": "m", "granularity": "minutes"}),
@@ -319,23 +318,3 @@ def _shown(raw: bytes, count: int, meta: bytes, known: bool | None = None) -> di
     if known is not None:
         shown["the same row was sent with another meta or too often"] = known
     return shown
-
-
-def stored_metas(database: pymongo.database.Database[Any], sent: list[bytes]) -> dict[bytes, bytes]:
-    """How the server itself stores each meta."""
-    database.drop_collection("twin")
-    database.create_collection("twin", timeseries=COLLECTIONS[0][1])
-    twin = database.twin
-    rows = [
-        document(element("t", (9, bytes(8))), element("n", (0x10, number.to_bytes(4, "little"))), meta)
-        for number, meta in enumerate(sent)
-        if meta != UNDEFINED
-    ]
-    twin.insert_many([bson.raw_bson.RawBSONDocument(each) for each in rows])
-    # With undefined as meta a server's own buckets cannot be read any more; the proxy stores null (W35).
-    stored = {UNDEFINED: element("m", (0x0A, b""))}
-    for chunk in twin.find_raw_batches({}):
-        for raw in split(chunk):
-            fields = dict(elements(raw))
-            stored[sent[int.from_bytes(fields[b"n"][-4:], "little")]] = fields.get(b"m", b"")
-    return stored

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tests.soak.documents import Row
+from tests.support.generated_rows import Row
 from tests.support.raw_rows import digest_of, elements
 
 Group = tuple[bytes, int]

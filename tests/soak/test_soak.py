@@ -10,11 +10,12 @@ import pytest
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
-from tests.soak.chapter import Chapter, stored_metas
-from tests.soak.documents import SCALARS, document, element, leaves, metas, row, template
+from tests.soak.chapter import Chapter
 from tests.soak.ledger import Ledger, key_of, keys_of
+from tests.support.generated_rows import SCALARS, document, element, leaves, metas, row, template
 from tests.support.mongod import MongodProcess
 from tests.support.raw_rows import elements, split
+from tests.support.stored_metas import stored_metas
 
 SECONDS = 6
 FINDINGS = Path("build/soak")

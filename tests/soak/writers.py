@@ -18,8 +18,8 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import BulkWriteError, PyMongoError, WriteError
 from pymongo.write_concern import WriteConcern
 
-from tests.soak.documents import Row, Template, document, element, row, text
 from tests.soak.ledger import Ledger
+from tests.support.generated_rows import Row, Template, document, element, row, text
 
 START_MS = 1_714_521_600_000
 MOST_BATCH_BYTES = 8_000_000

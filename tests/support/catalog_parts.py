@@ -70,6 +70,23 @@ class RememberingWriter:
         return {index: None if error is None else error.code for index, error in self.told.items()}
 
 
+class Patient(RememberingWriter):
+    """Waits for the verdict."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        super().__init__()
+        self.is_wanted = wanted
+
+    def doubt(self, indexes, error, now_seconds):  # type: ignore[no-untyped-def]
+        return self
+
+    def expire(self, now_seconds: float, error: CommandError) -> None:
+        pass
+
+    def lose(self, error: CommandError) -> None:
+        pass
+
+
 def virtual(
     name: str = "c",
     *,

@@ -75,3 +75,6 @@ def written(state: Any, *measurements: Any) -> dict[str, Any]:
     encoded = state.prepare(measurements)
     state.committed(len(measurements))
     return decode(encoded, CODEC)
+
+
+FORMS = [INTERPRETED, COMPILED] if COMPILED is not None else [INTERPRETED, INTERPRETED]

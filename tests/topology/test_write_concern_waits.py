@@ -16,12 +16,12 @@ import pymongo
 import pytest
 from bson import ObjectId
 
-from tests.conftest import MONGOD_VERSION
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.raw_wire import RawClient, command, document_of
 from tests.support.replica_set import ReplicaSet
 from tests.support.versions import server
+from tests.support.wanted import MONGOD_VERSION
 
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 FOR_LONG = {"w": 2, "wtimeout": 600_000}

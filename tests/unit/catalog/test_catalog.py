@@ -17,10 +17,10 @@ from tests.support.catalog_parts import (
     KEY,
     START_MS,
     CatalogBench,
+    Patient,
     RememberingWriter,
     measurement,
 )
-from tests.unit.catalog.test_write_batch import Patient
 
 OTHER_KEY = KEY._replace(identity=identity_of([("other", "db")]))
 REFUSED = CommandError(121, "Document failed validation")

@@ -8,80 +8,25 @@ from typing import Any
 
 import pytest
 
-from catalog.committer import Committer, CommitterOptions
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import NOBODY
 from catalog.namespaces import VirtualCollection
-from catalog.ports import Applied, BulkOutcome, Unknown, WriteConcern
+from catalog.ports import Applied, BulkOutcome, Unknown
 from catalog.round import RoundLimits
 from catalog.statements import Statement, StatementLog
 from tests.support.catalog_parts import (
     ACKNOWLEDGED,
     KEY,
-    CatalogBench,
     RememberingWriter,
     ScriptedStore,
     measurement,
 )
-
-
-class LoopClock:
-    def monotonic_seconds(self) -> float:
-        return asyncio.get_running_loop().time()
-
-
-class Bench(CatalogBench):
-    """With a committer over a scripted store."""
-
-    def __init__(self, *answers: Any, store: ScriptedStore | None = None, **options: Any) -> None:
-        reopening = options.pop("reopening", False)
-        super().__init__(reopening=reopening)
-        self.catalog._clock = LoopClock()  # type: ignore[assignment]
-        self.store = store or ScriptedStore(*answers)
-        self.reported: list[BaseException] = []
-        self.committer = Committer(
-            self.catalog, self.store, LoopClock(), CommitterOptions(**options), self.reported.append
-        )
-
-    def insert(self, *measurements: Any, key: Any = KEY) -> RememberingWriter:
-        """As an insert of one client."""
-        writer = RememberingWriter()
-        for index, each in enumerate(measurements):
-            batch = self.catalog.place(self.buckets, each, writer, index, key)
-            if batch is not None and batch.claim():
-                self.committer.submit(batch)
-        self.committer.kick()
-        return writer
-
-    async def rest(self) -> None:
-        async with asyncio.timeout(5):
-            await self.committer.drain()
-        assert not self.committer._lanes
-        assert self.committer.batches_ready == 0
-
-
-class HeldStore(ScriptedStore):
-    """Answers when it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = asyncio.Event()
-
-    async def insert(
-        self,
-        collection: VirtualCollection,
-        documents: Sequence[bytes],
-        write_concern: WriteConcern,
-        deadline_seconds: float,
-    ) -> BulkOutcome:
-        self.sent.append(("insert", list(documents), write_concern))
-        await self.gate.wait()
-        return Applied(len(documents), {}, ACKNOWLEDGED)
+from tests.support.committer_bench import CommitterBench, HeldStore
 
 
 async def test_a_thousand_devices_at_once_are_one_command() -> None:
     """W64: one insert for all new buckets."""
-    bench = Bench()
+    bench = CommitterBench()
     writers = [bench.insert(measurement(meta=number)) for number in range(1000)]
     await bench.rest()
     assert [(name, len(statements)) for name, statements, _ in bench.store.sent] == [("insert", 1000)]
@@ -90,7 +35,7 @@ async def test_a_thousand_devices_at_once_are_one_command() -> None:
 
 
 async def test_new_and_grown_buckets_leave_together_in_two_commands() -> None:
-    bench = Bench()
+    bench = CommitterBench()
     bench.insert(measurement(meta="old"))
     await bench.rest()
     bench.insert(measurement(1, meta="old"))
@@ -102,7 +47,7 @@ async def test_new_and_grown_buckets_leave_together_in_two_commands() -> None:
 
 async def test_write_concerns_never_share_a_command() -> None:
     """W70"""
-    bench = Bench()
+    bench = CommitterBench()
     for raw in (b"", b"one", b"two"):
         bench.insert(measurement(meta="a"), key=KEY._replace(write_concern=raw))
         bench.insert(measurement(meta="b"), key=KEY._replace(write_concern=raw))
@@ -114,7 +59,7 @@ async def test_write_concerns_never_share_a_command() -> None:
 async def test_what_arrives_while_rounds_are_under_way_shares_the_next() -> None:
     """W63"""
     store = HeldStore()
-    bench = Bench(store=store, rounds_in_flight=1)
+    bench = CommitterBench(store=store, rounds_in_flight=1)
     bench.insert(measurement(meta=0))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -131,7 +76,7 @@ async def test_what_arrives_while_rounds_are_under_way_shares_the_next() -> None
 async def test_second_batch_of_a_bucket_follows_the_first() -> None:
     """W64"""
     store = HeldStore()
-    bench = Bench(store=store)
+    bench = CommitterBench(store=store)
     first = bench.insert(measurement())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -146,7 +91,7 @@ async def test_second_batch_of_a_bucket_follows_the_first() -> None:
 
 
 async def test_large_rounds_are_split() -> None:
-    bench = Bench(limits=RoundLimits(statements=4))
+    bench = CommitterBench(limits=RoundLimits(statements=4))
     writers = [bench.insert(measurement(meta=number)) for number in range(10)]
     await bench.rest()
     assert [len(statements) for _, statements, _ in bench.store.sent] == [4, 4, 2]
@@ -154,7 +99,7 @@ async def test_large_rounds_are_split() -> None:
 
 
 async def test_linger_waits_for_company() -> None:
-    bench = Bench(linger_seconds=0.02)
+    bench = CommitterBench(linger_seconds=0.02)
     bench.insert(measurement(meta=0))
     await asyncio.sleep(0.005)
     bench.insert(measurement(meta=1))
@@ -164,7 +109,7 @@ async def test_linger_waits_for_company() -> None:
 
 async def test_moved_measurements_are_committed_without_their_writers() -> None:
     """W67, W126"""
-    bench = Bench()
+    bench = CommitterBench()
     bench.insert(measurement())
     await bench.rest()
     bench.store.answers.append(Applied(0, {}, ACKNOWLEDGED))
@@ -176,7 +121,7 @@ async def test_moved_measurements_are_committed_without_their_writers() -> None:
 
 async def test_parked_measurements_are_committed_after_the_look() -> None:
     """W50"""
-    bench = Bench(reopening=True)
+    bench = CommitterBench(reopening=True)
     writer = bench.insert(measurement(), measurement(1))
     assert writer.codes == {}
     await bench.rest()
@@ -191,7 +136,7 @@ class BrokenStore(ScriptedStore):
 
 
 async def test_our_bug_is_reported_and_leaves_nobody_waiting() -> None:
-    bench = Bench(store=BrokenStore())
+    bench = CommitterBench(store=BrokenStore())
     writers = [bench.insert(measurement(meta=number)) for number in range(3)]
     await bench.rest()
     assert [writer.codes for writer in writers] == [{0: 1}] * 3
@@ -211,7 +156,7 @@ class BrokenLookStore(ScriptedStore):
 async def test_bug_while_looking_does_not_lose_those_who_waited_for_a_turn() -> None:
     """W64: a batch behind one that was finished goes on."""
     store = BrokenLookStore()
-    bench = Bench(store=store)
+    bench = CommitterBench(store=store)
     bench.insert(measurement(meta="a"), measurement(meta="b"))
     await bench.rest()
     waiting: list[RememberingWriter] = []
@@ -242,7 +187,7 @@ async def test_retry_of_a_doubtful_statement_hears_the_verdict() -> None:
             return Applied(1, {}, ACKNOWLEDGED) if self.healed else lost
 
     store = Lossy()
-    bench = Bench(store=store, server_selection_timeout_seconds=0.05)
+    bench = CommitterBench(store=store, server_selection_timeout_seconds=0.05)
     statement = Statement(StatementLog().transaction((b"s", NOBODY), 1), 0)
     first, again = RememberingWriter(), RememberingWriter()
     statement.wait(first, 0, bench.committer.deadline_seconds())
@@ -264,7 +209,7 @@ async def test_retry_of_a_doubtful_statement_hears_the_verdict() -> None:
 
 async def test_shutdown_tells_those_who_wait() -> None:
     store = HeldStore()
-    bench = Bench(store=store)
+    bench = CommitterBench(store=store)
     writer = bench.insert(measurement())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -276,7 +221,7 @@ async def test_shutdown_tells_those_who_wait() -> None:
 
 @pytest.mark.parametrize("ahead_seconds", [-1, 1])
 async def test_deadlines(ahead_seconds: float) -> None:
-    bench = Bench(server_selection_timeout_seconds=7)
+    bench = CommitterBench(server_selection_timeout_seconds=7)
     now = asyncio.get_running_loop().time()
     assert now + 7 <= bench.committer.deadline_seconds() < now + 8
     assert bench.committer.is_over(now + ahead_seconds) is (ahead_seconds < 0)

@@ -12,63 +12,18 @@ import pytest
 
 from catalog import joining as joining_module
 from catalog.bson.codec import decode
-from catalog.growth import GrowthOptions
-from catalog.joining import Joining, JoiningOptions
+from catalog.joining import Joining
 from catalog.kernel import compressed
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import join, part_document
 from catalog.ports import Span
 from catalog.replacing import Differs, Forms
-from tests.support.catalog_parts import START_MS, CatalogBench, ScriptedStore, measurement
-
-OPTIONS = JoiningOptions(many=8, idle_seconds=2.0, aged_seconds=10.0)
-
-
-def _unexpected(fault: Differs) -> None:
-    raise fault
-
-
-UNTOUCHED = Forms(_unexpected)
-"""Where nothing is made wrongly."""
-
-
-class Nobody:
-    """No reader is ever under way."""
-
-    @asynccontextmanager
-    async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
-        yield True
-
-
-class RememberingStore(ScriptedStore):
-    """Joins everything at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.joins: list[tuple[bytes, bytes]] = []
-        self.steps = 0
-        self.refuses: bytes | None = None
-        """The first id of what cannot be joined."""
-
-    async def join(
-        self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
-    ) -> Sequence[int | None]:
-        self.steps += 1
-        if self.refuses is not None and any(span.first_id == self.refuses for span in spans):
-            raise ValueError("others changed them")
-        self.joins += [(span.first_id, span.last_id) for span in spans]
-        return [2 for _ in spans]
-
-
-class Bench(CatalogBench):
-    def __init__(self, options: JoiningOptions = OPTIONS) -> None:
-        super().__init__(growth=GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1))
-        self.store = RememberingStore()
-        self.joining = Joining(self.catalog, self.store, self.clock, Nobody(), options, lambda _: None, UNTOUCHED)
+from tests.support.catalog_parts import START_MS, measurement
+from tests.support.joining_bench import OPTIONS, UNTOUCHED, JoiningBench, Nobody, RememberingStore
 
 
 async def test_parts_are_joined_when_there_are_many() -> None:
-    bench = Bench()
+    bench = JoiningBench()
     for number in range(7):
         bench.commit(measurement(number))
         await bench.joining.join_due()
@@ -80,7 +35,7 @@ async def test_parts_are_joined_when_there_are_many() -> None:
 
 
 async def test_parts_are_joined_when_nothing_was_committed_for_a_while() -> None:
-    bench = Bench()
+    bench = JoiningBench()
     for number in range(3):
         bench.commit(measurement(number))
     bench.clock.now += 2.1
@@ -90,7 +45,7 @@ async def test_parts_are_joined_when_nothing_was_committed_for_a_while() -> None
 
 async def test_parts_are_joined_when_they_are_old_though_others_are_committed() -> None:
     """A series that grows slowly beside busy ones, and readers that look at it."""
-    bench = Bench(replace(OPTIONS, many=100))
+    bench = JoiningBench(replace(OPTIONS, many=100))
     slow = bench.commit(measurement(0)).stored_id
     bench.commit(measurement(1))
     bench.commit(measurement(1, meta="busy"))
@@ -116,7 +71,7 @@ class Somebody(Nobody):
 
 async def test_readers_that_stay_end_growth_in_parts_until_they_leave() -> None:
     """Reads of many small buckets are slow: they must not become more while they cannot be joined."""
-    bench, readers = Bench(), Somebody()
+    bench, readers = JoiningBench(), Somebody()
     joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None, UNTOUCHED)
     first = bench.commit(measurement(0))
     assert bench.commit(measurement(1)).stored_id != first.stored_id
@@ -134,7 +89,7 @@ async def test_readers_that_stay_end_growth_in_parts_until_they_leave() -> None:
 
 
 async def test_what_nobody_tries_to_join_any_more_is_no_reason_to_grow_in_place() -> None:
-    bench, readers = Bench(), Somebody()
+    bench, readers = JoiningBench(), Somebody()
     joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None, UNTOUCHED)
     bench.commit(measurement(0))
     bench.commit(measurement(1))
@@ -147,7 +102,7 @@ async def test_what_nobody_tries_to_join_any_more_is_no_reason_to_grow_in_place(
 
 
 async def test_readers_are_let_in_between_joins_that_take_long() -> None:
-    bench, readers = Bench(), Somebody()
+    bench, readers = JoiningBench(), Somebody()
     readers.reads = False
 
     class SlowStore(RememberingStore):
@@ -168,7 +123,7 @@ async def test_readers_are_let_in_between_joins_that_take_long() -> None:
 
 
 def test_no_parts_are_made_while_others_share_the_backend() -> None:
-    bench = Bench()
+    bench = JoiningBench()
     first = bench.commit(measurement(0))
     bench.catalog.growth.beside_other_proxies(are_there=True)
     assert bench.commit(measurement(1)).stored_id == first.stored_id
@@ -176,7 +131,7 @@ def test_no_parts_are_made_while_others_share_the_backend() -> None:
     assert bench.commit(measurement(2)).stored_id != first.stored_id
 
 
-def six_in_parts(bench: Bench) -> list[bytes]:
+def six_in_parts(bench: JoiningBench) -> list[bytes]:
     """The ids of six buckets of as many series, each in two parts."""
     found = []
     for series in range(6):
@@ -188,7 +143,7 @@ def six_in_parts(bench: Bench) -> list[bytes]:
 
 async def test_neighbours_are_joined_in_one_step() -> None:
     """A step has its price, whatever it joins."""
-    bench = Bench()
+    bench = JoiningBench()
     ids = six_in_parts(bench)
     await bench.joining.join_due()
     assert bench.store.steps == 1
@@ -196,7 +151,7 @@ async def test_neighbours_are_joined_in_one_step() -> None:
 
 
 async def test_a_step_is_bounded() -> None:
-    bench = Bench(replace(OPTIONS, group_parts=4))
+    bench = JoiningBench(replace(OPTIONS, group_parts=4))
     six_in_parts(bench)
     await bench.joining.join_due()
     assert bench.store.steps == 3
@@ -204,7 +159,7 @@ async def test_a_step_is_bounded() -> None:
 
 
 async def test_what_cannot_be_joined_is_no_fault_of_its_neighbours() -> None:
-    bench = Bench()
+    bench = JoiningBench()
     ids = six_in_parts(bench)
     bench.store.refuses = ids[2]
     await bench.joining.join_due()
@@ -238,8 +193,8 @@ class HoldingStore(RememberingStore):
         return [len(parts) for parts in found]
 
 
-def _bench_of_parts(forms: Forms, *, full: bool) -> tuple[Bench, HoldingStore, Joining]:
-    bench, store = Bench(), HoldingStore()
+def _bench_of_parts(forms: Forms, *, full: bool) -> tuple[JoiningBench, HoldingStore, Joining]:
+    bench, store = JoiningBench(), HoldingStore()
     options = replace(OPTIONS, compress=True)
     joining = Joining(bench.catalog, store, bench.clock, Nobody(), options, lambda _: None, forms)
     for number in range(8):
@@ -310,7 +265,7 @@ async def test_a_pass_takes_no_more_than_it_has_time_for_and_the_next_goes_on(mo
     """Looking at all of very many buckets at once would hold everybody."""
     monkeypatch.setattr(joining_module, "MOST_DUE", 2)
     monkeypatch.setattr(joining_module, "LOOKED_AT_ONCE", 3)
-    bench, readers = Bench(), Somebody()
+    bench, readers = JoiningBench(), Somebody()
     joining = Joining(bench.catalog, bench.store, bench.clock, readers, OPTIONS, lambda _: None, UNTOUCHED)
     for meta in "abcde":
         for number in range(3):

@@ -8,7 +8,7 @@ from catalog.namespaces import VirtualCollection
 from catalog.orphan_parts import SWEPT_SPANS
 from catalog.ports import COPIES_SECONDS
 from tests.support.catalog_parts import measurement
-from tests.unit.catalog.test_joining import Bench, RememberingStore
+from tests.support.joining_bench import JoiningBench, RememberingStore
 
 FIRST, LAST = b"first67890" + bytes(2), b"first67890" + b"\0\x05"
 
@@ -33,7 +33,7 @@ class LeftStore(RememberingStore):
         return self.documents
 
 
-class SweptBench(Bench):
+class SweptBench(JoiningBench):
     def __init__(self) -> None:
         super().__init__()
         self.store: LeftStore = LeftStore()

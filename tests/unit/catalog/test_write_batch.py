@@ -6,7 +6,7 @@ import pytest
 
 from catalog.errors import CommandError, InvariantViolated
 from catalog.write_batch import TRANSITIONS, BatchEvent, BatchState
-from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, RememberingWriter, measurement
+from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, Patient, RememberingWriter, measurement
 
 
 def test_table_names_every_state() -> None:
@@ -55,23 +55,6 @@ def test_every_writer_is_told_his_own_indexes_once() -> None:
     batch.settle(CommandError(1, "late"), None)
     assert first.codes == {0: None, 1: None, 7: None}
     assert second.codes == {0: None}
-
-
-class Patient(RememberingWriter):
-    """Waits for the verdict."""
-
-    def __init__(self, *, wanted: bool) -> None:
-        super().__init__()
-        self.is_wanted = wanted
-
-    def doubt(self, indexes, error, now_seconds):  # type: ignore[no-untyped-def]
-        return self
-
-    def expire(self, now_seconds: float, error: CommandError) -> None:
-        pass
-
-    def lose(self, error: CommandError) -> None:
-        pass
 
 
 def test_doubt_tells_those_who_do_not_wait_for_the_verdict() -> None:

@@ -9,10 +9,10 @@ import bson
 
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.backend.covering import covering_query
-from tests.soak.chapter import stored_metas
-from tests.soak.documents import document, element, metas, text
+from tests.support.generated_rows import document, element, metas, text
 from tests.support.mongod import MongodProcess
 from tests.support.raw_rows import elements, split
+from tests.support.stored_metas import stored_metas
 
 X = VirtualCollection(Namespace("d", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 

@@ -12,7 +12,7 @@ from catalog.namespaces import Namespace
 from catalog.ports import WriteConcern
 from proxy.backend.replication_wait import Attempt
 from proxy.backend.write_concern_waits import ODD_AT_ONCE, WriteConcernWaits
-from tests.unit.proxy.backend.test_replication_wait import Client, Waits
+from tests.support.replication_waits import Client, Waits
 
 NAMESPACE = Namespace("d", "ts")
 STORED = {"n": 1, "opTime": {"t": 1}, "ok": 1.0}

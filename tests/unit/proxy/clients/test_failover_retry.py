@@ -16,9 +16,9 @@ from proxy.request.exchange import Exchange
 from proxy.request.session import Session
 from proxy.upstream.connection import UpstreamLost
 from proxy.wire.message import Message
+from tests.support.failover_world import World
 from tests.support.network import FakeClient
 from tests.support.raw_wire import command as raw_command
-from tests.unit.proxy.relay.test_failover import World
 
 FIND = {"find": "x", "$db": "d"}
 DELETED_ONCE = {"delete": "x", "deletes": [], "txnNumber": bson.Int64(1), "$db": "d"}

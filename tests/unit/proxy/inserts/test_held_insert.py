@@ -5,15 +5,15 @@ import bson
 from catalog.identity import NOBODY, Identity
 from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
-from tests.unit.catalog.test_committer import Bench
+from tests.support.committer_bench import CommitterBench
+from tests.support.insert_messages import COLLECTION
 from tests.support.sessions import session
-from tests.unit.proxy.request.test_router import VIRTUAL
 
 
 async def test_who_waited_too_long_is_told_that_nothing_was_written() -> None:
     replies: list[bytes | None] = []
     insert = InsertCommand((b"",), True, b"", b"", None, None, True, 0)
-    HeldInsert(insert, Bench().virtual, Identity(), replies.append, 0.0).turn_away()
+    HeldInsert(insert, CommitterBench().virtual, Identity(), replies.append, 0.0).turn_away()
     (reply,) = replies
     assert bson.decode(reply or b"")["code"] == 262
 
@@ -34,7 +34,7 @@ class Held:
         documents = (b"",) * measurements
         insert = InsertCommand(documents, True, b"", b"", None, None, True, size_bytes or 100 * measurements)
         reply = Addressed(lambda _: self.refused.append(peer), client)
-        self.held.add(HeldInsert(insert, VIRTUAL, NOBODY, reply, deadline_seconds), self.stage)
+        self.held.add(HeldInsert(insert, COLLECTION, NOBODY, reply, deadline_seconds), self.stage)
 
     def stage(self, held: HeldInsert, pending: Pending) -> None:
         size_bytes, measurements = held.insert.size_bytes, len(held.insert.documents)

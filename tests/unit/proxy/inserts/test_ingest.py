@@ -16,10 +16,10 @@ from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import Slices
 from proxy.wire.message import Message
+from tests.support.committer_bench import CommitterBench, HeldStore
+from tests.support.insert_messages import Meter
 from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
-from tests.unit.catalog.test_committer import Bench, HeldStore
-from tests.unit.proxy.inserts.test_plain_insert import Meter
 from tests.support.sessions import session
 
 MANY = 2 * BATCHES_IN_A_TURN + 10
@@ -33,8 +33,8 @@ def document(meta: int, second: int = 0) -> bytes:
 class Ingest:
     """The handler over a scripted store."""
 
-    def __init__(self, bench: Bench | None = None, **limits: int) -> None:
-        self.bench = bench or Bench()
+    def __init__(self, bench: CommitterBench | None = None, **limits: int) -> None:
+        self.bench = bench or CommitterBench()
         self.replies: list[dict[str, Any]] = []
         self.handler = InsertHandler(
             self.bench.catalog,
@@ -187,7 +187,7 @@ FILLING = [document(0, second) for second in range(200)]
 def full(**options: Any) -> tuple[Ingest, HeldStore]:
     """Of which nothing more is taken than what the reserve is for: one small insert at least."""
     store = HeldStore()
-    ingest = Ingest(Bench(store=store, reopening=False, **options), max_pending_measurements=2)
+    ingest = Ingest(CommitterBench(store=store, reopening=False, **options), max_pending_measurements=2)
     ingest.insert(*FILLING)
     return ingest, store
 
@@ -201,7 +201,7 @@ async def turns(ingest: Ingest) -> None:
 async def test_large_inserts_wait_while_too_much_is_pending(limits: dict[str, int]) -> None:
     """``max_pending_measurements`` and ``max_pending_bytes`` bound what is staged and not settled."""
     store = HeldStore()
-    ingest = Ingest(Bench(store=store), **limits)
+    ingest = Ingest(CommitterBench(store=store), **limits)
     ingest.insert(*FILLING)
     ingest.insert(*FILLING[:150])
     await turns(ingest)

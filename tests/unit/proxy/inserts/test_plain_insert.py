@@ -19,21 +19,13 @@ from proxy.inserts.insert_templates import InsertTemplate, InsertTemplates
 from proxy.inserts.plain_insert import PlainInsert, PlainInserts
 from proxy.request.session import Session
 from proxy.wire.message import Message
+from tests.support.insert_messages import COLLECTION, DOCUMENTS, Meter, message, remembering
 from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
-from tests.unit.proxy.inserts.test_insert_templates import COLLECTION, DOCUMENTS, message, remembering
 from tests.support.sessions import session
 
 TELLING = Acknowledgement(fields={"electionId": ObjectId(), "opTime": {"t": 1}, "operationTime": 7})
 UNCONFIRMED = Acknowledgement({"code": 64, "errmsg": "waiting for replication timed out"})
-
-
-class Meter:
-    def __init__(self) -> None:
-        self.counted: list[bool] = []
-
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        self.counted.append(failed)
 
 
 class Rooms:

@@ -17,10 +17,10 @@ from proxy.request.command import parse_command
 from proxy.request.exchange import Exchange
 from proxy.request.router import UNRESOLVED, Unresolved
 from proxy.wire.message import Message
+from tests.support.inline_reads import Reads, cursor_reply
 from tests.support.network import FakeClient
 from tests.support.raw_wire import command
 from tests.support.scopes import TARGET
-from tests.unit.proxy.reads.test_inline_reads import Reads, cursor_reply
 
 
 def session_id(number: int) -> dict[str, Any]:

@@ -10,14 +10,11 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import NOBODY, Identity, identity_of
 from proxy.request.command import parse_command
 from proxy.request.exchange import Exchange, encode, labelled
-from proxy.request.session import Session
-from proxy.upstream.connection import Upstream
-from proxy.upstream.dialing import Dialer
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.message import Message, Opcode
 from tests.support.network import FakeClient
-from tests.support.sessions import session
 from tests.support.raw_wire import command, compressed, document_of, query, with_checksum
+from tests.support.sessions import session
 
 
 def exchange(raw: bytes, *, identity: Identity = NOBODY, expects_reply: bool = True) -> tuple[Exchange, FakeClient]:

@@ -1,0 +1,42 @@
+"""Fleets that write while buckets grow in parts, and how many buckets are in parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pymongo
+
+from tests.support.fleet import Fleet, start_again
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+
+PATIENCE_SECONDS = 10
+FLAGS = ("--server-selection-timeout-ms", str(PATIENCE_SECONDS * 1000))
+SOME = 900
+"""Measurements: more than the seven series of a fleet take in place, so that there are parts and joins."""
+IN_PARTS = (*FLAGS, "--bucket-growth", "in_parts")
+DEADLINE_SECONDS = 30.0
+
+
+def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str) -> Counter[Any]:
+    """How many buckets are stored in more than one document."""
+    stored = client[database]["system.buckets.c"].find({}, {"meta": 1})
+    documents = Counter((each["_id"].binary[:9], each["meta"]) for each in stored)
+    return Counter({each: count for each, count in documents.items() if count > 1})
+
+
+async def killed_while_in_parts(either: MongodProcess, proxy: ProxyProcess, name: str) -> Fleet:
+    """A fleet that has written through a proxy that was killed with parts left, and through the next one."""
+    fleet = Fleet(proxy.uri, name)
+
+    async def events() -> None:
+        await fleet.until(SOME)
+        proxy.kill()
+        with either.client() as client:
+            assert in_parts(client, name)
+        await start_again(proxy)
+        await fleet.until(SOME)
+
+    await fleet.run_during(events)
+    return fleet

@@ -1,0 +1,13 @@
+"""What the environment asks of a run."""
+
+from __future__ import annotations
+
+import os
+
+from tests.support.versions import DEFAULT_VERSION
+
+SCALE = float(os.environ.get("TSPROXY_TEST_SCALE", "1"))
+"""How many times the default number of examples property tests run; 20 is the full size."""
+
+MONGOD_VERSION = os.environ.get("TSPROXY_TEST_MONGOD_VERSION", DEFAULT_VERSION)
+"""The version of the servers that ``mongod`` and ``replica_set`` start; ``make test-matrix`` sets it."""
