@@ -30,15 +30,18 @@ from catalog.write_batch import BatchState, WriteBatch
 
 @dataclass(frozen=True, slots=True)
 class CommitterOptions:
-    """``linger_seconds``: how long a round waits for company. ``recall_seconds``: see ``catalog.restart_dedup``.
+    """``linger_seconds``: how long a round waits for more batches; without it, until the end of the loop's turn.
 
-    The rest bounds what is under way.
+    ``rounds_in_flight``: of each lane. ``server_selection_timeout_seconds``: after that a batch that was not sent
+    fails, and one whose outcome is unknown stays so. ``restart_window_seconds``: how long after the start statements
+    may be retries of an earlier process' (``catalog.restart_dedup``). ``limits``: of a round, ``bulk_limits``: of one
+    of large inserts.
     """
 
     linger_seconds: float = 0.0
     rounds_in_flight: int = 2
     server_selection_timeout_seconds: float = 30.0
-    recall_seconds: float = 120.0
+    restart_window_seconds: float = 120.0
     limits: RoundLimits = RoundLimits()
     bulk_limits: RoundLimits = BULK
 
@@ -111,7 +114,7 @@ class Committer:
         self._pursuit: asyncio.Task[None] | None = None
         patience_seconds = options.server_selection_timeout_seconds
         self._settlement = CommitOutcomes(catalog, store, clock, patience_seconds, self.kick)
-        self.recall = RestartDedup(store, clock, options.recall_seconds, patience_seconds, self._spawn)
+        self.restart_dedup = RestartDedup(store, clock, options.restart_window_seconds, patience_seconds, self._spawn)
         self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
 
     # --- what is ready -------------------------------------------------------------------------------------

@@ -43,21 +43,25 @@ NOTHING_UPDATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
-    """``written``: the positions of measurements that are there; ``acknowledgement`` is of their write concern."""
+class Found:
+    """What is stored of a statement.
+
+    ``written``: the positions of measurements that are there; ``acknowledgement``: that their write concern is met,
+    ``None`` if none is there.
+    """
 
     written: frozenset[int]
     acknowledgement: Acknowledgement | None = None
 
 
-Answer: TypeAlias = Callable[[Recalled | CommandError], None]
+OnFound: TypeAlias = Callable[[Found | CommandError], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
     measurements: Sequence[Measurement]
     write_concern: WriteConcern
-    answer: Answer
+    answer: OnFound
 
 
 class RestartDedup:
@@ -67,15 +71,15 @@ class RestartDedup:
         self,
         store: BucketStore,
         clock: Clock,
-        recall_seconds: float,
+        window_seconds: float,
         patience_seconds: float,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """``recall_seconds``: how long from now on retries of an earlier process' statements are to be expected."""
+        """``window_seconds``: how long from now on retries of an earlier process' statements are to be expected."""
         self._store = store
         self._clock = clock
-        self._window_seconds = recall_seconds
-        self._until_seconds = clock.monotonic_seconds() + recall_seconds
+        self._window_seconds = window_seconds
+        self._until_seconds = clock.monotonic_seconds() + window_seconds
         self._patience_seconds = patience_seconds
         self._spawn = spawn
         self._questions: dict[CollectionBuckets, list[_Question]] = {}
@@ -91,7 +95,7 @@ class RestartDedup:
         buckets: CollectionBuckets,
         measurements: Sequence[Measurement],
         write_concern: WriteConcern,
-        answer: Answer,
+        answer: OnFound,
     ) -> None:
         """``answer`` is called once: with what is there, or with why that could not be found out."""
         question = _Question(measurements, write_concern, answer)
@@ -130,7 +134,7 @@ class RestartDedup:
                     free[digest] -= len(positions)
                     self._claim(_name(buckets.collection) + digest, len(positions))
                 found = frozenset(each for positions in written.values() for each in positions)
-                asked.pop(0).answer(Recalled(found, confirmed[write_concern] if found else None))
+                asked.pop(0).answer(Found(found, confirmed[write_concern] if found else None))
         except CommandError as error:
             while asked:
                 asked.pop(0).answer(error)

@@ -7,7 +7,7 @@ A rewriter is a pure function ``Request → Plan | CommandError raised``. The sh
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
@@ -184,12 +184,5 @@ class Dialogue:
     run: Callable[[], Conversation]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A reply without the backend."""
-
-    reply: Mapping[str, Any] = field(default_factory=lambda: {"ok": 1.0})
-
-
-Plan: TypeAlias = Single | Cursor | Dialogue | Answer | PassThrough
+Plan: TypeAlias = Single | Cursor | Dialogue | PassThrough
 Rewriter: TypeAlias = Callable[[Request], Plan]

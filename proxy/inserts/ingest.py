@@ -18,7 +18,7 @@ from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import WriteConcern
-from catalog.restart_dedup import Recalled
+from catalog.restart_dedup import Found
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey, WriteBatch
 from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
@@ -71,8 +71,8 @@ class InsertHandler:
         self._statements = statements
         self._retryable_writes = retryable_writes
         self._slices = slices or Slices()
-        self._repeated = InsertTemplates()
-        self.repeated = self._repeated.find
+        self._templates = InsertTemplates()
+        self.repeated = self._templates.find
         self.pending = Pending(max_pending_bytes, max_pending_measurements)
         self._held = HeldInserts(self.pending, committer.is_over)
 
@@ -88,7 +88,7 @@ class InsertHandler:
         insert = parse_insert(command, retryable_writes=self._retryable_writes)
         if insert is None:
             return False
-        self._repeated.remember(command, insert, collection, insert_actions(command))
+        self._templates.remember(command, insert, collection, insert_actions(command))
         self.take(insert, collection, session.identity, Addressed(reply, session))
         return True
 
@@ -172,7 +172,7 @@ class InsertHandler:
 
     def _may_be_written(self, transaction: Transaction) -> bool:
         """Whether an earlier process may have written statements of this transaction."""
-        return self._committer.recall.is_needed(first_of_session=not transaction.follows_another)
+        return self._committer.restart_dedup.is_needed(first_of_session=not transaction.follows_another)
 
     def settled_one(self, size_bytes: int) -> None:
         pending = self.pending
@@ -293,29 +293,29 @@ class InsertHandler:
                     break
         if sought:
             measurements = [measurement for _, measurement in sought]
-            self._committer.recall.ask(
+            self._committer.restart_dedup.ask(
                 buckets,
                 measurements,
                 WriteConcern(key.write_concern),
-                lambda answer: self._recalled(sought, buckets, key, answer),
+                lambda answer: self._found_stored(sought, buckets, key, answer),
             )
 
-    def _recalled(
+    def _found_stored(
         self,
         sought: Sequence[tuple[Statement, Measurement]],
         buckets: CollectionBuckets,
         key: CombineKey,
-        answer: Recalled | CommandError,
+        answer: Found | CommandError,
     ) -> None:
         """It is known now which statements an earlier process had written; the others are staged."""
-        self._slices.start(self._after_recall(sought, buckets, key, answer), self._kick)
+        self._slices.start(self._after_lookup(sought, buckets, key, answer), self._kick)
 
-    def _after_recall(
+    def _after_lookup(
         self,
         sought: Sequence[tuple[Statement, Measurement]],
         buckets: CollectionBuckets,
         key: CombineKey,
-        answer: Recalled | CommandError,
+        answer: Found | CommandError,
     ) -> Iterator[Step]:
         for position, (statement, measurement) in enumerate(sought):
             if position and not position % DOCUMENTS_IN_A_STEP:

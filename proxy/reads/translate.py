@@ -38,7 +38,6 @@ from proxy.upstream.not_primary import not_primary
 from rewrite.commands.refused import refuse_always
 from rewrite.plan import (
     GUESS_FAILED,
-    Answer,
     CatalogStats,
     Cursor,
     Dialogue,
@@ -201,8 +200,6 @@ class TranslateHandler:
         match plan:
             case PassThrough():
                 return await self._pass(plan, session, command)
-            case Answer():
-                return bson.encode(plan.reply, codec_options=CODEC)
             case Single() | Cursor():
                 reply = await steps.run(plan.step)
                 if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:

@@ -161,7 +161,7 @@ CASES: dict[str, Callable[[Pair], Iterator[None]]] = {
 }
 
 
-def test_what_is_recalled_after_a_restart(backend: MongodProcess, fragile: ProxyProcess) -> None:
+def test_what_an_earlier_process_stored_is_found(backend: MongodProcess, fragile: ProxyProcess) -> None:
     """Each case up to its ``yield``, then the proxy is killed and started anew, then the rest of each."""
     databases = {name: f"restart_{number}" for number, name in enumerate(CASES)}
     try:

@@ -12,7 +12,7 @@ from catalog.bson.codec import decode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.ports import Acknowledgement, Applied, Rejected, WriteConcern
-from catalog.restart_dedup import NOTHING_UPDATE, Recalled, RestartDedup
+from catalog.restart_dedup import NOTHING_UPDATE, Found, RestartDedup
 from tests.support.catalog_parts import CatalogBench, ScriptedStore, measurement
 
 IDS = [ObjectId() for _ in range(4)]
@@ -29,14 +29,14 @@ class Bench(CatalogBench):
         batch.claim()
         self.store.documents[b"x"] = batch.bucket.state.prepare(batch.measurements)
         self.tasks: list[Coroutine[Any, Any, None]] = []
-        self.recall = RestartDedup(self.store, self.clock, 120, 30, self.tasks.append)
-        self.answers: list[Recalled | CommandError] = []
+        self.dedup = RestartDedup(self.store, self.clock, 120, 30, self.tasks.append)
+        self.answers: list[Found | CommandError] = []
         self.ids: list[tuple[ObjectId, ...]] = []
 
     def ask(self, *ids: ObjectId, write_concern: WriteConcern = WriteConcern()) -> None:  # noqa: B008 - frozen
         self.ids.append(ids)
         measurements: list[Measurement] = [measurement(IDS.index(each), _id=each) for each in ids]
-        self.recall.ask(self.buckets, measurements, write_concern, self.answers.append)
+        self.dedup.ask(self.buckets, measurements, write_concern, self.answers.append)
 
     async def run(self) -> None:
         while self.tasks:
@@ -47,7 +47,7 @@ class Bench(CatalogBench):
         return [
             {ids[position] for position in each.written}
             for ids, each in zip(self.ids, self.answers, strict=False)
-            if isinstance(each, Recalled)
+            if isinstance(each, Found)
         ]
 
 
@@ -80,19 +80,19 @@ async def test_equal_rows_are_of_a_retry_when_they_are_as_many(stored: int, sent
     bench.store.documents = {b"x": batch.bucket.state.prepare(batch.measurements)}
     for _ in range(2):
         rows = [measurement(_id="device", v=1)] * sent
-        bench.recall.ask(bench.buckets, rows, WriteConcern(), bench.answers.append)
+        bench.dedup.ask(bench.buckets, rows, WriteConcern(), bench.answers.append)
         await bench.run()
     # What was found for one statement is nobody else's.
-    assert [len(each.written) for each in bench.answers if isinstance(each, Recalled)] == [found, 0]
+    assert [len(each.written) for each in bench.answers if isinstance(each, Found)] == [found, 0]
 
 
 async def test_rows_that_differ_in_anything_are_others() -> None:
     bench = Bench()
     for other in ({"v": None}, {"_id": "x"}, {"meta": "b"}, {"offset_ms": 1}):
         options: dict[str, Any] = {"offset_ms": 0, "_id": IDS[0], **other}
-        bench.recall.ask(bench.buckets, [measurement(**options)], WriteConcern(), bench.answers.append)
+        bench.dedup.ask(bench.buckets, [measurement(**options)], WriteConcern(), bench.answers.append)
     await bench.run()
-    assert bench.answers == [Recalled(frozenset())] * 4
+    assert bench.answers == [Found(frozenset())] * 4
 
 
 async def test_rows_that_this_process_wrote_or_that_are_old_are_others() -> None:
@@ -116,17 +116,17 @@ async def test_failed_confirmation_claims_nothing() -> None:
 async def test_measurement_without_id_is_never_found() -> None:
     bench = Bench()
     bench.ids.append(())
-    bench.recall.ask(bench.buckets, [measurement()], WriteConcern(), bench.answers.append)
+    bench.dedup.ask(bench.buckets, [measurement()], WriteConcern(), bench.answers.append)
     await bench.run()
     assert bench.found == [set()]
 
 
 def test_only_first_statements_of_a_session_soon_after_the_start() -> None:
     bench = Bench()
-    assert bench.recall.is_needed(first_of_session=True)
-    assert not bench.recall.is_needed(first_of_session=False)
+    assert bench.dedup.is_needed(first_of_session=True)
+    assert not bench.dedup.is_needed(first_of_session=False)
     bench.clock.now += 120
-    assert not bench.recall.is_needed(first_of_session=True)
+    assert not bench.dedup.is_needed(first_of_session=True)
 
 
 async def test_what_is_there_waits_for_the_write_concern_of_its_retry() -> None:
@@ -138,7 +138,7 @@ async def test_what_is_there_waits_for_the_write_concern_of_its_retry() -> None:
     bench.ask(IDS[2])
     await bench.run()
     assert [(name, concern) for name, _, concern in bench.store.sent] == [("update", MAJORITY)]
-    assert [each.acknowledgement for each in bench.answers if isinstance(each, Recalled)] == [unmet, unmet, None]
+    assert [each.acknowledgement for each in bench.answers if isinstance(each, Found)] == [unmet, unmet, None]
 
 
 def test_update_that_only_waits_changes_nothing() -> None:
