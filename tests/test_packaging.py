@@ -135,7 +135,7 @@ def test_unit_is_hardened_and_does_not_restart_on_wrong_settings() -> None:
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(ROOT / "deploy" / "tsproxy.service")
     service = dict(unit["Service"])
-    assert service["RestartPreventExitStatus"] == "2"
+    assert service["RestartPreventExitStatus"] == "2 3"
     assert service["DynamicUser"] == service["NoNewPrivileges"] == "yes"
     assert service["ProtectSystem"] == "strict"
     assert set(re.findall(r"TSPROXY_\w+(?==)", service["Environment"])) <= VARIABLES
