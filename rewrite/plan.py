@@ -40,8 +40,8 @@ class Request:
     ``rewrite.statements.Statements``. ``target`` is ``None`` for database-wide commands.
     ``reads_buckets`` tells whether this identity may read the bucket collection itself.
     ``catalog_stats`` gives the counters and gauges of the proxy's bucket catalog under their native names
-    (W80, W82): of one collection, or of all for ``None``. ``statement_ids`` are the ids that the client gave its
-    statements explicitly; without them a statement's id is its position (W102).
+    (W80, W82): of one collection, or of all for ``None``. ``about`` says which proxy this is. ``statement_ids`` are
+    the ids that the client gave its statements explicitly; without them a statement's id is its position (W102).
     """
 
     name: str
@@ -54,6 +54,7 @@ class Request:
     has_txn_number: bool = False
     reads_buckets: bool = True
     catalog_stats: CatalogStats = _no_stats
+    about: Callable[[], Document] = dict
     statement_ids: tuple[int, ...] = ()
 
     def statement_id(self, index: int) -> int:

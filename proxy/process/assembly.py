@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, assert_never
 
 import structlog
@@ -158,6 +159,7 @@ async def assemble(
         profile=lambda: backend.profile,
         resolve=lambda namespace: _known(backend.registry, namespace),
         catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
+        about=lambda: about(catalog),
         holds_extended_range=catalog.holds_extended_range,
         service=backend,
         replication=backend.waits,
@@ -263,6 +265,11 @@ def catalog_stats(catalog: BucketCatalog, namespace: Namespace | None) -> Mappin
     if namespace is None:
         return {**catalog.gauges(), **counters_document(catalog.totals)}
     return counters_document(catalog.counters(namespace))
+
+
+def about(catalog: BucketCatalog) -> dict[str, str]:
+    """What ``serverStatus`` and ``buildInfo`` say of the proxy."""
+    return {"version": metadata.version("tsproxy"), "mode": "in_parts" if catalog.growth.is_in_parts else "in_place"}
 
 
 def _known(registry: NamespaceRegistry, namespace: Namespace) -> VirtualCollection | None:

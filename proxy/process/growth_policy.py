@@ -32,6 +32,10 @@ MAY_NOT_ASK = "the backend's account lacks the privilege inprog on the cluster, 
 
 MAY_NOT_ANY_MORE = "buckets grow in place from now on: the backend's account has lost the privilege to join parts"
 
+BESIDE_ANOTHER = "another tsproxy uses the backend: buckets grow in place"
+UNKNOWN = "the backend did not say whether another tsproxy uses it: buckets grow in place meanwhile"
+ALONE_AGAIN = "no other tsproxy uses the backend: buckets grow in parts again"
+
 JOIN_AT_THE_END_SECONDS = 5.0
 """Time for joins at shutdown. Remaining parts can be read, and the next process joins them."""
 BUSY = 200.0
@@ -95,19 +99,18 @@ class OtherProxies:
     async def look(self) -> None:
         """Check once."""
         now_seconds = asyncio.get_running_loop().time()
+        message = BESIDE_ANOTHER
         try:
             if await self._others.are_proxies():
                 self._until_seconds = now_seconds + GONE_SECONDS
-        except CommandError:
+        except CommandError as error:
             # If it is unknown, assume that there is one; a backend that does not respond accepts no parts either.
             self._until_seconds = max(self._until_seconds, now_seconds + 2 * WATCH_SECONDS)
+            message = UNKNOWN
+            log.debug("cannot ask for other tsproxy processes", reason=error.message)
         shared = now_seconds < self._until_seconds
         if self._catalog.growth.beside_other_proxies(are_there=shared):
-            log.info(
-                "another tsproxy uses the backend: buckets grow in place"
-                if shared
-                else "no other tsproxy uses the backend: buckets grow in parts again"
-            )
+            log.info(message if shared else ALONE_AGAIN)
 
     async def watch(self) -> None:
         """Check forever."""

@@ -110,6 +110,8 @@ class Surroundings:
     places: StepPlaces = field(default_factory=StepPlaces)
     replication: Replication | None = None
     """What waits for write concerns, with replica sets."""
+    about: Callable[[], Document] = dict
+    """Which proxy this is, for clients that ask the server."""
     holds_extended_range: Callable[[Namespace], bool] = lambda _: False
     """Whether this process has written times for which bucket ids are not in order (Q12)."""
 
@@ -167,6 +169,7 @@ class TranslateHandler:
             has_txn_number=fields.has_txn_number,
             reads_buckets=reads_buckets,
             catalog_stats=self._around.catalog_stats,
+            about=self._around.about,
             statement_ids=fields.statement_ids,
         )
         return self._around.rewriters[command.name](request)

@@ -77,6 +77,8 @@ TABLE: Final[Mapping[str, Row]] = {
     "aggregate": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR),
     "applyOps": Row(Target.DATABASE, Way.RELAY, Fact.READS_BUCKETS | Fact.REDEFINES),
     "authenticate": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
+    "buildInfo": Row(Target.DATABASE, Way.TRANSLATE, Fact.REPEATABLE),
+    "buildinfo": Row(Target.DATABASE, Way.TRANSLATE, Fact.REPEATABLE),
     "bulkWrite": Row(Target.DATABASE, Way.TRANSLATE),
     "cloneCollectionAsCapped": Row(Target.FIRST, Way.TRANSLATE),
     "collMod": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),

@@ -16,6 +16,7 @@ MEASUREMENTS = "numMeasurementsCommitted"
 COMMITS = "numCommits"
 AVERAGE = "avgNumMeasurementsPerCommit"
 CATALOG_SECTION = "bucketCatalog"
+PROXY_SECTION = "tsproxy"
 NATIVE_COUNTERS = (
     "numBucketInserts",
     "numBucketUpdates",
@@ -136,8 +137,36 @@ def _coll_stats(request: Request) -> Plan:
 
 def _server_status(request: Request) -> Plan:
     counters = request.catalog_stats(None)
-    step = Step(request.namespace.database, request.body)
-    return Single(step, partial(merge_server_status, counters=counters, asked=request.body))
+    about = request.about() if request.body.get(PROXY_SECTION, True) else {}
+    step = Step(
+        request.namespace.database, {name: value for name, value in request.body.items() if name != PROXY_SECTION}
+    )
+
+    def reshape(reply: Document) -> Document:
+        return with_proxy(merge_server_status(reply, counters, request.body), about)
+
+    return Single(step, reshape)
 
 
-STATISTICS: Mapping[str, Rewriter] = {"collStats": _coll_stats, "serverStatus": _server_status}
+def _build_info(request: Request) -> Plan:
+    return Single(Step(request.namespace.database, request.body), partial(with_proxy, about=request.about()))
+
+
+def with_proxy(reply: Document, about: Document) -> Document:
+    """A successful reply that also says which proxy it came through, after all that the server says itself."""
+    if not about or "ok" not in reply:
+        return reply
+    merged: Document = {}
+    for name, value in reply.items():
+        if name == "ok":
+            merged[PROXY_SECTION] = about
+        merged[name] = value
+    return merged
+
+
+STATISTICS: Mapping[str, Rewriter] = {
+    "buildInfo": _build_info,
+    "buildinfo": _build_info,
+    "collStats": _coll_stats,
+    "serverStatus": _server_status,
+}

@@ -117,7 +117,6 @@ STEPS: list[Step] = [
     {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": b"n,,n=nobody,r=abcdefghijklmnopqrstuvwx"},
     {"saslContinue": 1, "conversationId": 7, "payload": b""},
     {"logout": 1},
-    {"buildInfo": 1},
     {"getParameter": 1, "nonsense": 1},
     {"getCmdLineOpts": 1},
     {"whatsmyuri": 1},

@@ -72,7 +72,7 @@ CASES: dict[str, bytes] = {
     "query isMaster for none": query({"isMaster": 1}, number_to_return=0),
     "query isMaster wrapped": query({"$query": {"isMaster": 1}, "$readPreference": {"mode": "primary"}}),
     "query isMaster elsewhere": query({"isMaster": 1}, "test.$cmd"),
-    "query buildInfo": query({"buildInfo": 1}),
+    "query connectionStatus": query({"connectionStatus": 1}),
     "query collection": query({"x": 1}, "a.b"),
     "query cut off": query(GOOD[:-3]),
     "query with a tail": query(BSON({"isMaster": 1}) + b"zz"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.errors import BackendUnavailable
@@ -52,5 +53,7 @@ async def test_a_catalog_is_shared_while_another_proxy_is_there(
 async def test_who_cannot_ask_is_not_alone(catalog: BucketCatalog) -> None:
     others = Others()
     others.answer = BackendUnavailable("gone")
-    await OtherProxies(catalog, others).look()
+    with capture_logs() as logs:
+        await OtherProxies(catalog, others).look()
     assert catalog.growth.is_beside_other_proxies
+    assert [line["event"] for line in logs if line["log_level"] == "info"] == [growth.UNKNOWN]
