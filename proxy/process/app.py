@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -40,8 +40,8 @@ Say = Callable[[str], None]
 log = structlog.get_logger(__name__)
 
 
-def run(settings: Settings, say: Say) -> None:
-    """Serve until SIGTERM or Ctrl-C; ``say`` prints the lines for the user.
+def run(settings: Settings, say: Say, ignored: Sequence[str] = ()) -> None:
+    """Serve until SIGTERM or Ctrl-C; ``say`` prints the lines for the user, ``ignored`` is logged as warnings.
 
     Raises ``ConfigurationError`` for an address or directory that is not valid, ``BackendUnavailable`` or
     ``EmbeddedFailed`` if there is no backend.
@@ -51,6 +51,8 @@ def run(settings: Settings, say: Say) -> None:
     log.info(
         "starting", version=metadata.version("tsproxy"), pid=os.getpid(), backend=backend, settings=changed(settings)
     )
+    for line in ignored:
+        log.warning("setting ignored", reason=line)
     log.debug("all settings", settings=shown(settings))
     calm_garbage_collector()
     # Large merges run in a thread; the event loop must not wait five milliseconds, the default, for the interpreter.

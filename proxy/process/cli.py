@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from proxy.settings.text import render_example, render_settings
 _HEALTH_SECONDS = 3.0
 
 
-def _option(row: SettingRow) -> click.Option:
+def _option(row: SettingRow, *, hidden: bool) -> click.Option:
     metavar = "HOST:PORT" if row.is_address else "|".join(row.choices) or "VALUE"
     shown = "" if row.default is None else f"  [default: {_shown(row.default)}]"
-    return click.Option([row.flag], metavar=metavar, help=row.text + shown)
+    return click.Option([row.flag], metavar=metavar, help=row.text + shown, hidden=hidden)
 
 
 def _shown(default: object) -> str:
@@ -37,8 +37,11 @@ def _shown(default: object) -> str:
             return str(default)
 
 
-def _with_settings(command: Callable[..., None]) -> click.Command:
-    """``command`` with a flag for every setting; it gets the loaded settings as ``loaded``."""
+def _with_settings(command: Callable[..., None], shown: Collection[str]) -> click.Command:
+    """``command`` with a flag for every setting; it gets the loaded settings as ``loaded``.
+
+    The help lists the flags of ``shown``. All others are accepted, too, so that the flags of ``serve`` can be repeated.
+    """
 
     def call(config: Path | None, **given: Any) -> None:
         flags = {name: given.pop(name) for name in ROWS if name in given}
@@ -47,12 +50,16 @@ def _with_settings(command: Callable[..., None]) -> click.Command:
             from proxy.observe import logs
 
             logs.configure("info", log_format_of(chosen, os.environ, config))
-        command(load_settings(chosen, os.environ, config), **given)
+        loaded = load_settings(chosen, os.environ, config)
+        if command is not _serve:
+            for line in loaded.ignored:
+                click.echo(f"tsproxy: {line}; ignored", err=True)
+        command(loaded, **given)
 
     made = click.command(command.__name__.strip("_").replace("_", "-"), help=command.__doc__)(call)
     made.params += [
         click.Option(["--config"], type=click.Path(path_type=Path), help="TOML configuration file."),
-        *map(_option, ROWS.values()),
+        *(_option(row, hidden=row.name not in shown) for row in ROWS.values()),
     ]
     return made
 
@@ -78,13 +85,13 @@ def _serve(loaded: LoadedSettings, *, print_config: bool) -> None:
     # Imported here so that --help and --version are fast.
     from proxy.process.app import run
 
-    run(loaded.settings, click.echo)
+    run(loaded.settings, click.echo, loaded.ignored)
 
 
 def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
     """Print the effective settings with their sources, or report what is wrong with them.
 
-    Certificate files are loaded, too.
+    Certificate files are loaded, too. All flags of ``serve`` are accepted.
     """
     from proxy.clients.tls import ListenerTls, TlsOptions
 
@@ -120,8 +127,12 @@ _example = click.Option(["--example"], is_flag=True, help="Print config.example.
 
 
 def _commands() -> None:
-    for command, extra in ((_serve, [_print_config]), (_check_config, [_example]), (_health, [])):
-        made = _with_settings(command)
+    for command, extra, shown in (
+        (_serve, [_print_config], tuple(ROWS)),
+        (_check_config, [_example], ("ignore_unknown_settings",)),
+        (_health, [], ("status_listen",)),
+    ):
+        made = _with_settings(command, shown)
         made.params[:0] = extra
         cli.add_command(made)
 

@@ -49,10 +49,11 @@ class ConfigurationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """``settings``, and the source of each by name."""
+    """``settings``, the source of each by name, and the unknown names that were ignored, a line for each."""
 
     settings: Settings
     origins: Mapping[str, str]
+    ignored: tuple[str, ...] = ()
 
 
 def load_settings(
@@ -68,8 +69,13 @@ def load_settings(
     if config_file is None and environment.get(CONFIG_VARIABLE):
         config_file = Path(environment[CONFIG_VARIABLE])
     problems: list[str] = []
+    unknown: list[str] = []
     given: dict[str, tuple[Any, str]] = {}
-    for source in (_from_file(config_file, problems), _from_environment(environment, problems), _from_flags(flags)):
+    for source in (
+        _from_file(config_file, problems, unknown),
+        _from_environment(environment, unknown),
+        _from_flags(flags),
+    ):
         given.update(source)
     values: dict[str, Any] = {}
     for name, (value, origin) in given.items():
@@ -77,6 +83,11 @@ def load_settings(
             values[name] = _convert(ROWS[name], value)
         except (msgspec.ValidationError, ValueError):
             problems.append(_problem(name, value, origin, f"expected {describe_expected(ROWS[name])}"))
+    ignored: tuple[str, ...] = ()
+    if values.get("ignore_unknown_settings"):
+        ignored = tuple(unknown)
+    else:
+        problems = [*unknown, *problems]
     if problems:
         raise ConfigurationError(problems)
     origins = {name: given[name][1] if name in given else _FROM_DEFAULT for name in ROWS}
@@ -84,7 +95,7 @@ def load_settings(
     contradictions = list(_contradictions(settings, origins))
     if contradictions:
         raise ConfigurationError(contradictions)
-    return LoadedSettings(settings, origins)
+    return LoadedSettings(settings, origins, ignored)
 
 
 def log_format_of(
@@ -94,7 +105,7 @@ def log_format_of(
     if config_file is None and environment.get(CONFIG_VARIABLE):
         config_file = Path(environment[CONFIG_VARIABLE])
     given: dict[str, tuple[Any, str]] = {}
-    for source in (_from_file(config_file, []), _from_environment(environment, []), _from_flags(flags)):
+    for source in (_from_file(config_file, [], []), _from_environment(environment, []), _from_flags(flags)):
         given.update(source)
     return "json" if given.get("log_format", ("", ""))[0] == "json" else "console"
 
@@ -104,12 +115,18 @@ def _problem(name: str, value: object, origin: str, reason: str) -> str:
     return f"{name} = {shown!r} ({origin}) is not valid: {reason}"
 
 
-def _unknown(name: str, origin: str, known: typing.Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"{name} ({origin}) is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
+_VARIABLES: typing.Final = "TSPROXY_"
+_NEAR: typing.Final = 0.75
+"""Similarity of names, so that only misspellings are recognised."""
 
 
-def _from_file(path: Path | None, problems: list[str]) -> dict[str, tuple[Any, str]]:
+def _unknown(name: str, origin: str, prefix: str = "") -> str:
+    near = difflib.get_close_matches(name.removeprefix(prefix).lower(), list(ROWS), n=1, cutoff=_NEAR)
+    meant = (prefix + near[0].upper() if prefix else near[0]) if near else ""
+    return f"{name} ({origin}) is not a known setting" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _from_file(path: Path | None, problems: list[str], unknown: list[str]) -> dict[str, tuple[Any, str]]:
     if path is None:
         return {}
     try:
@@ -121,16 +138,16 @@ def _from_file(path: Path | None, problems: list[str]) -> dict[str, tuple[Any, s
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(f"config = {str(path)!r} is not valid TOML: {error}")
         return {}
-    problems.extend(_unknown(name, str(path), ROWS) for name in content if name not in ROWS)
+    unknown.extend(_unknown(name, str(path)) for name in content if name not in ROWS)
     return {name: (value, str(path)) for name, value in content.items() if name in ROWS}
 
 
-def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, tuple[Any, str]]:
+def _from_environment(environment: Mapping[str, str], unknown: list[str]) -> dict[str, tuple[Any, str]]:
     known = {row.variable: row.name for row in ROWS.values()}
     for variable in environment:
-        ours = variable.startswith("TSPROXY_") and variable != CONFIG_VARIABLE
+        ours = variable.startswith(_VARIABLES) and variable != CONFIG_VARIABLE
         if ours and variable not in known and not variable.startswith(_FOREIGN_VARIABLES):
-            problems.append(_unknown(variable, "environment", known))
+            unknown.append(_unknown(variable, "environment", _VARIABLES))
     return {
         name: (environment[variable], f"environment variable {variable}")
         for variable, name in known.items()

@@ -85,6 +85,7 @@ class Settings:
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
+    ignore_unknown_settings: bool = False
 
     namespace_refresh_seconds: Seconds = 5.0
     roles_refresh_seconds: Seconds = 30.0
@@ -142,6 +143,12 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
     "Logging": {
         "log_level": "Minimum level of messages that are logged.",
         "log_format": "Log format: readable text, or one JSON object per line.",
+    },
+    "Compatibility": {
+        "ignore_unknown_settings": (
+            "Warn of unknown names in the file and the environment instead of refusing them, for example after going "
+            "back to an older version."
+        ),
     },
     "Catalog and commits": {
         "namespace_refresh_seconds": "Interval at which collections changed outside of this proxy are detected.",

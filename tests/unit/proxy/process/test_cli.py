@@ -67,3 +67,23 @@ def test_check_config_loads_the_certificate(tmp_path: Path) -> None:
     error = call("check-config", "--tls-certificate-file", str(tmp_path / "cert.pem")).exception
     assert isinstance(error, ConfigurationError)
     assert "has no PEM certificate" in str(error)
+
+
+def flags_in_help(command: str) -> set[str]:
+    return set(re.findall(r"^  (--[a-z-]+)", call(command, "--help").output, re.MULTILINE))
+
+
+def test_help_shows_the_flags_that_concern_a_command() -> None:
+    assert flags_in_help("health") == {"--config", "--status-listen"}
+    assert flags_in_help("check-config") == {"--config", "--example", "--ignore-unknown-settings"}
+    assert call("check-config", "--max-connections", "7").exit_code == 0
+
+
+def test_settings_of_a_newer_version_are_a_warning_when_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text("not_yet_known = 1")
+    arguments = ["check-config", "--config", str(tmp_path / "f.toml")]
+    assert isinstance(call(*arguments).exception, ConfigurationError)
+    done = call(*arguments, "--ignore-unknown-settings", "true", TSPROXY_NOT_YET="1")
+    assert done.exit_code == 0
+    assert "not_yet_known" in done.stderr
+    assert "TSPROXY_NOT_YET" in done.stderr

@@ -168,3 +168,19 @@ def test_every_setting_says_what_it_does_and_what_it_may_be(row: object) -> None
     assert hasattr(row, "text")
     assert row.text.endswith(".")
     assert describe_expected(row)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [("TSPROXY_FOO", None), ("TSPROXY_BACKENDS", "TSPROXY_BACKEND"), ("TSPROXY_LISTNE", "TSPROXY_LISTEN")],
+)
+def test_only_misspellings_are_recognised(variable: str, meant: str | None) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({}, {variable: "1"})
+    end = f"; did you mean {meant}?" if meant else ""
+    assert caught.value.problems == (f"{variable} (environment) is not a known setting{end}",)
+
+
+def test_unknown_names_can_be_ignored() -> None:
+    loaded = load_settings({}, {"TSPROXY_FOO": "1", "TSPROXY_IGNORE_UNKNOWN_SETTINGS": "true"})
+    assert loaded.ignored == ("TSPROXY_FOO (environment) is not a known setting",)
