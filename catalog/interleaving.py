@@ -4,6 +4,9 @@ Consecutive rows that fit one *reference* document are a section. The reference 
 the leaves of a row are found by walking both in parallel. While a section is young, missing fields are added to its
 reference; afterwards a row that does not fit begins another section. A section is young up to ``2 * leaves + 1`` rows,
 counting the leaves that the latest row was compared with. These rules were observed on 6.0.5.
+
+A column in which a row without value follows, at any distance, one that lacks a branch of its reference is not split
+at all: servers may fail to read such a column (W150).
 """
 
 from __future__ import annotations
@@ -39,6 +42,11 @@ class Branch:
     """Whether it is or contains an empty object, which cannot be omitted if a row has none of its leaves."""
     before_empty: int = 0
     """How many leaves come before the first such."""
+
+    @property
+    def branches(self) -> int:
+        """Itself and the objects and arrays inside."""
+        return self.nodes - self.leaves
 
     def document(self) -> bytes:
         """As BSON, without type."""
@@ -228,10 +236,15 @@ class _Sections:
         self.ended: list[Section] = []
         self._section = Section(None)
         self._young = False
+        self._lacks_branch = False
+        """Whether a row lacks a branch of its reference."""
+        self.is_unreadable = False
+        """Whether servers may fail to read this (W150)."""
 
     def whole(self, cell: bytes | None) -> None:
         """A row that is not taken apart, or that has no value."""
         reference = self._section.reference
+        self.is_unreadable = self.is_unreadable or (cell is None and self._lacks_branch)
         if cell is None and reference is not None and not reference.holds_empty:
             self._section.rows.append(None)
             return
@@ -246,6 +259,7 @@ class _Sections:
             fits, passed = walk(reference, row)
             larger = reference if fits else extended(reference, row) if self._young else None
             if larger is not None:
+                self._compare(reference, larger, row)
                 self._section.rows.append(row)
                 self._section.reference = larger
                 self._young = self._young and len(self._section.rows) < 2 * passed + 2
@@ -255,6 +269,12 @@ class _Sections:
             return
         self.end()
         self._section, self._young = Section(row, [row]), True
+
+    def _compare(self, reference: Branch, larger: Branch, row: Branch) -> None:
+        """Note which rows lack a branch once ``row`` has made the reference ``larger``, those before included."""
+        has_grown = larger.branches != reference.branches
+        self._lacks_branch = self._lacks_branch or has_grown or row.branches != larger.branches
+        self.is_unreadable = self.is_unreadable or (has_grown and None in self._section.rows)
 
     def end(self) -> None:
         if self._section.rows or self._section.cells:
@@ -278,4 +298,4 @@ def sections(cells: Sequence[bytes | None]) -> list[Section]:
         else:
             found.apart(row, cell)
     found.end()
-    return found.ended
+    return [Section(None, cells=list(cells))] if found.is_unreadable else found.ended

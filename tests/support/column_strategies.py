@@ -77,6 +77,7 @@ def buckets(draw: st.DrawFn) -> bytes:
 
 ABSENT: Any = object()
 SERIES = itertools.count()
+NAMES = ("a", "b", "c", "d", "e", "a longer name", "a name that is even longer")
 
 _steady = st.sampled_from(
     [
@@ -105,7 +106,7 @@ def _shapes(depth: int, *, wild: bool) -> st.SearchStrategy[Any]:
     inner = st.one_of(leaf, leaf, _shapes(depth - 1, wild=wild))
     missing = st.sampled_from([0, 0, 0, 2, 3, 7, -4, -20])
     fields = st.lists(
-        st.tuples(st.sampled_from("abcdefg"), inner, missing), min_size=0, max_size=4, unique_by=lambda field: field[0]
+        st.tuples(st.sampled_from(NAMES), inner, missing), min_size=0, max_size=4, unique_by=lambda field: field[0]
     )
     return st.tuples(st.sampled_from(["object", "object", "array", "turning"]), fields)
 
