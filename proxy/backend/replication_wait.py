@@ -20,11 +20,12 @@ FAST_SECONDS: Final = 0.25
 TRIALS: Final = 8
 """Writes with one write concern that may wait themselves at the same time."""
 DEFAULT_SECONDS: Final = 30.0
-"""How long the default of the cluster counts for what the server showed last."""
+"""For so long writes with the default of the cluster do not try to wait themselves, after it was not met."""
 WAVES: Final = 3
 """Deletes of nothing with one write concern at the same time."""
 WAVE_PAUSE_SECONDS: Final = 0.02
 WAVE_SECONDS: Final = 3_600.0
+TIME_LIMIT_EXCEEDED: Final = 50
 _RETRY_SECONDS: Final = (0.05, 1.0)
 _LOST: Final = frozenset({6, 7, 89, 91, 189, 262, 9001, 11600, 11602, *NOT_PRIMARY_CODES})
 
@@ -65,6 +66,10 @@ class Waits(Protocol):
     spawn: Spawn
     patience_seconds: float
 
+    def named(self, shown: Mapping[str, Any]) -> Concern:
+        """The write concern that a server shows in its errors."""
+        ...
+
 
 def term_of(reply: Mapping[str, Any]) -> object:
     """In whose time as primary a reply was made."""
@@ -75,19 +80,28 @@ def term_of(reply: Mapping[str, Any]) -> object:
 class Wait:
     """A stored write that is not replicated yet as its clients asked for; see ``catalog.ports.Confirmation``."""
 
-    __slots__ = ("_listeners", "_outcome", "concern", "deadline_seconds", "fields", "is_over", "term")
+    __slots__ = ("_listeners", "_outcome", "_since_seconds", "concern", "fields", "is_over", "term")
 
     def __init__(
-        self, concern: Mapping[str, Any], term: object, fields: Mapping[str, Any], deadline_seconds: float | None
+        self, concern: Mapping[str, Any], term: object, fields: Mapping[str, Any], since_seconds: float
     ) -> None:
-        """``concern`` as errors show it; ``fields`` as for ``Acknowledgement``."""
+        """``concern`` as errors show it, empty for a default that no server has shown yet.
+
+        ``fields`` as for ``Acknowledgement``; the time limit counts from ``since_seconds``.
+        """
         self.concern = concern
         self.term = term
         self.fields = fields
-        self.deadline_seconds = deadline_seconds
+        self._since_seconds = since_seconds
         self.is_over = False
         self._outcome: Acknowledgement | CommandError = Acknowledgement()
         self._listeners: list[tuple[Confirmed, Callable[[], bool]]] = []
+
+    @property
+    def deadline_seconds(self) -> float | None:
+        """When it is over, as its write concern says."""
+        limit_ms = int(self.concern.get("wtimeout", 0))
+        return self._since_seconds + limit_ms / 1000 if limit_ms else None
 
     def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
         if self.is_over:
@@ -115,7 +129,9 @@ class Wait:
 
     def fail(self, error: Mapping[str, Any]) -> None:
         """The server said so of this write concern; the client sees its own."""
-        info = {**error.get("errInfo", {}), "writeConcern": self.concern}
+        info = error.get("errInfo", {})
+        if self.concern:
+            info = {**info, "writeConcern": self.concern}
         self.end(Acknowledgement({**error, "errInfo": info}, self.fields))
 
     def lose(self, reason: str) -> None:
@@ -127,12 +143,11 @@ class Concern:
     """One write concern without its time limit, and all who wait for it."""
 
     def __init__(self, waits: Waits, document: Mapping[str, Any] | None) -> None:
-        """``document``: ``None`` for the server's default."""
+        """``document``: ``None`` for the default of the cluster, which is not known before it is not met in time."""
         self._waits = waits
         self.document = document
-        self.shown: Mapping[str, Any] = {}
-        """As the server showed it when it was not met in time."""
-        self.shown_at_seconds = 0.0
+        self._shown: Mapping[str, Any] = {}
+        self._shown_until_seconds = 0.0
         self.is_slow = False
         self.trials = 0
         self._waiting: list[tuple[Wait, Namespace]] = []
@@ -142,12 +157,19 @@ class Concern:
 
     def attempt(self) -> Attempt:
         """How a write with this write concern is sent."""
-        if self.is_slow and self.document is None and not self.trials:
-            # The default may be another one by now.
-            self.is_slow = asyncio.get_running_loop().time() < self.shown_at_seconds + DEFAULT_SECONDS
+        if self._shown and asyncio.get_running_loop().time() < self._shown_until_seconds:
+            return self._waits.named(self._shown).attempt()
         if self.is_slow or self.trials >= TRIALS:
             return Attempt.JOURNALED if self.document is not None and self.document.get("j") else Attempt.LOCAL
         return Attempt.LIMITED
+
+    def show(self, shown: Mapping[str, Any]) -> Concern:
+        """The server was told to wait for the default, and not for long: it shows what it is now."""
+        self._shown = shown
+        self._shown_until_seconds = asyncio.get_running_loop().time() + DEFAULT_SECONDS
+        named = self._waits.named(shown)
+        named.is_slow = True
+        return named
 
     def wait(self, namespace: Namespace, wait: Wait) -> None:
         """Confirm this write when it is replicated; ``namespace`` is one that the proxy's account may write to."""
@@ -185,33 +207,46 @@ class Concern:
             for wait, _ in wave:
                 wait.lose(error.message)
         else:
-            self._judge([wait for wait, _ in wave], said)
+            self._judge(wave, said)
             if asyncio.get_running_loop().time() - started_seconds < FAST_SECONDS:
                 self.is_slow = False
+                if "writeConcernError" not in said:
+                    self._shown = {}
         finally:
             self._waves -= 1
-            self._under_way.difference_update(wait for wait, _ in wave if wait.is_over)
+            self._under_way.difference_update(wait for wait, _ in wave)
             if self._waiting and not self._scheduled:
                 self._start()
 
-    def _judge(self, waits: list[Wait], said: Mapping[str, Any]) -> None:
+    def _judge(self, wave: list[tuple[Wait, Namespace]], said: Mapping[str, Any]) -> None:
         error, term = said.get("writeConcernError"), term_of(said)
-        for wait in waits:
+        shown = {}
+        if error is not None and error.get("code") == TIME_LIMIT_EXCEEDED:
+            shown = error.get("errInfo", {}).get("writeConcern", {})
+        for wait, namespace in wave:
             if term != wait.term:
                 wait.lose("another primary was elected before it was replicated")
             elif error is None:
                 wait.confirm()
+            elif shown:
+                wait.concern = shown
+                self.show(shown).wait(namespace, wait)
             else:
                 wait.fail(error)
 
     async def _ask(self, namespace: Namespace, concern: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """A delete of nothing, again after what says nothing; raises ``CommandError``."""
+        """A delete of nothing, again after what says nothing; raises ``CommandError``.
+
+        Without ``concern``, for the default, the server waits a second at most, and shows what it has waited for.
+        """
         body: dict[str, Any] = {
             "delete": namespace.buckets.collection,
             "deletes": [{"q": {"_id": {"$in": []}}, "limit": 1}],
             "$db": namespace.database,
         }
-        if concern is not None:
+        if concern is None:
+            body["maxTimeMS"] = LONGEST_WAIT_MS
+        else:
             body["writeConcern"] = concern
         message, loop = encode(body), asyncio.get_running_loop()
         until_seconds: float | None = None
@@ -246,5 +281,5 @@ class Concern:
         except CommandError as error:
             wait.lose(error.message)
         else:
-            self._judge([wait], said)
+            self._judge([(wait, namespace)], said)
         self._under_way.discard(wait)

@@ -6,6 +6,9 @@ A write whose write concern is not met soon is stored all the same. So the backe
 that it had written before is replicated. Few such deletes are under way, however many wait; what a client that waits
 costs is a place in a list. When replication is fast again, writes wait for it themselves, as one command costs less.
 
+What the default of the cluster is, the server shows when it is not met within a second; then it is waited for like a
+write concern that clients name. An account needs no privilege for that, and a default that changes counts at once.
+
 A write that was stored by one primary is not confirmed by another one, which may never have had it.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import bson
@@ -22,7 +26,7 @@ from bson.errors import InvalidBSON
 from catalog.bson.codec import TOLERANT, decode, encode
 from catalog.namespaces import Namespace
 from catalog.ports import Confirmation, WriteConcern
-from proxy.backend.replication_wait import Attempt, Concern, Pool, Spawn, Wait, term_of
+from proxy.backend.replication_wait import TIME_LIMIT_EXCEEDED, Attempt, Concern, Pool, Spawn, Wait, term_of
 
 MOST_CONCERNS: Final = 256
 MOST_MEMBERS: Final = 50
@@ -30,7 +34,6 @@ MOST_MEMBERS: Final = 50
 SWEEP_SECONDS: Final = 1.0
 OVERLOADED_SECONDS: Final = 30.0
 """For so long writes are not limited in time after one needed longer by itself."""
-TIME_LIMIT_EXCEEDED: Final = 50
 TIMED_OUT: Final = 64
 ODD_AT_ONCE: Final = 4
 """Writes whose write concern only the server understands, at the same time."""
@@ -83,8 +86,10 @@ class WriteConcernWaits:
 
     def of_steps(self, concern: bytes) -> Mapping[str, Any] | None:
         asked = self._asked_for(concern)
-        if asked is None or asked.concern.document is None:
+        if asked is None or asked.is_odd:
             return None
+        if asked.concern.document is None:
+            return {"w": 1}
         w = asked.concern.document["w"]
         if isinstance(w, int) and not 1 < w <= MOST_MEMBERS:
             return None
@@ -122,8 +127,9 @@ class WriteConcernWaits:
                 if error is not None and error.get("code") == TIMED_OUT:
                     concern.is_slow = True
                 return said, None
-            asked = self._learn(raw, asked, error.get("errInfo", {}).get("writeConcern", {}))
-        elif attempt is Attempt.AS_IT_IS or not said.get("ok"):
+            shown = error.get("errInfo", {}).get("writeConcern", {})
+            return said, self._wait(self._learn(raw, asked, shown), namespace, said, since_seconds, shown)
+        if attempt is Attempt.AS_IT_IS or not said.get("ok"):
             return said, None
         return said, self._wait(asked, namespace, said, since_seconds)
 
@@ -140,6 +146,8 @@ class WriteConcernWaits:
             said = decode(raw)
         except InvalidBSON:
             return self._odd
+        if not said:
+            return self._of(None, None)
         w, limit = said.get("w", 1), said.get("wtimeout", 0)
         if isinstance(w, float) and w.is_integer():
             w = int(w)
@@ -172,23 +180,32 @@ class WriteConcernWaits:
     def _learn(self, raw: bytes, asked: Asked, shown: Mapping[str, Any]) -> Asked:
         """The server said what it waited for in vain."""
         if asked.is_odd:
-            document = {name: shown[name] for name in ("w", "j") if name in shown}
-            asked = self._asked[raw] = self._of(document, int(shown.get("wtimeout", 0)) or None)
-        asked.concern.is_slow = True
-        asked.concern.shown = shown
-        asked.concern.shown_at_seconds = asyncio.get_running_loop().time()
+            asked = self._asked[raw] = self._of(_named(shown), int(shown.get("wtimeout", 0)) or None)
+        if asked.concern.document is None:
+            asked.concern.show(shown)
+        asked.concern.is_slow = asked.concern.document is not None
         return asked
 
-    def _wait(self, asked: Asked, namespace: Namespace, said: Mapping[str, Any], since_seconds: float) -> Wait:
-        concern, limit_ms = asked.concern, asked.limit_ms
-        shown: Mapping[str, Any] = concern.shown
+    def named(self, shown: Mapping[str, Any]) -> Concern:
+        """See ``replication_wait.Waits``."""
+        return self._of(_named(shown), None).concern
+
+    def _wait(
+        self,
+        asked: Asked,
+        namespace: Namespace,
+        said: Mapping[str, Any],
+        since_seconds: float,
+        default: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Wait:
+        """``default``: as the server showed it, of this very write."""
+        concern, shown = asked.concern, default
         if concern.document is not None:
-            shown = {**concern.document, "wtimeout": limit_ms or 0, "provenance": "clientSupplied"}
-        elif shown.get("wtimeout"):
-            limit_ms = int(shown["wtimeout"])
+            shown = {**concern.document, "wtimeout": asked.limit_ms or 0, "provenance": "clientSupplied"}
+        elif default:
+            concern = self.named(default)
         fields = {name: said[name] for name in ACKNOWLEDGED_FIELDS if name in said}
-        deadline_seconds = since_seconds + limit_ms / 1000 if limit_ms else None
-        wait = Wait(shown, term_of(said), fields, deadline_seconds)
+        wait = Wait(shown, term_of(said), fields, since_seconds)
         concern.wait(namespace, wait)
         if not self._sweeping:
             self._sweeping = True
@@ -202,6 +219,10 @@ class WriteConcernWaits:
         self._sweeping = bool(waited_for)
         if waited_for:
             asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+
+
+def _named(shown: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: shown[name] for name in ("w", "j") if name in shown}
 
 
 def decoded(reply: bytes) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """The write concern of a command that is carried out in several steps: waited for once, after the last of them.
 
-The steps themselves ask for ``w: 1``. A wait keeps no place at the backend, and ends when its client leaves.
+The steps themselves ask for ``w: 1``, also where the client names nothing and the default of the cluster counts. A wait
+keeps no place at the backend, and ends when its client leaves.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from catalog.ports import Acknowledgement, Confirmation
 
 LOOK_SECONDS: Final = 0.5
 """How often a client that waits is looked after."""
+_WRITES: Final = frozenset({"delete", "findAndModify", "update"})
 
 
 class Replication(Protocol):
@@ -36,19 +38,23 @@ class FinalWait:
     """The wait of one command."""
 
     def __init__(self, replication: Replication | None, body: Mapping[str, Any], namespace: Namespace) -> None:
-        """``replication``: ``None`` where there is none; ``body``: the client's."""
-        concern = body.get("writeConcern")
-        self._concern = encode(concern) if isinstance(concern, Mapping) else b""
-        self._replication = replication if self._concern else None
+        """``replication``: ``None`` where there is none; ``body``: the client's, whose write concern is an object."""
+        concern = body.get("writeConcern", {})
+        self._concern = encode(concern)
+        self._replication = replication
         self._namespace = namespace
         self._since_seconds = asyncio.get_running_loop().time()
         self._first: Mapping[str, Any] | None = None
-        self._of_steps = self._replication.of_steps(self._concern) if self._replication is not None else None
+        self._is_unacknowledged = concern.get("w") == 0
+        self._of_steps: Mapping[str, Any] | None = None
+        if replication is not None:
+            # Without a write concern of their own steps would wait for the default of the cluster.
+            self._of_steps = {"w": 1} if self._is_unacknowledged else replication.of_steps(self._concern)
 
     @property
     def probe(self) -> Mapping[str, Any] | None:
         """A delete of nothing, whose reply shows the primary before the first write; ``None``: none is needed."""
-        if self._of_steps is None:
+        if self._of_steps is None or self._is_unacknowledged:
             return None
         nothing = {"q": {"_id": {"$in": []}}, "limit": 1}
         return {
@@ -59,7 +65,7 @@ class FinalWait:
 
     def sent(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """A step as it is sent."""
-        if self._of_steps is None or "writeConcern" not in body:
+        if self._of_steps is None or next(iter(body)) not in _WRITES:
             return body
         return {**body, "writeConcern": self._of_steps}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import bson
 
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement
-from proxy.backend.replication_wait import Wait
+from proxy.backend.replication_wait import Concern, Wait
 
 
 class Waits:
@@ -21,6 +22,12 @@ class Waits:
         self.patience_seconds = 0.2
         self.tasks: list[asyncio.Task[Any]] = []
         self.forgotten = 0
+        self.concern: Concern | None = None
+        """What the default is."""
+
+    def named(self, shown: Mapping[str, Any]) -> Concern:
+        self.concern = self.concern or Concern(self, {"w": shown["w"]})
+        return self.concern
 
     def spawn(self, work: Any) -> None:
         self.tasks.append(asyncio.ensure_future(work))

@@ -9,12 +9,14 @@ import datetime as dt
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pymongo
 import pytest
 from bson import ObjectId
+from pymongo.write_concern import WriteConcern
 
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
@@ -153,16 +155,27 @@ def test_what_a_client_hears_is_what_a_server_says(
         list(threads.map(compare, cases))
 
 
+@contextmanager
+def default_of(server: MongodProcess, **concern: Any) -> Iterator[None]:
+    """The default of the cluster."""
+    admin = server.shared_client.admin
+    admin.command("setDefaultRWConcern", defaultWriteConcern=concern, writeConcern={"w": 1})
+    try:
+        yield
+    finally:
+        admin.command("setDefaultRWConcern", defaultWriteConcern={"w": 1}, writeConcern={"w": 1})
+
+
+@pytest.mark.parametrize("named", [{}, {"writeConcern": {}}], ids=["nothing", "empty"])
 @pytest.mark.parametrize("limit", [1_500, 0])
 def test_the_default_of_the_cluster_counts(
-    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str, limit: int
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str, limit: int, named: dict[str, Any]
 ) -> None:
-    admin = lonely.shared_client.admin
-    admin.command("setDefaultRWConcern", defaultWriteConcern={"w": 2, "wtimeout": limit}, writeConcern={"w": 1})
-    waiting = [RawClient(lonely_proxy.port) for _ in range(24)]
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(default_of(lonely, w=2, wtimeout=limit))
+        waiting = [stack.enter_context(RawClient(lonely_proxy.port)) for _ in range(24)]
         for number, each in enumerate(waiting):
-            each.send(command(insert("hangs", database, number)))
+            each.send(command(insert("hangs", database, number, **named)))
         with Client(lonely_proxy.uri, w=1) as honest:
             for number in range(50):
                 honest[database].hangs.insert_one({"t": START, "m": number % 24})
@@ -173,10 +186,75 @@ def test_the_default_of_the_cluster_counts(
                 error = document_of(reply)["writeConcernError"]
                 shown = {"w": 2, "wtimeout": limit, "provenance": "customDefault"}
                 assert (error["code"], error["errInfo"]["writeConcern"]) == (64, shown)
-    finally:
-        for each in waiting:
-            each.socket.close()
-        admin.command("setDefaultRWConcern", defaultWriteConcern={"w": 1}, writeConcern={"w": 1})
+
+
+REMOVALS: Mapping[str, Mapping[str, Any]] = {
+    "delete": {"deletes": [{"q": {"x": 1}, "limit": 0}]},
+    "findAndModify": {"query": {"x": 1}, "remove": True},
+}
+
+
+@pytest.mark.parametrize("limit", [300, 1_500])
+@pytest.mark.parametrize("command_name", ["delete", "findAndModify"])
+def test_removals_wait_for_the_default_of_the_cluster_once(
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str, command_name: str, limit: int
+) -> None:
+    """Twice: before and after the default is known not to be met."""
+    rows = lonely.shared_client[database].ts.with_options(write_concern=WriteConcern(1))
+    for _ in range(2):
+        rows.insert_many([{"t": START, "m": each, "x": 1} for each in range(3)])
+        with (
+            default_of(lonely, w=2, wtimeout=limit),
+            RawClient(lonely.port) as direct,
+            RawClient(lonely_proxy.port) as client,
+        ):
+            expected = direct.run({"delete": "ts", "deletes": [{"q": {"m": -1}, "limit": 0}], "$db": database})
+            began = time.monotonic()
+            reply = client.run({command_name: "ts", **REMOVALS[command_name], "$db": database})
+            took = time.monotonic() - began
+        assert reply["writeConcernError"] == expected["writeConcernError"]
+        assert limit / 1000 - 0.05 <= took < limit / 1000 + 2.5
+        assert rows.count_documents({"x": 1}) == (2 if command_name == "findAndModify" else 0)
+        rows.delete_many({"m": {"$exists": True}})
+
+
+@pytest.mark.parametrize(
+    "named", [{}, {"writeConcern": {}}, {"writeConcern": {"w": 0}}], ids=["nothing", "empty", "w0"]
+)
+@pytest.mark.parametrize("command_name", ["delete", "findAndModify"])
+def test_removals_that_wait_for_the_default_are_done_and_hold_no_places(
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str, command_name: str, named: dict[str, Any]
+) -> None:
+    """More of them than one client has places; another delete goes on beside them."""
+    rows = lonely.shared_client[database].ts.with_options(write_concern=WriteConcern(1))
+    count = 40
+    rows.insert_many([{"t": START, "m": number, "x": 1} for number in range(count)])
+    rows.insert_one({"t": START, "m": "other", "x": -1})
+    with ExitStack() as stack:
+        stack.enter_context(default_of(lonely, w=2, wtimeout=0))
+        for _ in range(count):
+            client = stack.enter_context(RawClient(lonely_proxy.port))
+            client.send(command({command_name: "ts", **REMOVALS[command_name], "$db": database, **named}))
+        lonely.wait_until(lambda: rows.count_documents({"x": 1}) == 0, 40)
+        honest = stack.enter_context(RawClient(lonely_proxy.port))
+        body = {"delete": "ts", "deletes": [{"q": {"x": -1}, "limit": 0}], "$db": database}
+        assert honest.run({**body, "writeConcern": {"w": 1}})["n"] == 1
+
+
+def test_a_default_that_is_met_again_confirms_removals_at_once(
+    lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str
+) -> None:
+    """Those that wait for the other one hold up none that wait for this one for long."""
+    rows = lonely.shared_client[database].ts.with_options(write_concern=WriteConcern(1))
+    rows.insert_many([{"t": START, "m": number, "x": 1} for number in range(8)])
+    body = {"findAndModify": "ts", **REMOVALS["findAndModify"], "$db": database}
+    with ExitStack() as stack:
+        with default_of(lonely, w=2, wtimeout=0):
+            for _ in range(7):
+                stack.enter_context(RawClient(lonely_proxy.port)).send(command(body))
+            lonely.wait_until(lambda: rows.count_documents({"x": 1}) == 1, 40)
+        reply = stack.enter_context(RawClient(lonely_proxy.port)).run(body)
+        assert (reply["ok"], reply.get("writeConcernError")) == (1.0, None)
 
 
 def test_clients_that_left_are_not_waited_for(lonely: MongodProcess, lonely_proxy: ProxyProcess, database: str) -> None:

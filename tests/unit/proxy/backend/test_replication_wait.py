@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ TIMED_OUT = {"code": 64, "errmsg": "waiting", "errInfo": {"wtimeout": True, "wri
 
 
 def stored(concern: Concern, term: object = 1, seconds: float | None = None) -> tuple[Wait, Client]:
-    deadline_seconds = None if seconds is None else asyncio.get_running_loop().time() + seconds
-    wait = Wait({"w": 2, "wtimeout": 5_000, "provenance": "clientSupplied"}, term, {"opTime": 1}, deadline_seconds)
+    now_seconds = asyncio.get_running_loop().time()
+    since_seconds = now_seconds if seconds is None else now_seconds + seconds - 5
+    wait = Wait({"w": 2, "wtimeout": 5_000, "provenance": "clientSupplied"}, term, {"opTime": 1}, since_seconds)
     concern.wait(NAMESPACE, wait)
     return wait, Client(wait)
 
@@ -124,6 +126,35 @@ async def test_writes_wait_themselves_while_that_is_fast_and_few_do() -> None:
     default = Concern(waits, None)
     default.trials = TRIALS
     assert default.attempt() is Attempt.LOCAL
+
+
+async def test_who_waits_for_the_default_waits_for_what_it_is_as_soon_as_the_server_shows_it() -> None:
+    waits = Waits()
+    default = Concern(waits, None)
+    wait = Wait({}, 1, {}, asyncio.get_running_loop().time())
+    default.wait(NAMESPACE, wait)
+    shown = {"w": 2, "wtimeout": 30, "provenance": "customDefault"}
+    await waits.answer(0, writeConcernError={"code": 50, "errmsg": "time", "errInfo": {"writeConcern": shown}})
+    await waits.answer(2, writeConcernError=TIMED_OUT)
+    await settled(wait)
+    assert [("writeConcern" in body, body.get("maxTimeMS")) for body, _ in waits.asked] == [
+        (False, 1000), (True, None), (True, None)
+    ]  # fmt: skip
+    (outcome,) = Client(wait).heard
+    assert isinstance(outcome, Acknowledgement)
+    assert (outcome.write_concern_error or {})["errInfo"]["writeConcern"] == shown
+    assert not default.is_waited_for
+    assert default.attempt() is Attempt.LOCAL
+    await waits.answer(1)
+
+
+async def test_what_a_server_says_of_the_default_is_passed_on() -> None:
+    waits = Waits()
+    wait = Wait({}, 1, {}, asyncio.get_running_loop().time())
+    Concern(waits, None).wait(NAMESPACE, wait)
+    await waits.answer(0, writeConcernError=TIMED_OUT)
+    await settled(wait)
+    assert Client(wait).heard == [Acknowledgement(TIMED_OUT, {})]
 
 
 def test_the_term_tells_primaries_apart() -> None:

@@ -73,7 +73,21 @@ async def test_the_default_is_what_the_server_shows() -> None:
     assert wait.deadline_seconds is not None
     await asyncio.sleep(0)
     await backend.pool.answer(0)
-    assert "writeConcern" not in backend.pool.asked[0][0]
+    assert backend.pool.asked[0][0]["writeConcern"] == {"w": "majority"}
+
+
+async def test_steps_do_not_wait_for_the_default_either() -> None:
+    waits = Backend().waits
+    for nothing in (b"", bson.encode({})):
+        assert waits.of_steps(nothing) == {"w": 1}
+    assert waits.of_steps(bson.encode({"w": 1})) is None
+    assert waits.of_steps(bson.encode({"w": 2, "fsync": False})) is None
+
+
+async def test_an_empty_write_concern_is_the_default() -> None:
+    backend = Backend()
+    await backend.write({})
+    assert backend.attempts == [Attempt.LIMITED]
 
 
 async def test_forms_that_only_the_server_understands_are_few_at_once_until_it_shows_them() -> None:

@@ -59,9 +59,25 @@ async def test_what_was_lost_is_an_error() -> None:
         await wait.finish(DONE, lambda: False)
 
 
-@pytest.mark.parametrize("body", [{"delete": "ts"}, {"delete": "ts", "writeConcern": 5}])
-async def test_without_a_write_concern_everything_is_as_it_was(body: dict[str, Any]) -> None:
-    wait = FinalWait(Waits(None), body, NAMESPACE)
+async def test_the_default_of_the_cluster_is_waited_for_like_a_write_concern_that_is_named() -> None:
+    waits = Waits(Acknowledgement())
+    wait = FinalWait(waits, {"delete": "ts"}, NAMESPACE)
+    assert wait.sent({"delete": "system.buckets.ts"})["writeConcern"] == {"w": 1}
+    wait.began({"ok": 1.0})
+    assert await wait.finish(DONE, lambda: False) == DONE
+    assert waits.asked == [{"ok": 1.0}]
+
+
+async def test_what_wants_no_acknowledgement_waits_for_nothing() -> None:
+    waits = Waits(None)
+    wait = FinalWait(waits, {"delete": "ts", "writeConcern": {"w": 0}}, NAMESPACE)
+    assert (wait.probe, wait.sent(STEP)["writeConcern"]) == (None, {"w": 1})
+    assert await wait.finish(DONE, lambda: False) == DONE
+    assert waits.asked == []
+
+
+async def test_where_nothing_is_replicated_everything_is_as_it_was() -> None:
+    wait = FinalWait(None, ASKED, NAMESPACE)
     assert (wait.probe, wait.sent(STEP), await wait.finish(DONE, lambda: False)) == (None, STEP, DONE)
 
 
