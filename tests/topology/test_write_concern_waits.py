@@ -188,10 +188,13 @@ def test_the_default_of_the_cluster_counts(
                 assert (error["code"], error["errInfo"]["writeConcern"]) == (64, shown)
 
 
-REMOVALS: Mapping[str, Mapping[str, Any]] = {
-    "delete": {"deletes": [{"q": {"x": 1}, "limit": 0}]},
-    "findAndModify": {"query": {"x": 1}, "remove": True},
-}
+def removal(command_name: str, database: str, x: int, **fields: Any) -> dict[str, Any]:
+    """By what is in the buckets."""
+    query = {"x": x}
+    what = (
+        {"query": query, "remove": True} if command_name == "findAndModify" else {"deletes": [{"q": query, "limit": 0}]}
+    )
+    return {command_name: "ts", **what, "$db": database, **fields}
 
 
 @pytest.mark.parametrize("limit", [300, 1_500])
@@ -210,7 +213,7 @@ def test_removals_wait_for_the_default_of_the_cluster_once(
         ):
             expected = direct.run({"delete": "ts", "deletes": [{"q": {"m": -1}, "limit": 0}], "$db": database})
             began = time.monotonic()
-            reply = client.run({command_name: "ts", **REMOVALS[command_name], "$db": database})
+            reply = client.run(removal(command_name, database, 1))
             took = time.monotonic() - began
         assert reply["writeConcernError"] == expected["writeConcernError"]
         assert limit / 1000 - 0.05 <= took < limit / 1000 + 2.5
@@ -228,17 +231,15 @@ def test_removals_that_wait_for_the_default_are_done_and_hold_no_places(
     """More of them than one client has places; another delete goes on beside them."""
     rows = lonely.shared_client[database].ts.with_options(write_concern=WriteConcern(1))
     count = 40
-    rows.insert_many([{"t": START, "m": number, "x": 1} for number in range(count)])
-    rows.insert_one({"t": START, "m": "other", "x": -1})
+    rows.insert_many([{"t": START, "m": number, "x": number} for number in range(count + 1)])
     with ExitStack() as stack:
         stack.enter_context(default_of(lonely, w=2, wtimeout=0))
-        for _ in range(count):
+        for number in range(count):
             client = stack.enter_context(RawClient(lonely_proxy.port))
-            client.send(command({command_name: "ts", **REMOVALS[command_name], "$db": database, **named}))
-        lonely.wait_until(lambda: rows.count_documents({"x": 1}) == 0, 40)
+            client.send(command(removal(command_name, database, number, **named)))
+        lonely.wait_until(lambda: rows.count_documents({}) == 1, 20)
         honest = stack.enter_context(RawClient(lonely_proxy.port))
-        body = {"delete": "ts", "deletes": [{"q": {"x": -1}, "limit": 0}], "$db": database}
-        assert honest.run({**body, "writeConcern": {"w": 1}})["n"] == 1
+        assert honest.run(removal("delete", database, count, writeConcern={"w": 1}))["n"] == 1
 
 
 def test_a_default_that_is_met_again_confirms_removals_at_once(
@@ -247,7 +248,7 @@ def test_a_default_that_is_met_again_confirms_removals_at_once(
     """Those that wait for the other one hold up none that wait for this one for long."""
     rows = lonely.shared_client[database].ts.with_options(write_concern=WriteConcern(1))
     rows.insert_many([{"t": START, "m": number, "x": 1} for number in range(8)])
-    body = {"findAndModify": "ts", **REMOVALS["findAndModify"], "$db": database}
+    body = removal("findAndModify", database, 1)
     with ExitStack() as stack:
         with default_of(lonely, w=2, wtimeout=0):
             for _ in range(7):
