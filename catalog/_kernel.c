@@ -72,6 +72,7 @@ static const signed char fixed_size[256] = { /* -1: the value tells; -2: no type
 #include "_kernel_compression.inc"
 #include "_kernel_decoding.inc"
 #include "_kernel_comparing.inc"
+#include "_kernel_headers.inc"
 
 static PyMethodDef functions[] = {
     {"parse_measurement", (PyCFunction)(void (*)(void))parse_measurement, METH_FASTCALL,
@@ -90,6 +91,8 @@ static PyMethodDef functions[] = {
      "Whether a bucket holds the rows of parts; see catalog.comparing."},
     {"holds_rows", (PyCFunction)(void (*)(void))holds_rows, METH_FASTCALL,
      "Whether a bucket holds these rows; see catalog.comparing."},
+    {"has_true_header", (PyCFunction)(void (*)(void))has_true_header, METH_FASTCALL,
+     "Whether the summaries of a bucket are those of its rows; see catalog.headers."},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, .m_name = "catalog._kernel", .m_doc = "The compiled form of catalog.kernel.", .m_size = -1,

@@ -26,7 +26,7 @@ def same_rows(plain: bytes, packed: bytes, time_field: bytes) -> bool:
         if [name for name, _ in bucket] != [name for name, _ in raw.iter_elements(packed)]:
             return False
         data = dict(bucket)[b"data"]
-        order = _sorted(_times(_fields(data)[time_field]))
+        order = _sorted(_times(fields_once(data)[time_field]))
         return all(
             _same_data(value, other[name], order, time_field)
             if name == b"data"
@@ -39,7 +39,7 @@ def same_rows(plain: bytes, packed: bytes, time_field: bytes) -> bool:
         return False
 
 
-def _fields(value: bytes) -> dict[bytes, bytes]:
+def fields_once(value: bytes) -> dict[bytes, bytes]:
     """The fields of an object; raises ``ValueError`` for anything else, and for a name that is there twice."""
     if value[0] != raw.OBJECT:
         raise ValueError("no object")
@@ -50,11 +50,11 @@ def _fields(value: bytes) -> dict[bytes, bytes]:
     return fields
 
 
-def _rows(column: bytes) -> dict[int, bytes]:
+def cells_of(column: bytes) -> dict[int, bytes]:
     """The values of a column by their rows, which must ascend."""
     rows: dict[int, bytes] = {}
     latest = -1
-    for key, value in _fields(column).items():
+    for key, value in fields_once(column).items():
         row = int(key) if key.isdigit() and len(key) <= 9 else -1
         if b"%d" % row != key or row <= latest:
             raise ValueError("rows that do not ascend")
@@ -64,7 +64,7 @@ def _rows(column: bytes) -> dict[int, bytes]:
 
 
 def _times(column: bytes) -> list[int]:
-    rows = _rows(column)
+    rows = cells_of(column)
     if list(rows) != list(range(len(rows))) or any(value[0] != raw.DATE for value in rows.values()):
         raise ValueError("rows without a time")
     return [int.from_bytes(value[1:], "little", signed=True) for value in rows.values()]
@@ -78,13 +78,13 @@ def _sorted(times: Sequence[int]) -> list[int]:
 
 
 def _same_data(plain: bytes, packed: bytes, order: Sequence[int], time_field: bytes) -> bool:
-    columns, streams = _fields(plain), _fields(packed)
+    columns, streams = fields_once(plain), fields_once(packed)
     if list(streams) != [time_field, *(name for name in columns if name != time_field)]:
         return False
     for name, stream in streams.items():
         if stream[0] != raw.BINARY or stream[5] != _COLUMN_SUBTYPE:
             return False
-        rows = _rows(columns[name])
+        rows = cells_of(columns[name])
         if any(row >= len(order) for row in rows):
             return False
         if column_cells(stream[6:], len(order)) != [rows.get(row) for row in order]:
@@ -93,11 +93,11 @@ def _same_data(plain: bytes, packed: bytes, order: Sequence[int], time_field: by
 
 
 def _same_control(plain: bytes, packed: bytes, rows: int) -> bool:
-    expected = {name: value for name, value in _fields(plain).items() if name != b"count"}
+    expected = {name: value for name, value in fields_once(plain).items() if name != b"count"}
     if expected[b"version"] != _VERSION_ONE:
         return False
     expected |= {b"version": _VERSION_TWO, b"count": b"\x10" + raw.pack_int32(rows)}
-    return list(_fields(packed).items()) == list(expected.items())
+    return list(fields_once(packed).items()) == list(expected.items())
 
 
 class _Whole:
@@ -106,7 +106,7 @@ class _Whole:
     def __init__(self, document: bytes, time_field: bytes) -> None:
         self._time_field = time_field
         self.meta, self.start, data = _opened(document, time_field)
-        self._columns = {name: iter([*_rows(column).items(), (-1, b"")]) for name, column in data.items()}
+        self._columns = {name: iter([*cells_of(column).items(), (-1, b"")]) for name, column in data.items()}
         self._next = {name: next(column) for name, column in self._columns.items()}
         self._rows = 0
 
@@ -115,9 +115,9 @@ class _Whole:
         meta, start, data = _opened(document, self._time_field)
         if (meta, start) != (self.meta, self.start):
             return False
-        rows = len(_rows(data[self._time_field]))
+        rows = len(cells_of(data[self._time_field]))
         for name, column in data.items():
-            cells = _rows(column)
+            cells = cells_of(column)
             if any(row >= rows for row in cells) or (name == self._time_field and list(cells) != list(range(rows))):
                 return False
             if not all(self._is_next(name, self._rows + row, value) for row, value in cells.items()):
@@ -129,7 +129,7 @@ class _Whole:
 
     def row(self, document: bytes) -> bool:
         """Whether this measurement is the next row."""
-        fields = _fields(b"\x03" + document)
+        fields = fields_once(b"\x03" + document)
         if not all(self._is_next(name, self._rows, value) for name, value in fields.items()):
             return False
         self._rows += 1
@@ -154,7 +154,7 @@ def _opened(document: bytes, time_field: bytes) -> tuple[bytes, bytes, Mapping[b
         raise ValueError("not a bucket of version 1")
     meta = bucket.get(b"meta", b"")
     meta = b"\x0a" if meta == b"\x06" else meta
-    return meta, raw.fields_of(control[b"min"], 1)[time_field], _fields(bucket[b"data"])
+    return meta, raw.fields_of(control[b"min"], 1)[time_field], fields_once(bucket[b"data"])
 
 
 def holds_parts(bucket: bytes, parts: Sequence[bytes], time_field: bytes) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING or os.environ.get("TSPROXY_KERNEL") == "python":
     from catalog.bucket import BucketState
     from catalog.comparing import holds_parts, holds_rows, same_rows
     from catalog.compression import compressed
+    from catalog.headers import has_true_header
     from catalog.measurement import Measurement, parse_measurement
     from catalog.merging import join_documents, one_row_part
 else:
@@ -28,6 +29,7 @@ else:
             BucketState,
             Measurement,
             compressed,
+            has_true_header,
             holds_parts,
             holds_rows,
             join_documents,
@@ -41,6 +43,7 @@ else:
         from catalog.bucket import BucketState
         from catalog.comparing import holds_parts, holds_rows, same_rows
         from catalog.compression import compressed
+        from catalog.headers import has_true_header
         from catalog.measurement import Measurement, parse_measurement
         from catalog.merging import join_documents, one_row_part
 
@@ -53,6 +56,7 @@ __all__ = [
     "applied_rows",
     "bucket_id",
     "compressed",
+    "has_true_header",
     "holds_parts",
     "holds_rows",
     "join_documents",

@@ -2,7 +2,8 @@
 
 What makes the new form is not trusted: a mistake in it would lose measurements that were acknowledged, and nobody would
 notice. So the new form is read again, by code that shares nothing with what made it, and compared bit for bit with the
-old one. What differs is not written: the old form stays, which is as good for every reader.
+old one. Readers find a bucket by its summaries, so these are held against its rows. What differs is not written:
+the old form stays, which is as good for every reader.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class Forms:
         smaller = self.compress(document, time_field)
         if smaller is not None and not kernel.same_rows(document, smaller, time_field):
             raise Differs("a bucket that was compressed is not what it was: it stays uncompressed")
+        if smaller is not None and not kernel.has_true_header(document, time_field):
+            # The compressed form has the same ones, as was compared.
+            raise Differs("the summaries of a bucket are not those of its rows: it stays uncompressed")
         return smaller
 
     def merged(
@@ -52,4 +56,6 @@ class Forms:
         joined = self.merge(documents, joined_id, time_field, meta_field, max_rows)
         if not kernel.holds_parts(joined, documents, time_field):
             raise Differs("a bucket that was joined does not hold its parts: they stay as they are")
+        if not kernel.has_true_header(joined, time_field):
+            raise Differs("the summaries of a bucket that was joined are not those of its rows: its parts stay")
         return joined

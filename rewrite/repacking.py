@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from catalog.bson.raw import document, element, fields_of, iter_elements
 from catalog.documents import bucket_document
-from catalog.kernel import holds_rows
+from catalog.kernel import has_true_header, holds_rows
 from catalog.minmax import greatest_of, least_of
 from catalog.replacing import Differs
 
@@ -38,7 +38,7 @@ def repacked(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bytes:
 
     Its version is 1, its rows are renumbered, and its summaries are those of ``rows``; only the start of its time is
     kept, because it is part of the id (W12). Raises ``ValueError`` if ``bucket`` is not a bucket, ``Differs`` if the
-    result does not contain exactly these rows.
+    result does not contain exactly these rows, or has other summaries than theirs.
     """
     stored = fields_of(bucket)
     try:
@@ -56,4 +56,6 @@ def repacked(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bytes:
     made = bucket_document(stored[b"_id"][1:], stored.get(b"meta", b""), ends, columns.items())
     if not holds_rows(made, rows, time_field):
         raise Differs("a bucket without the measurements that were deleted does not hold the others: it stays as it is")
+    if not has_true_header(made, time_field):
+        raise Differs("the summaries of a bucket without what was deleted are not those of its rows: it stays as it is")
     return made

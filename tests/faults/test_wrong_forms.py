@@ -19,10 +19,7 @@ OPTIONS = {"timeField": "t", "metaField": "m", "granularity": "hours"}
 VIOLATIONS = "tsproxy_invariant_violations_total"
 SECRET = "what somebody stored"
 
-BROKEN = """
-from catalog import kernel, parts, replacing
-from catalog.bson.codec import decode, encode
-
+WRONG_ROWS = """
 def compress(document, time_field):
     changed = decode(document)
     changed["data"]["v"]["3"] = 1
@@ -30,7 +27,23 @@ def compress(document, time_field):
 
 def merge(documents, *others):
     return parts.join(documents[1:], *others)
+"""
+WRONG_SUMMARIES = """
+def hide(document):
+    changed = decode(document)
+    changed["control"]["max"]["v"] -= 1
+    return encode(changed)
 
+def compress(document, time_field):
+    return kernel.compressed(hide(document), time_field)
+
+def merge(*arguments):
+    return hide(parts.join(*arguments))
+"""
+BROKEN = """
+from catalog import kernel, parts, replacing
+from catalog.bson.codec import decode, encode
+%s
 replacing.Forms.__init__.__defaults__ = (compress, merge)
 from proxy.process.cli import main
 main()
@@ -38,18 +51,25 @@ main()
 
 
 class BrokenProxy(ProxyProcess):
-    """The program with an encoder that changes a value, and joins that lose the first part."""
+    """The program with an encoder and joins that are not right."""
+
+    wrong = ""
 
     def command(self) -> list[str]:
         command = super().command()
         at = command.index("-m")
-        return [*command[:at], "-c", BROKEN, *command[at + 2 :]]
+        return [*command[:at], "-c", BROKEN % self.wrong, *command[at + 2 :]]
 
 
-@pytest.fixture(params=["in_place", "in_parts"])
+@pytest.fixture(
+    params=[(growth, wrong) for growth in ("in_place", "in_parts") for wrong in (WRONG_ROWS, WRONG_SUMMARIES)],
+    ids=["in_place-rows", "in_place-summaries", "in_parts-rows", "in_parts-summaries"],
+)
 def broken(request: pytest.FixtureRequest, mongod: MongodProcess, tmp_path: Path) -> Iterator[BrokenProxy]:
-    proxy = BrokenProxy(tmp_path, mongod.uri, flags=["--bucket-growth", request.param]).start()
-    yield proxy
+    growth, wrong = request.param
+    proxy = BrokenProxy(tmp_path, mongod.uri, flags=["--bucket-growth", growth])
+    proxy.wrong = wrong
+    yield proxy.start()
     proxy.stop()
 
 

@@ -157,3 +157,4 @@ def test_damaged_buckets_are_compared_alike(one: bytes, broken: bytes) -> None:
         assert len({form.same_rows(*pair, b"t") for form in FORMS}) == 1
         assert len({form.holds_parts(pair[0], [pair[1]], b"t") for form in FORMS}) == 1
         assert len({form.holds_rows(pair[0], [pair[1]], b"t") for form in FORMS}) == 1
+        assert len({form.has_true_header(pair[0], b"t") for form in FORMS}) == 1

@@ -62,6 +62,8 @@ def _measured(chance: random.Random) -> Any:
         broken = damaged_bucket(chance, joined[0])
         _outcome(KERNEL.holds_parts, broken, parts, b"t")
         _outcome(KERNEL.holds_rows, broken, rows, b"t")
+        assert KERNEL.has_true_header(joined[0], b"t"), "a join whose summaries are not those of its rows"
+        _outcome(KERNEL.has_true_header, broken, b"t")
         _outcome(KERNEL.join_documents, [*parts, damaged_bucket(chance, parts[-1])], BUCKET_ID, b"t", b"m")
         _compressed(chance, joined[0])
     for each in (document, None if document is None else damaged_bucket(chance, document)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.bson.codec import decode, encode
 from catalog.parts import bucket_of, join
 from catalog.replacing import Differs, Forms
 from tests.support.catalog_parts import START_MS, measurement
@@ -24,6 +25,22 @@ def test_what_is_made_rightly_is_given_back() -> None:
     assert Forms(_never, lambda document, time_field: None).compressed(BUCKET, b"t") is None
     parts = (BUCKET, BUCKET)
     assert forms.merged(parts, b"twelve bytes", b"t", b"m", 18) == join(parts, b"twelve bytes", b"t", b"m")
+
+
+def _with_other_summaries(bucket: bytes, end: str) -> bytes:
+    content = decode(bucket)
+    content["control"][end]["v"] += 1
+    return encode(content)
+
+
+@pytest.mark.parametrize("end", ["min", "max"])
+def test_summaries_are_held_against_the_rows(end: str) -> None:
+    """Readers find rows by them."""
+    with pytest.raises(Differs):
+        Forms(_never).compressed(_with_other_summaries(BUCKET, end), b"t")
+    forms = Forms(_never, merge=lambda *arguments: _with_other_summaries(join(*arguments), end))
+    with pytest.raises(Differs):
+        forms.merged((BUCKET, BUCKET), b"twelve bytes", b"t", b"m", 18)
 
 
 def test_what_is_made_wrongly_says_nothing_of_values() -> None:
