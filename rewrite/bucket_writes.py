@@ -145,27 +145,16 @@ def checked(reply: Mapping[str, Any]) -> Mapping[str, Any]:
     raise kind(code, str(reply.get("errmsg", "the backend failed")), labels=labels)
 
 
-TYPES: Mapping[int, str] = {
-    0: "missing", 1: "double", 2: "string", 3: "object", 4: "array", 5: "binData", 6: "undefined", 7: "objectId",
-    8: "bool", 9: "date", 10: "null", 11: "regex", 12: "dbPointer", 13: "javascript", 14: "symbol",
-    15: "javascriptWithScope", 16: "int", 17: "timestamp", 18: "long", 19: "decimal", 127: "maxKey", 255: "minKey",
-}  # fmt: skip
-"""The result of ``$type`` for a value, by the first byte of its element; 0 if there is none."""
-
-
 def unchanged(bucket_id: ObjectId, bucket: bytes, time_field: str) -> Document:
     """A query that matches the bucket if it is still what was read: all of it, or of a large one, what a write changes.
 
     Those are the meta value, the summaries and the times, which change if rows are added or removed; the rest of a row
-    never changes alone. For the server, numbers of two types can be equal, so the type of the meta value and the length
-    are compared, too.
+    never changes alone. The length is compared, too: for the rest of the rows of a large bucket, and because for a
+    server numbers of two types can be equal, such as those of a row that was removed and stored again. The meta value
+    may become an equal one meanwhile: a change writes none, so it stays.
     """
     stored = fields_of(bucket)
-    meta = stored.get(b"meta", b"\0")
-    conditions: list[Document] = [
-        {"$eq": [{"$bsonSize": "$$ROOT"}, len(bucket)]},
-        {"$eq": [{"$type": "$meta"}, TYPES[meta[0]]]},
-    ]
+    conditions: list[Document] = [{"$eq": [{"$bsonSize": "$$ROOT"}, len(bucket)]}]
     if len(bucket) <= SMALL_BUCKET_BYTES:
         # Not as $eq, which 5.0 cannot optimise for $$ROOT (16409).
         conditions.append({"$not": [{"$ne": ["$$ROOT", {"$literal": RawBSONDocument(bucket)}]}]})
@@ -175,7 +164,7 @@ def unchanged(bucket_id: ObjectId, bucket: bytes, time_field: str) -> Document:
     column: Document = {"$getField": {"field": {"$literal": time_field}, "input": "$data"}}
     conditions += [{"$eq": ["$control", {"$literal": control}]}, {"$eq": [column, {"$literal": _value(times)}]}]
     if b"meta" in stored:
-        conditions.append({"$eq": ["$meta", {"$literal": _value(meta)}]})
+        conditions.append({"$eq": ["$meta", {"$literal": _value(stored[b"meta"])}]})
     return {"_id": bucket_id, "$expr": {"$and": conditions}}
 
 
