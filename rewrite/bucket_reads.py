@@ -55,7 +55,7 @@ class Selection:
     @property
     def scope(self) -> Scope:
         """The scope for the push-down rules."""
-        return Scope.of(self.target, self.profile, self.collation)
+        return Scope.of(self.target, self.profile, self.collation, let=self.let)
 
     @cached_property
     def split(self) -> Split:

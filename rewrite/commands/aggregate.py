@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import guessed, reads_buckets
+from rewrite.commands.reading import guessed, reads_buckets, scope_of
 from rewrite.commands.statistics import is_collection_statistics, rewrite_collection_statistics
 from rewrite.indexes import bucket_hint
 from rewrite.plan import Cursor, PassThrough, Plan, Request, Single, Step
 from rewrite.stages.draft import only
 from rewrite.stages.pipeline import rewrite_pipeline
-from rewrite.stages.scope import Scope
 
 LEFT_TO_THE_VIEW = frozenset(
     {
@@ -49,10 +48,9 @@ def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, requ
         return None
     if pipeline and (only(pipeline[0])[0] in LEFT_TO_THE_VIEW or only(pipeline[0])[0].startswith("$_internal")):
         return None
-    scope = Scope.of(target, request.profile, body.get("collation"), in_transaction=request.in_transaction)
     command = dict(body)
     command["aggregate"] = target.buckets.collection
-    command["pipeline"] = rewrite_pipeline(pipeline, scope)
+    command["pipeline"] = rewrite_pipeline(pipeline, scope_of(body, target, request))
     if command.get("hint"):
         command["hint"] = bucket_hint(command["hint"], target.options)
     return command

@@ -28,6 +28,17 @@ def reads_buckets(request: Request) -> bool:
     return request.target is not None and request.reads_buckets and request.profile.has_native_timeseries
 
 
+def scope_of(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> Scope:
+    """What the rules may know about this command."""
+    return Scope.of(
+        target,
+        request.profile,
+        body.get("collation"),
+        in_transaction=request.in_transaction,
+        let=body.get("let"),
+    )
+
+
 def on_buckets(
     body: Mapping[str, Any],
     pipeline: Sequence[Stage],
@@ -38,7 +49,7 @@ def on_buckets(
     hint: Any = None,
 ) -> dict[str, Any]:
     """An ``aggregate`` on the buckets that runs ``pipeline`` on the measurements, with ``body``'s options."""
-    scope = Scope.of(target, request.profile, body.get("collation"), in_transaction=request.in_transaction)
+    scope = scope_of(body, target, request)
     command: dict[str, Any] = {
         "aggregate": target.buckets.collection,
         "pipeline": rewrite_pipeline(pipeline, scope),
@@ -69,7 +80,7 @@ def guessed(
     cursor = body.get("cursor") or {}
     if body.get("explain") or not isinstance(cursor, dict) or not whole_number(cursor.get("batchSize", 1)):
         return None
-    scope = Scope.of(target, request.profile, body.get("collation"), in_transaction=request.in_transaction)
+    scope = scope_of(body, target, request)
     stages = guess_pipeline(pipeline, scope)
     return None if stages is None else Step(request.namespace.database, {**sure, "pipeline": stages})
 

@@ -8,10 +8,12 @@ guarded against them, and costs twice as much per bucket.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
-from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta
+from rewrite.stages.expressions import expressions_inside, is_safe_for_the_server
+from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta, rename_expression
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import Interval, millis
 
@@ -22,11 +24,12 @@ _PICKS = frozenset(
 
 def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
     """Inhibit for pipelines that the backend rewrites wrongly; flag time bounds that would wrap."""
+    early = sum(1 for _ in takewhile(lambda stage: only(stage)[0] in ("$match", "$sort"), draft.tail))
     inhibits = (
         scope.profile.version < (6, 0, 0)
         or not scope.plain_names
         or not scope.compares_like_buckets
-        or any(_is_hazard(stage, scope) for stage in draft.tail)
+        or any(_is_hazard(stage, scope, is_early=at < early) for at, stage in enumerate(draft.tail))
         or _bounds_alone_do(draft, scope)
     )
     inhibits = inhibits and not _fails_when_inhibited(scope)
@@ -47,7 +50,10 @@ _BOUND_BY_THE_SERVER = frozenset({"$geoIntersects", "$geoWithin"})
 
 
 def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
-    """Whether pushing the leading predicate is all that can be gained."""
+    """Whether pushing the leading predicate is all that can be gained.
+
+    Only the server makes a range of bucket ids of a time that it calculates itself.
+    """
     keys: set[str] = set()
     for stage in draft.tail:
         name, predicate = only(stage)
@@ -55,18 +61,27 @@ def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
             if name in _BEST_LEFT:
                 return False
             break
+        if any(rename_expression(expression, scope) is None for expression in expressions_inside(predicate)):
+            return False
         keys |= keys_inside(predicate)
     return _BOUND_BY_THE_SERVER.isdisjoint(keys) and any(is_measurement_path(key, scope) for key in keys)
 
 
-def _is_hazard(stage: Stage, scope: Scope) -> bool:
+def _is_hazard(stage: Stage, scope: Scope, *, is_early: bool) -> bool:
+    """``is_early``: the documents are still the measurements."""
     match only(stage):
         case "$match", predicate:
-            return "$expr" in keys_inside(predicate)
+            keys = keys_inside(predicate)
+            return "$expr" in keys and not (is_early and "$nor" not in keys and _are_safe(predicate, scope))
         case "$group", dict() as group:
             return _is_picked_by_meta(group, scope)
         case _:
             return False
+
+
+def _are_safe(predicate: Any, scope: Scope) -> bool:
+    expressions = list(expressions_inside(predicate))
+    return bool(expressions) and all(is_safe_for_the_server(expression, scope) for expression in expressions)
 
 
 def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:

@@ -1,9 +1,10 @@
-"""Leading ``$match`` stages: what they say of buckets goes before the unpacking (Q10–Q16)."""
+"""Leading ``$match`` stages: what they say of buckets goes before the unpacking (Q10–Q16, Q19)."""
 
 from __future__ import annotations
 
 from rewrite.stages.draft import Draft, Stage, only
-from rewrite.stages.predicate import conjunction, split
+from rewrite.stages.measurement_bounds import conjunction
+from rewrite.stages.predicate import split
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import EVER
 

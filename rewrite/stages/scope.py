@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -31,12 +31,19 @@ class Scope:
     in_transaction: bool = False
     lastpoint_indexes: frozenset[tuple[str, int]] | None = None
     may_guess: bool = False
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, target: VirtualCollection, profile: Profile, collation: Any = None, *, in_transaction: bool = False
+        cls,
+        target: VirtualCollection,
+        profile: Profile,
+        collation: Any = None,
+        *,
+        in_transaction: bool = False,
+        let: Any = None,
     ) -> Scope:
-        """The scope of a command on ``target`` that carries this ``collation`` option (``None`` for none)."""
+        """The scope of a command on ``target`` with these options ``collation`` and ``let`` (``None`` for none)."""
         return cls(
             buckets=target.buckets,
             time_field=target.options.time_field,
@@ -47,6 +54,7 @@ class Scope:
             extended_range=target.extended_range,
             in_transaction=in_transaction,
             lastpoint_indexes=target.lastpoint_indexes,
+            variables=let if isinstance(let, Mapping) else {},
         )
 
     @property

@@ -13,6 +13,7 @@ from rewrite.stages.hazards import keep_optimiser_out
 from tests.support.scopes import OLD_SCOPE, SCOPE, draft
 
 NOW = DatetimeMS(1_700_000_000_000)
+HOUR_AGO = {"$dateSubtract": {"startDate": "$$NOW", "unit": "hour", "amount": 1}}
 
 
 @pytest.mark.parametrize(
@@ -30,10 +31,19 @@ NOW = DatetimeMS(1_700_000_000_000)
         ([{"$match": {"v": 1}}, {"$sort": {"t": 1}}], False),
         ([{"$match": {"v": {"$geoWithin": {}}}}], False),
         ([{"$match": {"m.a": 1}}], False),
+        ([{"$match": {"$expr": {"$gte": ["$t", NOW]}}}], False),
+        ([{"$match": {"$expr": {"$gte": ["$t", HOUR_AGO]}}}], False),
+        ([{"$match": {"v": 1, "$expr": {"$and": [{"$lt": [HOUR_AGO, "$t"]}, {"$eq": ["$m.a", 1]}]}}}], False),
+        ([{"$sort": {"t": 1}}, {"$match": {"$or": [{"$expr": {"$gte": ["$t", HOUR_AGO]}}]}}], False),
+        ([{"$match": {"$nor": [{"$expr": {"$gte": ["$t", HOUR_AGO]}}]}}], True),
+        ([{"$match": {"$expr": {"$and": [{"$gte": ["$t", HOUR_AGO]}, {"$lt": ["$v", 3]}]}}}], True),
+        ([{"$match": {"$expr": {"$gte": ["$t", {"$toDate": 5}]}}}], True),
+        ([{"$addFields": {"t": "$v"}}, {"$match": {"$expr": {"$gte": ["$t", HOUR_AGO]}}}], True),
+        ([{"$match": {"v": 1, "$expr": {"$eq": ["$m.a", 1]}}}], True),
     ],
 )
 def test_hazards(stages: list[dict[str, Any]], inhibits: bool) -> None:
-    """H3, H4, and predicates for which our own bounds do."""
+    """H3, H4, Q19, and predicates for which our own bounds do."""
     assert keep_optimiser_out(draft(*stages), SCOPE).inhibits is inhibits
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from bson import Binary, Decimal128, MaxKey, ObjectId, Regex
 
-from rewrite.stages.predicate import conjunction, split
+from rewrite.stages.measurement_bounds import conjunction
+from rewrite.stages.predicate import split
 from tests.support.scopes import SCOPE
 
 LOW, HIGH = "control.min.v", "control.max.v"

@@ -1,0 +1,154 @@
+"""Expressions whose value is the same for every document of a command (Q19)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bson import Decimal128
+
+from rewrite.stages.scope import Scope
+from rewrite.stages.time_bounds import millis
+
+MOST_PARTS = 64
+"""Values inside an expression; bounds repeat it."""
+
+_FOLDED = frozenset(
+    {
+        "$abs", "$add", "$ceil", "$concat", "$dateAdd", "$dateFromParts", "$dateFromString", "$dateSubtract",
+        "$dateTrunc", "$divide", "$floor", "$literal", "$mod", "$multiply", "$round", "$subtract", "$toDate",
+        "$toDecimal", "$toDouble", "$toInt", "$toLong", "$trunc",
+    }
+)  # fmt: skip
+"""Operators that the server calculates before it reads the first document, with their errors, if their operands are
+constants. Others might fail for a bucket of which no row is looked at."""
+
+_DAY_MS = 86_400_000
+_UNITS_MS = {
+    "millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": _DAY_MS, "week": 7 * _DAY_MS,
+    "month": 31 * _DAY_MS, "quarter": 92 * _DAY_MS, "year": 366 * _DAY_MS,
+}  # fmt: skip
+"""At most so long."""
+
+_FARTHEST_MS = 20 * _UNITS_MS["year"]
+"""So far from now, bucket ids wrap neither in 1970 nor in 2106."""
+
+
+def is_constant(expression: Any, scope: Scope) -> bool:
+    """Whether this is certainly one value for the whole command, known to the server before it reads."""
+    waiting = [expression]
+    for _ in range(MOST_PARTS):
+        if not waiting:
+            return True
+        part = waiting.pop()
+        match part:
+            case str():
+                if part.startswith("$") and not _is_known(part, scope):
+                    return False
+            case {"$literal": value}:
+                # An array or object is not looked into, so it must not be long.
+                if isinstance(value, dict | list):
+                    return False
+            case dict():
+                if any(key.startswith("$") and key not in _FOLDED for key in part):
+                    return False
+                waiting += part.values()
+            case list():
+                waiting += part
+    return False
+
+
+def _is_known(variable: str, scope: Scope) -> bool:
+    return variable == "$$NOW" or _name(variable) in scope.variables
+
+
+def _name(text: str) -> str:
+    """``$$name.path`` → ``name``; no name of a variable for anything else."""
+    return text[2:].split(".", maxsplit=1)[0] if text.startswith("$$") else ""
+
+
+def literal(expression: Any, scope: Scope) -> tuple[Any] | None:
+    """The value in a 1-tuple where the command spells it out, itself or in ``let``; no documents and arrays."""
+    if isinstance(expression, str) and expression.startswith("$"):
+        named = expression[2:] if expression.startswith("$$") else ""
+        if named not in scope.variables:
+            return None
+        expression = scope.variables[named]
+        if isinstance(expression, str) and expression.startswith("$"):
+            return None
+    if isinstance(expression, dict) and expression.keys() == {"$literal"}:
+        expression = expression["$literal"]
+    return None if isinstance(expression, dict | list) else (expression,)
+
+
+def is_near_now(expression: Any, scope: Scope) -> bool:
+    """Whether this is a date not far from the time at which the command runs."""
+    if isinstance(expression, str) and expression != "$$NOW" and expression.startswith("$$"):
+        expression = scope.variables.get(expression[2:])
+    away_ms = _away_from_now_ms(expression)
+    return away_ms is not None and away_ms <= _FARTHEST_MS
+
+
+def _away_from_now_ms(expression: Any) -> float | None:
+    """How far a date may lie from now; ``None`` for what is no calculation from ``$$NOW``."""
+    match expression:
+        case "$$NOW":
+            return 0
+        case {"$dateAdd": dict() as moved} | {"$dateSubtract": dict() as moved} if len(expression) == 1:
+            return _sum(_away_from_now_ms(moved.get("startDate")), _period_ms(moved.get("unit"), moved.get("amount")))
+        case {"$dateTrunc": dict() as cut} if len(expression) == 1:
+            return _sum(_away_from_now_ms(cut.get("date")), _period_ms(cut.get("unit"), cut.get("binSize", 1)))
+        case {"$subtract": [minuend, subtrahend]} if len(expression) == 1:
+            return _sum(_away_from_now_ms(minuend), _number(subtrahend))
+        case {"$add": [first, second]} if len(expression) == 1:
+            if _number(first) is not None:
+                first, second = second, first
+            return _sum(_away_from_now_ms(first), _number(second))
+        case _:
+            return None
+
+
+def _period_ms(unit: Any, amount: Any) -> float | None:
+    length_ms = _UNITS_MS.get(unit) if isinstance(unit, str) else None
+    number = _number(amount)
+    return None if length_ms is None or number is None else length_ms * number
+
+
+def _number(expression: Any) -> float | None:
+    """The size of a number, or of a product of numbers."""
+    match expression:
+        case bool() | Decimal128():
+            return None
+        case int() | float():
+            return abs(float(expression))
+        case {"$multiply": [*factors]} if len(expression) == 1 and len(factors) <= MOST_PARTS:
+            product = 1.0
+            for factor in factors:
+                number = None if isinstance(factor, Mapping) else _number(factor)
+                if number is None:
+                    return None
+                product *= number
+            return product
+        case _:
+            return None
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second
+
+
+def is_time_of_ids(expression: Any, scope: Scope) -> bool:
+    """Whether this is a date for which no bounds on bucket ids wrap (H2): near now, or spelled out.
+
+    Dates in the predicate itself are seen elsewhere (``hazards``); those of variables must be in range here.
+    """
+    value = literal(expression, scope)
+    if value is None:
+        return is_near_now(expression, scope)
+    time_ms = millis(value[0])
+    if time_ms is None:
+        return False
+    return not isinstance(expression, str) or scope.span_seconds * 1000 <= time_ms < _LAST_ID_MS
+
+
+_LAST_ID_MS = (2**32 - 1) * 1000

@@ -1,0 +1,141 @@
+"""What ``$expr`` says about whole buckets: comparisons of the time or a measurement with a constant (Q19).
+
+The user's ``$expr`` stays behind the unpacking and raises its own errors. Only what the server calculates before it
+reads takes part in bounds, so that they raise no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rewrite.stages.constants import is_constant, is_time_of_ids, literal
+from rewrite.stages.draft import only
+from rewrite.stages.measurement_bounds import conjunction, is_plain_path, measurement_predicate
+from rewrite.stages.meta_paths import rename_expression, rename_path
+from rewrite.stages.scope import Scope
+from rewrite.stages.time_bounds import EVER, Interval, millis, time_predicate
+
+_MIRRORED = {"$gt": "$lt", "$gte": "$lte", "$lt": "$gt", "$lte": "$gte", "$eq": "$eq"}
+
+_ORDERED_LIKE_SUMMARIES = ["double", "int", "long", "decimal", "bool", "date", "objectId", "binData", "timestamp"]
+"""Types of constants of which summaries tell on which side rows are. Objects and arrays are merged (W24, W25); rows
+without the field equal a missing constant."""
+
+
+class Comparison(NamedTuple):
+    """``operator`` between the field at ``path`` (left) and a ``constant`` (right)."""
+
+    operator: str
+    path: str
+    constant: Any
+
+
+class Bounds(NamedTuple):
+    """A predicate that every bucket with a matching row satisfies (``None``: nothing known), and its interval."""
+
+    bucket: dict[str, Any] | None
+    interval: Interval = EVER
+
+
+_NOTHING = Bounds(None)
+
+
+def comparison(expression: Any, scope: Scope) -> Comparison | None:
+    """A comparison of a field with a constant, whichever side it is on."""
+    operator, operands = only(expression) if isinstance(expression, dict) else ("", None)
+    if operator not in _MIRRORED or not isinstance(operands, list) or len(operands) != 2:
+        return None
+    first, second = operands
+    if _is_field(first) and is_constant(second, scope):
+        return Comparison(operator, first[1:], second)
+    if _is_field(second) and is_constant(first, scope):
+        return Comparison(_MIRRORED[operator], second[1:], first)
+    return None
+
+
+def _is_field(operand: Any) -> bool:
+    return isinstance(operand, str) and operand.startswith("$") and not operand.startswith("$$")
+
+
+def expression_bounds(expression: Any, scope: Scope) -> Bounds:
+    """The bounds of the operand of ``$expr``."""
+    operator, operands = only(expression) if isinstance(expression, dict) else ("", None)
+    if operator == "$and" and isinstance(operands, list):
+        arms = [expression_bounds(arm, scope) for arm in operands]
+        interval = EVER
+        for arm in arms:
+            interval = interval.intersect(arm.interval)
+        return Bounds(conjunction([arm.bucket for arm in arms if arm.bucket is not None]), interval)
+    if operator == "$or" and isinstance(operands, list) and operands:
+        pushed = [bucket for arm in operands if (bucket := expression_bounds(arm, scope).bucket) is not None]
+        return Bounds({"$or": pushed}) if len(pushed) == len(operands) else _NOTHING
+    compared = comparison(expression, scope)
+    if compared is None or rename_path(compared.path, scope) is not None:
+        return _NOTHING
+    if compared.path == scope.time_field:
+        return _time_bounds(compared, scope)
+    return Bounds(_measurement_bound(compared, scope))
+
+
+def _time_bounds(compared: Comparison, scope: Scope) -> Bounds:
+    value = literal(compared.constant, scope)
+    if value is not None and millis(value[0]) is not None:
+        operand = {compared.operator: value[0]}
+        return Bounds(time_predicate(operand, scope), Interval.of(operand))
+    # Every type of constant will do: times are dates in rows and summaries, so both compare the same with another type.
+    return Bounds({"$expr": _over_summaries(compared)})
+
+
+def _over_summaries(compared: Comparison) -> dict[str, Any]:
+    low, high = f"$control.min.{compared.path}", f"$control.max.{compared.path}"
+    match compared.operator:
+        case "$gt" | "$gte":
+            return {compared.operator: [high, compared.constant]}
+        case "$lt" | "$lte":
+            return {compared.operator: [low, compared.constant]}
+        case _:
+            return {"$and": [{"$gte": [high, compared.constant]}, {"$lte": [low, compared.constant]}]}
+
+
+def _measurement_bound(compared: Comparison, scope: Scope) -> dict[str, Any] | None:
+    """Not for what is less: rows without the field are, and no summary tells of them (H3)."""
+    if compared.operator not in ("$gt", "$gte", "$eq") or not is_plain_path(compared.path):
+        return None
+    if any(part.isdigit() for part in compared.path.split(".")):
+        # A position in an array is one for predicates only.
+        return None
+    value = literal(compared.constant, scope)
+    if value is not None:
+        return measurement_predicate(compared.path, {compared.operator: value[0]}, scope)
+    if "." in compared.path:
+        return None
+    types = [*_ORDERED_LIKE_SUMMARIES, "string"] if scope.compares_like_buckets else _ORDERED_LIKE_SUMMARIES
+    cannot_tell = {"$not": [{"$in": [{"$type": [compared.constant]}, types]}]}
+    return {"$expr": {"$or": [_over_summaries(compared), cannot_tell]}}
+
+
+def expressions_inside(predicate: Any) -> Iterator[Any]:
+    """Every operand of ``$expr`` in a ``$match``."""
+    if not isinstance(predicate, Mapping):
+        return
+    for key, operand in predicate.items():
+        if key == "$expr":
+            yield operand
+        elif key in ("$and", "$or", "$nor") and isinstance(operand, list):
+            for arm in operand:
+                yield from expressions_inside(arm)
+
+
+def is_safe_for_the_server(expression: Any, scope: Scope) -> bool:
+    """Whether the server bounds buckets rightly by this operand of ``$expr`` (H2, H3).
+
+    It is about the meta field or compares the time, and no bound on bucket ids wraps.
+    """
+    operator, operands = only(expression) if isinstance(expression, dict) else ("", None)
+    if operator in ("$and", "$or") and isinstance(operands, list):
+        return all(is_safe_for_the_server(arm, scope) for arm in operands)
+    if rename_expression(expression, scope) is not None:
+        return True
+    compared = comparison(expression, scope)
+    return compared is not None and compared.path == scope.time_field and is_time_of_ids(compared.constant, scope)
