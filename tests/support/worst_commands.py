@@ -55,6 +55,13 @@ FILTERS: Final[Mapping[str, Callable[[int], Any]]] = {
     "long paths": lambda n: {f"{number}." + ".".join("p" * 100): 1 for number in range(n)},
     "a long name": lambda n: {"x" * n: {"$in": list(range(500))}},
     "$expr": lambda n: {"$expr": {"$and": [{"$eq": ["$m.a", number]} for number in range(n)]}},
+    "$expr of measurements": lambda n: {"$expr": {"$or": [{"$gt": ["$x", number]} for number in range(n)]}},
+    "$expr of times": lambda n: {"$expr": {"$and": [{"$gte": ["$t", {"$add": ["$$NOW", k]}]} for k in range(n)]}},
+    "$expr of constants": lambda n: {"$expr": {"$lt": [{"$add": ["$$NOW", *range(n)]}, "$t"]}},
+    "wide $or of $expr": lambda n: {"$or": [{"$expr": {"$eq": ["$x.y", number]}} for number in range(n)]},
+    "deep $expr of measurements": lambda n: {
+        "$expr": nested({"$gt": ["$x", 1]}, min(n, 30), lambda inner: {"$and": [{"$lt": ["$t", "$$NOW"]}, inner]})
+    },
     "deep $expr": lambda n: {"$expr": nested("$m.a", min(n, 35), lambda inner: {"$add": [inner, 1]})},
     "$switch": lambda n: {"$expr": {"$switch": {"branches": [{"case": "$m", "then": k} for k in range(n)]}}},
     "$regex": lambda n: {"x": {"$regex": "(a+)+" * n}, "m": {"$regex": "^" + "a" * n}},
