@@ -1,4 +1,4 @@
-"""The latest measurement of each series: sort by time, then group by meta taking the first (Q23).
+"""The latest measurement of each series: group by meta, taking the first or top row by time (Q23).
 
 Headers say which bucket of each group holds the latest time, so only these are fetched, and of their rows
 only those of that time go on.
@@ -6,8 +6,8 @@ only those of that time go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from rewrite.stages.dependencies import columns_read
 from rewrite.stages.draft import Draft, Stage, only
@@ -20,15 +20,13 @@ LATEST = "__latest_time_of_bucket"
 
 def pick_latest_buckets(draft: Draft, scope: Scope) -> Draft:
     """Only for the latest: the earliest time in a header is rounded and cannot tell buckets apart."""
-    if len(draft.tail) < 2 or not draft.unpacks or not _may_pick(scope):
+    if not draft.unpacks or not _may_pick(scope):
         return draft
-    (sort_name, sort), (group_name, group) = only(draft.tail[0]), only(draft.tail[1])
-    if sort_name != "$sort" or group_name != "$group" or not isinstance(group, dict):
+    asked = _latest_asked(draft.tail, scope)
+    if asked is None:
         return draft
-    key = _key_over_buckets(sort, group, scope) if isinstance(sort, dict) else None
-    if key is None:
-        return draft
-    picked = draft.with_head(*_latest_of_each(key, sort, scope), *_fetching(scope))
+    key, order = asked
+    picked = draft.with_head(*_latest_of_each(key, order, scope), *_fetching(scope))
     columns = columns_read(draft.tail)
     include = None if columns is None else (*sorted(columns | {scope.time_field}), LATEST)
     same_time: Stage = {"$match": {"$expr": {"$eq": [f"${scope.time_field}", f"${LATEST}"]}}}
@@ -45,19 +43,57 @@ def _may_pick(scope: Scope) -> bool:
     return scope.plain_names and not scope.extended_range and scope.profile.version >= (6, 0, 0)
 
 
-def _key_over_buckets(sort: Mapping[str, Any], group: Mapping[str, Any], scope: Scope) -> Any | None:
-    """The group key over buckets, when the first row of each group is certainly its latest."""
-    *before, (last, direction) = sort.items() if sort else [("", None)]
-    wanted = {-1: "$first", 1: "$last"}.get(direction if isinstance(direction, int) else 0)
-    accumulators = [argument for field, argument in group.items() if field != "_id"]
-    if last != scope.time_field or wanted is None or not accumulators or "_id" not in group:
+Order: TypeAlias = Mapping[str, Any]
+
+
+def _latest_asked(tail: Sequence[Stage], scope: Scope) -> tuple[Any, Order] | None:
+    """The group key over buckets and the order of rows, when all that is taken of a group is of its latest row."""
+    names = [only(stage)[0] for stage in tail[:2]]
+    is_sorted = names == ["$sort", "$group"]
+    if not is_sorted and names[:1] != ["$group"]:
         return None
-    if not all(isinstance(argument, dict) and only(argument)[0] == wanted for argument in accumulators):
+    sort = only(tail[0])[1] if is_sorted else None
+    group = only(tail[int(is_sorted)])[1]
+    if not isinstance(group, dict) or "_id" not in group or len(group) < 2:
         return None
+    orders = [_order_of_latest(argument, sort, scope) for field, argument in group.items() if field != "_id"]
+    known = [order for order in orders if order is not None]
     moved = rename_expression(group["_id"], scope)
-    if moved is None or not _is_constant_in_group([path for path, _ in before], group["_id"], scope):
+    if moved is None or len(known) != len(orders):
         return None
-    return moved[0]
+    if not all(_is_constant_in_group(list(order)[:-1], group["_id"], scope) for order in known):
+        return None
+    return moved[0], known[0]
+
+
+_OF_SORTED = {"$first": -1, "$firstN": -1, "$last": 1, "$lastN": 1}
+_SORTING = {"$top": -1, "$topN": -1, "$bottom": 1, "$bottomN": 1}
+"""Accumulators of one row or several, and the direction of time in which the latest is what they take."""
+
+
+def _order_of_latest(accumulator: Any, sort: Any, scope: Scope) -> Order | None:
+    """The order in which the first row, or the last, is the latest, if the accumulator takes that alone."""
+    operator, argument = only(accumulator) if isinstance(accumulator, dict) else ("", None)
+    if operator.endswith("N") and not (isinstance(argument, dict) and _is_one(argument.get("n"))):
+        return None
+    if operator in _OF_SORTED:
+        order, direction = sort, _OF_SORTED[operator]
+    elif operator in _SORTING and sort is None and isinstance(argument, dict):
+        order, direction = argument.get("sortBy"), _SORTING[operator]
+    else:
+        return None
+    if not isinstance(order, dict) or not order:
+        return None
+    last, towards = list(order.items())[-1]
+    return order if last == scope.time_field and _is_number(towards) and towards == direction else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_one(value: Any) -> bool:
+    return _is_number(value) and value == 1
 
 
 def _is_constant_in_group(paths: list[str], key: Any, scope: Scope) -> bool:
@@ -70,7 +106,7 @@ def _has_plain_values(key: Any) -> bool:
     return isinstance(key, dict) and all(isinstance(value, str) for value in key.values())
 
 
-def _latest_of_each(key: Any, sort: Mapping[str, Any], scope: Scope) -> tuple[Stage, ...]:
+def _latest_of_each(key: Any, sort: Order, scope: Scope) -> tuple[Stage, ...]:
     """The bucket with the latest time of each group, by an index on (meta path, time) where there may be one.
 
     Without such an index sorting costs twice as much as looking at every header.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from bson import Int64
 
 from rewrite.stages.lastpoint import LATEST, pick_latest_buckets
 from tests.support.scopes import OLD_SCOPE, SCOPE, draft
@@ -36,6 +37,64 @@ def test_one_bucket_of_each_group(sort: dict[str, Any], group: dict[str, Any], k
     assert same_time == {"$match": {"$expr": {"$eq": ["$t", f"${LATEST}"]}}}
     assert without == {"$project": {LATEST: 0}}
     assert rest == [{"$sort": sort}, {"$group": group}]
+
+
+def top(operator: str, order: Any, **more: Any) -> dict[str, Any]:
+    """A group by meta with this accumulator alone."""
+    return {"_id": "$m", "v": {operator: {"sortBy": order, "output": "$v", **more}}}
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [{"$group": top("$top", {"t": -1})}],
+        [{"$group": top("$bottom", {"m": 1, "t": 1})}],
+        [{"$group": top("$topN", {"m": -1, "t": -1}, n=1)}],
+        [{"$group": top("$bottomN", {"t": 1}, n=Int64(1))}],
+        [{"$group": {**top("$top", {"t": -1}), "w": {"$bottom": {"sortBy": {"t": 1}, "output": "$m"}}}}],
+        [{"$sort": {"t": -1}}, {"$group": {"_id": "$m", "v": {"$firstN": {"input": "$v", "n": 1}}}}],
+        [
+            {"$sort": {"t": 1}},
+            {"$group": {"_id": "$m", "v": {"$lastN": {"input": "$v", "n": 1}}, "w": {"$last": "$t"}}},
+        ],
+    ],
+)
+def test_accumulators_that_take_the_latest_row(stages: list[dict[str, Any]]) -> None:
+    """Sorted by themselves or by a stage."""
+    after = pick_latest_buckets(draft(*stages), SCOPE)
+    assert after.include is not None
+    assert {"t", "v", "m", LATEST} == set(after.include)
+    assert list(after.tail[2:]) == stages
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [{"$group": top("$top", {"t": 1})}],
+        [{"$group": top("$bottom", {"t": -1})}],
+        [{"$group": top("$topN", {"t": -1}, n=2)}],
+        [{"$group": top("$topN", {"t": -1}, n=True)}],
+        [{"$group": top("$topN", {"t": -1}, n={"$add": [1]})}],
+        [{"$group": top("$top", {"v": 1, "t": -1})}],
+        [{"$group": top("$top", {"t": -1, "v": 1})}],
+        [{"$group": top("$top", {"t": True})}],
+        [{"$group": top("$top", {})}],
+        [{"$group": top("$top", None)}],
+        [{"$group": {"_id": "$m", "v": {"$top": 5}}}],
+        [{"$group": {"_id": "$m", "v": {"$first": "$v"}}}],
+        [{"$group": {**top("$top", {"t": -1}), "n": {"$sum": 1}}}],
+        [{"$group": {**top("$top", {"t": -1}), "w": {"$top": {"sortBy": {"v": 1}, "output": "$w"}}}}],
+        [{"$sort": {"v": 1}}, {"$group": top("$top", {"t": -1})}],
+        [{"$sort": {"t": -1}}, {"$group": {"_id": "$m", "v": {"$firstN": {"input": "$v", "n": 2}}}}],
+        [{"$limit": 5}, {"$group": top("$top", {"t": -1})}],
+        [{"$sort": {"t": -1}}],
+        [{"$group": 5}],
+    ],
+)
+def test_accumulators_that_may_take_other_rows(stages: list[dict[str, Any]]) -> None:
+    """The earliest, several, by other fields, or what is refused."""
+    before = draft(*stages)
+    assert pick_latest_buckets(before, SCOPE) == before
 
 
 def test_an_index_on_meta_and_time_can_serve() -> None:
