@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pymongo
@@ -16,21 +15,9 @@ from proxy.process.embedded import is_alive
 from proxy.process.exit_codes import ExitCode
 from tests.support.mongod import MongodProcess
 from tests.support.ports import accepts, free_port
-from tests.support.proxy import ProxyProcess, program
+from tests.support.proxy import ProxyProcess, tsproxy
 
 EMBEDDED = {"TSPROXY_EMBEDDED_CACHE_SIZE_GB": "0.25"}
-
-
-def tsproxy(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command, environment_of_program = program()
-    return subprocess.run(
-        [*command, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **environment_of_program, **environment},
-    )
 
 
 def embedded_proxy(directory: Path, **environment: str) -> ProxyProcess:

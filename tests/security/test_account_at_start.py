@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.clients.test_process import tsproxy
 from tests.support.access import PASSWORD, GuardedMongod
 from tests.support.ports import free_port
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, tsproxy
 
 
 def test_account_without_rights_is_not_ready_until_it_gets_them(guarded: GuardedMongod, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -28,6 +29,19 @@ def program() -> tuple[list[str], dict[str, str]]:
         return [sys.executable, "-m", "proxy.process.cli"], {}
     # Without -P the working directory, which may be the checkout, would come first.
     return [sys.executable, "-P", "-m", "proxy.process.cli"], {"PYTHONPATH": PROGRAM}
+
+
+def tsproxy(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the program under test to its end."""
+    command, environment_of_program = program()
+    return subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment_of_program, **environment},
+    )
 
 
 class ProxyProcess(ChildProcess):
