@@ -9,6 +9,8 @@ from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.errors import BackendUnavailable
 from proxy.process import growth_policy as growth
 from proxy.process.growth_policy import OtherProxies
+from proxy.settings.config import load_settings
+from rewrite.profile import Profile
 from tests.support.catalog_parts import CountingIds, ManualClock
 
 
@@ -57,3 +59,48 @@ async def test_who_cannot_ask_is_not_alone(catalog: BucketCatalog) -> None:
         await OtherProxies(catalog, others).look()
     assert catalog.growth.is_beside_other_proxies
     assert [line["event"] for line in logs if line["log_level"] == "info"] == [growth.UNKNOWN]
+
+
+class Account:
+    """What the backend can do, and what the account may."""
+
+    def __init__(self, profile: Profile, *rights: str) -> None:
+        self.profile = profile
+        self._rights = rights
+
+    async def may_on_cluster(self, action: str) -> bool:
+        return action in self._rights
+
+
+SET, ALONE, ALONE_7 = Profile(is_replica_set=True), Profile(), Profile((7, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "profile", "rights", "in_parts"),
+    [
+        ("in_place", SET, ("inprog", "applyOps"), False),
+        ("in_parts", SET, (), True),
+        ("auto", SET, (), False),
+        ("auto", SET, ("inprog",), True),
+        ("in_parts", ALONE, (), False),
+        ("in_parts", ALONE, ("applyOps",), True),
+        ("auto", ALONE, ("applyOps",), False),
+        ("auto", ALONE, ("applyOps", "inprog"), True),
+        ("in_parts", ALONE_7, ("applyOps", "inprog"), False),
+    ],
+)
+async def test_how_buckets_grow_is_what_backend_and_account_allow(
+    wanted: str, profile: Profile, rights: tuple[str, ...], in_parts: bool
+) -> None:
+    settings = load_settings({"bucket_growth": wanted}, {}).settings
+    options = await growth.growth_of(settings, Account(profile, *rights))  # type: ignore[arg-type]
+    assert options.in_parts is in_parts
+    assert options.busy == (growth.BUSY if in_parts and wanted == "auto" else 0.0)
+
+
+def test_who_counts_as_alone(catalog: BucketCatalog) -> None:
+    auto, in_parts = (load_settings({"bucket_growth": each}, {}).settings for each in ("auto", "in_parts"))
+    assert growth.is_alone(auto, catalog)
+    assert not growth.is_alone(in_parts, catalog), "nobody looks for others"
+    catalog.growth.beside_other_proxies(are_there=True)
+    assert not growth.is_alone(auto, catalog)

@@ -1,0 +1,124 @@
+"""The proxy's account at a real server; replica sets: tests/topology, roles: tests/security."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import bson
+import pytest
+from pymongo.hello import Hello
+from pymongo.monitoring import ServerHeartbeatFailedEvent, ServerHeartbeatSucceededEvent
+
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Namespace
+from proxy.backend.backend import Backend, MemberWatch, profile_of
+from proxy.observe.tasks import TaskSet
+from rewrite.profile import Profile
+from tests.support.mongod import MongodProcess
+from tests.support.ports import LOOPBACK, free_port
+
+HELLO: dict[str, Any] = {"maxWireVersion": 17}
+
+
+async def connected(uri: str, tasks: TaskSet) -> Backend:
+    return await Backend.connect(
+        uri,
+        server_selection_timeout_seconds=10.0,
+        connect_timeout_seconds=10.0,
+        refresh_seconds=60.0,
+        spawn=tasks.spawn,
+    )
+
+
+@pytest.fixture
+async def backend(mongod: MongodProcess) -> AsyncIterator[Backend]:
+    errors: list[BaseException] = []
+    tasks = TaskSet(errors.append)
+    one = await connected(mongod.uri, tasks)
+    yield one
+    await tasks.close()
+    await one.close()
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("hello", "build", "profile"),
+    [
+        ({}, [6, 0, 5, 0], Profile((6, 0, 5))),
+        ({"setName": "rs0"}, [7, 0, 1, 0], Profile((7, 0, 1), is_replica_set=True)),
+        ({"msg": "isdbgrid"}, [5, 0, 4, 0], Profile((5, 0, 4), is_mongos=True)),
+    ],
+)
+def test_what_rewriting_needs_to_know(hello: dict[str, Any], build: list[int], profile: Profile) -> None:
+    assert profile_of({**HELLO, **hello}, {"versionArray": build}) == profile
+
+
+@pytest.mark.parametrize("build", [{}, {"versionArray": [6]}])
+def test_a_server_without_a_version_is_none(build: dict[str, Any]) -> None:
+    profile = {"version": "?", **build}
+    if "versionArray" in build:
+        with pytest.raises(CommandError, match="no usable version"):
+            profile_of(HELLO, profile)
+    else:
+        assert profile_of(HELLO, profile).version == (0, 0, 0)
+
+
+def test_only_a_change_of_the_primary_is_news() -> None:
+    watch, heard = MemberWatch(), []
+    watch.changed = lambda address, is_primary: heard.append((address, is_primary))
+    watch.failed(ServerHeartbeatFailedEvent(0.1, OSError(), ("a", 1), False))
+    assert heard == []
+    primary = Hello({"ok": 1, "setName": "rs0", "isWritablePrimary": True, "hosts": ["a:1"], "maxWireVersion": 17})
+    for _ in range(2):
+        watch.succeeded(ServerHeartbeatSucceededEvent(0.1, primary, ("a", 1), False))
+    assert heard == [("a:1", True)]
+    watch.failed(ServerHeartbeatFailedEvent(0.1, OSError(), ("a", 1), False))
+    assert heard == [("a:1", True), ("a:1", False)]
+
+
+async def test_the_backend_is_probed(backend: Backend, mongod: MongodProcess) -> None:
+    hello = mongod.shared_client.admin.command("hello")
+    assert backend.hello["maxWireVersion"] == hello["maxWireVersion"]
+    assert (backend.profile.is_replica_set, backend.waits, backend.topology, backend.tls) == (False, None, None, None)
+    assert await backend.primary_address() == (LOOPBACK, mongod.port)
+    assert await backend.health(10.0) is None
+    assert not backend.access.enforced
+    assert await backend.may_on_cluster("inprog")
+    assert await backend.missing_rights() == []
+
+
+async def test_a_command_by_the_driver_and_by_a_service_connection(backend: Backend, db_name: str) -> None:
+    assert (await backend.run(db_name, {"insert": "c", "documents": [{"a": 1}]}))["n"] == 1
+    with pytest.raises(CommandError) as caught:
+        await backend.run(db_name, {"nonsense": 1})
+    assert caught.value.code == 59
+    assert bson.decode(await backend.run_raw(db_name, {"count": "c"}))["n"] == 1
+    assert bson.decode(await backend.run_raw(db_name, {"nonsense": 1}))["code"] == 59
+
+
+async def test_collections_are_found(backend: Backend, mongod: MongodProcess, db_name: str) -> None:
+    mongod.shared_client[db_name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    found = await backend.registry.resolve_anew(Namespace(db_name, "x"))
+    assert found is not None
+    assert (found.options.time_field, found.options.meta_field, found.extended_range) == ("t", "m", False)
+    assert await backend.registry.resolve_anew(Namespace(db_name, "y")) is None
+
+
+async def test_cluster_times_are_passed_on(backend: Backend) -> None:
+    backend.heard({"$clusterTime": 5, "ok": 1.0})
+    assert backend.hello["$clusterTime"] == 5
+    assert backend.hello["ok"] == 1.0
+
+
+async def test_a_backend_that_is_not_there() -> None:
+    tasks = TaskSet(lambda error: None)
+    with pytest.raises(BackendUnavailable):
+        await Backend.connect(
+            f"mongodb://{LOOPBACK}:{free_port()}",
+            server_selection_timeout_seconds=0.2,
+            connect_timeout_seconds=0.2,
+            refresh_seconds=60.0,
+            spawn=tasks.spawn,
+        )
+    await tasks.close()

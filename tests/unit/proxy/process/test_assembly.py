@@ -1,0 +1,112 @@
+"""What settings become, and the components in front of a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from catalog.growth import GrowthOptions
+from catalog.namespaces import Namespace
+from proxy.observe.metrics import Metrics
+from proxy.observe.tasks import TaskSet
+from proxy.process.assembly import (
+    Assembly,
+    LoopClock,
+    ProcessIds,
+    assemble,
+    catalog_options,
+    catalog_stats,
+    committer_options,
+    compresses,
+    compressing_options,
+)
+from proxy.settings.config import Settings, load_settings
+from rewrite.plan import ClearBuckets, DropNamespace, ForgetNamespace
+from rewrite.profile import Profile
+from tests.support.catalog_parts import KEY, RememberingWriter, measurement
+from tests.support.mongod import MongodProcess
+
+
+def settings(**flags: str) -> Settings:
+    return load_settings(flags, {}).settings
+
+
+def test_w41_to_w48_limits_are_those_of_the_settings() -> None:
+    chosen = settings(timeseries_bucket_max_count="7", timeseries_bucket_min_count="3", reopening="false")
+    options = catalog_options(chosen, GrowthOptions())
+    assert (options.limits.max_count, options.limits.min_count, options.reopening) == (7, 3, False)
+    assert options.limits.max_size_bytes == chosen.timeseries_bucket_max_size
+
+
+def test_milliseconds_of_settings_are_seconds_inside() -> None:
+    options = committer_options(settings(commit_linger_ms="20", server_selection_timeout_ms="1500"))
+    assert (options.linger_seconds, options.server_selection_timeout_seconds) == (0.02, 1.5)
+    assert compressing_options(settings(compress_after_seconds="5")).left_seconds == 5.0
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "compressed"),
+    [((6, 0, 5), "true", True), ((5, 0, 4), "true", False), ((6, 0, 5), "false", False)],
+)
+def test_w8_w9_buckets_are_compressed_where_servers_do_so(
+    version: tuple[int, int, int], wanted: str, compressed: bool
+) -> None:
+    assert compresses(settings(compress_closed_buckets=wanted), Profile(version)) is compressed
+
+
+def test_w11_ids_count_up_from_anywhere() -> None:
+    ids = ProcessIds()
+    first, second = ids.suffix(), ids.suffix()
+    assert int.from_bytes(second[:5], "big") == (int.from_bytes(first[:5], "big") + 1) % (1 << 40)
+    assert first[5:] == second[5:] == bytes(3)
+    assert ProcessIds().suffix()[:3] != first[:3]
+
+
+async def test_the_clock_is_the_loops() -> None:
+    before = asyncio.get_running_loop().time()
+    assert before <= LoopClock().monotonic_seconds() <= asyncio.get_running_loop().time()
+
+
+async def staged(assembly: Assembly, namespace: Namespace) -> RememberingWriter:
+    """One measurement of an insert, submitted."""
+    virtual = await assembly.backend.registry.resolve_anew(namespace)
+    assert virtual is not None
+    writer = RememberingWriter()
+    batch = assembly.catalog.place(assembly.catalog.collection(virtual), measurement(), writer, 0, KEY)
+    if batch is not None and batch.claim():
+        assembly.committer.submit(batch)
+    assembly.committer.kick()
+    return writer
+
+
+async def test_what_is_staged_is_stored_before_the_end(mongod: MongodProcess, db_name: str) -> None:
+    """W72: and the effects of commands reach the catalog."""
+    native = mongod.shared_client[db_name]
+    native.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    errors: list[BaseException] = []
+    tasks = TaskSet(errors.append)
+    metrics = Metrics(CollectorRegistry())
+    assembly = await assemble(settings(backend=mongod.uri), metrics, tasks.spawn, errors.append)
+    try:
+        x = Namespace(db_name, "x")
+        first = await staged(assembly, x)
+        while not first.told:  # noqa: ASYNC110 - only the writer knows
+            await asyncio.sleep(0.01)
+        assert first.codes == {0: None}
+        assert catalog_stats(assembly.catalog, x)["numMeasurementsCommitted"] == 1
+        assert assembly.catalog.gauges()["numBuckets"] == 1
+        assembly.effects(ClearBuckets(x))
+        assert assembly.catalog.gauges()["numBuckets"] == 0
+        assembly.effects(ForgetNamespace(x))
+        assembly.effects(DropNamespace(x))
+        assert catalog_stats(assembly.catalog, x)["numMeasurementsCommitted"] == 0
+        assert "numBuckets" in catalog_stats(assembly.catalog, None)
+        last = await staged(assembly, x)
+    finally:
+        await assembly.close(10.0)
+        await tasks.close()
+    assert last.codes == {0: None}
+    assert errors == []
+    assert native.x.count_documents({}) == 2
