@@ -36,6 +36,7 @@ from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.write_concern_waits import WriteConcernWaits
+from proxy.observe.tasks import TaskSet
 from proxy.request.authorisation import PRIVILEGES, AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import told
 from proxy.request.ports import STEPS_AT_ONCE
@@ -150,7 +151,9 @@ class Backend:
             pool.close()
             await calls.aclose()
             raise
-        registry = NamespaceRegistry(list_collections, spawn, loop.time, refresh_seconds)
+        # They end when the driver's client is closed, and not before: commits ask to the last.
+        questions = TaskSet(lambda error: log.error("listing collections ended with an error", exc_info=error))
+        registry = NamespaceRegistry(list_collections, questions.spawn, loop.time, refresh_seconds)
         others = CurrentOperations(pool, name, account_of(answer))
         patience_seconds = server_selection_timeout_seconds
         waits = (

@@ -68,6 +68,11 @@ class _Fetch:
         self.doubtful: set[str] = set()
         """What changed while it was under way: the answer may be older."""
 
+    def fail(self, error: CommandError) -> None:
+        """There is no answer; perhaps nobody waits for it any longer."""
+        self.found.set_exception(error)
+        self.found.exception()
+
 
 class NamespaceRegistry:
     """The virtual collections of each database that clients used."""
@@ -79,7 +84,7 @@ class NamespaceRegistry:
         now_seconds: Callable[[], float],
         refresh_seconds: float,
     ) -> None:
-        """``list_collections(database, filter)`` asks the backend; ``spawn`` owns background refreshes."""
+        """``list_collections(database, filter)`` asks the backend; ``spawn`` owns the questions."""
         self._list_collections = list_collections
         self._spawn = spawn
         self._now_seconds = now_seconds
@@ -154,30 +159,32 @@ class NamespaceRegistry:
 
     async def _fetch(self, namespace: Namespace) -> dict[str, VirtualCollection]:
         """The virtual collections of a database, or the one of this name. Those who ask together share an answer."""
-        under_way = self._fetching.get(namespace)
-        if under_way is not None:
-            return await asyncio.shield(under_way.found)
-        fetch = self._fetching[namespace] = _Fetch()
+        fetch = self._fetching.get(namespace)
+        if fetch is None:
+            fetch = self._fetching[namespace] = _Fetch()
+            # A task of its own: nobody who waits for the answer ends the question for the others by leaving.
+            self._spawn(self._answer(namespace, fetch))
+        return await asyncio.shield(fetch.found)
+
+    async def _answer(self, namespace: Namespace, fetch: _Fetch) -> None:
         try:
-            entries = await self._list_collections(namespace.database, _filter(namespace))
-        except BaseException as error:
+            fetch.found.set_result(await self._ask(namespace, fetch))
+        except CommandError as error:
+            fetch.fail(error)
+        except BaseException:
+            fetch.fail(CommandError(6, "listing collections was interrupted"))
+            raise
+        finally:
             if self._fetching.get(namespace) is fetch:
                 del self._fetching[namespace]
-            if not fetch.found.done():
-                failure = (
-                    error if isinstance(error, CommandError) else CommandError(6, "listing collections was interrupted")
-                )
-                fetch.found.set_exception(failure)
-                fetch.found.exception()
-            raise
+
+    async def _ask(self, namespace: Namespace, fetch: _Fetch) -> dict[str, VirtualCollection]:
+        entries = await self._list_collections(namespace.database, _filter(namespace))
         listing = self._listings.peek(namespace.database)
         before = listing.collections if listing is not None else {}
         collections = _keep_identity(virtual_collections(namespace.database, entries), before)
         if self._fetching.get(namespace) is fetch:
-            del self._fetching[namespace]
             self._learn(namespace, fetch, collections)
-        if not fetch.found.done():
-            fetch.found.set_result(collections)
         return collections
 
     def _learn(self, namespace: Namespace, fetch: _Fetch, collections: dict[str, VirtualCollection]) -> None:

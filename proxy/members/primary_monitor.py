@@ -62,7 +62,8 @@ class PrimaryMonitor:
         if asking is None:
             asking = self._asking[address] = asyncio.get_running_loop().create_future()
             self._spawn(self._ask(address, asking))
-        return asking
+        # One who waits and leaves must not end the wait for the others.
+        return asyncio.shield(asking)
 
     async def _ask(self, address: str, answer: asyncio.Future[bool]) -> None:
         has_left = False

@@ -39,6 +39,8 @@ class Backend:
     def __init__(self, listing: list[dict[str, Any]]) -> None:
         self.listing = listing
         self.error: CommandError | None = None
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.asked = 0
         self.wanted: list[Mapping[str, Any]] = []
         self.now = 0.0
@@ -49,6 +51,7 @@ class Backend:
         self.asked += 1
         self.wanted.append(wanted)
         await asyncio.sleep(0)
+        await self.may_answer.wait()
         if self.error is not None:
             raise self.error
         return self.listing
@@ -78,6 +81,24 @@ async def test_lookups_at_the_same_moment_share_one_question() -> None:
     backend = Backend(entries())
     found = await asyncio.gather(*(backend.registry.resolve(X) for _ in range(5)))
     assert len(set(map(id, found))) == backend.asked == 1
+
+
+@pytest.mark.parametrize("name", ["x", "doubtful"])
+async def test_one_who_asks_and_leaves_keeps_the_answer_from_nobody(name: str) -> None:
+    """Neither that of a whole database nor that of one collection."""
+    backend = Backend([*entries(), *entries("doubtful")])
+    asked_for = Namespace("db", name)
+    if name == "doubtful":
+        await backend.registry.resolve(X)
+        backend.registry.forget(asked_for)
+    backend.may_answer.clear()
+    first, second = (asyncio.ensure_future(backend.registry.resolve(asked_for)) for _ in range(2))
+    await asyncio.wait([first, second], timeout=0.02)
+    first.cancel()
+    await asyncio.wait([first])
+    backend.may_answer.set()
+    assert await second is backend.registry.lookup(asked_for) is not None
+    assert backend.asked == (1 if name == "x" else 2)
 
 
 async def test_an_old_listing_is_used_while_a_new_one_is_fetched() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from proxy.members.primary_monitor import PrimaryMonitor
 from proxy.observe.tasks import TaskSet
 from proxy.upstream.dialing import Dialer, parse_upstream_name
@@ -43,7 +45,13 @@ async def test_false_alarm_changes_nothing(replica_set: MongodProcess) -> None:
 
 async def test_many_who_suspect_ask_once(replica_set: MongodProcess) -> None:
     asked = Asked()
-    first = asked.step_downs.suspect(replica_set.address)
-    assert asked.step_downs.suspect(replica_set.address) is first
-    await first
+    suspecting = [asked.step_downs.suspect(replica_set.address) for _ in range(2)]
+    assert await asyncio.gather(*suspecting) == [False, False]
     assert asked.dialed <= 4
+
+
+async def test_one_who_suspects_and_leaves_keeps_the_answer_from_nobody(replica_set: MongodProcess) -> None:
+    asked = Asked()
+    leaving, staying = (asked.step_downs.suspect(replica_set.address) for _ in range(2))
+    leaving.cancel()
+    assert not await staying
