@@ -3,12 +3,16 @@
 A client that keeps the limits full delays itself, not others. Beyond the limits there is a reserve for small inserts,
 of which a connection has one at a time. What has to wait all the same is staged in turns of the clients
 (``proxy.request.fair_queue``), and what room the limits leave goes to small and large inserts alternately.
+
+What a client leaves behind when it disconnects is let go. Only inserts that want no reply keep their turn, as clients
+may send such and leave, and of these no more bytes than the reserve has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from catalog.errors import BackendUnavailable
@@ -50,16 +54,22 @@ class Addressed:
         """Whether the client has left."""
         return self._session.upstream.is_closed
 
+    def when_left(self, call: Callable[[], None]) -> None:
+        """Call this, and nothing else that was named before, when the client disconnects."""
+        self._session.on_left = call
+
 
 @dataclass(slots=True)
 class HeldInsert:
-    """What is needed to stage it later; ``reply`` is called once."""
+    """What is needed to stage it later; ``reply`` is called once, or never if the client has left before."""
 
     insert: InsertCommand
     collection: VirtualCollection
     identity: Identity
     reply: Addressed
     deadline_seconds: float
+    is_left: bool = False
+    """Whether its client has disconnected since."""
 
     def turn_away(self) -> None:
         """It has waited as long as a client waits for a server; nothing of it was written."""
@@ -79,6 +89,10 @@ class Pending:
         self._max_measurements = max_measurements
         self.size_bytes = 0
         self.measurements = 0
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether so many bytes fit in, whatever else is pending."""
+        return size_bytes <= self._max_bytes
 
     @property
     def is_full(self) -> bool:
@@ -142,6 +156,8 @@ class HeldInserts:
         self._large: FairQueue[HeldInsert] = FairQueue()
         self._is_turn_of_large = False
         self._releasing = False
+        self._left_bytes = 0
+        """Of inserts whose clients have disconnected."""
 
     def __bool__(self) -> bool:
         """Whether any wait."""
@@ -155,7 +171,26 @@ class HeldInserts:
             stage(held, self._reserve)
             return
         queue = self._small if is_small else self._large
-        queue.add(held.reply.owner, size_bytes + MEASUREMENT_COST * measurements, held)
+        number = queue.add(held.reply.owner, size_bytes + MEASUREMENT_COST * measurements, held)
+        held.reply.when_left(partial(self._left, queue, number))
+
+    def _left(self, queue: FairQueue[HeldInsert], number: int) -> None:
+        """The client has disconnected, perhaps long after this insert had its turn."""
+        held = queue.get(number)
+        if held is None:
+            return
+        size_bytes = held.insert.size_bytes
+        if held.insert.expects_reply or not self._reserve.takes(self._left_bytes + size_bytes):
+            queue.discard(number)
+            return
+        held.is_left = True
+        self._left_bytes += size_bytes
+
+    def _taken(self, held: HeldInsert) -> HeldInsert:
+        """One that left its queue."""
+        if held.is_left:
+            self._left_bytes -= held.insert.size_bytes
+        return held
 
     def release(self, stage: Stage) -> None:
         """Stage as many as there is room for."""
@@ -166,15 +201,15 @@ class HeldInserts:
         try:
             self._turn_away()
             while self._small and not self._reserve.is_full:
-                stage(self._small.pop(), self._reserve)
+                stage(self._taken(self._small.pop()), self._reserve)
             while self and not self._pending.is_full:
                 queue = self._large if self._large and (self._is_turn_of_large or not self._small) else self._small
                 self._is_turn_of_large = queue is self._small
-                stage(queue.pop(), self._pending)
+                stage(self._taken(queue.pop()), self._pending)
         finally:
             self._releasing = False
 
     def _turn_away(self) -> None:
         for queue in (self._small, self._large):
             while queue and self._is_over(queue.oldest.deadline_seconds):
-                queue.pop_oldest().turn_away()
+                self._taken(queue.pop_oldest()).turn_away()

@@ -75,6 +75,10 @@ class FairQueue(Generic[Item]):
         self._tidy()
         return item
 
+    def get(self, number: int) -> Item | None:
+        """This one, if it still waits."""
+        return self._items.get(number, (None, None))[1]
+
     def discard(self, number: int) -> None:
         """This one waits no more, if it still did."""
         if number in self._items:

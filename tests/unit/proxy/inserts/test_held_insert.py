@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import weakref
+from typing import cast
+
 import bson
 
 from catalog.identity import NOBODY, Identity
 from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
+from proxy.request.session import Session
 from tests.support.committer_bench import CommitterBench
 from tests.support.insert_messages import COLLECTION
 from tests.support.sessions import session
@@ -28,13 +32,25 @@ class Held:
         self.staged: list[tuple[str, int, Pending]] = []
         self.refused: list[str] = []
 
-    def add(self, peer: str, measurements: int, deadline_seconds: float = 30.0, size_bytes: int = 0) -> None:
+    def add(
+        self,
+        peer: str,
+        measurements: int,
+        deadline_seconds: float = 30.0,
+        size_bytes: int = 0,
+        *,
+        expects_reply: bool = True,
+        document: bytes | bytearray = b"",
+    ) -> Session:
         client = session()
         client.peer = peer
-        documents = (b"",) * measurements
-        insert = InsertCommand(documents, True, b"", b"", None, None, True, size_bytes or 100 * measurements)
+        size_bytes = size_bytes or 100 * measurements
+        insert = InsertCommand(
+            (cast("bytes", document),) * measurements, True, b"", b"", None, None, expects_reply, size_bytes
+        )
         reply = Addressed(lambda _: self.refused.append(peer), client)
         self.held.add(HeldInsert(insert, COLLECTION, NOBODY, reply, deadline_seconds), self.stage)
+        return client
 
     def stage(self, held: HeldInsert, pending: Pending) -> None:
         size_bytes, measurements = held.insert.size_bytes, len(held.insert.documents)
@@ -122,6 +138,51 @@ def test_who_waits_deep_in_a_queue_is_turned_away_in_time() -> None:
     held.pending.take(0, -1_001)
     held.held.release(held.stage)
     assert held.who == [("few", 2_000)]
+
+
+class Bytes(bytearray):
+    """What can be seen to be freed."""
+
+
+def test_what_a_client_leaves_behind_is_let_go_at_once() -> None:
+    held = filled()
+    document = Bytes(1_000_000)
+    is_kept = weakref.ref(document)
+    leaving = held.add("leaves", 2_000, document=document)
+    held.add("stays", 2_000)
+    del document
+    assert is_kept() is not None
+    leaving.close()
+    assert is_kept() is None
+    held.pending.take(0, -1_001)
+    held.held.release(held.stage)
+    assert (held.who, held.refused, bool(held.held)) == ([("stays", 2_000)], [], False)
+
+
+def test_a_client_that_wants_no_reply_may_leave_before_its_turn() -> None:
+    """Such inserts are all that its last message was for; but they take no more than the reserve of bytes."""
+    held = filled()
+    quarter = (1 << 30) // 4
+    for _ in range(4):
+        held.add("gone", 2_000, size_bytes=quarter // 3, expects_reply=False).close()
+    held.pending.take(0, -1_001)
+    held.held.release(held.stage)
+    while held.staged:
+        assert held.who == [("gone", 2_000)]
+        held.pending.take(-(quarter // 3) + 100 * 2_000, 0)
+        held.settle(0)
+    held.pending.take(0, 1_001)
+    held.add("gone", 2_000, size_bytes=quarter, expects_reply=False).close()
+    assert held.held
+
+
+def test_a_client_that_leaves_after_its_turn_takes_nothing_back() -> None:
+    held = filled()
+    client = held.add("leaves", 2_000)
+    held.pending.take(0, -1_001)
+    held.held.release(held.stage)
+    client.close()
+    assert held.who == [("leaves", 2_000)]
 
 
 def test_what_is_stored_and_waits_for_its_write_concern_is_pending_no_more() -> None:

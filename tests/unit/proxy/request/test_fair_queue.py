@@ -60,8 +60,10 @@ def test_those_that_wait_no_more_leave_nothing_behind() -> None:
     queue: FairQueue[int] = FairQueue()
     for round_number in range(1000):
         numbers = [queue.add(owner, 1, round_number) for owner in range(3)]
+        assert queue.get(numbers[1]) == round_number
         queue.discard(numbers[1])
         queue.discard(numbers[1])
+        assert queue.get(numbers[1]) is None
         assert queue.oldest == queue.pop_oldest() == round_number
         assert queue.pop() == round_number
         assert not queue
