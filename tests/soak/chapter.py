@@ -19,6 +19,8 @@ from bson.codec_options import CodecOptions
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
+from catalog import headers, kernel
+from tests.soak.headers import wrong_headers
 from tests.soak.ledger import Key, Ledger, keys_of
 from tests.soak.writers import Crowd, Tally, Target, Threaded, Writer
 from tests.support.generated_rows import document, element, metas, template, text
@@ -30,6 +32,8 @@ from tests.support.stored_metas import stored_metas
 
 THREADS, CROWD = 4, 12
 SHOWN = 20
+MOST_AT_CHECKPOINT, MOST_AT_END = 400, 5_000
+"""Buckets of each collection whose headers are compared."""
 COLLECTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("seconds", {"timeField": "t", "metaField": "m", "granularity": "seconds"}),
     ("minutes", {"timeField": "t", "metaField": "m", "granularity": "minutes"}),
@@ -42,7 +46,7 @@ CLIENTS: tuple[dict[str, Any], ...] = (
     {"retryWrites": True, "maxPoolSize": 1},
     {"retryWrites": False},
 )
-GROWTH = ("auto", "in_parts", "in_parts", "in_place")
+GROWTH = ("auto", "in_parts", "in_parts", "in_parts", "in_place")
 PATIENCE = {"serverSelectionTimeoutMS": 8000, "socketTimeoutMS": 20_000}
 UNPACK = {"$_internalUnpackBucket": {"timeField": "t", "metaField": "m", "bucketMaxSpanSeconds": 3600}}
 
@@ -58,6 +62,7 @@ class Account:
     buckets: int = 0
     compressed: int = 0
     joined: int = 0
+    headers: int = 0
     events: Counter[str] = field(default_factory=Counter)
     tally: Tally = field(default_factory=Tally)
     violations: list[str] = field(default_factory=list)
@@ -67,7 +72,8 @@ class Account:
         return (
             f"{self.values} values compared ({self.comparisons} times a value), {self.rows} rows acknowledged, "
             f"{self.in_doubt} in doubt, {tally.inserts} inserts, {tally.deletes} deletes of {tally.deleted} rows, "
-            f"{tally.updates} changes of meta, {self.joined} joined, "
+            f"{tally.single_deletes} deletes of one row, {tally.taken} rows taken out by findAndModify, "
+            f"{tally.updates} changes of meta, {self.headers} headers compared with their rows, {self.joined} joined, "
             f"{self.compressed} of {self.buckets} buckets compressed, "
             f"{dict(self.events)}, refused {dict(tally.refused)}, errors {dict(tally.errors)}, "
             f"{len(self.violations)} violations"
@@ -144,10 +150,10 @@ class Chapter:
             "--server-selection-timeout-ms",
             "8000",
             "--compress-after-seconds",
-            chance.choice(("0.5", "0.5", "2", "300")),
+            chance.choice(("0.2", "0.5", "0.5", "2", "60")),
         ]
         flags += ["--bucket-growth", chance.choice(GROWTH)]
-        flags += ["--timeseries-bucket-max-count", chance.choice(("1000", "1000", "50", "7"))]
+        flags += ["--timeseries-bucket-max-count", chance.choice(("1000", "1000", "50", "50", "7"))]
         self._proxy.flags = tuple(flags)
         self._proxy.start()
 
@@ -201,12 +207,31 @@ class Chapter:
     def _restart(self) -> None:
         self._note_joins()
         self._proxy.stop()
+        self._judge_headers(kernel, MOST_AT_CHECKPOINT)
         self._start_proxy()
 
     def _kill(self) -> None:
         self._note_joins()
         self._proxy.kill()
+        self._judge_headers(kernel, MOST_AT_CHECKPOINT)
         self._start_proxy()
+
+    def _judge_headers(self, form: Any, most: int) -> None:
+        """Of so many buckets of each collection, past the proxy, by this form of the kernel."""
+        database = self._backend.shared_client[self._database]
+        for target in self._targets:
+            try:
+                pipeline = [{"$sample": {"size": most}}]
+                documents = [
+                    raw
+                    for chunk in database[f"system.buckets.{target.name}"].aggregate_raw_batches(pipeline)
+                    for raw in split(chunk)
+                ]
+            except PyMongoError:
+                continue  # the backend was killed just now
+            self.account.headers += len(documents)
+            for wrong in wrong_headers(documents, target.options, form):
+                self.account.violations.append(f"{self.seed}: {target.name}: {wrong}")
 
     def _kill_backend(self) -> None:
         self._backend.kill()
@@ -248,6 +273,7 @@ class Chapter:
         (self._proxy.kill if self._faults and self._chance.random() < 0.3 else self._proxy.stop)()
         if "Traceback" in self._proxy.log:
             account.violations.append(f"a traceback in the log:\n{self._proxy.log[-6000:]}")
+        self._judge_headers(headers, MOST_AT_END)
         database = self._backend.shared_client[self._database]
         for target in self._targets:
             buckets = database[f"system.buckets.{target.name}"]

@@ -60,6 +60,15 @@ class Ledger:
                     expected.values = 0
         return gone
 
+    def deleted_row(self, tag: int, digest: bytes) -> bool:
+        """One acknowledged row of a tag is gone; whether it was there."""
+        with self._lock:
+            for group, expected in self._groups.items():
+                if group[1] == tag and expected.sure[digest]:
+                    expected.sure[digest] -= 1
+                    return True
+        return False
+
     def moved(self, old: bytes, new: bytes) -> None:
         """The meta field of all rows that had ``old`` is ``new`` now."""
         with self._lock:

@@ -10,8 +10,11 @@ import pytest
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
+from catalog import headers, kernel
 from tests.soak.chapter import Chapter
+from tests.soak.headers import wrong_headers
 from tests.soak.ledger import Ledger, key_of, keys_of
+from tests.soak.writers import START_MS
 from tests.support.generated_rows import SCALARS, document, element, leaves, metas, row, template
 from tests.support.mongod import MongodProcess
 from tests.support.raw_rows import elements, split
@@ -51,6 +54,34 @@ def test_what_is_compared_is_what_a_server_stores_natively(mongod: MongodProcess
     stored = Counter(keys_of(raw for chunk in database.ts.find_raw_batches({}) for raw in split(chunk)))
     values, missing, strange = ledger.compare(stored)
     assert (values > 1000, missing, strange) == (True, Counter(), Counter())
+
+
+def test_headers_of_a_server_are_true_and_others_are_noticed(mongod: MongodProcess, db_name: str) -> None:
+    """W10, W20-W28, W31: what the soak asks of headers holds for a server's own buckets."""
+    chance = random.Random(5)
+    database = mongod.shared_client[db_name]
+    options = {"timeField": "t", "metaField": "m", "granularity": "minutes"}
+    database.create_collection("ts", timeseries=options)
+    for meta in metas(chance, 12)[:8]:
+        kind = template(chance)
+        made = [
+            row(chance, kind, START_MS + each * 7_000_000, meta, 1, element("_id", (7, ObjectId().binary)))
+            for each in (1, 0, 5, 2, 40, 3)
+        ]
+        database.ts.insert_many([RawBSONDocument(each.raw) for each in made])
+    stored = [raw for chunk in database["system.buckets.ts"].find_raw_batches({}) for raw in split(chunk)]
+    assert len(stored) > 8
+    for form in (kernel, headers):
+        assert list(wrong_headers(stored, options, form)) == []
+        for name in (b"min", b"max"):
+            for other in (b"tag", b"t"):
+                assert len(list(wrong_headers([_with_other_end(stored[0], name, other)], options, form))) == 1
+
+
+def _with_other_end(bucket: bytes, end: bytes, field: bytes) -> bytes:
+    """The lowest byte of a number in it is another one."""
+    at = bucket.index(field + b"\0", bucket.index(b"\3" + end + b"\0")) + len(field) + 1
+    return bucket[:at] + bytes((bucket[at] ^ 1,)) + bucket[at + 1 :]
 
 
 @pytest.mark.parametrize("kind", range(len(SCALARS)))

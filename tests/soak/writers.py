@@ -6,22 +6,27 @@ import asyncio
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pymongo
 from bson import ObjectId
+from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 from pymongo.errors import BulkWriteError, PyMongoError, WriteError
 from pymongo.write_concern import WriteConcern
 
-from tests.soak.ledger import Ledger
+from tests.soak.ledger import Ledger, key_of
 from tests.support.generated_rows import Row, Template, document, element, row, text
+from tests.support.raw_rows import elements
 
 START_MS = 1_714_521_600_000
+SINGLE_ROWS = 200
+ID_OF_ITS_OWN = b"\x07_id\0"
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 MOST_BATCH_BYTES = 8_000_000
 BUSY_METAS = 4
 
@@ -48,6 +53,8 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
     deletes: int = 0
     deleted: int = 0
+    single_deletes: int = 0
+    taken: int = 0
     updates: int = 0
     wrong: list[str] = field(default_factory=list)
 
@@ -63,7 +70,8 @@ class Writer:
         self._equal_ids = equal_ids
         self._now_ms = {target.name: START_MS + number * 1000 for target in targets}
         self._tags = [number * 1000 + each for each in range(8)]
-        self._repeated: Row | None = None
+        self.single: deque[tuple[Target, int, Row]] = deque(maxlen=SINGLE_ROWS)
+        """Acknowledged rows that no other one equals, with their tags."""
 
     def batch(self, target: Target, most: int) -> tuple[bytes, int, list[Row]]:
         """Rows of one meta and tag."""
@@ -95,7 +103,7 @@ class Writer:
         chance = self.chance
         self._now_ms[target.name] += chance.choice((0, 1, 10, 1000, 1000, 20_000))
         kind = chance.random()
-        if kind < 0.9:
+        if kind < 0.85:
             return self._now_ms[target.name]
         if kind < 0.98:
             return self._now_ms[target.name] - chance.choice((500, 30_000, 3_600_000, 50_000_000))
@@ -138,6 +146,11 @@ class Writer:
             else:
                 by_place.append(each)
         target.ledger.wrote(meta, tag, sure, by_place)
+        for each in sure:
+            # An ObjectId is of one row; its bytes may be those of another one of the same document.
+            if each.raw.count(ID_OF_ITS_OWN) == 1 and Counter(map(id, rows))[id(each)] == 1:
+                self.single.append((target, tag, each))
+                break
 
 
 class Threaded(threading.Thread):
@@ -150,6 +163,7 @@ class Threaded(threading.Thread):
         self._concern = concern
         self._client: pymongo.MongoClient[Any] = pymongo.MongoClient(uri, **options)
         self._over = threading.Event()
+        self._failures = 0
 
     def end(self) -> None:
         self._over.set()
@@ -171,8 +185,10 @@ class Threaded(threading.Thread):
             self._delete_tag(target, collection)
         elif kind < 0.012:
             self._delete_meta(target, collection)
-        elif kind < 0.03:
+        elif kind < 0.042:
             self._change_meta(target, collection)
+        elif kind < 0.08:
+            self._remove_row(by_taking=kind < 0.06)
         else:
             self._insert(target, collection)
 
@@ -194,10 +210,12 @@ class Threaded(threading.Thread):
 
     def _insist(self, work: Any) -> Any:
         """Again and again, as what is done here may be done twice."""
+        self._failures = 0
         while True:
             try:
                 return work()
             except PyMongoError as error:
+                self._failures += 1
                 self._writer.tally.errors[type(error).__name__] += 1
                 time.sleep(0.05)
 
@@ -213,6 +231,29 @@ class Threaded(threading.Thread):
         self._insist(lambda: collection.delete_many(value))
         self._writer.tally.deletes += 1
         self._writer.tally.deleted += target.ledger.deleted(meta=meta)
+
+    def _remove_row(self, *, by_taking: bool) -> None:
+        """One row by its id, with ``deleteOne`` or ``findAndModify``; what is done twice finds nothing then."""
+        writer = self._writer
+        if not writer.single:
+            return
+        place = writer.chance.randrange(len(writer.single))
+        target, tag, row = writer.single[place]
+        del writer.single[place]
+        collection = self._client[self._database].get_collection(target.name, RAW, write_concern=self._concern)
+        query = RawBSONDocument(document(*(each for name, each in elements(row.raw) if name in (b"_id", b"t"))))
+        if by_taking:
+            found = self._insist(lambda: collection.find_one_and_delete(query))
+            count = int(found is not None)
+            if found is not None and key_of(bytes(found.raw))[1] != row.digest:
+                writer.tally.wrong.append(f"findAndModify returned another row: {row.raw.hex()} {found.raw.hex()}")
+            writer.tally.taken += count
+        else:
+            count = self._insist(lambda: collection.delete_one(query)).deleted_count
+            writer.tally.single_deletes += count
+        was_there = target.ledger.deleted_row(tag, row.digest)
+        if count != was_there and not (was_there and self._failures):
+            writer.tally.wrong.append(f"{count} rows removed of {int(was_there)}: {row.raw.hex()}")
 
     def _change_meta(self, target: Target, collection: Any) -> None:
         if "metaField" not in target.options:
