@@ -67,9 +67,9 @@ async def test_after_one_that_was_not_met_in_time_clients_alone_wait() -> None:
 
 async def test_the_default_is_what_the_server_shows() -> None:
     backend = Backend()
-    backend.not_met(w="majority", wtimeout=30, provenance="customDefault")
+    backend.not_met(w="majority", wtimeout=30_000, provenance="customDefault")
     _, wait = await backend.write(None)
-    assert wait.concern == {"w": "majority", "wtimeout": 30, "provenance": "customDefault"}
+    assert wait.concern == {"w": "majority", "wtimeout": 30_000, "provenance": "customDefault"}
     assert wait.deadline_seconds is not None
     await asyncio.sleep(0)
     await backend.pool.answer(0)
