@@ -110,7 +110,7 @@ class BucketCatalog(Placement):
             series = self._work.resuming.popleft()
             parked = series.parked or deque()
             series.parked = None
-            while parked and limit > 0:
+            while parked and limit > 0 and series.parked is None:
                 limit -= 1
                 self._place_again(series.collection, parked.popleft())
             self._wait_on(series, parked)
@@ -124,8 +124,9 @@ class BucketCatalog(Placement):
             series.parked = rest
             self._work.resuming.appendleft(series)
         else:
-            # One of those before has asked for a look of its own: the rest waits behind it.
-            series.parked.extend(rest)
+            # The last one that was placed has asked for a look of its own: the rest waits behind it.
+            rest.extendleft(reversed(series.parked))
+            series.parked = rest
 
     @property
     def has_work(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.catalog import LET_GO_AT_ONCE, BucketSearch
+from catalog.catalog import LET_GO_AT_ONCE, RESUMED_AT_ONCE, BucketSearch
 from catalog.errors import CommandError
 from catalog.growth import GrowthOptions
 from catalog.identity import identity_of
@@ -122,6 +122,18 @@ def test_age_of_moved_measurements_is_kept() -> None:
     (moved,) = bench.catalog.take_unclaimed()
     assert moved.staged_at_seconds == batch.staged_at_seconds == bench.clock.now - 10
     assert moved.moves == 1
+
+
+def test_what_waits_behind_a_further_look_takes_no_turn_of_others() -> None:
+    """W50: each measurement of one series wants another bucket; those behind its next look stay where they are."""
+    bench = CatalogBench(reopening=True, stored_until_ms=START_MS + 2 * RESUMED_AT_ONCE * HOUR_MS)
+    bench.stage(*(measurement(number * HOUR_MS) for number in range(RESUMED_AT_ONCE + 1)), measurement(meta="b"))
+    (lookup,) = bench.catalog.take_lookups()
+    bench.catalog.looked_up(lookup, {})
+    assert {batch.bucket.series.meta for batch in bench.catalog.take_unclaimed()} == {
+        measurement().meta,
+        measurement(meta="b").meta,
+    }
 
 
 def test_cleared_bucket_is_not_appended_to() -> None:
