@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
+import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -18,16 +21,23 @@ from bson import Int64, ObjectId
 from pymongo.errors import PyMongoError
 
 from tests.fuzz.doors import Door, raw_message
+from tests.fuzz.report import ALONE, ATTACKED
 from tests.support.raw_rows import digest, split
 
 DATABASE = "honest"
 HEAVY = "heavy"
 WITNESS = "witness"
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
-ALONE, ATTACKED, OVER = 0, 1, 2
+OVER = 2
+"""The phase after ``ALONE`` and ``ATTACKED``."""
 PACE_SECONDS = 0.01
 FIND_EVERY = 20
-MOST_BATCHES = 15
+SLOW_SECONDS = 5.0
+"""Steps of the heavy client that take longer are told."""
+LARGE = 20
+"""A large insert has so many times the rows of a usual one."""
+SMALL = 10
+"""A batch that is deleted has so many times fewer."""
 SESSION = bson.Binary(bytes(range(16)), 4)
 """The id of the measured client's session, which is no secret here: hostile users send it, too."""
 
@@ -41,6 +51,11 @@ class Measured:
     acknowledged: dict[ObjectId, bytes] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+
+
+def _leave_signals_to_the_run() -> None:
+    # Ctrl-C reaches every process of the terminal; the run tells its clients when they are to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _measurement(number: int, chance: random.Random) -> dict[str, Any]:
@@ -57,6 +72,7 @@ def _measurement(number: int, chance: random.Random) -> dict[str, Any]:
 
 def measured(door: Door, phase: Any, results: Connection, seed: int) -> None:
     """Single inserts at a steady pace, now and then a find, until the phase is over; sends a ``Measured``."""
+    _leave_signals_to_the_run()
     chance = random.Random(seed)
     seen = Measured()
     caller = door.enter()
@@ -103,6 +119,7 @@ def measured(door: Door, phase: Any, results: Connection, seed: int) -> None:
 
 def witness(native: Door, phase: Any, results: Connection, seed: int) -> None:
     """The same past the proxy, at a tenth of the pace: what the machine and the backend do to anybody at that time."""
+    _leave_signals_to_the_run()
     seen = Measured()
     chance = random.Random(seed)
     with native.client() as client:
@@ -133,7 +150,10 @@ class HeavyWork:
     rows: int = 0
     deleted: int = 0
     values: int = 0
-    slowest_seconds: float = 0.0
+    steps: Counter[str] = field(default_factory=Counter)
+    longest: dict[str, float] = field(default_factory=dict)
+    """Seconds, by kind of step."""
+    slow: list[str] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
@@ -146,6 +166,7 @@ class _Heavy:
         self._native = native.client()
         self._live: dict[int, Counter[bytes]] = {}
         self._unsure: set[int] = set()
+        self._small: list[int] = []
         self._batch = seed << 20
         self._size = size
 
@@ -173,9 +194,14 @@ class _Heavy:
         self._unsure.discard(self._batch)
         self.work.rows += count
 
+    def insert_small(self) -> None:
+        """What a delete can take apart soon."""
+        self.insert(self._size // SMALL, 5000)
+        self._small.append(self._batch)
+
     def delete(self) -> None:
-        """The measurements of one earlier batch."""
-        batch = self._chance.choice([*self._live])
+        """The measurements of one earlier small batch."""
+        batch = self._small.pop(self._chance.randrange(len(self._small)))
         expected = sum(self._live[batch].values())
         sure = batch not in self._unsure
         self._unsure.add(batch)
@@ -194,22 +220,33 @@ class _Heavy:
         list(self._client[HEAVY].ts.aggregate(stages, allowDiskUse=True))
 
     def step(self) -> None:
+        """One of them at random; how long it took is kept."""
+        kind, work = self._choose()
+        rows_before, deleted_before = self.work.rows, self.work.deleted
         began = time.monotonic()
         try:
-            match self._chance.randrange(10):
-                case _ if len(self._live) > MOST_BATCHES:
-                    self.delete()
-                case 0:
-                    self.insert(20 * self._size, 50)
-                case 1:
-                    self.aggregate()
-                case 2 | 3 if self._live:
-                    self.delete()
-                case _:
-                    self.insert(self._size, 5000)
+            work()
         except PyMongoError as error:
-            self.work.errors[repr(error)[:300]] += 1
-        self.work.slowest_seconds = max(self.work.slowest_seconds, time.monotonic() - began)
+            self.work.errors[f"{kind}: {error!r}"[:300]] += 1
+        seconds = time.monotonic() - began
+        self.work.steps[kind] += 1
+        self.work.longest[kind] = max(self.work.longest.get(kind, 0.0), seconds)
+        if seconds > SLOW_SECONDS:
+            rows = self.work.rows - rows_before + self.work.deleted - deleted_before
+            self.work.slow.append(f"{kind} of {rows} rows {seconds:.1f} s")
+
+    def _choose(self) -> tuple[str, Callable[[], None]]:
+        match self._chance.randrange(10):
+            case 0:
+                return "large insert", partial(self.insert, LARGE * self._size, 50)
+            case 1:
+                return "aggregate", self.aggregate
+            case 2 | 3 if self._small:
+                return "delete", self.delete
+            case 4 | 5:
+                return "small insert", self.insert_small
+            case _:
+                return "insert", partial(self.insert, self._size, 5000)
 
     def check(self) -> None:
         """All that lives is stored, bit for bit, and nothing else but what was never acknowledged."""
@@ -230,9 +267,22 @@ class _Heavy:
         if strange:
             self.work.wrong.append(f"rows that were deleted are back: {strange}")
 
+    def leave_nothing(self) -> None:
+        """Delete all rows, so that the next round compares its own."""
+        rows = self._client[HEAVY].ts
+        rows.delete_many({})
+        if left := self._native[HEAVY].ts.count_documents({}):
+            self.work.wrong.append(f"{left} rows are left after all were deleted")
 
-def heavy(door: Door, native: Door, phase: Any, results: Connection, seed: int, size: int = 5000) -> None:
-    """Batches of ``size`` into 5,000 series and 20 times as large ones, deletes, aggregates, while others attack."""
+
+def heavy(door: Door, native: Door, phase: Any, results: Connection, seed: int, size: int = 1000) -> None:
+    """Batches of ``size`` into 5,000 series and large ones into 50, deletes, aggregates, while others attack.
+
+    A delete by what is no meta value takes every bucket apart that holds such a row, one after the other, and each
+    takes as long as a write of the backend under that load (servers before 7.0 refuse such deletes). So what is deleted
+    is small enough that a step, and with it a round, ends soon.
+    """
+    _leave_signals_to_the_run()
     os.nice(5)
     client = _Heavy(door, native, seed, size)
     try:
@@ -241,6 +291,7 @@ def heavy(door: Door, native: Door, phase: Any, results: Connection, seed: int, 
                 client.step()
             time.sleep(0.02)
         client.check()
+        client.leave_nothing()
     finally:
         client.close()
     results.send(client.work)

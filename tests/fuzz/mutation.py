@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ class Fuzzer:
     """Sends damaged messages to ``proxy``, and looks after each batch that all is well.
 
     ``door``: who sends them, where a login is needed; ``client``: who may look at everything; ``others``: databases
-    that other clients use meanwhile.
+    that other clients use meanwhile; ``others_seconds``: how long a simple question of others may take.
     """
 
     def __init__(
@@ -140,10 +141,12 @@ class Fuzzer:
         door: Door | None = None,
         client: pymongo.MongoClient[dict[str, Any]] | None = None,
         others: tuple[str, ...] = (),
+        others_seconds: float = OTHERS_SECONDS,
     ) -> None:
         self.outcomes = Outcomes()
         self._door = door or Door(proxy.port)
         self._others = set(others)
+        self._others_seconds = others_seconds
         self._proxy = proxy
         self._seed = seed
         self._chance = random.Random(seed)
@@ -175,9 +178,11 @@ class Fuzzer:
             self._client.close()
         return self.outcomes
 
-    def some(self, count: int) -> None:
-        """Send so many and look; raises ``Broken``."""
+    def some(self, count: int, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Send so many, or until it ``is_over``, and look; raises ``Broken``."""
         for _ in range(count):
+            if is_over():
+                break
             self._send(mutate(self._chance, self._chance.choice(_SEEDS)))
         self._check()
 
@@ -195,7 +200,8 @@ class Fuzzer:
         self._batch.append(bytes(data))
         self.outcomes.sent += 1
         if self._socket is None:
-            self._socket = self._door.enter(ANSWER_SECONDS).socket
+            self._socket = self._door.enter().socket
+            self._socket.settimeout(ANSWER_SECONDS)
         try:
             self._socket.sendall(data)
         except ConnectionError:
@@ -264,7 +270,7 @@ class Fuzzer:
             precious = self._client[WATCHED].precious.find_one({"_id": 1})
         except pymongo.errors.PyMongoError as error:
             raise Broken(self._story(f"others are not answered: {error}")) from error
-        if time.monotonic() - started > OTHERS_SECONDS:
+        if time.monotonic() - started > self._others_seconds:
             raise Broken(self._story("others are answered too late"))
         if precious != {"_id": 1, "value": "as it was"}:
             raise Broken(self._story("a document changed that no message named"))

@@ -3,7 +3,7 @@
 What has to hold: the proxy lives; its memory stays below ``MEMORY_BYTES``; its log tells of no error of its own; each
 reply answers its request; every row that an honest client was acknowledged is stored once and bit for bit; what is
 nobody's to touch stays as it was; and the measured client waits no longer than ``RATIO`` times what it waits alone (its
-99th percentile).
+99th percentile; ``tests.fuzz.report`` judges it over all rounds).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import base64
 import multiprocessing
 import os
 import random
+import resource
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,14 @@ import pymongo
 from tests.fuzz import honest
 from tests.fuzz.costly import COSTLY, MALLORY, prepare
 from tests.fuzz.doors import OUR_OWN_ERRORS, Broken, Door
-from tests.fuzz.mutation import Fuzzer
+from tests.fuzz.mutation import OTHERS_SECONDS, Fuzzer
+from tests.fuzz.report import ALONE, ATTACKED, Report
 from tests.fuzz.seeds import DATABASE as FUZZ
 from tests.fuzz.stranger import STRANGE
 from tests.support.access import PASSWORD, ROOT_PASSWORD, GuardedMongod
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
-RATIO = 3.0
 MEMORY_BYTES = 1 << 30
 TIMESERIES = {"timeField": "t", "metaField": "m"}
 USERS = (honest.DATABASE, honest.HEAVY, MALLORY, FUZZ)
@@ -41,6 +41,11 @@ USERS = (honest.DATABASE, honest.HEAVY, MALLORY, FUZZ)
 _SPAWN = multiprocessing.get_context("spawn")
 _THREADS = 2
 """Of each hostile kind."""
+_END_SECONDS = 90.0
+"""Within this time hostile clients give up what they wait for."""
+_RESULT_SECONDS = 300.0
+_STOPPED_SECONDS = 10.0
+"""So long a round that a signal ends waits for what its clients saw."""
 
 
 class Arena:
@@ -61,7 +66,8 @@ class Arena:
         self.proxy: ProxyProcess
         self._folder = folder
         self.log_position = 0
-        self.resident: list[int] = []
+        self.resident_bytes = 0
+        """The most that the proxy occupied."""
 
     def start(self) -> None:
         self.mongod.start()
@@ -110,50 +116,37 @@ class Arena:
                 position = news.index(sign)
                 raise Broken(f"the log tells of an error of our own:\n{news[max(0, position - 500) : position + 4000]}")
         pages = int(Path(f"/proc/{self.proxy.pid}/statm").read_text().split()[1])
-        self.resident.append(pages * 4096)
-        if self.resident[-1] > MEMORY_BYTES:
-            raise Broken(f"the proxy occupies {self.resident[-1] >> 20} MB, more than {MEMORY_BYTES >> 20}")
+        self.resident_bytes = max(self.resident_bytes, pages * resource.getpagesize())
+        if self.resident_bytes > MEMORY_BYTES:
+            raise Broken(f"the proxy occupies {self.resident_bytes >> 20} MB, more than {MEMORY_BYTES >> 20}")
 
-
-@dataclass
-class Report:
-    """One round in one arena."""
-
-    guarded: bool
-    waits: dict[int, list[float]] = field(default_factory=dict)
-    natively: dict[int, list[float]] = field(default_factory=dict)
-    actions: Counter[str] = field(default_factory=Counter)
-    slow: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-
-    def ratio(self) -> float:
-        """The measured client's 99th percentile under attack, against alone."""
-        return p99(self.waits[honest.ATTACKED]) / max(p99(self.waits[honest.ALONE]), 1e-9)
-
-
-def p99(waits: list[float]) -> float:
-    """The 99th percentile."""
-    return sorted(waits)[int(len(waits) * 0.99)] if waits else 0.0
-
-
-def told(waits: list[float]) -> str:
-    """In milliseconds, for people."""
-    if not waits:
-        return "none"
-    middle, longest = sorted(waits)[len(waits) // 2] * 1000, max(waits) * 1000
-    return f"p50 {middle:.1f} p99 {p99(waits) * 1000:.1f} longest {longest:.0f} ms of {len(waits)}"
+    def counted(self) -> tuple[int, int]:
+        """The requests that the proxy handled so far, and the internal errors that it counted."""
+        metrics = self.proxy.metrics()
+        requests = sum(value for name, value in metrics.items() if name.startswith("tsproxy_requests_total"))
+        return int(requests), int(metrics["tsproxy_invariant_violations_total"])
 
 
 class Siege:
     """One round: alone for a while, then under attack with interludes; at the end everything is looked at."""
 
-    def __init__(self, arena: Arena, seed: int, *, heavy_rows: int = 5000) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        seed: int,
+        *,
+        heavy_rows: int = 1000,
+        judge_waits: bool = True,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """``stop`` ends the round early: what is known by then is told, and nothing is waited for."""
         self._arena = arena
         self._seed = seed
         self._heavy_rows = heavy_rows
-        self._report = Report(arena.guarded)
-        self._phase = _SPAWN.Value("i", honest.ALONE)
+        self._others_seconds = OTHERS_SECONDS if judge_waits else 60.0
+        self._stop = stop or threading.Event()
+        self._report = Report(arena.guarded, seed)
+        self._phase = _SPAWN.Value("i", ALONE)
         self._over = threading.Event()
         self._attack = threading.Event()
 
@@ -176,20 +169,23 @@ class Siege:
         ]
         threads.append(threading.Thread(target=self._damage, daemon=True))
         prepare()
+        requests, _ = arena.counted()
         try:
             for thread in threads:
                 thread.start()
             for _ in range(interludes):
-                self._hold(honest.ALONE, alone_seconds / interludes)
-                self._hold(honest.ATTACKED, attack_seconds / interludes)
+                self._hold(ALONE, alone_seconds / interludes)
+                self._hold(ATTACKED, attack_seconds / interludes)
         finally:
             self._over.set()
             self._attack.set()
             self._phase.value = honest.OVER
-            for thread in threads:
-                thread.join(20)
+            end = time.monotonic() + (_STOPPED_SECONDS if self._stop.is_set() else _END_SECONDS)
             seen = {name: self._result(name, *each) for name, each in own.items()}
+            for thread in threads:
+                thread.join(max(0.0, end - time.monotonic()))
         self._judge(seen)
+        self._count(requests)
         return self._report
 
     def _process(self, work: Callable[..., None], door: Door, *arguments: Any) -> tuple[Any, Connection]:
@@ -202,25 +198,30 @@ class Siege:
         return process, near
 
     def _result(self, name: str, process: Any, near: Connection) -> Any:
-        try:
-            seen = near.recv() if near.poll(300) else None
-        except EOFError:
-            seen = None
-        process.join(20)
+        end = time.monotonic() + _RESULT_SECONDS
+        stopped_end = time.monotonic() + _STOPPED_SECONDS
+        seen = None
+        with suppress(EOFError):
+            while not near.poll(0.25) and time.monotonic() < (stopped_end if self._stop.is_set() else end):
+                pass
+            seen = near.recv() if near.poll(0) else None
+        process.join(20 if seen is not None else 0)
         if process.is_alive():
             process.kill()
-        if seen is None:
+            process.join()
+        if seen is None and self._stop.is_set():
+            self._report.lines.append(f"the {name} client was not waited for")
+        elif seen is None:
             self._report.failures.append(f"the {name} client ended with {process.exitcode} and told nothing")
         return seen
 
     def _hold(self, phase: int, seconds: float) -> None:
-        (self._attack.set if phase == honest.ATTACKED else self._attack.clear)()
-        if phase == honest.ALONE:
-            time.sleep(min(3.0, seconds / 4))  # what was under way ends
+        (self._attack.set if phase == ATTACKED else self._attack.clear)()
+        if phase == ALONE:
+            self._stop.wait(min(3.0, seconds / 4))  # what was under way ends
         self._phase.value = phase
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not self._report.failures:
-            time.sleep(0.25)
+        while time.monotonic() < end and not self._report.failures and not self._stop.wait(0.25):
             try:
                 self._arena.check()
             except Broken as broken:
@@ -249,15 +250,23 @@ class Siege:
         arena = self._arena
         others = (*USERS, honest.WITNESS)
         with arena.root().client(socketTimeoutMS=60_000) as client:
-            fuzzer = Fuzzer(arena.proxy, self._seed, door=arena.door(FUZZ), client=client, others=others)
+            fuzzer = Fuzzer(
+                arena.proxy,
+                self._seed,
+                door=arena.door(FUZZ),
+                client=client,
+                others=others,
+                others_seconds=self._others_seconds,
+            )
             try:
                 while not self._over.is_set():
                     if self._attack.wait(1) and not self._over.is_set():
-                        fuzzer.some(50)
+                        fuzzer.some(50, self._over.is_set)
             except (Broken, OSError, pymongo.errors.PyMongoError) as error:
                 self._report.failures.append(f"damaged messages: {error!r}")
             finally:
                 fuzzer.hang_up()
+            self._report.requests["damaged"] += fuzzer.outcomes.sent
             self._report.lines.append(f"damaged: {fuzzer.outcomes}")
 
     def _judge(self, seen: dict[str, Any]) -> None:
@@ -267,7 +276,8 @@ class Siege:
         except Broken as broken:
             report.failures.append(str(broken))
         if (measured := seen["measured"]) is not None:
-            report.waits = measured.waits
+            report.waits, report.finds = measured.waits, measured.finds
+            report.requests["honest inserts"] = sum(map(len, measured.waits.values()))
             report.failures += measured.wrong
             report.failures += [f"honest error ({count} times): {text}" for text, count in measured.errors.items()]
             with arena.native().client() as native:
@@ -281,7 +291,21 @@ class Siege:
         if (heavy := seen["heavy"]) is not None:
             report.failures += heavy.wrong
             report.failures += [f"heavy error ({count} times): {text}" for text, count in heavy.errors.items()]
-            report.lines.append(
-                f"heavy: {heavy.rows} rows, {heavy.deleted} deleted, {heavy.values} values compared, "
-                f"slowest step {heavy.slowest_seconds:.1f} s"
+            longest = ", ".join(
+                f"{count} of {kind} (longest {heavy.longest[kind]:.1f} s)" for kind, count in heavy.steps.items()
             )
+            report.lines.append(
+                f"heavy: {heavy.rows} rows, {heavy.deleted} deleted, {heavy.values} values compared, steps: {longest}"
+            )
+            report.lines += [f"heavy, slow step: {each}" for each in heavy.slow]
+
+    def _count(self, requests_before: int) -> None:
+        report, arena = self._report, self._arena
+        report.memory_bytes = arena.resident_bytes
+        report.complete = not self._stop.is_set()
+        if not arena.proxy.running:
+            return
+        requests, violations = arena.counted()
+        report.requests["handled by the proxy"] = requests - requests_before
+        if violations:
+            report.failures.append(f"the proxy counts {violations} internal errors:\n{arena.proxy.log[-6000:]}")
