@@ -15,6 +15,7 @@ from bson import ObjectId
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
+from tests.faults.standstill import survive
 from tests.support.fleet import START, Fleet, start_again, stored_ids
 from tests.support.fleet_in_parts import FLAGS, PATIENCE_SECONDS
 from tests.support.link import Link
@@ -173,6 +174,12 @@ async def test_disk_is_full(tmp_path: Path) -> None:
     finally:
         proxy.stop()
         backend.remove()
+
+
+@pytest.mark.timeout(400)
+def test_everything_stands_still_for_a_minute(backend: MongodProcess, tmp_path: Path, database: str) -> None:
+    """With the proxy's own limits."""
+    survive(backend, tmp_path, database, [60.0], ())
 
 
 def resident_bytes(pid: int) -> int:

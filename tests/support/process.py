@@ -60,6 +60,8 @@ class ChildProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
+                # Ctrl-C at a terminal is for the run of the tests, which ends its servers in order.
+                process_group=0,
             )
 
     def wait_until(self, ready: Callable[[], bool], timeout_seconds: float = 60) -> None:
