@@ -7,7 +7,7 @@ reply was large: the generators are pure, so it does not matter where they run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
@@ -17,6 +17,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
+from proxy.reads.step_places import StepPlaces
 from rewrite.plan import Document, Effect, PassThrough, Pause, Step
 
 LARGE_BYTES: Final = 16 * 1024
@@ -33,8 +34,16 @@ _threads: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dialogue
 class Conversation:
     """One dialogue under way."""
 
-    def __init__(self, generator: Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough]) -> None:
+    def __init__(
+        self,
+        generator: Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough],
+        turns: StepPlaces,
+        owner: Hashable,
+    ) -> None:
+        """``turns``: of the thread, by ``owner``, so that nobody's many dialogues keep another's from it."""
         self._generator = generator
+        self._turns = turns
+        self._owner = owner
         self._is_large = False
         self.result: Document | PassThrough = {}
         """What it ended with, once nothing more is said."""
@@ -48,7 +57,8 @@ class Conversation:
         self._is_large = self._is_large or len(reply) > LARGE_BYTES
         if not self._is_large:
             return self._send(reply, raw=raw)
-        return await asyncio.get_running_loop().run_in_executor(_threads, lambda: self._send(reply, raw=raw))
+        async with self._turns.place(self._owner):
+            return await asyncio.get_running_loop().run_in_executor(_threads, lambda: self._send(reply, raw=raw))
 
     def close(self) -> None:
         """Whether or not it has ended."""

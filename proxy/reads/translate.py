@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, assert_never
 
@@ -108,6 +108,8 @@ class Surroundings:
     gate: Gate = field(default_factory=NoAccessControl)
     sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
     places: StepPlaces = field(default_factory=StepPlaces)
+    turns: StepPlaces = field(default_factory=lambda: StepPlaces(places=1, places_of_one=1))
+    """Of the thread in which dialogues go on."""
     replication: Replication | None = None
     """What waits for write concerns, with replica sets."""
     about: Callable[[], Document] = dict
@@ -276,7 +278,7 @@ class TranslateHandler:
     async def _converse(
         self, conversation: Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough], steps: _Steps
     ) -> Document | PassThrough:
-        talk = Conversation(conversation)
+        talk = Conversation(conversation, self._around.turns, steps.owner)
         try:
             said = await talk.begin()
             while said is not None:
@@ -326,11 +328,16 @@ class _Steps:
                 body = step.body if self.wait is None else self.wait.sent(step.body)
                 if step.statement is not None:
                     body = {**body, **self._fields.service_extra(step.statement, self._service_session())}
-                async with self._around.places.place((self._session.identity, self._session.peer)):
+                async with self._around.places.place(self.owner):
                     self._check_client(body)
                     reply = await self._around.service.run_raw(step.database, body)
                 return told_reply(reply, holds_data=step.holds_data)
         assert_never(step.via)
+
+    @property
+    def owner(self) -> Hashable:
+        """Whose command it is, where clients have their turns."""
+        return self._session.identity, self._session.peer
 
     @property
     def is_gone(self) -> bool:

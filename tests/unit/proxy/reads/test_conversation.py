@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Generator, Mapping
 from typing import Any
 
@@ -8,9 +10,11 @@ import bson
 import pytest
 
 from proxy.reads.conversation import LARGE_BYTES, Conversation
+from proxy.reads.step_places import StepPlaces
 from rewrite.plan import Document, Effect, PassThrough, Pause, Step
 
 STEP = Step("db", {"ping": 1})
+OWNER = "somebody"
 
 
 def dialogue(threads: list[bool]) -> Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough]:
@@ -30,7 +34,7 @@ def reply(number: int, size_bytes: int = 0) -> bytes:
 
 async def test_a_dialogue_goes_on_in_a_thread_once_a_reply_was_large() -> None:
     threads: list[bool] = []
-    talk = Conversation(dialogue(threads))
+    talk = Conversation(dialogue(threads), StepPlaces(), OWNER)
     assert await talk.begin() is STEP
     assert await talk.go_on(reply(1)) is STEP
     assert await talk.go_on(reply(2, LARGE_BYTES)) is STEP
@@ -41,10 +45,27 @@ async def test_a_dialogue_goes_on_in_a_thread_once_a_reply_was_large() -> None:
 
 @pytest.mark.parametrize("size_bytes", [0, LARGE_BYTES])
 async def test_errors_of_a_dialogue_are_told(size_bytes: int) -> None:
-    talk = Conversation(dialogue([]))
+    talk = Conversation(dialogue([]), StepPlaces(), OWNER)
     await talk.begin()
     await talk.go_on(reply(1000, size_bytes))
     await talk.go_on(reply(1))
     with pytest.raises(ValueError, match="too much"):
         await talk.go_on(reply(1))
     talk.close()
+
+
+async def test_many_dialogues_of_one_client_do_not_keep_another_from_the_thread() -> None:
+    turns = StepPlaces(1)
+    done: list[str] = []
+
+    def work(owner: str) -> Generator[Step, Mapping[str, Any], Document]:
+        yield STEP
+        time.sleep(0.005)
+        done.append(owner)
+        return {}
+
+    talks = [Conversation(work(owner), turns, owner) for owner in ("many",) * 20 + ("few",)]
+    for talk in talks:
+        assert await talk.begin() is STEP
+    await asyncio.gather(*(talk.go_on(reply(1, LARGE_BYTES)) for talk in talks))
+    assert done.index("few") <= 2
