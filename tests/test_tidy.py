@@ -232,6 +232,49 @@ def test_unit_tests_mirror_the_tree() -> None:
     assert strays == []
 
 
+READS_PRIVATE_FIELDS = {
+    "tests/fuzz/stranger.py": "shares the costly reads of a module beside it",
+    "tests/fuzz/test_mutation.py": "one step of the fuzzer alone, without its loop",
+    "tests/property/test_catalog_stateful.py": "invariants of the catalog over all its buckets",
+    "tests/simulation/world.py": "orders the committer's tasks by a seed, and sees at the end that nothing is left",
+    "tests/support/committer_bench.py": "the catalog's clock becomes the loop's; lanes that nobody needs are gone",
+    "tests/support/failover_world.py": "a connection without a server",
+    "tests/support/inline_reads.py": "a connection without a server",
+    "tests/unit/catalog/test_catalog.py": "which buckets are kept in memory",
+    "tests/unit/catalog/test_commit_outcome.py": "statements that a transaction has lost",
+    "tests/unit/catalog/test_committer.py": "tasks of the committer, to end them, and buckets, to break them",
+    "tests/unit/catalog/test_joining.py": "one search of a pass, without the joins after it",
+    "tests/unit/catalog/test_memory.py": "which buckets are kept in memory",
+    "tests/unit/catalog/test_placement.py": "which buckets are kept in memory",
+    "tests/unit/catalog/test_reopening.py": "ids of two processes that never collide",
+    "tests/unit/proxy/backend/test_driver_calls.py": "locks of the driver, which a cancelled request breaks",
+    "tests/unit/proxy/inserts/test_held_insert.py": "whose insert was staged",
+    "tests/unit/proxy/inserts/test_insert_reply.py": "a second reply to the same insert",
+    "tests/unit/proxy/reads/test_plain_read.py": "what is remembered and who is counted is bounded",
+    "tests/unit/proxy/reads/test_step_places.py": "places that are given back",
+    "tests/unit/proxy/relay/test_plain_relay.py": "a connection without a server; what is remembered is bounded",
+    "tests/unit/proxy/request/test_fair_queue.py": "what the queue keeps is bounded",
+}
+"""Tests that look inside where there is no public way, and for what. The list only shrinks."""
+
+
+def private_fields(path: Path) -> list[str]:
+    """Private attributes of other objects; named tuples' methods and the compiled kernel are public ones."""
+    return [
+        f"line {node.lineno}: {node.attr}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and re.match(r"_[a-z]", node.attr)
+        and node.attr not in ("_replace", "_asdict", "_kernel")
+        and ast.unparse(node.value) not in ("self", "cls", "super()")
+    ]
+
+
+@pytest.mark.parametrize("path", TESTS, ids=relative)
+def test_private_fields_are_private(path: Path) -> None:
+    assert (private_fields(path) != []) == (relative(path) in READS_PRIVATE_FIELDS), private_fields(path)
+
+
 @pytest.mark.parametrize("path", TESTS, ids=relative)
 def test_what_tests_share_is_in_support(path: Path) -> None:
     """Nothing comes from a test module or a ``conftest``, or from another directory of tests."""
