@@ -35,10 +35,7 @@ class RelayCase:
 
 
 CASES = (
-    RelayCase("find_one", 1),
-    RelayCase("find_one", 64),
-    RelayCase("insert_one", 1),
-    RelayCase("insert_one", 64),
+    *(RelayCase(command, each) for command in ("ping", "find_one", "insert_one") for each in (1, 16, 64)),
     RelayCase("drain", 1),
     RelayCase("drain", 4),
 )
@@ -72,6 +69,8 @@ def _load(case: RelayCase, target: Target, context: Context, run: int) -> Load:
         account=context.site.pids(),
     )
     match case.command:
+        case "ping":
+            return replace(common, template=command_template("admin", {"ping": 1}))
         case "find_one":
             command = {"find": "small", "filter": {"_id": INT32}, "limit": 1, "singleBatch": True}
             return replace(common, template=command_template(DATABASE, command), series=FOUND, sharing="random")
