@@ -22,7 +22,7 @@ from pymongo.topology_description import TopologyDescription
 
 from catalog.bson.codec import TOLERANT, encode
 from catalog.errors import UNAUTHORIZED, CommandError
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from proxy.backend import service_retry as repeating
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.current_op import CurrentOperations, account_of, process_name
@@ -45,6 +45,9 @@ from proxy.upstream.dialing import upstream_name
 from rewrite.profile import Profile
 
 log = structlog.get_logger(__name__)
+
+EXISTS_SECONDS = 2.0
+"""For a look that an insert waits for."""
 
 WAITS_AT_ONCE = 64
 """Commands that wait for replication only."""
@@ -205,6 +208,16 @@ class Backend:
             rows=RowSearch(self.pool, self.started),
             waits=self.waits,
         )
+
+    async def exists(self, namespace: Namespace) -> bool:
+        """Whether there is a collection or view of this name; raises ``CommandError``."""
+        body = {"listCollections": 1, "filter": {"name": namespace.collection}, "nameOnly": True}
+
+        async def request(client: Client) -> dict[str, Any]:
+            return dict(await client.get_database(namespace.database).command(body, codec_options=TOLERANT))
+
+        reply = await self._calls.ask(request, EXISTS_SECONDS)
+        return bool(reply["cursor"]["firstBatch"])
 
     async def may_on_cluster(self, action: str) -> bool:
         """Whether the account has this privilege beyond the least role; raises ``CommandError``. Nothing is written."""

@@ -19,6 +19,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.failover_retry import FailoverRetry
 from proxy.clients.legacy import legacy_command, refuse_legacy
+from proxy.clients.new_collections import NewCollections
 from proxy.clients.unwrapping import ASIDE_BYTES, Unwrapping
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
@@ -92,6 +93,7 @@ class Dispatcher:
         tasks: TaskSet,
         numbers: Numbers,
         readers: Readers | None = None,
+        new_collections: NewCollections | None = None,
     ) -> None:
         """``translated`` are the commands that have a rewriter; ``knows_cursor``: see ``router.route``.
 
@@ -105,6 +107,7 @@ class Dispatcher:
         self._numbers = numbers
         self._meters: dict[tuple[str, str], Meter] = {}
         self._readers = readers
+        self._new_collections = new_collections
         self._plain = PlainRelays(
             namespaces.lookup, handlers.relay, readers, prefers_members=handlers.members is not None
         )
@@ -196,6 +199,10 @@ class Dispatcher:
         route = router.route(command, lookup, self._translated, self._knows_cursor)
         if self._readers is not None and self._must_wait(exchange, command, route, self._readers, resolved):
             return
+        if command.name == "insert" and isinstance(route, router.Relay) and self._new_collections is not None:
+            go_on = partial(self._guarded, exchange, partial(self._route, command=command))
+            if self._new_collections.looks_first(command, go_on):
+                return
         match route:
             case router.Relay():
                 self._plain.remember(command, route, self._measure(exchange, command, "relay"))

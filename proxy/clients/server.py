@@ -24,6 +24,7 @@ from catalog.errors import CommandError, InvariantViolated
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.connection import ClientConnection
 from proxy.clients.dispatch import Dispatcher, Handlers, Numbers
+from proxy.clients.new_collections import NewCollections
 from proxy.clients.tls import HANDSHAKE_SECONDS
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
@@ -165,6 +166,7 @@ class Parts:
     topology: Callable[[], TopologyDescription] | None = None
     requires_login: Callable[[], bool] = no_login
     chosen_beside_primary: Callable[[], None] = lambda: None
+    new_collections: NewCollections | None = None
 
 
 class Server:
@@ -207,6 +209,7 @@ class Server:
             self._tasks,
             parts.numbers,
             parts.readers,
+            parts.new_collections,
         )
         self._clients: set[ClientConnection] = set()
         self._per_address: Counter[str] = Counter()

@@ -13,7 +13,7 @@ MOST_IN_A_PERIOD: Final = 5
 
 
 class LimitedLog:
-    """Logs at level info. ``event`` must be a text of ours: each has a counter, for ever.
+    """``event`` must be a text of ours: each has a counter, for ever.
 
     For the thread of the event loop only.
     """
@@ -25,6 +25,13 @@ class LimitedLog:
 
     def info(self, event: str, **values: object) -> None:
         """Log, or only count; the first message of the next period says how many were not logged."""
+        self._say(self._logger.info, event, values)
+
+    def warning(self, event: str, **values: object) -> None:
+        """As ``info``, at a higher level."""
+        self._say(self._logger.warning, event, values)
+
+    def _say(self, log: Callable[..., object], event: str, values: dict[str, object]) -> None:
         now_seconds = self._now_seconds()
         period = self._periods.get(event)
         if period is None or now_seconds >= period.until_seconds:
@@ -34,7 +41,7 @@ class LimitedLog:
                 values["not_logged_before"] = omitted
         if period.left:
             period.left -= 1
-            self._logger.info(event, **values)
+            log(event, **values)
         else:
             period.omitted += 1
 

@@ -12,6 +12,7 @@ import structlog
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.replacing import Differs
 from proxy.backend.first_answer import first_answer
+from proxy.clients.new_collections import NewCollections
 from proxy.clients.server import Parts, Server
 from proxy.clients.tls import ListenerTls, TlsOptions
 from proxy.observe.loop_watch import LoopWatch
@@ -59,7 +60,7 @@ async def serve(
     assembly = await _assembled(settings, metrics, tasks, on_waiting)
     account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
     metrics.backend_up = True
-    server = Server(settings, _parts(assembly, metrics))
+    server = Server(settings, _parts(assembly, metrics, tasks))
     try:
         with suppress(BackendUnavailable):
             await account.look()
@@ -115,7 +116,7 @@ async def _stop(server: Server, tasks: TaskSet, assembly: Assembly, grace_second
         await assembly.close(max(until_seconds - now_seconds(), COMMIT_SECONDS))
 
 
-def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
+def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
     return Parts(
         backend=assembly.backend,
         numbers=metrics,
@@ -132,6 +133,7 @@ def _parts(assembly: Assembly, metrics: Metrics) -> Parts:
         primary_left=assembly.backend.pool.forget_primary,
         topology=assembly.backend.topology,
         chosen_beside_primary=assembly.members_read.chosen,
+        new_collections=NewCollections(assembly.backend.exists, tasks.spawn),
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
     )
