@@ -39,7 +39,7 @@ from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.observe.tasks import TaskSet
 from proxy.request.authorisation import PRIVILEGES, AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import told
-from proxy.request.ports import STEPS_AT_ONCE
+from proxy.request.ports import STEPS_AT_ONCE, Readers
 from proxy.request.session_fields import GOSSIP
 from proxy.upstream.dialing import upstream_name
 from rewrite.profile import Profile
@@ -189,9 +189,13 @@ class Backend:
         ]
 
     def bucket_store(
-        self, max_count: int, members_read: Callable[[], int], alone: Callable[[], bool]
+        self,
+        max_count: int,
+        members_read: Callable[[], int],
+        alone: Callable[[], bool],
+        readers: Readers | None,
     ) -> MongoBucketStore:
-        """The catalog's port; ``max_count`` is the row limit of a bucket, the others as for ``PartStore``."""
+        """The catalog's port; ``max_count`` is the row limit of a bucket, the others as for its parts."""
 
         async def resolve(collection: VirtualCollection) -> VirtualCollection | None:
             return await self.registry.resolve_anew(collection.namespace)
@@ -207,6 +211,7 @@ class Backend:
             ),
             rows=RowSearch(self.pool, self.started),
             waits=self.waits,
+            readers=readers,
         )
 
     async def exists(self, namespace: Namespace) -> bool:

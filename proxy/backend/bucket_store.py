@@ -59,14 +59,15 @@ class MongoBucketStore:
         parts: PartStore,
         rows: RowSearch,
         waits: WriteConcernWaits | None = None,
+        readers: Readers | None = None,
     ) -> None:
         """``sends_uuid``: commands may name the incarnation they are meant for (6.0).
 
-        ``waits``: for backends that replicate.
+        ``waits``: for backends that replicate. ``readers`` hears of this object's own looks at buckets, where parts are
+        joined.
         """
         self.join = parts.join
-        self.readers: Readers | None = None
-        """Who hears of this object's own looks at buckets, where parts are joined."""
+        self._readers = readers
         self._rows = rows
         self._pool = pool
         self._calls = calls
@@ -252,16 +253,16 @@ class MongoBucketStore:
     @asynccontextmanager
     async def _reading(self, collection: VirtualCollection) -> AsyncIterator[None]:
         """The catalog's own looks must find every row, too, while parts are joined."""
-        if self.readers is None:
+        if self._readers is None:
             yield
             return
-        database = collection.buckets.database
-        await self.readers.admitted(database)
-        self.readers.enter(database)
+        reader = self._readers.of_rewritten(collection.namespace)
+        await reader.admitted()
+        reader.enter()
         try:
             yield
         finally:
-            self.readers.leave(database)
+            reader.leave(b"")
 
     async def _found(
         self,

@@ -1,45 +1,45 @@
-"""From a message to a reply: the only place for timing, numbers and the last catch.
+"""From a message to a reply: the only place that chooses routes, begins attempts again and has the last catch.
 
-A message either ends its connection (``ProtocolError``) or becomes an ``Exchange`` that is finished exactly once,
-by a reply, by nothing when none is wanted, or by closing.
+A message either ends its connection (``ProtocolError``) or becomes an ``Exchange``, which keeps the time and is
+finished exactly once. The rooms carry the command out and tell the exchange an ``Outcome``; ``ended`` does what
+``proxy.request.attempt.what_follows`` says: reply, refuse, begin again elsewhere, go the long way, or close. Any
+exception that nobody expects ends here: logged, counted, and told to the client by a reference.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, assert_never
+from typing import Final, Protocol, TypeAlias, assert_never
 from uuid import uuid4
 
 import structlog
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.clients.failover_retry import FailoverRetry
 from proxy.clients.legacy import legacy_command, refuse_legacy
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.unwrapping import ASIDE_BYTES, Unwrapping
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
-from proxy.inserts.plain_insert import PlainInserts
+from proxy.inserts.plain_insert import Inserts
 from proxy.members.read_preference import Members
 from proxy.observe.tasks import TaskSet
-from proxy.reads.inline_reads import InlineReads, SentStep
+from proxy.reads.inline_reads import InlineReads
 from proxy.reads.plain_read import PlainReads
+from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.relay.plain_relay import PlainRelays
-from proxy.request import router
+from proxy.request import attempt, router
+from proxy.request.attempt import Next, Outcome, Situation, may_be_sent_again, of_error, of_reply, what_follows
 from proxy.request.authorisation import insert_actions
-from proxy.request.command import Command, parse_command
+from proxy.request.command import Command
 from proxy.request.command_table import TABLE
-from proxy.request.exchange import Client, Exchange, Meter, Pending, labelled
+from proxy.request.exchange import Client, Exchange, Meter, Pending, Reader, labelled
 from proxy.request.ports import Gate, Namespaces, Readers, Translate
 from proxy.request.session import Session
 from proxy.request.session_fields import Undecodable
-from proxy.upstream.connection import reply_document
-from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message, Opcode
@@ -47,10 +47,9 @@ from proxy.wire.op_msg import BODY_AT
 
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
+_INSERT: Final = b"\x02insert\0"
 Resolved: TypeAlias = tuple[Namespace, VirtualCollection | None]
 """A name, and what the backend said just now that it is."""
-
-_INSERT: Final = b"\x02insert\0"
 
 log = structlog.get_logger()
 
@@ -74,11 +73,12 @@ class Handlers:
 
     relay: RelayHandler
     answer: HelloHandler
-    ingest: Ingest
+    ingest: Ingest | None
     translate: Translate
     gate: Gate
     members: Members | None = None
     at_once: InlineReads | None = None
+    failover: Failover | None = None
 
 
 class Dispatcher:
@@ -108,16 +108,13 @@ class Dispatcher:
         self._meters: dict[tuple[str, str], Meter] = {}
         self._readers = readers
         self._new_collections = new_collections
-        self._plain = PlainRelays(
-            namespaces.lookup, handlers.relay, readers, prefers_members=handlers.members is not None
-        )
-        self._reads = PlainReads(namespaces.lookup, handlers.at_once, readers, has_members=handlers.members is not None)
-        self._inserts = PlainInserts(handlers.ingest, namespaces, handlers.gate, numbers.requests("insert", "ingest"))
-        self._failover_retry = FailoverRetry(
-            handlers.relay.failover,
-            handlers.members,
-            lambda exchange, command: self._guarded(exchange, lambda exchange: self._start_command(exchange, command)),
-        )
+        has_members = handlers.members is not None
+        self._plain = PlainRelays(namespaces.lookup, readers, prefers_members=has_members)
+        self._reads = PlainReads(namespaces.lookup, handlers.at_once, readers, has_members=has_members)
+        self._inserts: Inserts | None = None
+        if handlers.ingest is not None:
+            meter = numbers.requests("insert", "ingest")
+            self._inserts = Inserts(handlers.ingest, namespaces, handlers.gate, meter)
 
     def start(self, session: Session, message: Message, client: Client) -> Pending:
         """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
@@ -129,19 +126,18 @@ class Dispatcher:
             return unwrapping
         if message.opcode == _COMPRESSED:
             message = op_compressed.unwrap(message, session.message_limit_bytes)
-        expects_reply = True
         if message.opcode == _MSG:
-            if message.parts is None and message.raw.startswith(_INSERT, BODY_AT + 4):
-                insert = self._inserts.start(session, message, client)
+            if self._inserts is not None and message.parts is None and message.raw.startswith(_INSERT, BODY_AT + 4):
+                insert = self._inserts.start(session, message, client, self)
                 if insert is not None:
                     return insert
             if not message.compressor and not self._handlers.gate.is_stranger(session):
-                if (plain := self._plain.start(session, message, client)) is not None:
+                if (plain := self._plain.start(session, message, client, self)) is not None:
                     return plain
                 if (read := self._reads.start(session, message, client, self)) is not None:
                     return read
-            expects_reply = not op_msg.peek_flags(message) & op_msg.MORE_TO_COME
-        exchange = Exchange(session, client, message, expects_reply=expects_reply)
+            op_msg.peek_flags(message)
+        exchange = Exchange(session, client, message, self)
         self._guarded(exchange, self._begin)
         return exchange
 
@@ -151,31 +147,31 @@ class Dispatcher:
             self._handlers.members.was_primary(address)
 
     def _guarded(self, exchange: Exchange, work: Callable[[Exchange], None]) -> None:
+        """Nothing of the command was sent before ``work`` raises."""
         try:
             work(exchange)
         except ProtocolError:
             raise
-        except CommandError as error:
-            exchange.refuse(error)
+        except BackendUnavailable as error:
+            self.ended(exchange, attempt.Unreachable(error))
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._unexpected(exchange, error)
+            self.ended(exchange, of_error(error))
 
     def _begin(self, exchange: Exchange) -> None:
         message = exchange.message
-        if message.opcode == _MSG:
-            exchange.command = parse_command(message)
-        elif message.opcode == Opcode.QUERY:
+        if message.opcode == Opcode.QUERY:
             exchange.command = legacy_command(exchange)
             if exchange.command is None:
                 return
         elif message.opcode == Opcode.GET_MORE:
             refuse_legacy(exchange, "OP_GET_MORE")
             return
-        else:
+        elif message.opcode != _MSG:
             raise ProtocolError(f"opcode {message.opcode} is not in use")
-        self._start_command(exchange, exchange.command)
+        self._start_command(exchange)
 
-    def _start_command(self, exchange: Exchange, command: Command) -> None:
+    def _start_command(self, exchange: Exchange) -> None:
+        command = exchange.parsed()
         if self._handlers.gate.is_stranger(exchange.session):
             self._start_of_stranger(exchange, command)
             return
@@ -197,8 +193,12 @@ class Dispatcher:
         session = exchange.session
         lookup = self._namespaces.lookup if resolved is None else partial(self._lookup_or, resolved)
         route = router.route(command, lookup, self._translated, self._knows_cursor)
-        if self._readers is not None and self._must_wait(exchange, command, route, self._readers, resolved):
-            return
+        reader = None if self._readers is None else _reader(self._readers, command, route)
+        if reader is not None:
+            if reader.is_kept_out:
+                self._tasks.spawn(self._wait(exchange, command, reader, resolved))
+                return
+            exchange.enter(reader)
         if command.name == "insert" and isinstance(route, router.Relay) and self._new_collections is not None:
             go_on = partial(self._guarded, exchange, partial(self._route, command=command))
             if self._new_collections.looks_first(command, go_on):
@@ -206,10 +206,10 @@ class Dispatcher:
         match route:
             case router.Relay():
                 self._plain.remember(command, route, self._measure(exchange, command, "relay"))
-                if session.member is None and not self._failover_retry.may_be_retried(command):
+                if session.member is None and not self._may_seek(command):
                     self._handlers.relay.start(exchange, route)
                 else:
-                    self._tasks.spawn(self._read_from_member(exchange, command))
+                    self._tasks.spawn(self._handlers.relay.start_observed(exchange))
             case router.Ingest(collection=collection):
                 self._measure(exchange, command, "ingest")
                 actions = insert_actions(command)
@@ -220,7 +220,12 @@ class Dispatcher:
                     self._ingest(exchange, command, collection, allowed)
             case router.Translate(collection=collection):
                 self._measure(exchange, command, "translate")
-                if not self._sent_at_once(exchange, command, collection):
+                at_once = self._handlers.at_once
+                if (
+                    at_once is None
+                    or self._may_seek(command)
+                    or not at_once.start(exchange, command, collection, self._reads)
+                ):
                     self._tasks.spawn(self._translate(exchange, command, collection))
             case router.Answer():
                 self._measure(exchange, command, "answer")
@@ -234,37 +239,13 @@ class Dispatcher:
         """What was found for this very command counts, whatever was forgotten since: or it would ask for ever."""
         return resolved[1] if resolved[0] == namespace else self._namespaces.lookup(namespace)
 
-    def _must_wait(
-        self, exchange: Exchange, command: Command, route: router.Route, readers: Readers, resolved: Resolved | None
-    ) -> bool:
-        """Counts what may read buckets; true when it goes on later, because joins are under way."""
-        is_relayed = isinstance(route, router.Relay)
-        if not (isinstance(route, router.Translate) or (is_relayed and readers.counts(command))):
-            return False
-        database = command.namespace.database
-        if readers.keeps_out(database):
-            self._tasks.spawn(self._wait(exchange, command, readers, resolved))
-            return True
-        readers.enter(database)
-        shows_cursor = is_relayed and readers.leaves_cursor(command)
-        if shows_cursor:
-            exchange.tail = b""
-
-        def leave() -> None:
-            if shows_cursor:
-                readers.answered(command, exchange.tail or b"")
-            readers.leave(database)
-
-        exchange.on_leave = leave
-        return False
-
-    async def _wait(self, exchange: Exchange, command: Command, readers: Readers, resolved: Resolved | None) -> None:
-        await readers.admitted(command.namespace.database)
+    async def _wait(self, exchange: Exchange, command: Command, reader: Reader, resolved: Resolved | None) -> None:
+        await reader.admitted()
         self._guarded(exchange, lambda exchange: self._route(exchange, command, resolved))
 
     def _ingest(self, exchange: Exchange, command: Command, collection: VirtualCollection, allowed: bool) -> None:
         """Who may not is relayed, for the backend to refuse in its own words."""
-        if not allowed or not self._handlers.ingest.submit(exchange.session, command, collection, exchange.reply):
+        if self._inserts is None or not allowed or not self._inserts.submit(exchange, command, collection):
             self._handlers.relay.start(exchange, router.RELAY)
 
     async def _ask_and_ingest(
@@ -273,99 +254,29 @@ class Dispatcher:
         try:
             allowed = await self._handlers.gate.allows(exchange.session, actions, collection.namespace)
         except Exception as error:  # noqa: BLE001  (the last catch)
-            await self._ended(exchange, command, error, partial(self._failed, exchange, error))
+            self.ended(exchange, of_error(error))
         else:
             self._guarded(exchange, lambda exchange: self._ingest(exchange, command, collection, allowed))
 
     async def _resolve(self, exchange: Exchange, command: Command, namespace: Namespace) -> None:
         try:
             found = await self._namespaces.resolve(namespace)
-        except BackendUnavailable as error:
-            exchange.refuse(labelled(error, command))
         except CommandError as error:
-            exchange.refuse(error)
+            self.ended(exchange, attempt.Refused(error))
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._unexpected(exchange, error)
+            self.ended(exchange, attempt.Unexpected(error))
         else:
             self._guarded(exchange, lambda exchange: self._route(exchange, command, (namespace, found)))
 
-    def _sent_at_once(self, exchange: Exchange, command: Command, collection: VirtualCollection | None) -> bool:
-        at_once = self._handlers.at_once
-        if at_once is None or self._failover_retry.may_be_retried(command):
-            return False
-
-        return at_once.start(exchange, command, collection, self)
-
-    # --- proxy.reads.inline_reads.Ways ------------------------------------------------------------------------------
-
-    def sent_again(self, exchange: Exchange, step: SentStep) -> None:
-        """See ``Ways``."""
-        self._reads.remember(exchange, step)
-
-    def goes_the_long_way(self, exchange: Exchange, collection: VirtualCollection | None) -> None:
-        """See ``Ways``."""
-        self._tasks.spawn(self._translate(exchange, self._command_of(exchange), collection))
-
-    def heard_from_member(self, exchange: Exchange, document: bytes) -> None:
-        """See ``Ways``."""
-        self._heard_from_member(exchange.session, document)
-
-    def failed(self, exchange: Exchange, error: Exception) -> None:
-        """See ``Ways``."""
-        command = self._command_of(exchange)
-        self._tasks.spawn(self._ended(exchange, command, error, partial(self._failed, exchange, error)))
-
-    def deposed(self, exchange: Exchange, reply: bytes) -> bool:
-        """See ``Ways``."""
-        command = self._command_of(exchange)
-        if not self._failover_retry.takes(exchange, command, reply):
-            return False
-        self._tasks.spawn(self._ended(exchange, command, reply, partial(exchange.reply, reply)))
-        return True
-
-    def _command_of(self, exchange: Exchange) -> Command:
-        """Of one that was recognised, only now."""
-        if exchange.command is None:
-            exchange.command = parse_command(exchange.message)
-        return exchange.command
-
-    async def _translate(self, exchange: Exchange, command: Command, collection: Any) -> None:
+    async def _translate(self, exchange: Exchange, command: Command, collection: VirtualCollection | None) -> None:
         try:
             document = await self._handlers.translate(exchange.session, command, collection)
+            outcome: Outcome = of_reply(document, command.name)
         except Undecodable:
-            self._handlers.relay.start(exchange, router.as_it_is(command, collection))
+            outcome = attempt.NotTranslatable(collection)
         except Exception as error:  # noqa: BLE001  (the last catch)
-            await self._ended(exchange, command, error, partial(self._failed, exchange, error))
-        else:
-            self._heard_from_member(exchange.session, document)
-            await self._ended(exchange, command, document, partial(exchange.reply, document))
-
-    async def _ended(
-        self, exchange: Exchange, command: Command, outcome: bytes | Exception, answer: Callable[[], None]
-    ) -> None:
-        """Answer, unless the server went away and the command may go to another."""
-        try:
-            if self._failover_retry.takes(exchange, command, outcome):
-                await self._failover_retry.go(exchange, command, answer)
-            else:
-                answer()
-        except Exception as error:  # noqa: BLE001  (the last catch)
-            self._unexpected(exchange, error)
-
-    async def _read_from_member(self, exchange: Exchange, command: Command) -> None:
-        """The whole reply is looked at, since it may leave a cursor there."""
-        try:
-            reply = await exchange.session.upstream.exchange(exchange.message.raw)
-            document = reply_document(reply)
-            self._heard_from_member(exchange.session, document)
-        except Exception as error:  # noqa: BLE001  (the last catch)
-            await self._ended(exchange, command, error, partial(self._failed, exchange, error))
-        else:
-            await self._ended(exchange, command, document, partial(exchange.relayed, reply.raw))
-
-    def _heard_from_member(self, session: Session, document: bytes) -> None:
-        if session.member is not None and self._handlers.members is not None:
-            self._handlers.members.heard(session, document)
+            outcome = of_error(error)
+        self.ended(exchange, outcome)
 
     def _measure(self, exchange: Exchange, command: Command, way: str) -> Meter:
         meter = self._meters.get((command.name, way))
@@ -374,26 +285,116 @@ class Dispatcher:
             name = command.name if command.name in TABLE else OTHER_COMMANDS
             meter = self._meters[name, way] = self._numbers.requests(name, way)
         exchange.meter = meter
-        exchange.started_seconds = time.perf_counter()
         return meter
 
-    def _failed(self, exchange: Exchange, error: Exception) -> None:
-        """A command that had to wait for the backend ended with an error."""
-        match error:
-            case BackendUnavailable():
-                exchange.failed(error, partly_sent=False)
-            case CommandError() if error.code in NOT_PRIMARY_CODES:
-                exchange.refuse(labelled(error, exchange.command))
-            case CommandError():
-                exchange.refuse(error)
-            case _:
-                self._unexpected(exchange, error)
+    def ended(self, exchange: Exchange, outcome: Outcome) -> None:
+        """See ``Attempts``."""
+        try:
+            self._act(exchange, outcome, self._situation(exchange, outcome))
+        except Exception as error:  # noqa: BLE001  (the last catch)
+            self._report(exchange, error)
+            exchange.close()
 
-    def _unexpected(self, exchange: Exchange, error: Exception) -> None:
-        """A bug of ours: the client gets a reference, the log the rest, and the connection goes on."""
+    def _situation(self, exchange: Exchange, outcome: Outcome) -> Situation:
+        session = exchange.session
+        if self._handlers.failover is None or not isinstance(outcome, attempt.MAY_GO_ELSEWHERE):
+            return Situation(has_login=bool(session.identity))
+        command = exchange.parsed()
+        return Situation(
+            repeatable=may_be_sent_again(command),
+            at_member=session.home is not None,
+            may_seek=self._may_seek(command),
+            has_login=bool(session.identity),
+        )
+
+    def _may_seek(self, command: Command) -> bool:
+        """Whether the cursor of this command may be on a previous primary."""
+        is_continued = command.name == "getMore" and not command.exhaust_allowed
+        return is_continued and self._handlers.members is not None and self._handlers.members.has_formers
+
+    def _act(self, exchange: Exchange, outcome: Outcome, situation: Situation) -> None:
+        following = what_follows(outcome, situation)
+        match following:
+            case Next.REPLY:
+                self._reply(exchange, outcome)
+            case Next.FINISH:
+                self._heard(exchange, outcome)
+                exchange.done()
+            case Next.REFUSE | Next.REFUSE_RETRYABLY:
+                assert isinstance(outcome, attempt.Refused | attempt.Unreachable)
+                error: CommandError = outcome.error
+                exchange.refuse(error if following is Next.REFUSE else labelled(error, exchange.command))
+            case Next.CLOSE:
+                exchange.close()
+            case Next.COME_AGAIN:
+                exchange.come_again()
+            case Next.FIND_PRIMARY:
+                self._tasks.spawn(self._find_primary(exchange, outcome, situation))
+            case Next.BEGIN_AGAIN | Next.LEAVE_MEMBER | Next.SEEK_CURSOR:
+                self._begin_again(exchange, outcome, situation, following)
+            case Next.LONG_WAY:
+                assert isinstance(outcome, attempt.NeedsLongWay)
+                self._tasks.spawn(self._translate(exchange, exchange.parsed(), outcome.collection))
+            case Next.RELAY:
+                assert isinstance(outcome, attempt.NotTranslatable)
+                route = router.as_it_is(exchange.parsed(), outcome.collection)
+                self._guarded(exchange, lambda exchange: self._handlers.relay.start(exchange, route))
+            case Next.REPORT | Next.REPORT_AND_CLOSE:
+                assert isinstance(outcome, attempt.Unexpected)
+                reference = self._report(exchange, outcome.error)
+                if following is Next.REPORT:
+                    exchange.refuse(CommandError(1, f"internal error of the proxy, reference {reference}"))
+                else:
+                    exchange.close()
+            case _:
+                assert_never(following)
+
+    def _reply(self, exchange: Exchange, outcome: Outcome) -> None:
+        assert isinstance(outcome, attempt.Replied | attempt.Deposed | attempt.CursorMissing)
+        self._heard(exchange, outcome)
+        if outcome.raw is None:
+            exchange.reply(outcome.document)
+        else:
+            exchange.relayed(outcome.raw)
+
+    def _heard(self, exchange: Exchange, outcome: Outcome) -> None:
+        """A reply of another member may leave a cursor there."""
+        if exchange.session.member is None or self._handlers.members is None:
+            return
+        if isinstance(outcome, attempt.Replied | attempt.Streamed) and outcome.document is not None:
+            self._handlers.members.heard(exchange.session, outcome.document)
+
+    def _begin_again(self, exchange: Exchange, outcome: Outcome, situation: Situation, following: Next) -> None:
+        session, members = exchange.session, self._handlers.members
+        if following is Next.SEEK_CURSOR:
+            if members is None or not members.seek_cursor(session, exchange.parsed()):
+                self._act(exchange, outcome, replace(situation, may_seek=False))
+                return
+        elif following is Next.LEAVE_MEMBER and members is not None:
+            members.avoid(session)
+        exchange.session = session.home or session
+        self._guarded(exchange, self._start_command)
+
+    async def _find_primary(self, exchange: Exchange, outcome: Outcome, situation: Situation) -> None:
+        try:
+            assert self._handlers.failover is not None
+            primary = await self._handlers.failover.ask(exchange.session)
+            self._act(exchange, outcome, replace(situation, primary=primary))
+        except Exception as error:  # noqa: BLE001  (the last catch)
+            self._report(exchange, error)
+            exchange.close()
+
+    def _report(self, exchange: Exchange, error: Exception) -> str:
+        """A bug of ours: the client gets a reference, the log the rest."""
         self._numbers.invariant_violations += 1
-        reference = uuid4().hex[:12]
-        name = exchange.command.name if exchange.command is not None else ""
-        known = name if name in TABLE else OTHER_COMMANDS
+        reference, command = uuid4().hex[:12], exchange.command
+        known = command.name if command is not None and command.name in TABLE else OTHER_COMMANDS
         log.error("unexpected error", reference=reference, command=known, exc_info=error)
-        exchange.refuse(CommandError(1, f"internal error of the proxy, reference {reference}"))
+        return reference
+
+
+def _reader(readers: Readers, command: Command, route: router.Route) -> Reader | None:
+    """What ``command`` reads on this route that joins have to wait for."""
+    if isinstance(route, router.Translate):
+        return readers.of_rewritten(command.namespace)
+    return readers.of_relayed(command) if isinstance(route, router.Relay) else None

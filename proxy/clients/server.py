@@ -12,7 +12,7 @@ import asyncio
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -20,7 +20,7 @@ from typing import Final
 import structlog
 from pymongo.topology_description import TopologyDescription
 
-from catalog.errors import CommandError, InvariantViolated
+from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.connection import ClientConnection
 from proxy.clients.dispatch import Dispatcher, Handlers, Numbers
@@ -28,8 +28,7 @@ from proxy.clients.new_collections import NewCollections
 from proxy.clients.tls import HANDSHAKE_SECONDS
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
-from proxy.inserts.insert_port import Ingest, ReplyingWriter
-from proxy.inserts.insert_templates import InsertTemplate
+from proxy.inserts.insert_port import Ingest
 from proxy.members.primary_monitor import PrimaryMonitor
 from proxy.members.read_preference import Members
 from proxy.observe.limited_log import noticed
@@ -66,48 +65,6 @@ class NoNamespaces:
 
     async def resolve(self, namespace: Namespace) -> None:
         """See ``Namespaces``."""
-
-
-class NoIngest:
-    """For a proxy that only relays."""
-
-    def submit(
-        self,
-        session: Session,
-        command: Command,
-        collection: VirtualCollection,
-        reply: Callable[[bytes | None], None],
-    ) -> bool:
-        """See ``Ingest``."""
-        return False
-
-    def repeated(self, raw: bytes) -> None:
-        """See ``Ingest``."""
-
-    def submit_known(
-        self,
-        session: Session,
-        repeated: InsertTemplate,
-        documents: Sequence[bytes],
-        txn_number: int | None,
-        reply: Callable[[bytes | None], None],
-    ) -> None:
-        """See ``Ingest``."""
-        raise InvariantViolated("nothing is ever taken")
-
-    def submit_one(
-        self,
-        session: Session,
-        repeated: InsertTemplate,
-        document: bytes,
-        txn_number: int | None,
-        writer: ReplyingWriter,
-    ) -> None:
-        """See ``Ingest``."""
-        raise InvariantViolated("nothing is ever taken")
-
-    def settled_one(self, size_bytes: int) -> None:
-        """See ``Ingest``."""
 
 
 async def no_translate(session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
@@ -154,7 +111,7 @@ class Parts:
     connections: ConnectionNumbers
     tls_to_backend: ssl.SSLContext | None = None
     namespaces: Namespaces = field(default_factory=NoNamespaces)
-    ingest: Ingest = field(default_factory=NoIngest)
+    ingest: Ingest | None = None
     translate: Translate = no_translate
     at_once: InlineReads | None = None
     translated: Collection[str] = ()
@@ -189,17 +146,14 @@ class Server:
         )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
         handlers = Handlers(
-            RelayHandler(
-                self._tasks,
-                parts.effects,
-                Failover(self._step_downs.suspect, self._next_primary) if in_replica_set else None,
-            ),
+            RelayHandler(self._tasks, parts.effects),
             self.hello,
             parts.ingest,
             parts.translate,
             parts.gate,
             self._members(),
             parts.at_once,
+            Failover(self._step_downs.suspect, self._next_primary) if in_replica_set else None,
         )
         self._dispatcher = Dispatcher(
             handlers,

@@ -2,13 +2,13 @@
 
 ``submit`` is synchronous and starts no task: it stages the documents, claims the batches that nobody claimed, and
 returns; the reply is made when the last of them is settled. Commands that are not plain inserts of documents
-(unknown fields, wrong types, inside a transaction …) are declined, so that they are relayed and the backend, which
-holds the same collection, answers them itself.
+(unknown fields, wrong types, inside a transaction …) do not come here: they are relayed, and the backend, which holds
+the same collection, answers them itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from catalog.catalog import BucketCatalog
 from catalog.committer import Committer
@@ -22,21 +22,12 @@ from catalog.restart_dedup import Found
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey, WriteBatch
 from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
-from proxy.inserts.insert_command import (
-    MAX_DOCUMENTS,
-    InsertCommand,
-    parse_insert,
-    takes_inserts,
-    too_many_documents,
-    with_documents,
-)
-from proxy.inserts.insert_port import ReplyingWriter
+from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
-from proxy.inserts.insert_templates import InsertTemplate, InsertTemplates
+from proxy.inserts.insert_templates import InsertTemplate
+from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import Aside, Slices, Step
-from proxy.request.authorisation import insert_actions
-from proxy.request.command import Command
-from proxy.request.session import Session
+from proxy.request.exchange import Exchange
 
 BATCHES_IN_A_TURN = 250
 """So many new batches of one command are staged in a turn of the event loop."""
@@ -69,71 +60,44 @@ class InsertHandler:
         self._catalog = catalog
         self._committer = committer
         self._statements = statements
-        self._retryable_writes = retryable_writes
+        self.retryable_writes = retryable_writes
         self._slices = slices or Slices()
-        self._templates = InsertTemplates()
-        self.repeated = self._templates.find
         self.pending = Pending(max_pending_bytes, max_pending_measurements)
         self._held = HeldInserts(self.pending, committer.is_over)
 
     def submit(
-        self,
-        session: Session,
-        command: Command,
-        collection: VirtualCollection,
-        reply: Callable[[bytes | None], None],
-    ) -> bool:
-        if not takes_inserts(collection):
-            return False
-        insert = parse_insert(command, retryable_writes=self._retryable_writes)
-        if insert is None:
-            return False
-        self._templates.remember(command, insert, collection, insert_actions(command))
-        self.take(insert, collection, session.identity, Addressed(reply, session))
-        return True
-
-    def submit_known(
-        self,
-        session: Session,
-        repeated: InsertTemplate,
-        documents: Sequence[bytes],
-        txn_number: int | None,
-        reply: Callable[[bytes | None], None],
+        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], txn_number: int | None
     ) -> None:
-        """As ``submit`` for a command that was seen before; its collection must be what it was then."""
-        if len(documents) > MAX_DOCUMENTS:
-            raise CommandError(16, too_many_documents(len(documents)))
-        insert = with_documents(repeated.insert, documents, txn_number)
-        self.take(insert, repeated.collection, session.identity, Addressed(reply, session))
-
-    def submit_one(
-        self,
-        session: Session,
-        repeated: InsertTemplate,
-        document: bytes,
-        txn_number: int | None,
-        writer: ReplyingWriter,
-    ) -> None:
-        identity = session.identity
-        if self._held or self.pending.is_full or len(document) > LARGE_BYTES:
-            insert = with_documents(repeated.insert, (document,), txn_number)
-            self.take(insert, repeated.collection, identity, Addressed(writer.reply, session))
+        """See ``proxy.inserts.insert_port.Ingest``."""
+        session = exchange.session
+        if len(documents) == 1 and self._submit_one(exchange, template, documents[0], txn_number):
             return
+        insert = template.command(documents, txn_number)
+        self.take(insert, template.collection, session.identity, Addressed(exchange.reply, session))
+
+    def _submit_one(
+        self, exchange: Exchange, template: InsertTemplate, document: bytes, txn_number: int | None
+    ) -> bool:
+        """As ``submit``, without a command of its own; false if that needs one, and nothing was done."""
+        if self._held or self.pending.is_full or len(document) > LARGE_BYTES:
+            return False
+        if template.numbers_statements or not template.insert.expects_reply:
+            return False
+        identity = exchange.session.identity
         transaction: Transaction | None = None
         if txn_number is not None:
             try:
-                transaction = self._statements.transaction((repeated.insert.session, identity), txn_number)
+                transaction = self._statements.transaction((template.insert.session, identity), txn_number)
             except CommandError:
-                transaction = None
-            if transaction is None or self._may_be_written(transaction):
-                insert = with_documents(repeated.insert, (document,), txn_number)
-                self._stage(insert, repeated.collection, identity, Addressed(writer.reply, session), self.pending)
-                return
+                return False
+            if self._may_be_written(transaction):
+                return False
         pending = self.pending
         pending.size_bytes += len(document)
         pending.measurements += 1
+        writer = PlainInsert(self, exchange, template, len(document))
         try:
-            self._stage_one(repeated, document, transaction, repeated.key(identity), writer)
+            self._stage_one(template, document, transaction, template.key(identity), writer)
         except CommandError as error:
             writer.settle((0,), error, None)
         except Exception as error:  # noqa: BLE001 - reported
@@ -141,17 +105,18 @@ class InsertHandler:
             writer.settle((0,), _internal_error(error), None)
         if self._catalog.has_work:
             self._committer.kick()
+        return True
 
     def _stage_one(
         self,
-        repeated: InsertTemplate,
+        template: InsertTemplate,
         document: bytes,
         transaction: Transaction | None,
         key: CombineKey,
-        writer: ReplyingWriter,
+        writer: PlainInsert,
     ) -> None:
         catalog = self._catalog
-        buckets = catalog.collection(repeated.collection)
+        buckets = catalog.collection(template.collection)
         if transaction is not None:
             self._stage_statement(transaction, 0, document, buckets, key, writer, 0, None)
             return
@@ -175,6 +140,7 @@ class InsertHandler:
         return self._committer.restart_dedup.is_needed(first_of_session=not transaction.follows_another)
 
     def settled_one(self, size_bytes: int) -> None:
+        """A single document of this size is not under way any more; called by its writer."""
         pending = self.pending
         pending.size_bytes -= size_bytes
         pending.measurements -= 1
@@ -336,7 +302,7 @@ class InsertHandler:
         document: bytes,
         buckets: CollectionBuckets,
         key: CombineKey,
-        submission: InsertReply | ReplyingWriter,
+        submission: InsertReply | PlainInsert,
         index: int,
         sought: list[tuple[Statement, Measurement]] | None,
         parsing: Aside | None = None,

@@ -41,7 +41,7 @@ Range = tuple[int, int]
 class InsertTemplate:
     """What a body of an insert means."""
 
-    __slots__ = ("_key", "actions", "collection", "insert", "txn_number")
+    __slots__ = ("_key", "_statement_ids", "actions", "collection", "insert", "txn_number")
 
     def __init__(
         self,
@@ -49,16 +49,33 @@ class InsertTemplate:
         collection: VirtualCollection,
         actions: tuple[str, ...],
         txn_number: Range | None = None,
+        *,
+        numbers_statements: bool = False,
     ) -> None:
-        """``insert`` was sent with that body; its documents and its transaction number do not matter.
+        """``insert`` was sent with that body; its documents and its transaction number are not kept.
 
-        ``txn_number``: where that number is, if there is one.
+        ``txn_number``: where that number is, if there is one. ``numbers_statements``: the body has ids of its own for
+        the statements, so it is not to be recognised.
         """
-        self.insert = insert
+        # Without the documents that came with it: they may be as large as any.
+        self.insert = with_documents(insert, (), insert.txn_number)
+        self._statement_ids = insert.statement_ids if numbers_statements else None
         self.collection = collection
         self.actions = actions
         self.txn_number = txn_number
         self._key: CombineKey | None = None
+
+    @property
+    def numbers_statements(self) -> bool:
+        """Whether the client gave its statements numbers of its own."""
+        return self._statement_ids is not None
+
+    def command(self, documents: Sequence[bytes], txn_number: int | None) -> InsertCommand:
+        """The insert of these documents, under this transaction number if it is retryable."""
+        insert = with_documents(self.insert, documents, txn_number)
+        if self._statement_ids is not None:
+            insert.statement_ids = self._statement_ids
+        return insert
 
     def key(self, identity: Identity) -> CombineKey:
         """With whom those who authenticated as ``identity`` share write batches."""
@@ -108,9 +125,7 @@ class InsertTemplates:
             # No more than there are lengths.
             self._changing[len(body)] = tuple(ranges)
             body = _without(body, ranges)
-        # Without the documents that came with it: they may be as large as any.
-        template = InsertTemplate(with_documents(insert, (), insert.txn_number), collection, actions, txn_number)
-        self._known.put(body, template)
+        self._known.put(body, InsertTemplate(insert, collection, actions, txn_number))
 
     def _of_body(self, body: bytes) -> InsertTemplate | None:
         known = self._known.get(body)

@@ -1,28 +1,30 @@
 """Inserts whose command document was seen before: the way of nearly every insert.
 
 Drivers send the same body with every insert of a session, only the documents behind it differ; what the body means
-is remembered (``proxy.inserts.insert_templates``). An insert of one measurement then needs one object on its whole way:
-it is the writer that the catalog tells, and writes its own reply.
+is remembered (``proxy.inserts.insert_templates``). An insert of one measurement then needs two objects on its whole
+way: its exchange, and the writer that the catalog tells.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from catalog.errors import CommandError
+from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement
 from catalog.write_batch import DoubtfulWriter
+from proxy.inserts.insert_command import MAX_DOCUMENTS, parse_insert, takes_inserts, too_many_documents
 from proxy.inserts.insert_port import Ingest
 from proxy.inserts.insert_reply import InsertReply, plain_reply, stored_reply
-from proxy.inserts.insert_templates import InsertTemplate
-from proxy.request.exchange import Client, Exchange, Meter
+from proxy.inserts.insert_templates import InsertTemplate, InsertTemplates
+from proxy.request.attempt import Refused
+from proxy.request.authorisation import insert_actions
+from proxy.request.command import Command
+from proxy.request.exchange import Attempts, Client, Exchange, Meter
 from proxy.request.ports import Gate, Namespaces
 from proxy.request.session import Session
-from proxy.wire import op_msg
 from proxy.wire.message import Message
-from proxy.wire.request_ids import next_request_id
 
 
 class _Latest:
@@ -33,6 +35,7 @@ class _Latest:
 
 
 _latest: Final = _Latest()
+_STATEMENT_IDS: Final = frozenset({b"stmtId", b"stmtIds"})
 
 
 def _reply_to_one(acknowledgement: Acknowledgement | None) -> bytes:
@@ -44,46 +47,33 @@ def _reply_to_one(acknowledgement: Acknowledgement | None) -> bytes:
     return _latest.reply
 
 
+class Settles(Protocol):
+    """Who counts what is under way (``proxy.inserts.ingest``)."""
+
+    def settled_one(self, size_bytes: int) -> None:
+        """A single document of this size is not under way any more."""
+        ...
+
+
 class PlainInsert:
     """One insert of one measurement on its way; a ``Writer``."""
 
-    __slots__ = (
-        "_client",
-        "_ingest",
-        "_is_abandoned",
-        "_meter",
-        "_repeated",
-        "_request_id",
-        "_size_bytes",
-        "_started_seconds",
-    )
+    __slots__ = ("_exchange", "_ingest", "_size_bytes", "_template")
 
-    def __init__(
-        self,
-        ingest: Ingest,
-        client: Client,
-        request_id: int,
-        repeated: InsertTemplate,
-        size_bytes: int,
-        meter: Meter,
-    ) -> None:
-        """``request_id`` is the client's, ``size_bytes`` that of the document."""
+    def __init__(self, ingest: Settles, exchange: Exchange, template: InsertTemplate, size_bytes: int) -> None:
+        """``size_bytes`` is that of the document."""
         self._ingest = ingest
+        self._exchange = exchange
+        self._template = template
         self._size_bytes = size_bytes
-        self._client = client
-        self._request_id = request_id
-        self._repeated = repeated
-        self._meter = meter
-        self._is_abandoned = False
-        self._started_seconds = time.perf_counter()
 
     @property
     def is_bulk(self) -> bool:
-        """See ``ReplyingWriter``."""
+        """Whether a large insert brought it."""
         return False
 
     def expect(self) -> None:
-        """See ``ReplyingWriter``; nothing has to be counted."""
+        """See ``InsertReply``; nothing has to be counted."""
 
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
@@ -110,61 +100,63 @@ class PlainInsert:
 
     def reply(self, document: bytes | None) -> None:
         """Answer with a raw document."""
-        if document is not None:
-            self._client.write(op_msg.build(next_request_id(), self._request_id, document))
-        self._finish()
-
-    def abandon(self) -> None:
-        """The client is gone; the measurement goes its way."""
-        self._is_abandoned = True
+        self._exchange.reply(document)
 
     def is_abandoned(self) -> bool:
         """Whether the client is gone."""
-        return self._is_abandoned
+        return self._exchange.session.upstream.is_closed
 
     def _submitted(self, error: CommandError) -> None:
-        submission = InsertReply(self._repeated.insert, self.reply)
+        submission = InsertReply(self._template.insert, self.reply)
         submission.expect()
         submission.settle((0,), error, None)
         submission.staged()
 
-    def _finish(self) -> None:
-        self._meter.done(time.perf_counter() - self._started_seconds)
-        self._client.finish()
 
-
-class PlainInserts:
-    """Starts inserts that are recognised."""
+class Inserts:
+    """Starts inserts, those that are recognised and those that were parsed."""
 
     def __init__(self, ingest: Ingest, namespaces: Namespaces, gate: Gate, meter: Meter) -> None:
+        """``meter`` counts those that are recognised."""
         self._ingest = ingest
-        self._find = ingest.repeated
+        self._templates = InsertTemplates()
         self._lookup = namespaces.lookup
         self._gate = gate
         self._meter = meter
 
-    def start(self, session: Session, message: Message, client: Client) -> PlainInsert | Exchange | None:
+    def start(self, session: Session, message: Message, client: Client, attempts: Attempts) -> Exchange | None:
         """Begin to carry out an insert; ``None`` when it is not recognised, or may not be carried out unasked."""
-        found = self._find(message.raw)
+        found = self._templates.find(message.raw)
         if found is None:
             return None
-        repeated, documents, txn_number = found
-        collection = repeated.collection
+        template, documents, txn_number = found
+        collection = template.collection
         if (
-            not self._gate.known(session, repeated.actions, collection.namespace)
+            not self._gate.known(session, template.actions, collection.namespace)
             or self._lookup(collection.namespace) is not collection
         ):
             return None
-        if len(documents) == 1 and not message.compressor:
-            document = documents[0]
-            insert = PlainInsert(self._ingest, client, message.request_id, repeated, len(document), self._meter)
-            self._ingest.submit_one(session, repeated, document, txn_number, insert)
-            return insert
-        exchange = Exchange(session, client, message, expects_reply=True)
+        exchange = Exchange(session, client, message, attempts)
         exchange.meter = self._meter
-        exchange.started_seconds = time.perf_counter()
-        try:
-            self._ingest.submit_known(session, repeated, documents, txn_number, exchange.reply)
-        except CommandError as error:
-            exchange.refuse(error)
+        if len(documents) > MAX_DOCUMENTS:
+            exchange.end(Refused(CommandError(16, too_many_documents(len(documents)))))
+        else:
+            self._ingest.submit(exchange, template, documents, txn_number)
         return exchange
+
+    def submit(self, exchange: Exchange, command: Command, collection: VirtualCollection) -> bool:
+        """Begin to carry out a parsed insert of a client that may.
+
+        False: it is not for the catalog, and nothing was done; it has to be relayed.
+        """
+        if not takes_inserts(collection):
+            return False
+        insert = parse_insert(command, retryable_writes=self._ingest.retryable_writes)
+        if insert is None:
+            return False
+        actions = insert_actions(command)
+        self._templates.remember(command, insert, collection, actions)
+        numbered = not _STATEMENT_IDS.isdisjoint(command.fields)
+        template = InsertTemplate(insert, collection, actions, numbers_statements=numbered)
+        self._ingest.submit(exchange, template, insert.documents, insert.txn_number)
+        return True

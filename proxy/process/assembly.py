@@ -26,7 +26,7 @@ from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.inserts.ingest import InsertHandler
 from proxy.members.read_preference import MembersRead
 from proxy.observe.metrics import CatalogReadings, Metrics
-from proxy.process.growth_policy import InParts, growth_of, is_alone
+from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.translate import Surroundings, TranslateHandler
 from proxy.request.authorisation import Authorisation
@@ -146,13 +146,14 @@ async def assemble(
     growth = await growth_of(settings, backend)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
     members_read = MembersRead(backend.topology)
+    cursors = CursorNames()
+    readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
     store = backend.bucket_store(
-        settings.timeseries_bucket_max_count, members_read.count, lambda: is_alone(settings, catalog)
+        settings.timeseries_bucket_max_count, members_read.count, lambda: is_alone(settings, catalog), readers
     )
     committer = Committer(catalog, store, clock, committer_options(settings), report)
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)
-    cursors = CursorNames()
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     surroundings = Surroundings(
         rewriters=REWRITERS,
@@ -169,10 +170,9 @@ async def assemble(
         sessions=ServiceSessions(session_secret(settings.backend or "")),
     )
     in_parts: InParts | None = None
-    if growth.in_parts:
+    if readers is not None:
         joining = JoiningOptions(compress=compresses(settings, backend.profile))
-        in_parts = await InParts.of(settings, backend, catalog, store, clock, cursors, joining, Forms(report))
-        store.readers = in_parts.readers
+        in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, Forms(report))
     metrics.read_catalog(_readings(catalog, committer, in_parts))
     return Assembly(
         backend=backend,

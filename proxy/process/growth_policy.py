@@ -119,6 +119,19 @@ class OtherProxies:
             await self.look()
 
 
+async def readers_of(
+    settings: Settings, backend: Backend, catalog: BucketCatalog, cursors: CursorNames
+) -> ReaderRegister:
+    """Where growth in parts counts its readers; ``cursors`` are those of rewritten reads. Raises ``CommandError``."""
+
+    async def read_elsewhere(database: str) -> bool:
+        return await backend.others.read(database, or_are_proxies=is_alone(settings, catalog))
+
+    # With "auto" there are no parts without this privilege.
+    may_ask = settings.bucket_growth == "auto" or await backend.may_on_cluster("inprog")
+    return ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere if may_ask else nobody)
+
+
 @dataclass(frozen=True, slots=True)
 class InParts:
     """The components that growth in parts requires."""
@@ -135,21 +148,14 @@ class InParts:
         catalog: BucketCatalog,
         store: MongoBucketStore,
         clock: Clock,
-        cursors: CursorNames,
+        readers: ReaderRegister,
         options: JoiningOptions,
         forms: Forms,
     ) -> Self:
-        """``cursors`` are those of rewritten reads. Raises ``CommandError``."""
+        """``readers`` is what ``readers_of`` made. Raises ``CommandError``."""
         company = OtherProxies(catalog, backend.others) if settings.bucket_growth == "auto" else None
         if company is not None:
             await company.look()
-
-        async def read_elsewhere(database: str) -> bool:
-            return await backend.others.read(database, or_are_proxies=is_alone(settings, catalog))
-
-        # With "auto" there are no parts without this privilege.
-        may_ask = company is not None or await backend.may_on_cluster("inprog")
-        readers = ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere if may_ask else nobody)
         return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed, forms), company)
 
     def work(self) -> list[Coroutine[Any, Any, None]]:

@@ -62,6 +62,40 @@ def cursor_left_by(tail: bytes) -> int:
     return 0
 
 
+class Reader:
+    """What a command reads: a database, and the cursors that it leaves open there. See ``proxy.request.exchange``."""
+
+    __slots__ = ("_register", "leaves_cursor", "more_of", "namespace")
+
+    def __init__(
+        self, register: ReaderRegister, namespace: Namespace, *, leaves_cursor: bool = False, more_of: int = 0
+    ) -> None:
+        """``leaves_cursor``: its relayed reply may leave one; ``more_of``: the cursor that it continues, 0 for none."""
+        self._register = register
+        self.namespace = namespace
+        self.leaves_cursor = leaves_cursor
+        self.more_of = more_of
+
+    def enter(self) -> None:
+        """A command begins to read."""
+        self._register.enter(self.namespace.database)
+
+    def leave(self, tail: bytes) -> None:
+        """It has ended, with these last bytes of its relayed reply."""
+        if self.leaves_cursor:
+            self._register.answered(self, tail)
+        self._register.leave(self.namespace.database)
+
+    @property
+    def is_kept_out(self) -> bool:
+        """Whether a new command has to wait, because parts are being joined."""
+        return self._register.keeps_out(self.namespace.database)
+
+    async def admitted(self) -> None:
+        """Wait until no join keeps readers of the database out."""
+        await self._register.admitted(self.namespace.database)
+
+
 async def nobody(database: str) -> bool:
     """There are no readers elsewhere."""
     return False
@@ -102,32 +136,32 @@ class ReaderRegister:
         """Count a new reader."""
         self._reading[database] += 1
 
-    def counts(self, command: Command) -> bool:
-        """Whether this relayed command is a reader; also records killed cursors."""
+    def of_relayed(self, command: Command) -> Reader | None:
+        """What this relayed command reads, ``None`` if it reads no buckets; also records killed cursors."""
         if command.name == "killCursors":
             cursors = command.get("cursors")
             for cursor_id in cursors if isinstance(cursors, list) else ():
                 if isinstance(cursor_id, int):
                     self.relayed.ended(cursor_id)
                     self._killed(cursor_id)
-            return False
-        return may_read_buckets(command) or asks_for_cursor(command, self.relayed)
+            return None
+        if asks_for_cursor(command, self.relayed):
+            return Reader(self, command.namespace, leaves_cursor=True, more_of=int(command.get("getMore")))
+        if may_read_buckets(command):
+            return Reader(self, command.namespace, leaves_cursor=command.name in OPENS_CURSOR)
+        return None
 
-    def leaves_cursor(self, command: Command) -> bool:
-        """Whether ``answered`` needs the last bytes of the reply to this relayed command."""
-        return command.name in OPENS_CURSOR or command.name == "getMore"
+    def of_rewritten(self, namespace: Namespace) -> Reader:
+        """What a rewritten command reads; its cursors are known to who rewrites it."""
+        return Reader(self, namespace)
 
-    def answered(self, command: Command, tail: bytes) -> None:
-        """Process the last bytes of a relayed reply for which ``leaves_cursor`` was true."""
-        if not self.left_cursor(command.namespace, tail) and command.name == "getMore":
-            self.relayed.ended(int(command.get("getMore")))
-
-    def left_cursor(self, namespace: Namespace, tail: bytes) -> bool:
-        """Whether a relayed reply with these last bytes leaves a cursor open; records it."""
+    def answered(self, reader: Reader, tail: bytes) -> None:
+        """Process the last bytes of a relayed reply, ``b""`` for none."""
         cursor_id = cursor_left_by(tail)
         if cursor_id:
-            self.relayed.opened(cursor_id, namespace)
-        return bool(cursor_id)
+            self.relayed.opened(cursor_id, reader.namespace)
+        elif reader.more_of:
+            self.relayed.ended(reader.more_of)
 
     def leave(self, database: str) -> None:
         """Count the end of a reader."""

@@ -15,10 +15,9 @@ from catalog.errors import UNAUTHORIZED
 from catalog.identity import Identity
 from catalog.namespaces import Namespace
 from proxy.reads.cursor_names import CursorNames, rename_cursor
+from proxy.request.attempt import CURSOR_NOT_FOUND
 from proxy.request.session_fields import SESSION_FIELDS, ClientFields, in_one_document
 from rewrite.plan import Resolve
-
-CURSOR_NOT_FOUND = 43
 
 TOLERANT_RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument, unicode_decode_error_handler="replace"

@@ -20,6 +20,7 @@ from proxy.reads.cursor_stream import HEAD_BYTES, CursorStream, Renaming
 from proxy.reads.cursors import answered_more, error_code, is_ok
 from proxy.reads.plan_cache import CachedPlan, PlanCache, question
 from proxy.reads.translate import TranslateHandler
+from proxy.request.attempt import Deposed, Lost, NeedsLongWay, Replied, Streamed, of_error
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command import Command
 from proxy.request.command_table import INLINE, OPENS_CURSOR
@@ -34,30 +35,6 @@ from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
 
 Finish = Callable[[bytes], bytes | None]
 """From the backend's reply document to the client's; ``None`` if ``proxy.reads.translate`` must handle the command."""
-
-
-class Ways(Protocol):
-    """Callbacks for a command that was sent (``proxy.clients.dispatch``)."""
-
-    def sent_again(self, exchange: Exchange, step: SentStep) -> None:
-        """A known read, or a ``getMore``, was sent as this step."""
-        ...
-
-    def goes_the_long_way(self, exchange: Exchange, collection: VirtualCollection | None) -> None:
-        """After all."""
-        ...
-
-    def heard_from_member(self, exchange: Exchange, document: bytes) -> None:
-        """The client's reply, of another member of the replica set."""
-        ...
-
-    def failed(self, exchange: Exchange, error: Exception) -> None:
-        """There is no reply."""
-        ...
-
-    def deposed(self, exchange: Exchange, reply: bytes) -> bool:
-        """The reply of a server that is no longer the primary; true if the command is retried."""
-        ...
 
 
 class Prepared:
@@ -93,6 +70,14 @@ class SentStep:
         self.kept = kept
 
 
+class Remembers(Protocol):
+    """Recognises repeated reads (``proxy.reads.plain_read``)."""
+
+    def remember(self, exchange: Exchange, step: SentStep) -> None:
+        """A known read, or a ``getMore``, was sent as this step."""
+        ...
+
+
 class ReadGate(Protocol):
     """The clients' privileges to read (``proxy.request.authorisation``)."""
 
@@ -109,25 +94,27 @@ class InlineReads:
         self._gate = gate
         self._kept = PlanCache()
 
-    def start(self, exchange: Exchange, command: Command, collection: VirtualCollection | None, ways: Ways) -> bool:
+    def start(
+        self, exchange: Exchange, command: Command, collection: VirtualCollection | None, recogniser: Remembers
+    ) -> bool:
         """Send it; false when it has to go the long way, and nothing was done.
 
-        Later ``ways`` is told the client's reply, or of an error, or the long way is gone after all.
+        The exchange is told the outcome. ``recogniser`` learns what is sent for a known question.
         """
         session = exchange.session
         connection = session.upstream.ready
         if connection is None or command.sequences or not command.expects_reply:
             return False
         sent = (
-            self._more(exchange, command, ways)
+            self._more(exchange, command, recogniser)
             if command.name == "getMore"
-            else self._read(exchange, command, collection, ways)
+            else self._read(exchange, command, collection, recogniser)
         )
         if sent is None:
             return False
         document, prepared = sent
         raw = op_msg.build(next_request_id(), 0, document)
-        connection.stream(raw, InlineReply(exchange, collection, prepared, ways, self.cursors))
+        connection.stream(raw, InlineReply(exchange, collection, prepared, self.cursors))
         return True
 
     @property
@@ -159,7 +146,7 @@ class InlineReads:
         return Prepared(finish, renaming.grown_bytes, renaming, cursor_id)
 
     def _read(
-        self, exchange: Exchange, command: Command, collection: VirtualCollection | None, ways: Ways
+        self, exchange: Exchange, command: Command, collection: VirtualCollection | None, recogniser: Remembers
     ) -> tuple[bytes, Prepared] | None:
         if collection is None or command.name not in INLINE:
             return None
@@ -173,7 +160,7 @@ class InlineReads:
         target = self._translate.as_written(collection)
         kept = self._kept.find(database, asked, target, self._translate.profile)
         if kept is not None:
-            ways.sent_again(exchange, SentStep(kept.document, asked.session, target.buckets, kept))
+            recogniser.remember(exchange, SentStep(kept.document, asked.session, target.buckets, kept))
         else:
             kept = self._plan(command, target)
             if kept is None:
@@ -217,7 +204,7 @@ class InlineReads:
 
         return command.body, Prepared(finish, grown_bytes=0)
 
-    def _more(self, exchange: Exchange, command: Command, ways: Ways) -> tuple[bytes, Prepared] | None:
+    def _more(self, exchange: Exchange, command: Command, recogniser: Remembers) -> tuple[bytes, Prepared] | None:
         """The next batch of a cursor that this process opened on buckets, asked for by its own collection's name."""
         cursor_id = command.get("getMore")
         buckets = self.cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
@@ -230,7 +217,7 @@ class InlineReads:
         collection = string_value(buckets.collection.encode())
         elements = asked.asked + collection[:1] + b"collection\0" + collection[1:]
         document = (len(elements) + 5).to_bytes(4, "little") + elements + b"\0"
-        ways.sent_again(exchange, SentStep(document, asked.session, buckets, None))
+        recogniser.remember(exchange, SentStep(document, asked.session, buckets, None))
         whole = whole_command(document, asked.session, command.raw(b"$db"))
         return whole, self.prepared_more(cursor_id, Renaming(buckets))
 
@@ -244,21 +231,19 @@ def whole_command(document: bytes, session: bytes, database: bytes) -> bytes:
 class InlineReply:
     """Receives the backend's reply."""
 
-    __slots__ = ("_collection", "_cursors", "_exchange", "_pieces", "_prepared", "_stream", "_ways")
+    __slots__ = ("_collection", "_cursors", "_exchange", "_pieces", "_prepared", "_stream")
 
     def __init__(
         self,
         exchange: Exchange,
         collection: VirtualCollection | None,
         prepared: Prepared,
-        ways: Ways,
         cursors: CursorNames,
     ) -> None:
         """To a command on ``collection`` that was sent."""
         self._exchange = exchange
         self._collection = collection
         self._prepared = prepared
-        self._ways = ways
         self._cursors = cursors
         self._pieces: list[bytes] = []
         self._stream: CursorStream | None = None
@@ -272,17 +257,20 @@ class InlineReply:
                 self._is_left(renaming, renamed[1])
                 exchange.relayed(renamed[0])
                 return
+        document = self._finished(reply)
+        if document is not None:
+            exchange.end(Replied(document))
+
+    def _finished(self, reply: bytes) -> bytes | None:
+        """The reply as the client gets it; ``None`` if the exchange has been told another outcome."""
         try:
             document = self._prepared.finish(reply_document(Message.from_bytes(reply)))
-        except Exception as error:  # noqa: BLE001  (whoever asked knows what to tell the client)
-            self._ways.failed(exchange, error)
-            return
+        except Exception as error:  # noqa: BLE001  (an outcome, too)
+            self._exchange.end(of_error(error))
+            return None
         if document is None:
-            self._ways.goes_the_long_way(exchange, self._collection)
-        else:
-            if exchange.session.member is not None:
-                self._ways.heard_from_member(exchange, document)
-            exchange.reply(document)
+            self._exchange.end(NeedsLongWay(self._collection))
+        return document
 
     def write(self, data: bytes) -> None:
         """See ``Sink``."""
@@ -321,11 +309,11 @@ class InlineReply:
         document = self._renamed(stream.without_batch())
         if document is None:
             # The client has already seen wrong lengths, so it cannot continue.
-            self._exchange.close()
+            self._exchange.end(Lost(partly_sent=True))
             return
         self._pieces.append(stream.tail(document))
         self._exchange.client.write(b"".join(self._pieces))
-        self._exchange.done()
+        self._exchange.end(Streamed(document))
 
     def _renamed(self, told: bytes) -> bytes | None:
         """A reply without its batch as the client gets it; ``None`` when its length is not as it was announced."""
@@ -341,8 +329,6 @@ class InlineReply:
             return None
         if document is None or len(document) - len(told) != self._prepared.grown_bytes:
             return None
-        if exchange.session.member is not None:
-            self._ways.heard_from_member(exchange, document)
         return document
 
     def _is_left(self, renaming: Renaming, cursor_id: int) -> None:
@@ -352,13 +338,12 @@ class InlineReply:
         elif self._prepared.more_of:
             self._cursors.ended(self._prepared.more_of)
 
-    def deposed(self, reply: bytes) -> bool:
+    def deposed(self, reply: bytes) -> None:
         """See ``Sink``."""
-        return self._ways.deposed(self._exchange, reply_document(Message.from_bytes(reply)))
+        document = self._finished(reply)
+        if document is not None:
+            self._exchange.end(Deposed(document))
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         """See ``Sink``; until a batch streams the client has seen nothing of it."""
-        if self._stream is not None:
-            self._exchange.close()
-        else:
-            self._ways.failed(self._exchange, error)
+        self._exchange.end(of_error(error) if self._stream is None else Lost(partly_sent=True))

@@ -7,8 +7,6 @@ is sent. What is not recognised, and whatever then goes wrong, takes the ordinar
 
 from __future__ import annotations
 
-import time
-from functools import partial
 from typing import Final
 
 from catalog.bounded import BoundedCache
@@ -16,11 +14,12 @@ from catalog.bson.raw import unpack_int32, unpack_int64
 from catalog.errors import BackendUnavailable
 from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_stream import Renaming
-from proxy.reads.inline_reads import InlineReads, InlineReply, Prepared, SentStep, Ways, whole_command
+from proxy.reads.inline_reads import InlineReads, InlineReply, Prepared, SentStep, whole_command
 from proxy.reads.plan_cache import CachedPlan, weight_of_plan
 from proxy.request import router
+from proxy.request.attempt import Unreachable
 from proxy.request.command import Command
-from proxy.request.exchange import Client, Exchange, Meter
+from proxy.request.exchange import Attempts, Client, Exchange, Meter, Reader
 from proxy.request.ports import Readers
 from proxy.request.session import Session
 from proxy.request.session_fields import TRANSACTION_FIELDS
@@ -87,7 +86,7 @@ def cut(raw: bytes, start: int, search_from: int) -> Cut | None:
 class PlainRead:
     """What is sent for a message that is recognised: ``parts`` of the step's document, around session and time."""
 
-    __slots__ = ("kept", "meter", "namespace", "parts", "prepared", "renaming")
+    __slots__ = ("kept", "meter", "namespace", "parts", "prepared", "reader", "renaming")
 
     def __init__(
         self,
@@ -96,6 +95,7 @@ class PlainRead:
         kept: CachedPlan | None,
         prepared: Prepared | None,
         renaming: Renaming,
+        reader: Reader | None,
     ) -> None:
         """``kept`` and ``prepared`` are those of a question; without them the step goes on with a cursor."""
         self.parts = parts
@@ -103,6 +103,7 @@ class PlainRead:
         self.kept = kept
         self.prepared = prepared
         self.renaming = renaming
+        self.reader = reader
         self.namespace = renaming.buckets.logical
 
     def message(self, found: Cut, cursor_id: bytes) -> bytes:
@@ -151,7 +152,8 @@ class PlainReads:
         if command.fields[b"lsid"][1] + BODY_AT != found.session_at - len(_SESSION) + len(_FIELD):
             return
         prepared = None if kept is None else at_once.prepared(kept)
-        self._known.put(found.key, PlainRead(sent.key, meter, kept, prepared, Renaming(step.buckets)))
+        reader = None if self._readers is None else self._readers.of_rewritten(step.buckets.logical)
+        self._known.put(found.key, PlainRead(sent.key, meter, kept, prepared, Renaming(step.buckets), reader))
 
     def _is_plain(self, exchange: Exchange, command: Command, step: SentStep) -> bool:
         message, fields = exchange.message, command.fields
@@ -164,7 +166,7 @@ class PlainReads:
             return False
         return b"lsid" in fields and TRANSACTION_FIELDS.isdisjoint(fields)
 
-    def start(self, session: Session, message: Message, client: Client, ways: Ways) -> Exchange | None:
+    def start(self, session: Session, message: Message, client: Client, attempts: Attempts) -> Exchange | None:
         """Send the step if the message is recognised; ``None`` when it is not, and nothing was done."""
         raw = message.raw
         connection, at_once = session.upstream.ready, self._at_once
@@ -179,23 +181,18 @@ class PlainReads:
         prepared = self._prepared(at_once, session, read, cursor_id)
         if prepared is None:
             return None
-        database = read.namespace.database
-        readers = self._readers
-        if readers is not None and readers.keeps_out(database):
+        reader = read.reader
+        if reader is not None and reader.is_kept_out:
             return None
-        exchange = Exchange(session, client, message, expects_reply=True)
-        if readers is not None:
-            readers.enter(database)
-            exchange.on_leave = partial(readers.leave, database)
+        exchange = Exchange(session, client, message, attempts)
         exchange.meter = read.meter
-        exchange.started_seconds = time.perf_counter()
+        if reader is not None:
+            exchange.enter(reader)
         try:
-            reply = InlineReply(
-                exchange, None if read.kept is None else read.kept.target, prepared, ways, at_once.cursors
-            )
+            reply = InlineReply(exchange, None if read.kept is None else read.kept.target, prepared, at_once.cursors)
             connection.stream(read.message(found, cursor_id), reply)
         except BackendUnavailable as error:
-            exchange.refuse(error)
+            exchange.end(Unreachable(error))
         return exchange
 
     def _prepared(self, at_once: InlineReads, session: Session, read: PlainRead, cursor_id: bytes) -> Prepared | None:

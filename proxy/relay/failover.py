@@ -9,24 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from enum import Enum, auto
 from typing import Final
 
+from proxy.request.attempt import Primary
 from proxy.request.session import Session
 
 SETTLING_SECONDS: Final = 0.5
 """Drivers hear at once that the connections in their pools are no good, but not all at the same moment."""
-
-
-class Way(Enum):
-    """How it goes on."""
-
-    STAYS = auto()
-    """The server is primary still, so something else went wrong, which is the client's to know."""
-    AGAIN = auto()
-    """The command may be sent again over the session's upstream."""
-    ANEW = auto()
-    """There is a primary again, and the client has to log in there: close its connection."""
 
 
 class Failover:
@@ -37,15 +26,18 @@ class Failover:
         self._has_left = has_left
         self._next_primary = next_primary
 
-    async def way_on(self, session: Session) -> Way:
-        """After a reply that says "not primary", or a lost connection."""
+    async def ask(self, session: Session) -> Primary:
+        """What became of the primary, after a reply that says "not primary", or a lost connection.
+
+        Returns ``MOVED_FROM_LOGIN`` only when there is a primary again, or none came in time.
+        """
         upstream = session.upstream
         if not upstream.address or not await self._has_left(upstream.address):
-            return Way.STAYS
+            return Primary.STAYS
         if not upstream.is_bound:
-            return Way.AGAIN
+            return Primary.MOVED
         await self._next_primary()
         if not upstream.is_retired:
-            return Way.AGAIN
+            return Primary.MOVED
         await asyncio.sleep(SETTLING_SECONDS)
-        return Way.ANEW
+        return Primary.MOVED_FROM_LOGIN

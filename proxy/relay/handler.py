@@ -1,22 +1,23 @@
-"""Commands that go to the backend as they came."""
+"""Commands that go to the backend as they came, over the client's own connection.
+
+A reply that concerns nobody else streams through the exchange. One that tells of changed collections or identities is
+collected first, so that the proxy knows before the client does. How an attempt ended is told to the exchange
+(``proxy.request.attempt``); nothing is decided here about retries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import bson
 
 from catalog.bson.codec import TOLERANT
-from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
 from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import TaskSet
-from proxy.relay.failover import Failover, Way
 from proxy.relay.transaction_effects import TransactionEffects
-from proxy.request.command import Command
-from proxy.request.command_table import REPEATABLE
-from proxy.request.exchange import Exchange, labelled
+from proxy.request.attempt import Outcome, Replied, Unexpected, of_error, of_reply
+from proxy.request.exchange import Exchange
 from proxy.request.outcome import may_have_changed
 from proxy.request.ports import Effects
 from proxy.request.router import Relay
@@ -28,17 +29,17 @@ from proxy.wire import op_msg
 class RelayHandler:
     """Relays commands over the client's own upstream connection."""
 
-    def __init__(self, tasks: TaskSet, effects: Effects, failover: Failover | None = None) -> None:
-        """``failover`` is for replica sets."""
+    def __init__(self, tasks: TaskSet, effects: Effects) -> None:
         self._tasks = tasks
         self._effects = effects
         self._in_transactions = TransactionEffects(effects)
-        self.failover = failover
 
     def start(self, exchange: Exchange, route: Relay) -> None:
-        """Relay; without a task when the connection is open and nothing in the reply concerns the proxy."""
+        """Relay; without a task when the connection is open and nothing in the reply concerns the proxy.
+
+        The exchange is told the outcome. Raises ``UpstreamLost`` if the connection has ended just now.
+        """
         connection = exchange.session.upstream.ready
-        self.may_go_elsewhere(exchange, route)
         if connection is None:
             self._tasks.spawn(self._connect_first(exchange, route))
         elif self._is_observed(exchange, route):
@@ -46,26 +47,18 @@ class RelayHandler:
         else:
             _stream(exchange, connection)
 
+    async def start_observed(self, exchange: Exchange) -> None:
+        """Relay to a server where the reply may leave, or miss, a cursor: the outcome has the whole reply."""
+        try:
+            reply = await exchange.session.upstream.exchange(exchange.message.raw)
+            document = reply_document(reply)
+            outcome: Outcome = of_reply(document, exchange.parsed().name, reply.raw)
+        except Exception as error:  # noqa: BLE001  (an outcome, too)
+            outcome = of_error(error)
+        exchange.end(outcome)
+
     def _is_observed(self, exchange: Exchange, route: Relay) -> bool:
         return bool(route.effects) or route.changes_identity or self._in_transactions.concerns(exchange.command)
-
-    def may_go_elsewhere(self, exchange: Exchange, route: Relay) -> None:
-        """See to it that a command that may be sent again is, when the primary is lost."""
-        if self.failover is not None and may_be_sent_again(exchange.command):
-            exchange.on_lost = lambda otherwise: self._go_elsewhere(exchange, route, otherwise)
-
-    def _go_elsewhere(self, exchange: Exchange, route: Relay, otherwise: Callable[[], None]) -> None:
-        self._tasks.spawn(self._ask_the_next(exchange, route, otherwise))
-
-    async def _ask_the_next(self, exchange: Exchange, route: Relay, otherwise: Callable[[], None]) -> None:
-        assert self.failover is not None
-        match await self.failover.way_on(exchange.session):
-            case Way.STAYS:
-                otherwise()
-            case Way.AGAIN:
-                await self._connect_first(exchange, route)
-            case Way.ANEW:
-                exchange.come_again()
 
     async def _connect_first(self, exchange: Exchange, route: Relay) -> None:
         try:
@@ -74,15 +67,8 @@ class RelayHandler:
                 await self._observe(exchange, route)
             else:
                 _stream(exchange, connection)
-        except UpstreamLost as error:
-            exchange.failed(error, partly_sent=False)
-        except BackendUnavailable as error:
-            exchange.refuse(labelled(error, exchange.command))
-        except CommandError as error:
-            exchange.refuse(error)
-        except Exception:
-            exchange.close()
-            raise
+        except Exception as error:  # noqa: BLE001  (an outcome, too)
+            exchange.end(_of_doubtful(error))
 
     async def _observe(self, exchange: Exchange, route: Relay) -> None:
         """Relay a command whose reply the proxy must see before the client does.
@@ -106,19 +92,10 @@ class RelayHandler:
                 self._apply(exchange, route, changed=may_have_changed(document))
             if route.changes_identity:
                 await learn_identity(exchange.session, bson.decode(document, codec_options=TOLERANT))
-        except BackendUnavailable as error:
-            exchange.failed(error, partly_sent=False)
-        except CommandError as error:
-            exchange.refuse(error)
-        except Exception:
-            # A bug of ours; what the backend made of the command is not known to the client, nor who it is now.
-            exchange.close()
-            raise
-        else:
-            if exchange.expects_reply:
-                exchange.relayed(reply.raw)
-            else:
-                exchange.reply(None)
+            outcome: Outcome = Replied(document, reply.raw) if exchange.expects_reply else Replied(None)
+        except Exception as error:  # noqa: BLE001  (an outcome, too)
+            outcome = _of_doubtful(error)
+        exchange.end(outcome)
 
     def _apply(self, exchange: Exchange, route: Relay, *, changed: bool) -> None:
         """``changed``: whether the command changed something, or may have."""
@@ -135,16 +112,10 @@ class RelayHandler:
             self._effects(effect)
 
 
-def may_be_sent_again(command: Command | None) -> bool:
-    """Whether a command does no more harm when it runs twice, as the servers of a cluster judge it too.
-
-    Retryable writes carry a number under which the backend knows what it has done; reads change nothing.
-    """
-    if command is None or command.in_transaction or not command.expects_reply or command.exhaust_allowed:
-        return False
-    if command.name in REPEATABLE:
-        return command.name != "aggregate" or not (b"$out\0" in command.body or b"$merge\0" in command.body)
-    return command.has_txn_number
+def _of_doubtful(error: Exception) -> Outcome:
+    """After a bug of ours the client knows neither what the backend made of its command nor who it is now."""
+    outcome = of_error(error)
+    return Unexpected(error, in_doubt=True) if isinstance(outcome, Unexpected) else outcome
 
 
 def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:
@@ -154,9 +125,9 @@ def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:
         connection.send(exchange.message.raw)
         if connection.takes_no_more:
             # Nobody waits for an answer to these; without this they would pile up here.
-            connection.when_writable(lambda: exchange.reply(None))
+            connection.when_writable(lambda: exchange.end(Replied(None)))
         else:
-            exchange.reply(None)
+            exchange.end(Replied(None))
 
 
 async def learn_identity(session: Session, reply: dict[str, Any]) -> None:

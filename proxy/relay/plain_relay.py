@@ -7,18 +7,16 @@ recognised, and the rest of the message is the backend's to judge. Whatever is n
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from typing import Final
 
 from catalog.bounded import BoundedCache
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace
-from proxy.relay.handler import RelayHandler
 from proxy.request import router
-from proxy.request.command import Command, parse_command
+from proxy.request.attempt import Unreachable
+from proxy.request.command import Command
 from proxy.request.command_table import REDEFINES, TABLE, Target
-from proxy.request.exchange import TAIL_BYTES, Client, Exchange, Meter
+from proxy.request.exchange import Attempts, Client, Exchange, Meter, Reader
 from proxy.request.ports import Readers
 from proxy.request.session import Session
 from proxy.wire.message import LENGTH, Message
@@ -43,17 +41,14 @@ _PREFERENCE: Final = b"$readPreference\0"
 class PlainRoute:
     """What is known of a command from its name, collection and database."""
 
-    __slots__ = ("avoid", "is_reader", "leaves_cursor", "meter", "namespace")
+    __slots__ = ("avoid", "meter", "namespace", "reader")
 
-    def __init__(
-        self, namespace: Namespace, meter: Meter, avoid: bytes, *, is_reader: bool, leaves_cursor: bool
-    ) -> None:
+    def __init__(self, namespace: Namespace, meter: Meter, avoid: bytes, reader: Reader | None) -> None:
         """A message with ``avoid`` in it is another case."""
         self.namespace = namespace
         self.meter = meter
         self.avoid = avoid
-        self.is_reader = is_reader
-        self.leaves_cursor = leaves_cursor
+        self.reader = reader
 
 
 class PlainRelays:
@@ -62,7 +57,6 @@ class PlainRelays:
     def __init__(
         self,
         lookup: router.Lookup,
-        relay: RelayHandler,
         readers: Readers | None,
         *,
         prefers_members: bool,
@@ -70,7 +64,6 @@ class PlainRelays:
     ) -> None:
         """``prefers_members``: reads with a read preference may go elsewhere than to the client's own connection."""
         self._lookup = lookup
-        self._relay = relay
         self._readers = readers
         self._prefers_members = prefers_members
         self._known: BoundedCache[bytes, PlainRoute] = BoundedCache(limit_bytes, _weight)
@@ -85,17 +78,10 @@ class PlainRelays:
         key = _key(raw)
         if key is None or self._lookup(command.namespace) is not None or (avoid and avoid in raw):
             return
-        is_reader = self._readers is not None and self._readers.counts(command)
-        route_of_all = PlainRoute(
-            command.namespace,
-            meter,
-            avoid,
-            is_reader=is_reader,
-            leaves_cursor=is_reader and self._readers is not None and self._readers.leaves_cursor(command),
-        )
-        self._known.put(key, route_of_all)
+        reader = None if self._readers is None else self._readers.of_relayed(command)
+        self._known.put(key, PlainRoute(command.namespace, meter, avoid, reader))
 
-    def start(self, session: Session, message: Message, client: Client) -> Exchange | None:
+    def start(self, session: Session, message: Message, client: Client, attempts: Attempts) -> Exchange | None:
         """Relay the message if it is recognised; ``None`` when it is not, and nothing was done."""
         raw = message.raw
         key = _key(raw)
@@ -112,17 +98,17 @@ class PlainRelays:
         connection = session.upstream.ready
         if connection is None:
             return None
-        if route.is_reader:
-            assert self._readers is not None
-            database = route.namespace.database
-            if self._readers.keeps_out(database):
-                return None
-            self._readers.enter(database)
-        exchange = PlainRelay(session, message, client, route, self._relay, self._readers)
+        reader = route.reader
+        if reader is not None and reader.is_kept_out:
+            return None
+        exchange = Exchange(session, client, message, attempts)
+        exchange.meter = route.meter
+        if reader is not None:
+            exchange.enter(reader)
         try:
             connection.stream(raw, exchange)
         except BackendUnavailable as error:
-            exchange.refuse(error)
+            exchange.end(Unreachable(error))
         return exchange
 
 
@@ -149,94 +135,3 @@ def _key(raw: bytes) -> bytes | None:
     if first_end + end - at - _KIND_AT > LONGEST_KEY_BYTES:
         return None
     return raw[_KIND_AT:first_end] + raw[at:end]
-
-
-class PlainRelay(Exchange):
-    """A relayed command with nothing but its reply to wait for; what goes wrong is left to an ordinary exchange."""
-
-    __slots__ = ("_is_over", "_readers", "_relay", "_route", "_whole")
-
-    def __init__(
-        self,
-        session: Session,
-        message: Message,
-        client: Client,
-        route: PlainRoute,
-        relay: RelayHandler,
-        readers: Readers | None,
-    ) -> None:
-        """Only what the usual end needs is set; ``_ordinary`` sets the rest."""
-        self.session = session
-        self.message = message
-        self.client = client
-        self.started_seconds = time.perf_counter()
-        self.tail = b""
-        self._route = route
-        self._relay = relay
-        self._readers = readers
-        self._is_over = False
-        self._whole: Exchange | None = None
-
-    def whole(self, reply: bytes) -> None:
-        """See ``Sink``."""
-        client = self.client
-        client.write(reply)
-        self.tail = reply
-        self._end()
-        client.finish()
-
-    def write(self, data: bytes) -> None:
-        """See ``Sink``."""
-        if self._route.leaves_cursor:
-            self.tail = ((self.tail or b"") + data[-TAIL_BYTES:])[-TAIL_BYTES:]
-        self.client.write(data)
-
-    def done(self) -> None:
-        """See ``Sink``."""
-        self._end()
-        self.client.finish()
-
-    def deposed(self, reply: bytes) -> bool:
-        """See ``Sink``."""
-        return self._ordinary().deposed(reply)
-
-    def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
-        """See ``Sink``."""
-        self._ordinary().failed(error, partly_sent)
-
-    def refuse(self, error: CommandError) -> None:
-        """Answer with an error."""
-        self._ordinary().refuse(error)
-
-    def abandon(self) -> None:
-        """The client is gone."""
-        if self._whole is not None:
-            self._whole.abandon()
-        else:
-            self._leave()
-
-    def _end(self) -> None:
-        route = self._route
-        route.meter.done(time.perf_counter() - self.started_seconds)
-        if route.is_reader:
-            self._leave()
-
-    def _leave(self) -> None:
-        route, readers = self._route, self._readers
-        if self._is_over or readers is None or not route.is_reader:
-            return
-        self._is_over = True
-        if route.leaves_cursor and self.tail:
-            readers.left_cursor(route.namespace, self.tail)
-        readers.leave(route.namespace.database)
-
-    def _ordinary(self) -> Exchange:
-        """The same command with everything that an exchange may need."""
-        exchange = self._whole = Exchange(self.session, self.client, self.message, expects_reply=True)
-        with suppress(CommandError):
-            exchange.command = parse_command(self.message)
-        exchange.meter = self._route.meter
-        exchange.started_seconds = self.started_seconds
-        exchange.on_leave = self._leave
-        self._relay.may_go_elsewhere(exchange, router.RELAY)
-        return exchange

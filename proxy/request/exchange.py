@@ -1,4 +1,4 @@
-"""One running command: its client, the path of its reply, and that there is exactly one reply."""
+"""One running command: its client, the path of its reply, its clock, and that there is exactly one reply."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import bson
 
 from catalog.bson.codec import CODEC
 from catalog.errors import BackendUnavailable, CommandError
-from proxy.request.command import Command
+from proxy.request.attempt import Deposed, Lost, Outcome, of_error
+from proxy.request.command import Command, parse_command
 from proxy.request.session import Session
-from proxy.upstream.connection import UpstreamLost
+from proxy.upstream.connection import reply_document
 from proxy.wire import op_compressed, op_msg, op_query
+from proxy.wire.limits import HEADER_SIZE_BYTES
 from proxy.wire.message import Message, Opcode
 from proxy.wire.request_ids import next_request_id
 
@@ -64,52 +66,107 @@ class Meter(Protocol):
         ...
 
 
+class Reader(Protocol):
+    """What a running command reads (``proxy.readers.register``). One object may be entered by many commands."""
+
+    @property
+    def leaves_cursor(self) -> bool:
+        """Whether ``leave`` wants to see the end of a relayed reply."""
+        ...
+
+    def enter(self) -> None:
+        """A command begins to read."""
+        ...
+
+    def leave(self, tail: bytes) -> None:
+        """It has ended; ``tail``: the last bytes of its relayed reply, ``b""`` for none."""
+        ...
+
+    @property
+    def is_kept_out(self) -> bool:
+        """Whether a new command has to wait until ``admitted``."""
+        ...
+
+    async def admitted(self) -> None:
+        """Wait until no new command has to wait any more."""
+        ...
+
+
 def encode(document: Mapping[str, Any]) -> bytes:
     """A reply document of the proxy."""
     return bson.encode(document, codec_options=CODEC)
 
 
+class Attempts(Protocol):
+    """Who decides what follows when an attempt to carry out a command has ended (``proxy.clients.dispatch``)."""
+
+    def ended(self, exchange: Exchange, outcome: Outcome) -> None:
+        """Act on what ``what_follows`` says; raises nothing."""
+        ...
+
+
 class Exchange:
-    """The path of the reply to one command. Also the sink of a relayed reply."""
+    """One command from its message to its reply. Also the sink of a relayed reply.
+
+    It is finished exactly once: by a reply, by nothing when the client wants none, or by closing. The clock starts when
+    it is made; ``meter`` is told the seconds at the end. ``command`` is ``None`` until the message is parsed, which a
+    recognised command needs only if something goes wrong. ``reader`` is entered by ``enter`` and left at the end, also
+    if the client has disconnected. ``on_abandon`` is called if the client disconnects before.
+    """
 
     __slots__ = (
         "_chunks",
+        "_reader",
+        "_tail",
+        "attempts",
         "client",
         "command",
-        "expects_reply",
         "message",
         "meter",
         "on_abandon",
-        "on_leave",
-        "on_lost",
         "session",
         "started_seconds",
-        "tail",
     )
 
-    def __init__(
-        self,
-        session: Session,
-        client: Client,
-        message: Message,
-        *,
-        expects_reply: bool,
-    ) -> None:
+    def __init__(self, session: Session, client: Client, message: Message, attempts: Attempts) -> None:
         self.session = session
         self.client = client
         self.message = message
-        self.expects_reply = expects_reply
-        self.on_lost: Callable[[Callable[[], None]], None] | None = None
+        self.attempts = attempts
         self.on_abandon: Callable[[], None] | None = None
-        self.on_leave: Callable[[], None] | None = None
-        """Called exactly once at the end, also if the client has disconnected."""
-        self.tail: bytes | None = None
-        """Receives the last bytes of a relayed reply, if needed."""
         self.command: Command | None = None
         self.meter: Meter | None = None
-        self.started_seconds = 0.0
+        self.started_seconds = time.perf_counter()
+        self._reader: Reader | None = None
+        # The last bytes of a relayed reply, where the reader wants to see them.
+        self._tail: bytes | None = None
         # A client that compresses gets compressed replies, so relayed ones are collected for it.
         self._chunks: list[bytes] | None = [] if message.compressor else None
+
+    @property
+    def expects_reply(self) -> bool:
+        """Whether the client wants a reply."""
+        message = self.message
+        return message.opcode != _MSG or not message.raw[HEADER_SIZE_BYTES] & op_msg.MORE_TO_COME
+
+    def parsed(self) -> Command:
+        """The command of an OP_MSG; raises as ``parse_command``."""
+        command = self.command
+        if command is None:
+            command = self.command = parse_command(self.message)
+        return command
+
+    def enter(self, reader: Reader) -> None:
+        """Count the command as a reader until it ends."""
+        self._leave()
+        self._reader = reader
+        if reader.leaves_cursor:
+            self._tail = b""
+        reader.enter()
+
+    def end(self, outcome: Outcome) -> None:
+        """An attempt to carry the command out has ended so."""
+        self.attempts.ended(self, outcome)
 
     # --- replies of the proxy -----------------------------------------------------------------------------------
 
@@ -148,8 +205,8 @@ class Exchange:
     def relayed(self, raw: bytes) -> None:
         """Reply with a collected reply of the backend, unchanged."""
         compressor = self.message.compressor
-        if self.tail is not None:
-            self.tail = raw[-TAIL_BYTES:]
+        if self._tail is not None:
+            self._tail = raw[-TAIL_BYTES:]
         self.client.write(op_compressed.wrap(raw, compressor) if compressor else raw)
         self._finish(False)
 
@@ -174,7 +231,6 @@ class Exchange:
     def abandon(self) -> None:
         """The client is gone."""
         callback, self.on_abandon = self.on_abandon, None
-        self.on_lost = None
         if callback is not None:
             callback()
         self._leave()
@@ -188,8 +244,8 @@ class Exchange:
 
     def write(self, data: bytes) -> None:
         """The next bytes of a relayed reply."""
-        if self.tail is not None:
-            self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        if self._tail is not None:
+            self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         if self._chunks is None:
             self.client.write(data)
         else:
@@ -202,39 +258,20 @@ class Exchange:
                 self.client.write(op_compressed.wrap(raw, self.message.compressor))
         self._finish(False)
 
-    def deposed(self, reply: bytes) -> bool:
+    def deposed(self, reply: bytes) -> None:
         """See ``Sink``: the command may go to the next primary, else its client gets this reply."""
-
-        def pass_on() -> None:
-            self.write(reply)
-            self.done()
-
-        return self._may_go_elsewhere(pass_on)
-
-    def _may_go_elsewhere(self, otherwise: Callable[[], None]) -> bool:
-        decide, self.on_lost = self.on_lost, None
-        if decide is None:
-            return False
-        decide(otherwise)
-        return True
+        self.end(Deposed(reply_document(Message.from_bytes(reply)), reply))
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
-        """The connection to the backend was lost before the relayed reply was complete."""
-        if isinstance(error, UpstreamLost) and not partly_sent and self._may_go_elsewhere(self.close):
-            return
-        if partly_sent or self.session.identity or isinstance(error, UpstreamLost):
-            # As without a proxy between them; and a login goes with the connection. A driver makes both anew.
-            self.close()
-        else:
-            self.refuse(labelled(error, self.command))
+        """See ``Sink``: the connection to the backend was lost before the relayed reply was complete."""
+        self.end(Lost(partly_sent=True) if partly_sent else of_error(error))
 
     def _finish(self, failed: bool, *, closing: bool = False) -> None:
-        # What these hold holds this exchange: its message must not wait for the collector of cycles.
+        # What this holds holds this exchange: its message must not wait for the collector of cycles.
         self.on_abandon = None
-        self.on_lost = None
         if self.meter is not None:
             self.meter.done(time.perf_counter() - self.started_seconds, failed=failed)
-        if self.on_leave is not None:
+        if self._reader is not None:
             self._leave()
         if closing:
             self.client.close()
@@ -242,9 +279,10 @@ class Exchange:
             self.client.finish()
 
     def _leave(self) -> None:
-        callback, self.on_leave = self.on_leave, None
-        if callback is not None:
-            callback()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.leave(self._tail or b"")
+        self._tail = None
 
 
 def _messages(data: bytes) -> list[bytes]:

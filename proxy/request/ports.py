@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.request.command import Command
+from proxy.request.exchange import Reader
 from proxy.request.router import Unresolved
 from proxy.request.session import Session
 from rewrite.plan import Effect
@@ -51,36 +52,12 @@ class Gate(Protocol):
 class Readers(Protocol):
     """Who reads which database at the moment (``proxy.readers.register``)."""
 
-    def keeps_out(self, database: str) -> bool:
-        """Whether a new reader has to wait."""
+    def of_relayed(self, command: Command) -> Reader | None:
+        """What this command reads when it is relayed; ``None`` if nothing that anybody has to wait for."""
         ...
 
-    async def admitted(self, database: str) -> None:
-        """Wait until no new reader has to wait any more."""
-        ...
-
-    def enter(self, database: str) -> None:
-        """A reader begins."""
-        ...
-
-    def leave(self, database: str) -> None:
-        """A reader has ended."""
-        ...
-
-    def counts(self, command: Command) -> bool:
-        """Whether this command is a reader when it is relayed."""
-        ...
-
-    def leaves_cursor(self, command: Command) -> bool:
-        """Whether ``answered`` wants to see the end of the reply to this relayed command."""
-        ...
-
-    def answered(self, command: Command, tail: bytes) -> None:
-        """A relayed reply of ``leaves_cursor`` ends so."""
-        ...
-
-    def left_cursor(self, namespace: Namespace, tail: bytes) -> bool:
-        """Whether a relayed reply that ends so leaves a cursor open, which is then known."""
+    def of_rewritten(self, namespace: Namespace) -> Reader:
+        """What a command on this collection reads when it is rewritten."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The state of a client between its commands."""
+"""What is kept of a client between its commands: who it is, what it may do, its connections to the backend."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Sink(Protocol):
         """The reply is complete, including further messages after ``moreToCome``."""
         ...
 
-    def deposed(self, reply: bytes) -> bool:
-        """The reply says that the server is no longer the primary; true if the sink handles it."""
+    def deposed(self, reply: bytes) -> None:
+        """The reply in one piece, instead of ``whole``; it says that the server is no longer the primary."""
         ...
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
@@ -206,7 +206,9 @@ class UpstreamConnection(BackPressure):
                 deposed = self._on_not_primary is not None and self._judge(data)
                 self.state = _IDLE
                 self._sink = None
-                if not (deposed and sink.deposed(data)):
+                if deposed:
+                    sink.deposed(data)
+                else:
                     sink.whole(data)
                 return
         position = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.relay.failover import Failover, Way
+from proxy.relay.failover import Failover
+from proxy.request.attempt import Primary
 from proxy.request.session import Session
 from proxy.upstream.connection import Upstream, UpstreamConnection
 from proxy.upstream.dialing import Dialer
@@ -39,5 +40,5 @@ class World:
         if self._comes_back:
             self.session.upstream.reinstate()
 
-    async def way(self) -> Way:
-        return await self.failover.way_on(self.session)
+    async def way(self) -> Primary:
+        return await self.failover.ask(self.session)

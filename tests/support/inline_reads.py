@@ -19,6 +19,7 @@ from proxy.wire import op_msg
 from proxy.wire.message import Message
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
+from tests.support.exchanges import Told
 from tests.support.network import FakeClient, FakeTransport
 from tests.support.raw_wire import document_of
 from tests.support.scopes import TARGET
@@ -38,10 +39,8 @@ class Reads:
     def __init__(self) -> None:
         self.cursors = CursorNames()
         self.allowed: bool | None = True
-        self.heard: list[bytes] = []
+        self.told = Told()
         self.again: list[bytes] = []
-        self.errors: list[Exception] = []
-        self.went_the_long_way = 0
         self.profile = Profile()
         handler = TranslateHandler(
             Surroundings(
@@ -57,7 +56,7 @@ class Reads:
         self.reads = InlineReads(handler, self)
         self.session = session()
         self.transport = FakeTransport()
-        self.connection = UpstreamConnection("backend:1", lambda: None)
+        self.connection = UpstreamConnection("backend:1", lambda: None, lambda _: None)
         self.connection.connection_made(self.transport)
         self.session.upstream._connection = self.connection
         self.client = FakeClient()
@@ -65,24 +64,16 @@ class Reads:
     def known_to_read_buckets(self, session: object, namespace: Namespace) -> bool | None:
         return self.allowed
 
-    def sent_again(self, exchange: Exchange, step: SentStep) -> None:
+    def remember(self, exchange: Exchange, step: SentStep) -> None:
         self.again.append(step.document)
 
-    def goes_the_long_way(self, exchange: Exchange, collection: VirtualCollection | None) -> None:
-        self.went_the_long_way += 1
-
-    def heard_from_member(self, exchange: Exchange, document: bytes) -> None:
-        self.heard.append(document)
-
-    def failed(self, exchange: Exchange, error: Exception) -> None:
-        self.errors.append(error)
-
-    def deposed(self, exchange: Exchange, reply: bytes) -> bool:
-        return False
+    @property
+    def outcomes(self) -> list[type]:
+        return [type(outcome) for outcome in self.told.outcomes]
 
     def start(self, raw: bytes, collection: VirtualCollection | None = TARGET) -> bool:
         message = Message.from_bytes(raw)
-        exchange = Exchange(self.session, self.client, message, expects_reply=True)
+        exchange = Exchange(self.session, self.client, message, self.told)
         return self.reads.start(exchange, parse_command(message), collection, self)
 
     @property

@@ -25,6 +25,12 @@ def message(
     return struct.pack("<iiiiI", 20 + len(sections), 7, 0, 2013, flags) + sections
 
 
+def retryable(number: int, *, documents: tuple[bytes, ...] = DOCUMENTS[:1], **more: object) -> bytes:
+    session = {"id": bson.Binary(b"s" * 16, 4)}
+    body = {"insert": "x", "ordered": True, "txnNumber": bson.Int64(number), "lsid": session, **more, "$db": "d"}
+    return message(*documents, body=body)
+
+
 def remembering(raw: bytes, limit_bytes: int = 100_000) -> InsertTemplates:
     command = parse_command(Message.from_bytes(raw))
     insert = parse_insert(command, retryable_writes=True)

@@ -13,6 +13,7 @@ from proxy.wire import op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
 from proxy.wire.reader import MessageReader
+from tests.support.exchanges import Told
 from tests.support.network import FakeTransport
 from tests.support.sessions import session
 
@@ -49,7 +50,7 @@ class Host:
             raise self.error
         if self.at_once is not None:
             self.at_once(client)
-        return Exchange(session, client, message, expects_reply=True)
+        return Exchange(session, client, message, Told())
 
 
 class EventLoop:

@@ -1,27 +1,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
+from bson import Int64
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.clients.dispatch import Dispatcher, Handlers
 from proxy.clients.server import OpenGate
 from proxy.hello.handler import HelloHandler
+from proxy.inserts.insert_templates import InsertTemplate
+from proxy.members.read_preference import Members
 from proxy.observe.tasks import TaskSet
+from proxy.readers.register import ReaderRegister
+from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.request.command import Command
-from proxy.request.exchange import encode
+from proxy.request.exchange import Exchange, encode
+from proxy.request.ports import Readers
 from proxy.request.router import UNRESOLVED, Unresolved
 from proxy.request.session import Session
+from proxy.upstream.connection import UpstreamLost
+from proxy.upstream.dialing import Dialer
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
+from tests.support.failover_world import World
 from tests.support.network import FakeClient
 from tests.support.raw_wire import body, command, document_of, framed, op_msg_bytes, query
-from tests.support.sessions import session
+from tests.support.sessions import nowhere, session
 
 VIRTUAL = VirtualCollection(Namespace("d", "ts"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 
@@ -40,8 +50,13 @@ class Rooms:
         "maxBsonObjectSize": 1, "maxMessageSizeBytes": 2, "maxWriteBatchSize": 3, "maxWireVersion": 17
     }  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(
+        self, failover: Failover | None = None, members: Members | None = None, readers: Readers | None = None
+    ) -> None:
         self.counted: list[tuple[str, str, bool]] = []
+        self.asked: list[Session] = []
+        self.earlier: list[bytes | Exception] = []
+        """What the first attempts come to."""
         self.invariant_violations = 0
         self.known = False
         self.forgets = False
@@ -55,8 +70,13 @@ class Rooms:
             self,
             self.translate,
             self.door,
+            members,
+            None,
+            failover,
         )
-        self.dispatcher = Dispatcher(handlers, self, {"find"}, lambda command: False, self.tasks, self)
+        self.dispatcher = Dispatcher(
+            handlers, self, {"find", "getMore"}, lambda command: True, self.tasks, self, readers
+        )
         self.session = session()
 
     async def primary_address(self) -> tuple[str, int]:
@@ -72,25 +92,21 @@ class Rooms:
         self.known = not self.forgets
         return VIRTUAL
 
+    retryable_writes = False
+
     def submit(
-        self,
-        session: Session,
-        command: Command,
-        collection: VirtualCollection,
-        reply: Callable[[bytes | None], None],
-    ) -> bool:
+        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], txn_number: int | None
+    ) -> None:
         if isinstance(self.reply, Exception):
             raise self.reply
-        reply(self.reply)
-        return True
-
-    def repeated(self, raw: bytes) -> None:
-        """Every insert is a new one here."""
+        exchange.reply(self.reply)
 
     async def translate(self, session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
-        if isinstance(self.reply, Exception):
-            raise self.reply
-        return self.reply
+        self.asked.append(session)
+        reply = self.earlier.pop(0) if self.earlier else self.reply
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def requests(self, name: str, way: str) -> Any:
         rooms = self
@@ -104,6 +120,7 @@ class Rooms:
     async def ask(self, raw: bytes) -> dict[str, Any] | None:
         client = FakeClient()
         self.dispatcher.start(self.session, Message.from_bytes(raw), client)
+        self.client = client
         while not client.finished and not client.closed:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return document_of(Message.from_bytes(client.written[0])) if client.written else None
@@ -202,3 +219,97 @@ async def test_faults_that_get_a_reply(raw: bytes, code: int) -> None:
 async def test_faults_that_end_the_connection(raw: bytes) -> None:
     with pytest.raises(ProtocolError):
         await Rooms().ask(raw)
+
+
+DEPOSED = encode({"ok": 0.0, "code": 10107, "errmsg": "not primary"})
+MISSING = encode({"ok": 0.0, "code": 43, "errmsg": "cursor not found"})
+MORE = command({"getMore": Int64(9), "collection": "ts", "$db": "d"})
+
+
+def in_replica_set(world: World, members: Members | None = None) -> Rooms:
+    rooms = Rooms(world.failover, members, world.register)
+    rooms.known = True
+    rooms.session = world.session
+    return rooms
+
+
+class Set(World):
+    """A replica set with readers that are counted."""
+
+    def __init__(self, *, has_left: bool = True) -> None:
+        super().__init__(has_left=has_left)
+        self.register = ReaderRegister(lambda _: False)
+
+    @staticmethod
+    def topology() -> Any:
+        class Server:
+            address = ("former", 1)
+            is_readable = True
+
+        class Topology:
+            def server_descriptions(self) -> dict[tuple[str, int], Server]:
+                return {("former", 1): Server()}
+
+        return Topology()
+
+    @staticmethod
+    def dialer_to(_: object) -> Any:
+        return Dialer(nowhere, None, 1.0)
+
+
+@pytest.mark.parametrize("first", [DEPOSED, UpstreamLost("cut")], ids=["deposed", "lost"])
+async def test_command_begins_again_at_the_next_primary_and_is_one_reader_still(first: bytes | Exception) -> None:
+    world = Set()
+    world.connected(bound=False)
+    rooms = in_replica_set(world)
+    rooms.earlier = [first]
+    assert await rooms.ask(FIND) == {"ok": 1.0}
+    assert rooms.asked == [world.session] * 2
+    assert rooms.counted == [("find", "translate", False)]
+    async with world.register.kept_out(Namespace("d", "ts")) as alone:
+        assert alone
+
+
+@pytest.mark.parametrize("first", [DEPOSED, UpstreamLost("cut")], ids=["deposed", "lost"])
+async def test_outcome_is_the_clients_where_the_primary_stays(first: bytes | Exception) -> None:
+    world = Set(has_left=False)
+    world.connected(bound=False)
+    rooms = in_replica_set(world)
+    rooms.earlier = [first]
+    reply = await rooms.ask(FIND)
+    assert (reply is None, rooms.client.closed) == (first is not DEPOSED, first is not DEPOSED)
+    assert len(rooms.asked) == 1
+
+
+async def test_client_that_has_logged_in_is_told_to_come_again() -> None:
+    world = Set()
+    world.connected(bound=True)
+    rooms = in_replica_set(world)
+    rooms.earlier = [DEPOSED]
+    reply = await rooms.ask(FIND)
+    assert reply is not None
+    assert (reply["code"], rooms.client.closed, len(rooms.asked)) == (91, True, 1)
+
+
+async def test_read_from_a_member_that_went_away_goes_back_to_the_clients_own_session() -> None:
+    world = Set()
+    members = Members(world.topology, world.dialer_to)
+    rooms = in_replica_set(world, members)
+    rooms.session = replace(world.session, member=("b", 2), home=world.session)
+    rooms.earlier = [BackendUnavailable("refused")]
+    assert await rooms.ask(FIND) == {"ok": 1.0}
+    assert rooms.asked == [rooms.session, world.session]
+    assert members.is_avoided(("b", 2))
+
+
+@pytest.mark.parametrize("found", [True, False])
+async def test_cursor_that_the_primary_does_not_have_is_sought_where_the_primary_was(found: bool) -> None:
+    world = Set()
+    members = Members(world.topology, world.dialer_to)
+    members.was_primary(("former", 1))
+    rooms = in_replica_set(world, members)
+    rooms.earlier = [MISSING] if found else [MISSING, MISSING]
+    reply = await rooms.ask(MORE)
+    assert reply is not None
+    assert reply.get("code") == (None if found else 43)
+    assert [session.member for session in rooms.asked] == [None, ("former", 1)]

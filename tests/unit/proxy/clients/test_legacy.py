@@ -12,6 +12,7 @@ from catalog.errors import CommandError
 from proxy.clients.legacy import LEGACY_COMMANDS, legacy_command, refuse_legacy
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
+from tests.support.exchanges import Told
 from tests.support.network import FakeClient
 from tests.support.sessions import session
 
@@ -24,7 +25,7 @@ def query(body: dict[str, Any], *, collection: str = "admin.$cmd", number_to_ret
 
 def exchange(message: Message) -> tuple[Exchange, FakeClient]:
     client = FakeClient()
-    return Exchange(session(), client, message, expects_reply=True), client
+    return Exchange(session(), client, message, Told()), client
 
 
 @pytest.mark.parametrize("name", sorted(LEGACY_COMMANDS))

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
-from proxy.clients.server import NoIngest, NoNamespaces, Parts, Server, no_effects, no_translate
+from proxy.clients.server import NoNamespaces, Parts, Server, no_effects, no_translate
 from proxy.observe.metrics import Metrics
 from proxy.settings.table import Address, Settings
 from rewrite.plan import ForgetNamespace
@@ -166,7 +166,6 @@ async def test_defaults_make_nothing_virtual() -> None:
     namespace = Namespace("d", "c")
     assert NoNamespaces().lookup(namespace) is None
     assert await NoNamespaces().resolve(namespace) is None
-    assert NoIngest().submit(session(), None, None, lambda _: None) is False  # type: ignore[arg-type]
     no_effects(ForgetNamespace(namespace))
     parsed: Any = type("C", (), {"name": "x"})
     with pytest.raises(CommandError):

@@ -20,6 +20,7 @@ from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer
 from proxy.wire import op_msg
 from proxy.wire.message import Message
+from tests.support.exchanges import Told
 from tests.support.mongod import MongodProcess
 from tests.support.network import FakeClient
 from tests.support.raw_wire import command, document_of
@@ -43,7 +44,7 @@ class Greeted:
 
     def start(self, flags: int = 0, **fields: Any) -> Exchange:
         message = Message.from_bytes(command({"hello": 1, **fields, "$db": "admin"}, flags=flags))
-        exchange = Exchange(self.session, self.client, message, expects_reply=True)
+        exchange = Exchange(self.session, self.client, message, Told())
         exchange.command = parse_command(message)
         self.handler.start(exchange)
         return exchange

@@ -13,11 +13,12 @@ from proxy.inserts.held_insert import Addressed
 from proxy.inserts.ingest import BATCHES_IN_A_TURN, InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_templates import InsertTemplate
-from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import Slices
+from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
 from tests.support.committer_bench import CommitterBench, HeldStore
-from tests.support.insert_messages import Meter
+from tests.support.exchanges import Told
+from tests.support.insert_messages import message as insert_message
 from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
 from tests.support.sessions import session
@@ -58,8 +59,8 @@ class Ingest:
         client = FakeClient()
         command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
         repeated = InsertTemplate(command, self.bench.virtual, ("insert",))
-        writer = PlainInsert(self.handler, client, 7, repeated, len(raw), Meter())
-        self.handler.submit_one(session(), repeated, raw, txn_number, writer)
+        exchange = Exchange(session(), client, Message.from_bytes(insert_message(raw)), Told())
+        self.handler.submit(exchange, repeated, (raw,), txn_number)
         return client
 
     async def rest(self) -> None:

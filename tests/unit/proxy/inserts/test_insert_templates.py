@@ -9,7 +9,7 @@ from proxy.inserts.insert_command import parse_insert
 from proxy.inserts.insert_templates import LONGEST_BYTES
 from proxy.request.command import parse_command
 from proxy.wire.message import Message
-from tests.support.insert_messages import COLLECTION, DOCUMENTS, message, remembering
+from tests.support.insert_messages import COLLECTION, DOCUMENTS, message, remembering, retryable
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -50,12 +50,6 @@ def test_every_cut_of_a_message_is_harmless() -> None:
     inserts = remembering(raw)
     for size in range(len(raw)):
         assert inserts.find(raw[:size]) is None
-
-
-def retryable(number: int, **more: object) -> bytes:
-    session = {"id": bson.Binary(b"s" * 16, 4)}
-    body = {"insert": "x", "ordered": True, "txnNumber": bson.Int64(number), "lsid": session, **more, "$db": "d"}
-    return message(DOCUMENTS[0], body=body)
 
 
 def gossip(second: int, **more: object) -> dict[str, object]:

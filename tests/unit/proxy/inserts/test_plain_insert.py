@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import bson
@@ -12,14 +13,16 @@ from bson import ObjectId
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Acknowledgement
-from catalog.write_batch import Writer
-from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_command import MAX_DOCUMENTS, InsertCommand
 from proxy.inserts.insert_reply import InsertReply
-from proxy.inserts.insert_templates import InsertTemplate, InsertTemplates
-from proxy.inserts.plain_insert import PlainInsert, PlainInserts
+from proxy.inserts.insert_templates import InsertTemplate
+from proxy.inserts.plain_insert import Inserts, PlainInsert
+from proxy.request.command import parse_command
+from proxy.request.exchange import Exchange
 from proxy.request.session import Session
 from proxy.wire.message import Message
-from tests.support.insert_messages import COLLECTION, DOCUMENTS, Meter, message, remembering
+from tests.support.exchanges import Told
+from tests.support.insert_messages import COLLECTION, DOCUMENTS, Meter, message, retryable
 from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
 from tests.support.sessions import session
@@ -31,40 +34,22 @@ UNCONFIRMED = Acknowledgement({"code": 64, "errmsg": "waiting for replication ti
 class Rooms:
     """What is behind a recognised insert."""
 
+    retryable_writes = True
+
     def __init__(self, *, allowed: bool | None = True, collection: VirtualCollection | None = COLLECTION) -> None:
         self.allowed = allowed
         self.collection = collection
-        self.inserts: InsertTemplates = remembering(message(DOCUMENTS[0]))
-        self.writers: list[tuple[bytes, Any]] = []
-        self.several: list[Sequence[bytes]] = []
-        self.refusal: CommandError | None = None
+        self.submitted: list[tuple[InsertTemplate, tuple[bytes, ...], int | None]] = []
         self.settled_bytes: list[int] = []
         self.meter = Meter()
         self.client = FakeClient()
+        self.session = session()
+        self.inserts = Inserts(self, self, self, self.meter)
 
-    def repeated(self, raw: bytes) -> Any:
-        return self.inserts.find(raw)
-
-    def submit(self, *arguments: Any) -> bool:
-        return False
-
-    def submit_one(
-        self, session: Session, repeated: InsertTemplate, document: bytes, txn_number: int | None, writer: Writer
+    def submit(
+        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], txn_number: int | None
     ) -> None:
-        self.writers.append((document, writer))
-
-    def submit_known(
-        self,
-        session: Session,
-        repeated: InsertTemplate,
-        documents: Sequence[bytes],
-        txn_number: int | None,
-        reply: Any,
-    ) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        self.several.append(documents)
-        reply(bson.encode({"n": len(documents), "ok": 1.0}))
+        self.submitted.append((template, tuple(documents), txn_number))
 
     def settled_one(self, size_bytes: int) -> None:
         self.settled_bytes.append(size_bytes)
@@ -85,10 +70,14 @@ class Rooms:
     async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
         raise AssertionError
 
-    def start(self, raw: bytes, compressor: int = 0) -> Any:
-        request = Message.from_bytes(raw)
-        request.compressor = compressor
-        return PlainInserts(self, self, self, self.meter).start(session(), request, self.client)
+    def exchange(self, raw: bytes) -> Exchange:
+        return Exchange(self.session, self.client, Message.from_bytes(raw), Told())
+
+    def parsed(self, raw: bytes, collection: VirtualCollection = COLLECTION) -> bool:
+        return self.inserts.submit(self.exchange(raw), parse_command(Message.from_bytes(raw)), collection)
+
+    def start(self, raw: bytes) -> Exchange | None:
+        return self.inserts.start(session(), Message.from_bytes(raw), self.client, Told())
 
     def reply(self) -> dict[str, Any]:
         (raw,) = self.client.written
@@ -101,20 +90,49 @@ class Rooms:
     "rooms", [Rooms(allowed=None), Rooms(allowed=False), Rooms(collection=None)], ids=["unasked", "refused", "gone"]
 )
 def test_what_may_have_changed_takes_the_long_way(rooms: Rooms) -> None:
+    assert rooms.parsed(message(DOCUMENTS[0]))
     assert rooms.start(message(DOCUMENTS[1])) is None
-    assert not rooms.writers
-    assert not rooms.client.written
+    assert len(rooms.submitted) == 1
 
 
 def test_an_unknown_body_takes_the_long_way() -> None:
-    assert Rooms().start(message(DOCUMENTS[1], body={"insert": "y", "$db": "d"})) is None
+    rooms = Rooms()
+    assert rooms.parsed(message(DOCUMENTS[0]))
+    assert rooms.start(message(DOCUMENTS[1], body={"insert": "y", "$db": "d"})) is None
+
+
+@pytest.mark.parametrize("documents", [DOCUMENTS, DOCUMENTS[:1]])
+def test_known_insert_is_submitted_as_the_parsed_one_was(documents: tuple[bytes, ...]) -> None:
+    rooms = Rooms()
+    assert rooms.parsed(retryable(5))
+    assert rooms.start(retryable(6, documents=documents)) is not None
+    (first, _, five), (second, submitted, six) = rooms.submitted
+    assert (submitted, five, six) == (documents, 5, 6)
+    assert first.command(documents, 6) == second.command(documents, 6)
+
+
+def test_what_is_no_plain_insert_is_left_to_others() -> None:
+    rooms = Rooms()
+    assert not rooms.parsed(message(DOCUMENTS[0], body={"insert": "x", "unknown": 1, "$db": "d"}))
+    assert not rooms.parsed(message(DOCUMENTS[0]), replace(COLLECTION, collation={"locale": "de"}))
+    assert not rooms.submitted
+
+
+def test_statements_keep_the_numbers_that_the_client_gave_them() -> None:
+    rooms = Rooms()
+    assert rooms.parsed(retryable(5, stmtId=7))
+    ((template, documents, number),) = rooms.submitted
+    insert = template.command(documents, number)
+    assert insert.statement_ids is not None
+    assert list(insert.statement_ids) == [7]
 
 
 def started() -> tuple[Rooms, PlainInsert]:
     rooms = Rooms()
-    insert = rooms.start(message(DOCUMENTS[1]))
-    assert rooms.writers == [(DOCUMENTS[1], insert)]
-    return rooms, insert
+    exchange = rooms.exchange(message(DOCUMENTS[1]))
+    exchange.meter = rooms.meter
+    insert = InsertCommand((), True, b"", b"", None, None, True, 0)
+    return rooms, PlainInsert(rooms, exchange, InsertTemplate(insert, COLLECTION, ("insert",)), len(DOCUMENTS[1]))
 
 
 @pytest.mark.parametrize("acknowledgement", [None, Acknowledgement(), TELLING, UNCONFIRMED])
@@ -161,21 +179,16 @@ def test_a_whole_reply_is_passed_on() -> None:
 
 def test_a_client_that_is_gone_leaves_its_measurement() -> None:
     rooms, insert = started()
-    insert.abandon()
-    assert not rooms.client.written
-
-
-@pytest.mark.parametrize(("documents", "compressor"), [(DOCUMENTS, 0), (DOCUMENTS[:1], 2)])
-def test_several_documents_and_compressed_ones_go_together(documents: tuple[bytes, ...], compressor: int) -> None:
-    rooms = Rooms()
-    rooms.start(message(*documents), compressor)
-    assert [tuple(each) for each in rooms.several] == [documents]
-    assert rooms.client.finished == 1
-    assert rooms.meter.counted == [False]
+    assert not insert.is_abandoned()
+    rooms.session.close()
+    assert insert.is_abandoned()
 
 
 def test_too_many_documents_are_refused() -> None:
+    """W94."""
     rooms = Rooms()
-    rooms.refusal = CommandError(16, "too many")
-    rooms.start(message(*DOCUMENTS))
+    assert rooms.parsed(message(DOCUMENTS[0]))
+    tiny = bson.encode({})
+    rooms.start(message(*([tiny] * (MAX_DOCUMENTS + 1))))
     assert document_of(Message.from_bytes(rooms.client.written[0]))["code"] == 16
+    assert rooms.meter.counted == [True]

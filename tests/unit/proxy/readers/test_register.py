@@ -90,6 +90,15 @@ def reply(cursor_id: int, batch: str = "firstBatch", **more: Any) -> bytes:
     return bson.encode({"cursor": {batch: [{"x": "y" * 5000}], "id": Int64(cursor_id), "ns": "d.v"}, "ok": 1.0, **more})
 
 
+def relay(register: ReaderRegister, read: Command, tail: bytes) -> None:
+    """As an exchange does."""
+    reader = register.of_relayed(read)
+    assert reader is not None
+    assert reader.leaves_cursor
+    reader.enter()
+    reader.leave(tail)
+
+
 READS = [
     {"find": "view"},
     {"aggregate": "plain", "pipeline": [{"$lookup": {"from": "x", "as": "y", "pipeline": []}}], "cursor": {}},
@@ -108,29 +117,27 @@ OTHERS = [
 
 @pytest.mark.parametrize("body", READS, ids=str)
 def test_what_may_read_buckets_counts(body: dict[str, Any]) -> None:
-    assert ReaderRegister(lambda _: False).counts(command(body))
+    assert ReaderRegister(lambda _: False).of_relayed(command(body)) is not None
 
 
 @pytest.mark.parametrize("body", OTHERS, ids=str)
 def test_what_reads_no_buckets_or_waits_for_ever_does_not_count(body: dict[str, Any]) -> None:
-    assert not ReaderRegister(lambda _: False).counts(command(body))
+    assert ReaderRegister(lambda _: False).of_relayed(command(body)) is None
 
 
 @pytest.mark.parametrize("end", ["exhausted", "killed", "not found"])
 async def test_relayed_cursors_are_in_the_way_until_they_end(end: str) -> None:
     register = ReaderRegister(lambda _: False)
-    find = command({"find": "view"})
-    register.answered(find, reply(77)[-2048:])
     more = command({"getMore": Int64(77), "collection": "view"})
-    assert register.counts(more)
-    register.answered(more, reply(77, "nextBatch", operationTime=bson.Timestamp(1, 1))[-2048:])
+    relay(register, command({"find": "view"}), reply(77)[-2048:])
+    relay(register, more, reply(77, "nextBatch", operationTime=bson.Timestamp(1, 1))[-2048:])
     async with register.kept_out(COLLECTION) as alone:
         assert not alone
     if end == "killed":
-        register.counts(command({"killCursors": "view", "cursors": [Int64(77)]}))
+        assert register.of_relayed(command({"killCursors": "view", "cursors": [Int64(77)]})) is None
     else:
         tail = reply(0, "nextBatch") if end == "exhausted" else bson.encode({"ok": 0.0, "code": 43})
-        register.answered(more, tail[-2048:])
+        relay(register, more, tail[-2048:])
     async with register.kept_out(COLLECTION) as alone:
         assert alone
 
@@ -142,7 +149,7 @@ async def test_translated_cursors_that_are_killed_are_in_nobodys_way() -> None:
     register = ReaderRegister(cursors.is_open_in, cursors.killed)
     async with register.kept_out(COLLECTION) as alone:
         assert not alone
-    register.counts(command({"killCursors": "x", "cursors": [Int64(77), Int64(78)]}))
+    register.of_relayed(command({"killCursors": "x", "cursors": [Int64(77), Int64(78)]}))
     async with register.kept_out(COLLECTION) as alone:
         assert alone
     assert cursors.backend_namespace(77) == Namespace("d", "system.buckets.x")
@@ -178,5 +185,23 @@ def test_cursors_of_any_kind_may_be_named_to_be_killed(cursors: Any) -> None:
     """The backend says what is wrong with them."""
     killed: list[int] = []
     register = ReaderRegister(lambda _: False, killed.append)
-    assert not register.counts(command({"killCursors": "view", "cursors": cursors}))
+    assert register.of_relayed(command({"killCursors": "view", "cursors": cursors})) is None
     assert killed == ([77] if isinstance(cursors, list) else [])
+
+
+async def test_reader_is_one_of_its_database_from_enter_to_leave() -> None:
+    register = ReaderRegister(lambda _: False)
+    reader = register.of_rewritten(COLLECTION)
+    assert not reader.leaves_cursor
+    reader.enter()
+    reader.enter()
+    asyncio.get_running_loop().call_soon(reader.leave, b"")
+    asyncio.get_running_loop().call_soon(reader.leave, b"")
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone
+        assert reader.is_kept_out
+        waiting = asyncio.ensure_future(reader.admitted())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    await asyncio.wait_for(waiting, 1)
+    assert not reader.is_kept_out

@@ -8,7 +8,7 @@ import bson
 import pytest
 from bson import Binary, Int64
 
-from catalog.errors import BackendUnavailable
+from proxy.request.attempt import Deposed, Lost, NeedsLongWay, Streamed, Unexpected
 from proxy.wire import op_msg
 from proxy.wire.message import Message
 from rewrite.profile import Profile
@@ -99,7 +99,7 @@ def test_refused_read_is_tried_as_its_client_sent_it() -> None:
     reads = Reads()
     assert reads.start(command(FIND))
     assert reads.answer({"ok": 0.0, "errmsg": "not authorized", "code": 13}) is None
-    assert reads.went_the_long_way == 1
+    assert reads.told.outcomes == [NeedsLongWay(TARGET)]
 
 
 def test_guess_that_fails_goes_the_long_way() -> None:
@@ -108,7 +108,7 @@ def test_guess_that_fails_goes_the_long_way() -> None:
     error = {"ok": 0.0, "errmsg": "no number", "code": 241}
     assert reads.start(command({"aggregate": "x", "pipeline": [{"$count": "n"}], "cursor": {}, "$db": "db"}))
     assert reads.answer(error) is None
-    assert reads.went_the_long_way == 1
+    assert reads.outcomes == [NeedsLongWay]
     assert reads.start(command(FIND))
     assert reads.answer(error) == error
 
@@ -124,15 +124,25 @@ def test_backend_that_goes_away_is_told() -> None:
     reads = Reads()
     assert reads.start(command(FIND))
     reads.connection.connection_lost(None)
-    assert [type(error).__mro__[1] for error in reads.errors] == [BackendUnavailable]
+    assert reads.told.outcomes == [Lost()]
     assert reads.client.written == []
+
+
+def test_server_that_is_primary_no_more_is_told() -> None:
+    reads = Reads()
+    assert reads.start(command(FIND))
+    error = {"ok": 0.0, "errmsg": "not primary", "code": 10107}
+    assert reads.answer(error) == error
+    assert reads.told.outcomes == [Deposed(bson.encode(error))]
 
 
 def test_reply_that_is_none_is_told() -> None:
     reads = Reads()
     assert reads.start(command({"count": "x", "$db": "db"}))
     assert reads.answer({"ok": 1.0}) is None
-    assert [type(error) for error in reads.errors] == [KeyError]
+    (outcome,) = reads.told.outcomes
+    assert isinstance(outcome, Unexpected)
+    assert isinstance(outcome.error, KeyError)
 
 
 def test_plan_follows_the_collection_and_the_backend() -> None:
@@ -173,7 +183,7 @@ def test_large_batches_go_on_while_they_come(batch: str, member: tuple[str, int]
     assert reply.response_to == 33
     assert document_of(reply)["cursor"] == {batch: LARGE, "id": 9, "ns": "db.x"}
     assert reads.cursors.backend_namespace(9) == TARGET.buckets
-    assert (reads.client.finished, len(reads.heard)) == (1, 0 if member is None else 1)
+    assert (reads.client.finished, reads.outcomes) == (1, [Streamed])
 
 
 def test_large_batch_that_breaks_off_ends_the_client() -> None:
@@ -181,7 +191,7 @@ def test_large_batch_that_breaks_off_ends_the_client() -> None:
     assert reads.start(command(FIND))
     reads.connection.data_received(large_reply("firstBatch")[:100_000])
     reads.connection.connection_lost(None)
-    assert (reads.client.closed, reads.errors) == (True, [])
+    assert (reads.client.closed, reads.told.outcomes) == (True, [Lost(partly_sent=True)])
 
 
 def test_large_batch_of_an_unexpected_cursor_ends_the_client() -> None:
@@ -222,7 +232,7 @@ def test_client_that_may_not_read_buckets_reads_through_the_view(read: dict[str,
     assert reads.start(command(read))
     error = {"ok": 0.0, "errmsg": "not authorized", "code": 13}
     assert reads.answer(error) == error
-    assert reads.went_the_long_way == 0
+    assert NeedsLongWay not in reads.outcomes
 
 
 def test_cursor_of_the_view_is_continued_under_its_name() -> None:

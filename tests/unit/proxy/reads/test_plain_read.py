@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from bson import Binary, Int64, Timestamp
 
-from catalog.errors import BackendUnavailable
 from catalog.namespaces import VirtualCollection
 from proxy.readers.register import ReaderRegister
 from proxy.reads.inline_reads import SentStep
 from proxy.reads.plain_read import LONGEST_BYTES, PlainReads
+from proxy.request.attempt import Lost, NeedsLongWay
 from proxy.request.command import parse_command
 from proxy.request.exchange import Exchange
 from proxy.request.router import UNRESOLVED, Unresolved
@@ -51,7 +51,7 @@ class Recognising(Reads):
     def done(self, seconds: float, *, failed: bool = False) -> None:
         self.counted.append(failed)
 
-    def sent_again(self, exchange: Exchange, step: SentStep) -> None:
+    def remember(self, exchange: Exchange, step: SentStep) -> None:
         exchange.command = parse_command(exchange.message)
         exchange.meter = self
         self.plain.remember(exchange, step)
@@ -65,7 +65,7 @@ class Recognising(Reads):
 
     def recognises(self, raw: bytes) -> Exchange | None:
         self.client = FakeClient()
-        return self.plain.start(self.session, Message.from_bytes(raw), self.client, self)
+        return self.plain.start(self.session, Message.from_bytes(raw), self.client, self.told)
 
 
 def test_read_is_sent_in_its_own_session_and_time() -> None:
@@ -115,10 +115,10 @@ def test_errors_are_the_clients() -> None:
     assert reads.answer(error) == error
     assert reads.recognises(command(FIND)) is not None
     assert reads.answer({**error, "code": 13}) is None
-    assert reads.went_the_long_way == 1
+    assert reads.told.outcomes[-1] == NeedsLongWay(TARGET)
     assert reads.recognises(command(FIND)) is not None
     reads.connection.connection_lost(None)
-    assert [type(error).__mro__[1] for error in reads.errors] == [BackendUnavailable]
+    assert reads.told.outcomes[-1] == Lost()
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,15 @@ from catalog.errors import BackendUnavailable
 from catalog.identity import NOBODY
 from catalog.namespaces import Namespace
 from proxy.observe.tasks import TaskSet
-from proxy.relay.handler import RelayHandler, learn_identity, may_be_sent_again
-from proxy.request.command import parse_command
+from proxy.relay.handler import RelayHandler, learn_identity
 from proxy.request.exchange import Exchange
 from proxy.request.router import RELAY, Relay
 from proxy.request.session import Session
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer
-from proxy.wire import op_msg
 from proxy.wire.message import Message
 from rewrite.plan import Effect, ForgetNamespace
+from tests.support.exchanges import Told
 from tests.support.mongod import MongodProcess
 from tests.support.network import FakeClient
 from tests.support.raw_wire import command, document_of
@@ -41,9 +40,9 @@ class Relayed:
         self.handler = RelayHandler(self.tasks, self.effects.append)
         self.session = Session(1, "peer", Upstream(Dialer(address, None, 10.0), lambda: None))
 
-    async def run(self, raw: bytes, route: Relay, *, expects_reply: bool = True) -> list[dict[str, object]]:
+    async def run(self, raw: bytes, route: Relay) -> list[dict[str, object]]:
         client = FakeClient()
-        exchange = Exchange(self.session, client, Message.from_bytes(raw), expects_reply=expects_reply)
+        exchange = Exchange(self.session, client, Message.from_bytes(raw), Told())
         self.handler.start(exchange, route)
         while not client.finished and not client.closed:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -66,7 +65,7 @@ async def test_effects_follow_what_was_done_and_not_what_was_refused(mongod: Mon
 
     async def run(document: dict[str, object]) -> list[dict[str, object]]:
         raw = command({**document, "$db": "relay_effects"}, flags=flags)
-        return await relayed.run(raw, Relay((FORGET,)), expects_reply=acknowledged)
+        return await relayed.run(raw, Relay((FORGET,)))
 
     assert [reply["code"] for reply in await run({"drop": "nothing_here"})] == ([26] if acknowledged else [])
     assert relayed.effects == []
@@ -79,7 +78,7 @@ async def test_effects_follow_what_was_done_and_not_what_was_refused(mongod: Mon
 
 async def test_nothing_follows_what_was_never_sent() -> None:
     relayed = Relayed(1)
-    assert await relayed.run(command({"drop": "x", "$db": "d"}, flags=2), Relay((FORGET,)), expects_reply=False) == []
+    assert await relayed.run(command({"drop": "x", "$db": "d"}, flags=2), Relay((FORGET,))) == []
     assert relayed.effects == []
 
 
@@ -117,23 +116,3 @@ async def test_login_over_the_proxy_is_noticed(mongod: MongodProcess) -> None:
     (reply,) = await relayed.run(command({"logout": 1, "$db": "admin"}), Relay(changes_identity=True))
     assert reply["ok"] == 1.0
     relayed.session.upstream.close()
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ({"find": "x"}, True),
-        ({"find": "x", "txnNumber": 1, "autocommit": False}, False),
-        ({"insert": "x", "txnNumber": 1}, True),
-        ({"insert": "x"}, False),
-        ({"aggregate": "x", "pipeline": [{"$match": {}}]}, True),
-        ({"aggregate": "x", "pipeline": [{"$out": "y"}]}, False),
-        ({"aggregate": "x", "pipeline": [{"$merge": "y"}]}, False),
-        ({"getMore": 1}, False),
-        ({"createIndexes": "x"}, False),
-    ],
-    ids=str,
-)
-def test_only_what_is_harmless_twice_is_sent_again(body: dict[str, object], expected: bool) -> None:
-    command = parse_command(Message.from_bytes(op_msg.build(1, 0, bson.encode({**body, "$db": "app"}))))
-    assert may_be_sent_again(command) is expected

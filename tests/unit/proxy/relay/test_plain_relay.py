@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import bson
@@ -11,12 +10,10 @@ from bson import Int64
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
-from proxy.observe.tasks import TaskSet
 from proxy.readers.register import ReaderRegister
-from proxy.relay.failover import Failover
-from proxy.relay.handler import RelayHandler
 from proxy.relay.plain_relay import LONGEST_BYTES, LONGEST_KEY_BYTES, PlainRelays
 from proxy.request import router
+from proxy.request.attempt import Lost
 from proxy.request.command import parse_command
 from proxy.request.exchange import Exchange
 from proxy.request.router import UNRESOLVED, Unresolved
@@ -24,6 +21,7 @@ from proxy.request.session import Session
 from proxy.upstream.connection import UpstreamConnection, UpstreamLost
 from proxy.wire import op_msg
 from proxy.wire.message import Message
+from tests.support.exchanges import Told
 from tests.support.network import FakeClient, FakeTransport
 from tests.support.raw_wire import command, document_of
 from tests.support.sessions import session
@@ -37,17 +35,13 @@ CURSOR = op_msg.build(1, 7, bson.encode({"cursor": {"firstBatch": [], "id": Int6
 class Relays:
     """``PlainRelays`` in front of a connection that remembers."""
 
-    def __init__(self, *, prefers_members: bool = False, in_replica_set: bool = False) -> None:
+    def __init__(self, *, prefers_members: bool = False) -> None:
         self.known: Unresolved | None = None
         self.counted: list[bool] = []
-        self.errors: list[BaseException] = []
-        self.elsewhere: list[str] = []
+        self.told = Told()
         self.register = ReaderRegister(lambda _: False)
-        self.tasks = TaskSet(self.errors.append)
-        failover = Failover(self.has_left, self.next_primary) if in_replica_set else None
-        self.relay = RelayHandler(self.tasks, lambda _: None, failover)
         self.relays = PlainRelays(
-            lambda _: self.known, self.relay, self.register, prefers_members=prefers_members, limit_bytes=10_000
+            lambda _: self.known, self.register, prefers_members=prefers_members, limit_bytes=10_000
         )
         self.session: Session = session()
         self.transport = FakeTransport()
@@ -55,13 +49,6 @@ class Relays:
         self.connection.connection_made(self.transport)
         self.session.upstream._connection = self.connection
         self.client = FakeClient()
-
-    async def next_primary(self) -> None:
-        raise AssertionError("nobody has logged in")
-
-    async def has_left(self, address: str) -> bool:
-        self.elsewhere.append(address)
-        return False
 
     def done(self, seconds: float, *, failed: bool = False) -> None:
         self.counted.append(failed)
@@ -71,7 +58,7 @@ class Relays:
 
     def start(self, document: dict[str, Any], flags: int = 0) -> Exchange | None:
         message = Message.from_bytes(command(document, flags=flags))
-        return self.relays.start(self.session, message, self.client)
+        return self.relays.start(self.session, message, self.client, self.told)
 
     @property
     def is_read(self) -> bool:
@@ -191,18 +178,7 @@ def test_backend_that_goes_away_closes_the_client() -> None:
     assert relays.start(FIND) is not None
     relays.connection.connection_lost(None)
     assert (relays.client.closed, relays.client.written, relays.counted) == (True, [], [True])
-    assert not relays.is_read
-
-
-async def test_repeatable_read_looks_for_the_next_primary() -> None:
-    relays = Relays(in_replica_set=True)
-    relays.learn(FIND)
-    exchange = relays.start(FIND)
-    assert exchange is not None
-    relays.connection.connection_lost(None)
-    while len(relays.tasks):  # noqa: ASYNC110
-        await asyncio.sleep(0)
-    assert relays.elsewhere == ["backend:1"]
+    assert relays.told.outcomes == [Lost()]
     assert not relays.is_read
 
 

@@ -12,17 +12,18 @@ from proxy.request.command import parse_command
 from proxy.request.exchange import Exchange, encode, labelled
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.message import Message, Opcode
+from tests.support.exchanges import Told
 from tests.support.network import FakeClient
 from tests.support.raw_wire import command, compressed, document_of, query, with_checksum
 from tests.support.sessions import session
 
 
-def exchange(raw: bytes, *, identity: Identity = NOBODY, expects_reply: bool = True) -> tuple[Exchange, FakeClient]:
+def exchange(raw: bytes, *, identity: Identity = NOBODY) -> tuple[Exchange, FakeClient]:
     message = Message.from_bytes(raw)
     if message.opcode == Opcode.COMPRESSED:
         message = op_compressed.unwrap(message, 48_000_000)
     client = FakeClient()
-    return Exchange(session(identity), client, message, expects_reply=expects_reply), client
+    return Exchange(session(identity), client, message, Told()), client
 
 
 PING = command({"ping": 1, "$db": "admin"}, request_id=41)
@@ -55,7 +56,7 @@ def test_reply_to_a_summed_request_is_summed() -> None:
 
 
 def test_unacknowledged_request_gets_nothing() -> None:
-    one, client = exchange(PING, expects_reply=False)
+    one, client = exchange(command({"ping": 1, "$db": "admin"}, flags=op_msg.MORE_TO_COME))
     one.refuse(CommandError(2, "x"))
     assert (client.written, client.finished) == ([], 1)
 

@@ -34,8 +34,8 @@ class Sink:
     def done(self) -> None:
         self.ended += 1
 
-    def deposed(self, reply: bytes) -> bool:
-        return False
+    def deposed(self, reply: bytes) -> None:
+        self.whole(reply)
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
         self.errors.append((error.message, partly_sent))

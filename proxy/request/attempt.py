@@ -1,0 +1,256 @@
+"""How one attempt to carry out a command ended, and what follows from that: closed values and one pure function.
+
+Whoever carries a command out (relay, reads, inserts) says with ``Exchange.end`` how it ended. ``what_follows`` decides,
+``proxy.clients.dispatch`` acts on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, TypeAlias, assert_never
+
+from catalog.bson.raw import INT32, fields_of, unpack_int32
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import VirtualCollection
+from proxy.request.command import Command
+from proxy.request.command_table import REPEATABLE
+from proxy.upstream.connection import UpstreamLost
+from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary, says_ok
+
+CURSOR_NOT_FOUND: Final = 43
+_CODE: Final = b"\x10code\0"
+_INT32: Final = bytes([INT32])
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """There is a reply, also one that says ``ok: 0``.
+
+    ``document`` is its raw document, ``None`` where the client wants none; ``raw`` is the whole message of the backend
+    where the client gets it unchanged.
+    """
+
+    document: bytes | None
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The client has got the whole reply as it came; ``document`` is the reply without its batch."""
+
+    document: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deposed:
+    """The server replied that it is not, or soon not, the primary."""
+
+    document: bytes
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CursorMissing:
+    """The server replied that it does not have the cursor of a ``getMore``."""
+
+    document: bytes
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The proxy refuses, or asked the backend over its own account in vain."""
+
+    error: CommandError
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The client's own connection to the backend cannot be opened, or got what is no reply."""
+
+    error: BackendUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection ended under the command; ``partly_sent``: the client has begun to get the reply."""
+
+    partly_sent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsLongWay:
+    """A read that was sent in one step needs ``proxy.reads.translate`` after all; the client has got nothing."""
+
+    collection: VirtualCollection | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotTranslatable:
+    """Only the backend can judge the command as the client sent it."""
+
+    collection: VirtualCollection | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unexpected:
+    """A bug of ours. ``in_doubt``: nobody knows what became of the command, or who the connection is now."""
+
+    error: Exception
+    in_doubt: bool = False
+
+
+Answered: TypeAlias = Replied | Deposed | CursorMissing
+Outcome: TypeAlias = Answered | Streamed | Refused | Unreachable | Lost | NeedsLongWay | NotTranslatable | Unexpected
+
+MAY_GO_ELSEWHERE: Final = (CursorMissing, Deposed, Lost, Unreachable)
+"""The outcomes for which the situation counts besides the login."""
+
+
+class Primary(Enum):
+    """What is known of the primary that the command was sent to (``proxy.relay.failover``)."""
+
+    UNASKED = auto()
+    STAYS = auto()
+    """It is primary still, so something else went wrong, which is the client's to know."""
+    MOVED = auto()
+    """The command may be sent again over the session's upstream."""
+    MOVED_FROM_LOGIN = auto()
+    """There is a primary again, and the client has to log in there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What counts besides the outcome.
+
+    ``repeatable``: the command may be sent again, and there are other servers. ``at_member``: it was sent to another
+    member than the primary. ``may_seek``: its cursor may be at a former primary. ``has_login``: the client has
+    authenticated.
+    """
+
+    repeatable: bool = False
+    at_member: bool = False
+    may_seek: bool = False
+    has_login: bool = False
+    primary: Primary = Primary.UNASKED
+
+
+class Next(Enum):
+    """What follows."""
+
+    REPLY = auto()
+    """The client gets the reply."""
+    FINISH = auto()
+    """The client has got all that it gets."""
+    REFUSE = auto()
+    """The client gets the error."""
+    REFUSE_RETRYABLY = auto()
+    """The client gets the error with the labels that make drivers retry."""
+    CLOSE = auto()
+    """The client's connection is closed, as without a proxy; a driver opens another."""
+    COME_AGAIN = auto()
+    """The client is told to authenticate again, and its connection is closed."""
+    FIND_PRIMARY = auto()
+    """Ask whether the primary has moved, then decide again."""
+    BEGIN_AGAIN = auto()
+    """The command is sent again to the next primary."""
+    LEAVE_MEMBER = auto()
+    """The command is sent to another member, or to the primary."""
+    SEEK_CURSOR = auto()
+    """A former primary is asked; where there is none left, decide again."""
+    LONG_WAY = auto()
+    """The command is rewritten by ``proxy.reads.translate``."""
+    RELAY = auto()
+    """The command is relayed as it came."""
+    REPORT = auto()
+    """The error is logged, and the client gets a reference to it."""
+    REPORT_AND_CLOSE = auto()
+
+
+def what_follows(outcome: Outcome, situation: Situation) -> Next:
+    """The next thing to do about a command whose attempt ended so."""
+    match outcome:
+        case Replied():
+            return Next.REPLY
+        case Streamed():
+            return Next.FINISH
+        case CursorMissing():
+            return Next.SEEK_CURSOR if situation.may_seek else Next.REPLY
+        case Deposed():
+            return _elsewhere_or(Next.REPLY, situation)
+        case Lost(partly_sent=partly_sent):
+            return Next.CLOSE if partly_sent else _elsewhere_or(Next.CLOSE, situation)
+        case Unreachable():
+            # Connecting to the primary is retried before this; connecting to another member is not.
+            if situation.repeatable and situation.at_member:
+                return Next.LEAVE_MEMBER
+            # A login goes with the connection. A driver makes both anew.
+            return Next.CLOSE if situation.has_login else Next.REFUSE_RETRYABLY
+        case Refused(error=error):
+            retryable = isinstance(error, BackendUnavailable) or error.code in NOT_PRIMARY_CODES
+            return Next.REFUSE_RETRYABLY if retryable else Next.REFUSE
+        case NeedsLongWay():
+            return Next.LONG_WAY
+        case NotTranslatable():
+            return Next.RELAY
+        case Unexpected(in_doubt=in_doubt):
+            return Next.REPORT_AND_CLOSE if in_doubt else Next.REPORT
+    assert_never(outcome)
+
+
+def _elsewhere_or(otherwise: Next, situation: Situation) -> Next:
+    if not situation.repeatable:
+        return otherwise
+    if situation.at_member:
+        return Next.LEAVE_MEMBER
+    match situation.primary:
+        case Primary.UNASKED:
+            return Next.FIND_PRIMARY
+        case Primary.STAYS:
+            return otherwise
+        case Primary.MOVED:
+            return Next.BEGIN_AGAIN
+        case Primary.MOVED_FROM_LOGIN:
+            return Next.COME_AGAIN
+    assert_never(situation.primary)
+
+
+def of_error(error: Exception) -> Outcome:
+    """The outcome of an attempt that raised ``error``."""
+    match error:
+        case UpstreamLost():
+            return Lost()
+        case BackendUnavailable():
+            return Unreachable(error)
+        case CommandError():
+            return Refused(error)
+        case _:
+            return Unexpected(error)
+
+
+def of_reply(document: bytes, command: str, raw: bytes | None = None) -> Answered:
+    """The outcome of an attempt that got this reply; ``command`` is its name. Raises ``MalformedBSON``."""
+    if _CODE not in document:
+        return Replied(document, raw)
+    if command == "getMore":
+        return CursorMissing(document, raw) if _misses_cursor(document) else Replied(document, raw)
+    return Replied(document, raw) if not_primary(document) is None else Deposed(document, raw)
+
+
+def _misses_cursor(document: bytes) -> bool:
+    fields = fields_of(document)
+    code = fields.get(b"code", b"")
+    return code[:1] == _INT32 and bool(unpack_int32(code, 1)[0] == CURSOR_NOT_FOUND) and not says_ok(fields)
+
+
+def may_be_sent_again(command: Command | None) -> bool:
+    """Whether a command does no more harm when it runs twice, as the servers of a cluster judge it too.
+
+    Retryable writes carry a number under which the backend knows what it has done; reads change nothing.
+    """
+    if command is None or command.in_transaction or not command.expects_reply or command.exhaust_allowed:
+        return False
+    if command.name in REPEATABLE:
+        return command.name != "aggregate" or not (b"$out\0" in command.body or b"$merge\0" in command.body)
+    return command.has_txn_number
