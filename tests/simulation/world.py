@@ -467,8 +467,11 @@ class World:
             for name, value in measurement.items():
                 data[name][str(row)] = value
         document["data"] = {name: column for name, column in data.items() if column}
-        for end in ("min", "max"):
-            document["control"][end] = {n: v for n, v in document["control"][end].items() if n in document["data"]}
+        start = document["control"]["min"]["t"]
+        for end, choose in (("min", min), ("max", max)):
+            document["control"][end] = {name: choose(column.values()) for name, column in document["data"].items()}
+        # Rounded down, and part of the id.
+        document["control"]["min"]["t"] = start
 
     def _append(self, identity: bytes) -> None:
         """Another proxy found the bucket and goes on with it."""
