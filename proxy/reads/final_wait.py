@@ -92,7 +92,8 @@ class FinalWait:
             return reply
         outcome = known.result()
         if isinstance(outcome, CommandError):
-            raise outcome
+            # The client's own connection is well: it gets an error that drivers retry, as a server's at a step-down.
+            raise CommandError(outcome.code, outcome.message)
         if outcome.write_concern_error is None:
             return reply
         fields: dict[str, Any] = dict(reply)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement, Confirmation, Confirmed
 from proxy.reads import final_wait
@@ -53,10 +53,12 @@ async def test_steps_ask_for_nobody_and_the_reply_has_the_outcome() -> None:
 
 
 async def test_what_was_lost_is_an_error() -> None:
-    wait = FinalWait(Waits(CommandError(189, "lost")), ASKED, NAMESPACE)
+    """Which is no reason to close the client's connection."""
+    wait = FinalWait(Waits(BackendUnavailable("lost", code=189)), ASKED, NAMESPACE)
     wait.began({"ok": 1.0})
-    with pytest.raises(CommandError, match="lost"):
+    with pytest.raises(CommandError, match="lost") as raised:
         await wait.finish(DONE, lambda: False)
+    assert (type(raised.value), raised.value.code) == (CommandError, 189)
 
 
 async def test_the_default_of_the_cluster_is_waited_for_like_a_write_concern_that_is_named() -> None:
