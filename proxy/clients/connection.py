@@ -50,6 +50,18 @@ class Host(Protocol):
         """The session of a new client; ``None`` turns it away."""
         ...
 
+    def has_room(self, connection: ClientConnection, size_bytes: int) -> bool:
+        """Whether the rest of a long message may be read now; if not, ``read_on`` tells when: ``clients.receiving``."""
+        ...
+
+    def waits_for_room(self, connection: ClientConnection) -> bool:
+        """Whether that is still to come."""
+        ...
+
+    def received(self, connection: ClientConnection) -> None:
+        """A long message is complete."""
+        ...
+
     def left(self, connection: ClientConnection) -> None:
         """A client that was let in is gone."""
         ...
@@ -173,8 +185,18 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a command is under way."""
-        return self._busy
+        """Whether a command is under way, or its message waits for room."""
+        return self._busy or (self._reading_paused and self._host.waits_for_room(self))
+
+    @property
+    def received_bytes(self) -> int:
+        """See ``Sender``."""
+        return self._reader.buffered_bytes
+
+    def read_on(self) -> None:
+        """See ``Sender``."""
+        if self._reading_paused and not self._busy and not self._writing_paused:
+            self._resume_reading()
 
     def limit_messages(self, max_size_bytes: int) -> None:
         """From now on no longer message is read."""
@@ -210,7 +232,12 @@ class ClientConnection(asyncio.Protocol):
                     break
                 message = self._reader.next()
                 if message is None:
+                    size_bytes = self._reader.expected_bytes
+                    if size_bytes > READ_AHEAD_BYTES and not self._host.has_room(self, size_bytes):
+                        self._pause_reading()
                     break
+                if message.pieces is not None or len(message.raw) > READ_AHEAD_BYTES:
+                    self._host.received(self)
                 self._busy = True
                 left -= 1
                 exchange = self._dispatcher.start(self.session, message, self)
@@ -224,11 +251,11 @@ class ClientConnection(asyncio.Protocol):
             self._pumping = False
             if left < STARTS_AT_ONCE - 1:
                 self._turns.started(STARTS_AT_ONCE - 1 - left)
-        if self._reading_paused and not self._busy and not self._writing_paused:
+        if self._reading_paused and not self._busy and not self._writing_paused and not self._host.waits_for_room(self):
             self._resume_reading()
 
     def _pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing() and not self._reading_paused:
             self._transport.pause_reading()
             self._reading_paused = True
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,16 +21,16 @@ from pymongo.topology_description import TopologyDescription
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
+from proxy.clients.admission import Admission
 from proxy.clients.connection import ClientConnection
 from proxy.clients.dispatch import Dispatcher, Handlers, Numbers
 from proxy.clients.new_collections import NewCollections
-from proxy.clients.tls import HANDSHAKE_SECONDS
+from proxy.clients.tls_listener import TlsListener
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
 from proxy.members.primary_monitor import PrimaryMonitor
 from proxy.members.read_preference import Members
-from proxy.observe.limited_log import noticed
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.observe.tasks import TaskSet
 from proxy.reads.inline_reads import InlineReads
@@ -50,6 +49,8 @@ from rewrite.plan import Effect
 log = structlog.get_logger()
 
 BACKLOG: Final = 4096
+SILENT_SECONDS: Final = 30.0
+"""A client that has not sent a command so long after it came is no driver: these begin with a hello."""
 SWEEP_SECONDS: Final = 1.0
 """How often idle clients are looked for."""
 STALE_SECONDS: Final = 1.5
@@ -166,10 +167,10 @@ class Server:
             parts.new_collections,
         )
         self._clients: set[ClientConnection] = set()
-        self._per_address: Counter[str] = Counter()
+        self.admission = Admission(settings, parts.connections)
         self._connection_ids = count(1)
         self._all_left = asyncio.Event()
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | TlsListener | None = None
 
     def _members(self) -> Members | None:
         topology = self._parts.topology
@@ -190,16 +191,11 @@ class Server:
 
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
         """See ``proxy.clients.connection.Host``."""
-        settings, numbers = self._settings, self._parts.connections
-        if len(self._clients) >= settings.max_connections:
-            self._reject(peer, "too_many")
-            return None
-        if 0 < settings.max_connections_per_address <= self._per_address[peer]:
-            self._reject(peer, "too_many_per_address")
+        # TLS clients were asked before their handshake.
+        if not isinstance(self._listener, TlsListener) and self.admission.refuses(peer):
             return None
         self._clients.add(connection)
-        self._per_address[peer] += 1
-        numbers.accept()
+        self.admission.entered(peer)
 
         def upstream_lost() -> None:
             # The login of this client went with the connection; without one the next command just opens another.
@@ -213,30 +209,41 @@ class Server:
             session.message_limit_bytes = size_bytes
 
         session = Session(next(self._connection_ids), peer, Upstream(self._dialer, upstream_lost))
+        session.came_at_seconds = connection.active_at_seconds
         if self._parts.requires_login():
-            limit_messages(settings.pre_auth_max_message_bytes)
+            limit_messages(self._settings.pre_auth_max_message_bytes)
             session.on_login = lambda: limit_messages(MAX_MESSAGE_SIZE_BYTES)
         log.debug("client connected", peer=peer, connection=session.connection_id)
         return session
-
-    def _reject(self, peer: str, reason: str) -> None:
-        self._parts.connections.reject(reason)
-        noticed.info("client connection rejected", peer=peer, reason=reason, open=len(self._clients))
 
     def now_seconds(self) -> float:
         """See ``proxy.clients.connection.Host``."""
         return time.monotonic()
 
+    def has_room(self, connection: ClientConnection, size_bytes: int) -> bool:
+        """See ``proxy.clients.connection.Host``. All who have yet to log in count as one client."""
+        session = connection.session
+        assert session is not None
+        is_known = session.identity or not self._parts.requires_login()
+        owner = (session.identity, session.peer) if is_known else None
+        return self.admission.room.take(connection, owner, size_bytes, self.now_seconds())
+
+    def waits_for_room(self, connection: ClientConnection) -> bool:
+        """See ``proxy.clients.connection.Host``."""
+        return self.admission.room.waits(connection)
+
+    def received(self, connection: ClientConnection) -> None:
+        """See ``proxy.clients.connection.Host``."""
+        self.admission.room.release(connection, self.now_seconds())
+
     def left(self, connection: ClientConnection) -> None:
         """See ``proxy.clients.connection.Host``."""
+        session = connection.session
+        assert session is not None
+        log.debug("client disconnected", peer=session.peer, connection=session.connection_id)
         self._clients.discard(connection)
-        self._parts.connections.close()
-        assert connection.session is not None
-        peer = connection.session.peer
-        log.debug("client disconnected", peer=peer, connection=connection.session.connection_id)
-        self._per_address[peer] -= 1
-        if self._per_address[peer] <= 0:
-            del self._per_address[peer]
+        self.admission.left(session.peer)
+        self.admission.room.release(connection, self.now_seconds())
         if not self._clients:
             self._all_left.set()
 
@@ -291,14 +298,15 @@ class Server:
         listen = self._settings.listen
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon)
-        self._listener = await loop.create_server(
-            lambda: ClientConnection(self, self._dispatcher, MessageReader(large_bytes=LARGE_BYTES), turns),
-            listen.host,
-            listen.port,
-            backlog=BACKLOG,
-            ssl=tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if tls is not None else None,
-        )
+
+        def protocol() -> ClientConnection:
+            return ClientConnection(self, self._dispatcher, MessageReader(large_bytes=LARGE_BYTES), turns)
+
+        if tls is None:
+            self._listener = await loop.create_server(protocol, listen.host, listen.port, backlog=BACKLOG)
+        else:
+            sockets = await TlsListener.listen(listen.host, listen.port, BACKLOG)
+            self._listener = TlsListener(sockets, tls, protocol, self.admission, self._tasks.spawn)
         self._tasks.spawn(self._sweep())
         host, port = self._listener.sockets[0].getsockname()[:2]
         return str(host), int(port)
@@ -308,6 +316,7 @@ class Server:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self.close_idle()
+            self.admission.room.close_slow(self.now_seconds())
 
     def close_idle(self) -> None:
         """Close clients whose last command ended too long ago: one sent in drops is none yet."""
@@ -321,6 +330,7 @@ class Server:
             limits = (
                 settings.idle_timeout_seconds,
                 0.0 if client.session.identity else login_seconds,
+                SILENT_SECONDS if client.active_at_seconds == client.session.came_at_seconds else 0.0,
                 STALE_SECONDS if upstream.is_bound and upstream.is_retired else 0.0,
             )
             if any(0 < limit <= idle_seconds for limit in limits):

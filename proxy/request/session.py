@@ -25,7 +25,8 @@ class Session:
     ``message_limit_bytes`` limits the decompressed size of a message; ``on_login`` is called after a login,
     ``on_left`` when the client has disconnected.
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
-    address of that member in such a session, ``home`` the session that it belongs to.
+    address of that member in such a session, ``home`` the session that it belongs to. ``came_at_seconds``: when it was
+    let in.
     """
 
     connection_id: int
@@ -41,6 +42,7 @@ class Session:
     members: dict[str, Session] = field(default_factory=dict)
     member: tuple[str, int | None] | None = None
     home: Session | None = None
+    came_at_seconds: float = -1.0
 
     def connections(self) -> list[UpstreamConnection]:
         """The open connections to the backend."""

@@ -75,6 +75,7 @@ class Settings:
     max_unauthenticated_seconds: SecondsOrNone = 60.0
     idle_timeout_seconds: SecondsOrNone = 0.0
     pre_auth_max_message_bytes: Annotated[int, Meta(ge=16_384, le=48_000_000)] = 65_536
+    max_receiving_bytes: Annotated[int, Meta(ge=192_000_000)] = 536_870_912
     compressors: tuple[Compressor, ...] = ("snappy", "zstd", "zlib")
 
     tls_certificate_file: Path | None = None
@@ -131,6 +132,10 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         ),
         "idle_timeout_seconds": "Disconnect a client after this time without a command; 0 = never.",
         "pre_auth_max_message_bytes": "Maximum message size before authentication, if authentication is enabled.",
+        "max_receiving_bytes": (
+            "Maximum size of messages above 64 KiB that have arrived in part, of all clients together; above it, "
+            "clients wait. One client may use half of it."
+        ),
         "compressors": "Network compressors offered to clients, in order of preference; empty = none.",
     },
     "TLS for client connections": {

@@ -52,6 +52,14 @@ class MessageReader:
         """The bytes that were fed and not consumed yet."""
         return self._collected_bytes + len(self._buffer) + (len(self._whole) if self._whole is not None else 0)
 
+    @property
+    def expected_bytes(self) -> int:
+        """The length of the message of which only the first bytes are here; 0 if it is not known."""
+        if self._pieces is not None:
+            return self._collected_bytes + len(self._buffer) + self._missing_bytes
+        length: int = LENGTH.unpack_from(self._buffer)[0] if len(self._buffer) >= 4 else 0
+        return length
+
     def feed(self, data: bytes) -> None:
         """Add what was received."""
         if self._missing_bytes:

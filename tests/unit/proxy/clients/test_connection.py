@@ -30,6 +30,19 @@ class Host:
         self.started: list[Message] = []
         self.at_once: Callable[[Client], None] | None = None
         self.error: ProtocolError | None = None
+        self.room_bytes = 1 << 30
+        self.waiting: list[ClientConnection] = []
+
+    def has_room(self, connection: ClientConnection, size_bytes: int) -> bool:
+        if size_bytes > self.room_bytes and connection not in self.waiting:
+            self.waiting.append(connection)
+        return size_bytes <= self.room_bytes
+
+    def waits_for_room(self, connection: ClientConnection) -> bool:
+        return connection in self.waiting
+
+    def received(self, connection: ClientConnection) -> None:
+        self.events.append("received")
 
     def now_seconds(self) -> float:
         return 5.0
@@ -235,3 +248,32 @@ def test_a_connection_that_closes_while_it_waits_starts_nothing() -> None:
         loop.next_turn()
     assert len(host.started) == 1
     assert transport.closed
+
+
+def test_more_of_a_long_message_is_read_only_when_there_is_room_for_all_of_it() -> None:
+    long = op_msg.build(1, 0, bson.encode({"ping": 1, "comment": "x" * READ_AHEAD_BYTES, "$db": "admin"}))
+    host = Host()
+    host.room_bytes = 1_000
+    connection, transport = connected(host)
+    connection.data_received(long[:5_000])
+    assert (transport.reading, connection.is_busy, connection.received_bytes) == (False, True, 5_000)
+    connection.resume_writing()
+    assert not transport.reading
+    host.room_bytes = 1 << 30
+    host.waiting.remove(connection)
+    connection.read_on()
+    assert (transport.reading, connection.is_busy) == (True, False)
+    connection.data_received(long[5_000:-1])
+    assert host.started == []
+    connection.data_received(long[-1:])
+    assert [message.raw for message in host.started] == [long]
+    assert host.events[-1] == "received"
+
+
+def test_a_short_message_needs_no_room() -> None:
+    host = Host()
+    host.room_bytes = 0
+    connection, transport = connected(host)
+    connection.data_received(PING[:20])
+    connection.data_received(PING[20:])
+    assert (transport.reading, len(host.started)) == (True, 1)

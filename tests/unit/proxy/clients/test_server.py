@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
+from proxy.clients import server as server_module
 from proxy.clients.server import NoNamespaces, Parts, Server, no_effects, no_translate
 from proxy.observe.metrics import Metrics
 from proxy.settings.table import Address, Settings
@@ -149,6 +150,48 @@ async def test_client_that_sends_no_command_is_closed(mongod: MongodProcess, opt
                 with suppress(TimeoutError):
                     assert await asyncio.wait_for(reader.read(1), 0.02) == b""
         writer.close()
+
+
+async def test_client_that_never_says_anything_is_closed_after_a_while(
+    mongod: MongodProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that said something is not."""
+    monkeypatch.setattr(server_module, "SILENT_SECONDS", 0.01)
+    async with relaying(mongod) as (server, port, _):
+        silent, silent_writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(PING)
+        assert await reader.read(1000)
+        await asyncio.sleep(0.05)
+        server.close_idle()
+        async with asyncio.timeout(5):
+            assert await silent.read(1) == b""
+        writer.write(PING)
+        assert await reader.read(1000)
+        writer.close()
+        silent_writer.close()
+
+
+async def test_long_messages_of_many_connections_wait_for_room(mongod: MongodProcess) -> None:
+    """One client, of an address, has half of it."""
+    document = {"ping": 1, "a": "x" * 12_000_000, "b": "x" * 12_000_000, "c": "x" * 12_000_000, "$db": "admin"}
+    long = command(document)
+    async with relaying(mongod, max_receiving_bytes=192_000_000) as (server, port, metrics):
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+        for _, writer in clients:
+            writer.write(long[:-1])
+        async with asyncio.timeout(60):
+            while metrics.connections.bytes_received < 2 * len(long):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            assert server.admission.room.used_bytes == 2 * len(long)
+            assert metrics.connections.bytes_received < 2 * len(long) + 6 * 600_000
+            for _, writer in clients:
+                writer.write(long[-1:])
+            for reader, writer in clients:
+                assert await reader.read(1000)
+                writer.close()
+            assert server.admission.room.used_bytes == 0
 
 
 async def test_client_is_not_closed_where_no_login_is_asked_for(mongod: MongodProcess) -> None:

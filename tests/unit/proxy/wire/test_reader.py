@@ -119,3 +119,16 @@ def test_a_large_message_that_came_at_once_is_one_piece() -> None:
     message = reader.next()
     assert message is not None
     assert message.pieces == [MESSAGES[2]]
+
+
+@pytest.mark.parametrize("large_bytes", [10, 1_000_000])
+def test_the_length_of_a_message_is_known_from_its_first_bytes_on(large_bytes: int) -> None:
+    reader = MessageReader(large_bytes=large_bytes)
+    raw = op_msg.build(1, 0, bson.encode({"ping": 1, "comment": "x" * 50_000}))
+    expected = []
+    for start in range(0, len(raw), 3):
+        reader.feed(raw[start : start + 3])
+        message = reader.next()
+        expected.append(reader.expected_bytes)
+    assert message is not None
+    assert expected == [0, *[len(raw)] * (len(expected) - 2), 0]

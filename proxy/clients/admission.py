@@ -1,0 +1,90 @@
+"""Who is let in, and how many handshakes may be under way.
+
+A TLS handshake costs memory and processor time before anything is known of the peer. When too many are under way the
+oldest one of the address that has most of them makes way, so that addresses with few of them are served.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable
+from typing import Final, Protocol
+
+from proxy.clients.receiving import ReceivingRoom
+from proxy.observe.limited_log import noticed
+from proxy.observe.metrics import ConnectionNumbers
+from proxy.settings.table import Settings
+
+HANDSHAKES_AT_ONCE: Final = 512
+
+
+class Handshake(Hashable, Protocol):
+    """A TLS handshake that is under way."""
+
+    def cancel(self) -> object:
+        """End it, and the connection."""
+        ...
+
+
+class Admission:
+    """Counts connections by address."""
+
+    def __init__(self, settings: Settings, numbers: ConnectionNumbers) -> None:
+        self._settings = settings
+        self._numbers = numbers
+        self._clients = 0
+        self._per_address: Counter[str] = Counter()
+        self._handshakes: dict[str, OrderedDict[Handshake, None]] = {}
+        self._handshaking = 0
+        self.room = ReceivingRoom(settings.max_receiving_bytes)
+
+    def refuses(self, address: str) -> bool:
+        """Whether one more connection is rejected, which is counted. Handshakes under way count as connections."""
+        settings = self._settings
+        connections = self._per_address[address] + len(self._handshakes.get(address, ()))
+        if self._clients + self._handshaking >= settings.max_connections:
+            self._reject(address, "too_many")
+        elif 0 < settings.max_connections_per_address <= connections:
+            self._reject(address, "too_many_per_address")
+        else:
+            return False
+        return True
+
+    def _reject(self, address: str, reason: str) -> None:
+        self._numbers.reject(reason)
+        noticed.info("client connection rejected", peer=address, reason=reason, open=self._clients)
+
+    def entered(self, address: str) -> None:
+        """A client was let in."""
+        self._clients += 1
+        self._per_address[address] += 1
+        self._numbers.accept()
+
+    def left(self, address: str) -> None:
+        """A client that was let in is gone."""
+        self._clients -= 1
+        self._numbers.close()
+        self._per_address[address] -= 1
+        if self._per_address[address] <= 0:
+            del self._per_address[address]
+
+    def begin(self, address: str, handshake: Handshake) -> None:
+        """One more handshake; another one may have to end for it."""
+        self._handshakes.setdefault(address, OrderedDict())[handshake] = None
+        self._handshaking += 1
+        if self._handshaking > HANDSHAKES_AT_ONCE:
+            busiest = max(self._handshakes, key=lambda each: len(self._handshakes[each]))
+            oldest = next(iter(self._handshakes[busiest]))
+            self.end(busiest, oldest)
+            self._reject(busiest, "too_many_handshakes")
+            oldest.cancel()
+
+    def end(self, address: str, handshake: Handshake) -> None:
+        """The handshake is over, if it still counted."""
+        of_address = self._handshakes.get(address)
+        if of_address is None or handshake not in of_address:
+            return
+        del of_address[handshake]
+        self._handshaking -= 1
+        if not of_address:
+            del self._handshakes[address]

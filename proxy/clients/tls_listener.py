@@ -1,0 +1,105 @@
+"""Listens for TLS clients: counts handshakes before they begin, which the event loop's own server does not.
+
+Here a connection is accepted by itself, admitted, and only then greeted in a task that has ``HANDSHAKE_SECONDS``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from proxy.clients.admission import Admission
+from proxy.clients.tls import HANDSHAKE_SECONDS
+
+log = structlog.get_logger()
+
+RETRY_SECONDS: Final = 0.1
+"""Pause when no connection can be accepted, such as for want of file descriptors."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class TlsListener:
+    """The sockets that are listened on, and who accepts from them."""
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        context: ssl.SSLContext,
+        protocol: Callable[[], asyncio.Protocol],
+        admission: Admission,
+        spawn: Spawn,
+    ) -> None:
+        self.sockets = sockets
+        self._context = context
+        self._protocol = protocol
+        self._admission = admission
+        self._spawn = spawn
+        self._accepting = [spawn(self._accept(each)) for each in sockets]
+
+    @staticmethod
+    async def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
+        """Sockets that listen on every address of the host; raises ``OSError``."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        sockets: list[socket.socket] = []
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                listening = socket.socket(family, kind, protocol)
+                sockets.append(listening)
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.setblocking(False)
+                listening.bind(address)
+                listening.listen(backlog)
+        except OSError:
+            for each in sockets:
+                each.close()
+            raise
+        return sockets
+
+    def close(self) -> None:
+        """Accept no more."""
+        for task in self._accepting:
+            task.cancel()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    accepted, peer = await loop.sock_accept(listening)
+                except OSError as error:
+                    log.warning("cannot accept a connection", reason=error.strerror)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                address = str(peer[0])
+                if self._admission.refuses(address):
+                    accepted.close()
+                else:
+                    self._admission.begin(address, self._spawn(self._greet(accepted, address)))
+        finally:
+            listening.close()
+
+    async def _greet(self, accepted: socket.socket, address: str) -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+        except (OSError, TimeoutError):
+            # Whoever it was did not speak TLS as this side does, or left. ``ssl.SSLError`` is an ``OSError``.
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+        finally:
+            self._admission.end(address, this)

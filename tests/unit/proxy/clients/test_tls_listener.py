@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from proxy.clients.admission import HANDSHAKES_AT_ONCE, Admission
+from proxy.clients.tls_listener import TlsListener
+from proxy.observe.metrics import ConnectionNumbers
+from proxy.observe.tasks import TaskSet
+from proxy.settings.table import Settings
+from tests.support.certificates import Certificates
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert hasattr(self.transport, "write")
+        self.transport.write(data)
+
+
+class Listening:
+    """A listener whose clients are echoed."""
+
+    def __init__(self, sockets: list[socket.socket], certificates: Certificates) -> None:
+        self.numbers = ConnectionNumbers()
+        self.errors: list[BaseException] = []
+        self.tasks = TaskSet(self.errors.append)
+        self.port = sockets[0].getsockname()[1]
+        self._certificates = certificates
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates.server)
+        admission = Admission(Settings(), self.numbers)
+        self.listener = TlsListener(sockets, context, Echo, admission, self.tasks.spawn)
+
+    async def echoed(self, address: str) -> bytes:
+        """What a client from this address hears when it says hello."""
+        context = ssl.create_default_context(cafile=str(self._certificates.authority))
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=context, server_hostname="localhost", local_addr=(address, 0)
+        )
+        writer.write(b"hello")
+        said = await reader.readexactly(5)
+        writer.close()
+        return said
+
+
+@asynccontextmanager
+async def listening(certificates: Certificates) -> AsyncIterator[Listening]:
+    server = Listening(await TlsListener.listen("127.0.0.1", 0, 4096), certificates)
+    try:
+        yield server
+    finally:
+        server.listener.close()
+        await server.tasks.close()
+        assert server.errors == []
+
+
+async def flood(certificates: Certificates) -> None:
+    async with listening(certificates) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(HANDSHAKES_AT_ONCE + 50)]
+        async with asyncio.timeout(20):
+            assert await server.echoed("127.0.0.2") == b"hello"
+            while server.numbers.rejected.get("too_many_handshakes", 0) < 50:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        closed = 0
+        for each in silent:
+            each.setblocking(False)
+            try:
+                closed += each.recv(1) == b""
+            except ConnectionResetError:
+                closed += 1
+            except BlockingIOError:
+                pass
+            each.close()
+        assert closed >= 50
+        assert len(server.tasks) <= HANDSHAKES_AT_ONCE + 1
+
+
+async def no_tls(certificates: Certificates) -> None:
+    async with listening(certificates) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"this is no handshake at all, not at all")
+        async with asyncio.timeout(5):
+            await reader.read()
+        writer.close()
+        assert await server.echoed("127.0.0.1") == b"hello"
+
+
+async def closing(certificates: Certificates) -> None:
+    async with listening(certificates) as server:
+        assert await server.echoed("127.0.0.1") == b"hello"
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", server.port)
+
+
+@pytest.mark.parametrize("case", [flood, no_tls, closing])
+def test_with_the_event_loop_of_the_proxy(case: object, certificates: Certificates) -> None:
+    """Handshakes that nobody continues are bounded and keep nobody out; failed ones end; a closed listener is gone."""
+    assert callable(case)
+    uvloop.run(case(certificates))
+
+
+async def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
+    (first,) = await TlsListener.listen("127.0.0.1", 0, 1)
+    with pytest.raises(OSError, match="in use"):
+        await TlsListener.listen("127.0.0.1", first.getsockname()[1], 1)
+    first.close()
