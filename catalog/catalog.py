@@ -40,10 +40,6 @@ _FINISH: Final = BatchEvent.FINISH
 
 RESUMED_AT_ONCE: Final = 250
 """So many measurements that waited for a look at the backend are placed in one turn."""
-LET_GO_AT_ONCE: Final = 1_000
-"""So many buckets of dropped collections are freed in one turn."""
-MOVED_AS_FREED: Final = 4
-"""Moving a measurement takes as long as freeing so many buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +63,8 @@ class BucketCatalog(Placement):
         """
         buckets.opening = False
         buckets.stored_until_ms = stored_until_ms
-        for series in [series for series in buckets.series.values() if series.parked is not None]:
-            self._resume(series, looked_for=0 if stored_until_ms is not None else len(series.parked or ()))
+        waiting, buckets.waiting = buckets.waiting, deque()
+        (self._work.opened_in_vain if stored_until_ms is None else self._work.resuming).extend(waiting)
         self.resume()
 
     def looked_up(self, lookup: BucketSearch, found: Mapping[bytes, BucketState] | None) -> None:
@@ -106,16 +102,25 @@ class BucketCatalog(Placement):
 
     def resume(self, limit: int = RESUMED_AT_ONCE) -> bool:
         """Place up to ``limit`` measurements whose look was taken; whether there are more, for the next turn."""
-        while self._work.resuming and limit > 0:
-            series = self._work.resuming.popleft()
+        work = self._work
+        while work.opened_in_vain and limit > 0:
+            series = work.opened_in_vain.popleft()
+            limit -= len(series.parked or ())
+            self._resume(series, looked_for=len(series.parked or ()))
+        while work.resuming and limit > 0:
+            series = work.resuming.popleft()
             parked = series.parked or deque()
             series.parked = None
             while parked and limit > 0 and series.parked is None:
                 limit -= 1
                 self._place_again(series.collection, parked.popleft())
             self._wait_on(series, parked)
-        self._work.resumes = self._work.resumes and bool(self._work.resuming)
-        return bool(self._work.resuming)
+        work.resumes = work.resumes and self._has_resumptions
+        return self._has_resumptions
+
+    @property
+    def _has_resumptions(self) -> bool:
+        return bool(self._work.resuming or self._work.opened_in_vain)
 
     def _wait_on(self, series: Series, rest: deque[Parked]) -> None:
         if not rest:
@@ -133,13 +138,17 @@ class BucketCatalog(Placement):
         """Whether something is left for the committer to pick up (the ``take_…`` calls)."""
         work = self._work
         return bool(
-            work.unclaimed or work.ready or work.openings or work.lookups or (work.resuming and not work.resumes)
+            work.unclaimed
+            or work.ready
+            or work.openings
+            or work.lookups
+            or ((work.resuming or work.opened_in_vain) and not work.resumes)
         )
 
     def take_resumption(self) -> bool:
         """Whether somebody has to call ``resume`` until nothing is left."""
         work = self._work
-        if not work.resuming or work.resumes:
+        if work.resumes or not self._has_resumptions:
             return False
         work.resumes = True
         return True
@@ -175,9 +184,14 @@ class BucketCatalog(Placement):
     def prepare(self, batch: WriteBatch, batches_in_round: int = 1) -> bytes | None:
         """Number the rows and build the statement (W64); ``None`` while another batch of the bucket is prepared.
 
-        ``batches_in_round``: how many batches are about to leave together.
+        Also ``None`` if the bucket was cleared: then the measurements go elsewhere. ``batches_in_round``: how many
+        batches are about to leave together.
         """
         bucket = batch.bucket
+        if bucket.epoch != bucket.series.collection.epoch:
+            # All of the collection was cleared, and this bucket has not had its turn to be forgotten.
+            self._move(self._forget(bucket))
+            return None
         if bucket.prepared is not None:
             bucket.waiting.append(batch)
             self.waited(batch)
@@ -293,7 +307,12 @@ class BucketCatalog(Placement):
     def clear(self, namespace: Namespace, bucket_ids: Iterable[bytes] | None = None) -> None:
         """Direct writes changed these buckets, or all of the collection (W72): never append to them again."""
         buckets = self._collections.get(namespace)
-        if buckets is not None:
+        if buckets is None:
+            return
+        if bucket_ids is None:
+            self._clear_all(buckets)
+            self.let_go()
+        else:
             self._clear(buckets, bucket_ids)
 
     def drop(self, namespace: Namespace) -> None:
@@ -305,39 +324,12 @@ class BucketCatalog(Placement):
         self._drop([each for each in self._collections if each.database == database])
 
     def _drop(self, namespaces: Sequence[Namespace]) -> None:
-        """Buckets are forgotten piece by piece, first those whose measurements were not sent and go elsewhere."""
-        gone = {buckets for each in namespaces if (buckets := self._collections.pop(each, None)) is not None}
-        if not gone:
-            return
-        for buckets in gone:
-            buckets.replaced = True
-            buckets.generation += 1
-        doomed = [bucket for bucket in self._memory if bucket.series.collection in gone]
-        for buckets in gone:
-            self.growth.gone(buckets)
-        self._work.doomed += [bucket for bucket in doomed if bucket.is_idle]
-        self._work.doomed += [bucket for bucket in doomed if not bucket.is_idle]
+        for namespace in namespaces:
+            buckets = self._collections.pop(namespace, None)
+            if buckets is not None:
+                buckets.replaced = True
+                self._clear_all(buckets)
         self.let_go()
-
-    def let_go(self, limit: int = LET_GO_AT_ONCE) -> bool:
-        """Forget up to ``limit`` buckets of dropped collections, fewer with measurements; whether there are more."""
-        doomed = self._work.doomed
-        while doomed and limit > 0:
-            pending = self._forget(doomed.pop())
-            limit -= 1
-            for batch in pending:
-                limit -= MOVED_AS_FREED * len(batch.measurements)
-            self._move(pending)
-        self._work.lets_go = self._work.lets_go and bool(doomed)
-        return bool(doomed)
-
-    def take_doomed(self) -> bool:
-        """Whether somebody has to call ``let_go`` until nothing is left."""
-        work = self._work
-        if not work.doomed or work.lets_go:
-            return False
-        work.lets_go = True
-        return True
 
     # --- statistics ----------------------------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ class BucketGrowth:
         "_apart",
         "_beside_other_proxies",
         "_clock",
+        "_leaving",
         "_load",
         "_may_join",
         "_options",
@@ -87,6 +88,8 @@ class BucketGrowth:
         self._apart: dict[CollectionBuckets, tuple[float, float]] = {}
         """Since when, and when last, readers did not let the parts of a collection be joined."""
         self._parted: dict[bytes, Bucket] = {}
+        self._leaving: list[bytes] = []
+        """Some of these may be of a collection that is gone."""
         self.committed_at_seconds = 0.0
         """When the latest batch was acknowledged."""
         self.unjoined = 0
@@ -148,16 +151,35 @@ class BucketGrowth:
         parts.committed(part_id, now_seconds)
         self.unjoined += 1
         self._parted[bucket.state.bucket_id] = bucket
+        bucket.series.collection.grew_in_parts = True
 
     def gone(self, buckets: CollectionBuckets) -> None:
-        """Of a collection that is gone nothing is left to join; joins under way find out themselves."""
-        for part_of, bucket in list(self._parted.items()):
-            parts = bucket.parts
-            if bucket.series.collection is buckets and parts is not None and not parts.joining:
-                del self._parted[part_of]
+        """Of a collection that is gone nothing is left to join, which ``let_go`` sees to."""
+        if buckets.grew_in_parts:
+            self._leaving = list(self._parted)
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether ``let_go`` has to be called."""
+        return bool(self._leaving)
+
+    def let_go(self, limit: int) -> bool:
+        """Look at so many buckets whether their collection is gone; whether there are more to look at.
+
+        Joins under way find out themselves.
+        """
+        leaving = self._leaving
+        while leaving and limit > 0:
+            limit -= 1
+            bucket_id = leaving.pop()
+            bucket = self._parted.get(bucket_id)
+            parts = None if bucket is None or not bucket.series.collection.replaced else bucket.parts
+            if parts is not None and not parts.joining:
+                del self._parted[bucket_id]
                 self.unjoined -= parts.stored - 1
                 # A batch under way may still add to them.
                 parts.joined(parts.last_id, parts.stored)
+        return bool(leaving)
 
     # --- joins tell ----------------------------------------------------------------------------------------
 

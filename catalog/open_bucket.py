@@ -83,9 +83,12 @@ class CollectionBuckets:
     __slots__ = (
         "collection",
         "counters",
+        "epoch",
         "generation",
+        "grew_in_parts",
         "holds_extended_range",
         "lanes",
+        "latest_start_ms",
         "meta_field",
         "opening",
         "replaced",
@@ -93,6 +96,7 @@ class CollectionBuckets:
         "span_ms",
         "stored_until_ms",
         "time_field",
+        "waiting",
     )
 
     def __init__(self, collection: VirtualCollection, counters: Counters) -> None:
@@ -106,6 +110,13 @@ class CollectionBuckets:
         self.stored_until_ms: int | None = None
         self.opening = False
         """Whether ``stored_until_ms`` is being found out."""
+        self.waiting: deque[Series] = deque()
+        """Those whose measurements wait for it."""
+        self.latest_start_ms = -(1 << 63)
+        """No bucket that was ever in memory starts after that time."""
+        self.epoch = 0
+        """Buckets of an earlier epoch take no more: since then all of the collection was cleared."""
+        self.grew_in_parts = False
         self.generation = 0
         """Grows with every direct write: what was read from the backend before it is not believed any more."""
         self.replaced = False
@@ -128,6 +139,7 @@ class Bucket:
         "batches",
         "copies_until_seconds",
         "counted_large",
+        "epoch",
         "memory_bytes",
         "own",
         "parts",
@@ -139,6 +151,7 @@ class Bucket:
 
     def __init__(self, series: Series, state: BucketState, *, own: bool) -> None:
         self.series = series
+        self.epoch = series.collection.epoch
         self.state = state
         self.batches: dict[CombineKey, WriteBatch] = {}
         """Batches that still take measurements, by who may share them."""

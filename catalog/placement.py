@@ -23,6 +23,11 @@ from catalog.write_batch import TOLD, BatchEvent, BatchState, CombineKey, WriteB
 MOVES_LIMIT = 25
 """How often a measurement may lose its bucket to other writers before its writer is told."""
 
+LET_GO_AT_ONCE = 1_000
+"""So many series and buckets are freed in one turn."""
+MOVED_AS_FREED = 4
+"""Moving a measurement takes as long as freeing so many buckets."""
+
 TIME_REASONS = frozenset({RolloverReason.TIME_FORWARD, RolloverReason.TIME_BACKWARD})
 
 
@@ -53,8 +58,10 @@ class Work:
     """Whose look at the backend was taken, and whose measurements are about to be placed."""
     resumes: bool = False
     """Whether somebody does so already."""
-    doomed: list[Bucket] = field(default_factory=list)
-    """Of dropped collections, to be forgotten."""
+    opened_in_vain: deque[Series] = field(default_factory=deque)
+    """What waits there asks for no look again; then it goes on as the others."""
+    doomed: list[dict[bytes, Series]] = field(default_factory=list)
+    """Of collections that were dropped or cleared; their buckets are to be forgotten."""
     lets_go: bool = False
     """Whether somebody does so already."""
 
@@ -92,7 +99,8 @@ class Placement:
             buckets.stored_until_ms = -(1 << 63)
         if known is not None:
             known.replaced = True
-            self._clear(known, None)
+            self._clear_all(known)
+            self.let_go()
         return buckets
 
     def collections(self) -> list[CollectionBuckets]:
@@ -196,6 +204,8 @@ class Placement:
         return self._adopt(series, state, own=True)
 
     def _adopt(self, series: Series, state: BucketState, *, own: bool) -> Bucket:
+        buckets = series.collection
+        buckets.latest_start_ms = max(buckets.latest_start_ms, state.start_ms)
         bucket = series.current = Bucket(series, state, own=own)
         self._memory.adopt(bucket)
         self._let_go_over_threshold(series.collection)
@@ -206,7 +216,9 @@ class Placement:
         series.parked = deque((parked,))
         if buckets.stored_until_ms is not None:
             self._work.lookups.setdefault(buckets, []).append((series, parked.measurement.time_ms))
-        elif not buckets.opening:
+            return
+        buckets.waiting.append(series)
+        if not buckets.opening:
             buckets.opening = True
             self._work.openings.append(buckets)
 
@@ -253,15 +265,49 @@ class Placement:
 
     # --- forgetting ----------------------------------------------------------------------------------------
 
-    def _clear(self, buckets: CollectionBuckets, bucket_ids: Iterable[bytes] | None) -> None:
+    def _clear(self, buckets: CollectionBuckets, bucket_ids: Iterable[bytes]) -> None:
         """Forget buckets; batches that were not sent go elsewhere, prepared ones end as they end (W71)."""
         buckets.generation += 1
-        known = self._memory if bucket_ids is None else map(self._memory.get, bucket_ids)
+        known = map(self._memory.get, bucket_ids)
         # Several ids may be parts of one bucket.
         doomed = dict.fromkeys(each for each in known if each is not None and each.series.collection is buckets)
         self._move([batch for bucket in doomed for batch in self._forget(bucket)])
+
+    def _clear_all(self, buckets: CollectionBuckets) -> None:
+        """As ``_clear`` for all buckets, at once for whoever asks; they are freed piece by piece (``let_go``)."""
+        buckets.generation += 1
+        buckets.epoch += 1
+        self._stored_until(buckets, buckets.latest_start_ms)
+        self._work.doomed.append(buckets.series)
+        buckets.series = {}
         if buckets.replaced:
             self.growth.gone(buckets)
+
+    def let_go(self, limit: int = LET_GO_AT_ONCE) -> bool:
+        """Forget up to ``limit`` series that were cleared, fewer with measurements; whether there are more."""
+        doomed = self._work.doomed
+        while doomed and limit > 0:
+            if not doomed[-1]:
+                doomed.pop()
+                continue
+            _, series = doomed[-1].popitem()
+            limit -= 1
+            for bucket in (series.current, *series.archived):
+                if bucket is not None:
+                    pending = self._forget(bucket)
+                    limit -= 1 + sum(MOVED_AS_FREED * len(batch.measurements) for batch in pending)
+                    self._move(pending)
+        is_left = self.growth.let_go(limit) or bool(doomed)
+        self._work.lets_go = self._work.lets_go and is_left
+        return is_left
+
+    def take_doomed(self) -> bool:
+        """Whether somebody has to call ``let_go`` until nothing is left."""
+        work = self._work
+        if work.lets_go or not (work.doomed or self.growth.lets_go):
+            return False
+        work.lets_go = True
+        return True
 
     def _forget(self, bucket: Bucket) -> list[WriteBatch]:
         """Remove from memory; returns the batches that were not prepared."""

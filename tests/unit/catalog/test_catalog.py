@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.catalog import LET_GO_AT_ONCE, RESUMED_AT_ONCE, BucketSearch
+from catalog.catalog import RESUMED_AT_ONCE, BucketSearch
 from catalog.errors import CommandError
 from catalog.growth import GrowthOptions
 from catalog.identity import identity_of
 from catalog.kernel import Limits
+from catalog.placement import LET_GO_AT_ONCE
 from catalog.ports import Acknowledgement
 from catalog.write_batch import BatchState, WriteBatch
 from tests.support.catalog_parts import (
@@ -196,22 +197,37 @@ def test_drop_resets_the_counters_of_the_collection_and_not_the_sums() -> None:
     assert not any(bench.catalog.gauges().values())
 
 
-def test_very_many_buckets_of_a_dropped_collection_are_freed_piece_by_piece() -> None:
-    """W72; what is not sent yet moves first."""
+@pytest.mark.parametrize("is_dropped", [True, False], ids=["dropped", "cleared"])
+def test_very_many_buckets_are_freed_piece_by_piece(is_dropped: bool) -> None:
+    """W71, W72; what is not sent yet goes elsewhere when its turn comes, whether or not its bucket is freed by then."""
     bench = CatalogBench()
     for number in range(LET_GO_AT_ONCE * 2 + 10):
         bench.commit(measurement(meta=f"m{number}"))
     unsent = bench.stage(measurement(1, meta="m5"))[0]
-    bench.catalog.drop(bench.virtual.namespace)
+    unsent.claim()
+    (bench.catalog.drop if is_dropped else bench.catalog.clear)(bench.virtual.namespace)
+    assert bench.catalog.gauges()["numBuckets"] > LET_GO_AT_ONCE
+    assert bench.catalog.prepare(unsent) is None
     assert unsent.state is BatchState.ABORTED
     assert len(bench.catalog.take_unclaimed()) == 1
-    assert bench.catalog.gauges()["numBuckets"] > LET_GO_AT_ONCE
+    assert bench.commit(measurement(2, meta="m6")).base == 0, "nothing is added to a bucket that is not freed yet"
     assert bench.catalog.take_doomed()
     assert not bench.catalog.take_doomed(), "somebody does so already"
-    assert bench.catalog.let_go()
-    assert not bench.catalog.let_go()
-    assert bench.catalog.gauges()["numBuckets"] == 1, "the one that moved"
+    while bench.catalog.let_go():
+        assert not bench.catalog.take_doomed()
+    assert bench.open_buckets == (1 if is_dropped else 2), "the one that moved, and the new one where it may stay"
     assert not bench.catalog.take_doomed()
+
+
+def test_w50_after_clearing_all_late_measurements_look_at_the_backend_at_once() -> None:
+    """Also those of buckets that have not had their turn to be freed."""
+    bench = CatalogBench(reopening=True, stored_until_ms=-(1 << 63))
+    for number in range(LET_GO_AT_ONCE * 2 + 10):
+        bench.commit(measurement(meta=f"m{number}"))
+    bench.catalog.clear(bench.virtual.namespace)
+    assert bench.stage(measurement(1, meta="m5")) == []
+    (lookup,) = bench.catalog.take_lookups()
+    assert len(lookup.wanted) == 1
 
 
 def test_bucket_of_a_dropped_collection_is_not_kept_when_its_commit_succeeds() -> None:

@@ -1,0 +1,86 @@
+"""No call of the catalog holds the event loop, however many series and buckets one collection has.
+
+Processor time is measured, so that a busy machine fails no test.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from catalog.growth import GrowthOptions
+from tests.support.catalog_parts import CatalogBench, measurement
+
+SCALE = int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
+SERIES = 30_000 if SCALE == 1 else 100_000
+LONGEST_SECONDS = 0.010 if SCALE == 1 else 0.020
+"""Interpreted; compiled it takes less."""
+IN_PLACE = GrowthOptions()
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage() -> Iterator[None]:
+    """The collector's own turns are not what is measured."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    began = time.thread_time()
+    call()
+    return time.thread_time() - began
+
+
+def turns(first: Callable[[], object], further: Callable[[], bool]) -> list[float]:
+    """How long the first turn took, and each of the further ones."""
+    taken = [seconds_of(first)]
+    left = [True]
+    while left[-1]:
+        taken.append(seconds_of(lambda: left.append(further())))
+    return taken
+
+
+def bench_with(*, growth: GrowthOptions = IN_PLACE, reopening: bool = False) -> CatalogBench:
+    return CatalogBench(growth=growth, reopening=reopening, memory_threshold_bytes=1 << 40)
+
+
+def longest(taken: list[float]) -> float:
+    """But for the second longest turn of all, in which the machine may have been slow."""
+    return sorted(taken)[-2] if len(taken) > 10 else max(taken)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["clear", "drop", "clear in parts", "drop in parts"])
+def test_all_buckets_of_a_collection_are_cleared(how: str) -> None:
+    growth = GrowthOptions(in_parts="parts" in how, batches_in_round=1, rows_in_place=1)
+    bench = bench_with(growth=growth)
+    for number in range(SERIES):
+        bench.commit(measurement(meta=number))
+        if growth.in_parts:
+            bench.commit(measurement(1, meta=number))
+    call = bench.catalog.clear if "clear" in how else bench.catalog.drop
+    taken = turns(lambda: call(bench.virtual.namespace), bench.catalog.let_go)
+    assert bench.open_buckets == 0
+    assert longest(taken) < LONGEST_SECONDS
+    assert taken[0] < LONGEST_SECONDS
+    if how == "drop in parts":
+        assert (len(bench.catalog.growth.parted), bench.catalog.growth.unjoined) == (0, 0)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("stored_until_ms", [-(1 << 63), None], ids=["found", "in vain"])
+def test_many_series_wait_for_what_is_stored(stored_until_ms: int | None) -> None:
+    bench = bench_with(reopening=True)
+    for number in range(SERIES):
+        assert bench.stage(measurement(meta=number)) == []
+    (buckets,) = bench.catalog.take_openings()
+    taken = turns(lambda: bench.catalog.opened(buckets, stored_until_ms), bench.catalog.resume)
+    assert bench.open_buckets == SERIES
+    assert longest(taken) < LONGEST_SECONDS
+    assert taken[0] < LONGEST_SECONDS
