@@ -61,7 +61,6 @@ class BucketCatalog(Placement):
 
         The measurements that waited for it go on.
         """
-        buckets.opening = False
         buckets.stored_until_ms = stored_until_ms
         waiting, buckets.waiting = buckets.waiting, deque()
         (self._work.opened_in_vain if stored_until_ms is None else self._work.resuming).extend(waiting)
@@ -188,8 +187,8 @@ class BucketCatalog(Placement):
         batches are about to leave together.
         """
         bucket = batch.bucket
-        if bucket.epoch != bucket.series.collection.epoch:
-            # All of the collection was cleared, and this bucket has not had its turn to be forgotten.
+        if bucket.is_cleared:
+            # It has not had its turn to be forgotten.
             self._move(self._forget(bucket))
             return None
         if bucket.prepared is not None:

@@ -70,6 +70,7 @@ class BucketGrowth:
         "_apart",
         "_beside_other_proxies",
         "_clock",
+        "_grown",
         "_leaving",
         "_load",
         "_may_join",
@@ -88,6 +89,8 @@ class BucketGrowth:
         self._apart: dict[CollectionBuckets, tuple[float, float]] = {}
         """Since when, and when last, readers did not let the parts of a collection be joined."""
         self._parted: dict[bytes, Bucket] = {}
+        self._grown: set[CollectionBuckets] = set()
+        """Collections that ever grew in parts, until they are gone."""
         self._leaving: list[bytes] = []
         """Some of these may be of a collection that is gone."""
         self.committed_at_seconds = 0.0
@@ -151,11 +154,12 @@ class BucketGrowth:
         parts.committed(part_id, now_seconds)
         self.unjoined += 1
         self._parted[bucket.state.bucket_id] = bucket
-        bucket.series.collection.grew_in_parts = True
+        self._grown.add(bucket.series.collection)
 
     def gone(self, buckets: CollectionBuckets) -> None:
         """Of a collection that is gone nothing is left to join, which ``let_go`` sees to."""
-        if buckets.grew_in_parts:
+        if buckets in self._grown:
+            self._grown.discard(buckets)
             self._leaving = list(self._parted)
 
     @property

@@ -83,14 +83,10 @@ class CollectionBuckets:
     __slots__ = (
         "collection",
         "counters",
-        "epoch",
         "generation",
-        "grew_in_parts",
         "holds_extended_range",
         "lanes",
-        "latest_start_ms",
         "meta_field",
-        "opening",
         "replaced",
         "series",
         "span_ms",
@@ -108,15 +104,8 @@ class CollectionBuckets:
         self.span_ms = options.max_span_seconds * 1000
         self.series: dict[bytes, Series] = {}
         self.stored_until_ms: int | None = None
-        self.opening = False
-        """Whether ``stored_until_ms`` is being found out."""
         self.waiting: deque[Series] = deque()
-        """Those whose measurements wait for it."""
-        self.latest_start_ms = -(1 << 63)
-        """No bucket that was ever in memory starts after that time."""
-        self.epoch = 0
-        """Buckets of an earlier epoch take no more: since then all of the collection was cleared."""
-        self.grew_in_parts = False
+        """Those whose measurements wait until ``stored_until_ms`` is found out."""
         self.generation = 0
         """Grows with every direct write: what was read from the backend before it is not believed any more."""
         self.replaced = False
@@ -137,9 +126,9 @@ class Bucket:
 
     __slots__ = (
         "batches",
+        "beside",
         "copies_until_seconds",
         "counted_large",
-        "epoch",
         "memory_bytes",
         "own",
         "parts",
@@ -151,7 +140,8 @@ class Bucket:
 
     def __init__(self, series: Series, state: BucketState, *, own: bool) -> None:
         self.series = series
-        self.epoch = series.collection.epoch
+        self.beside = series.collection.series
+        """The series of its collection when it came to be; others take their place when all are cleared."""
         self.state = state
         self.batches: dict[CombineKey, WriteBatch] = {}
         """Batches that still take measurements, by who may share them."""
@@ -167,6 +157,11 @@ class Bucket:
         """Where it is stored, once it is in more than one document (``catalog.parts``)."""
         self.copies_until_seconds = 0.0
         """Until when a copy of a write that was sent twice may lie on the server; a join would bring it to life."""
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether all of its collection was cleared since."""
+        return self.beside is not self.series.collection.series
 
     @property
     def is_known(self) -> bool:

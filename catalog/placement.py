@@ -204,8 +204,6 @@ class Placement:
         return self._adopt(series, state, own=True)
 
     def _adopt(self, series: Series, state: BucketState, *, own: bool) -> Bucket:
-        buckets = series.collection
-        buckets.latest_start_ms = max(buckets.latest_start_ms, state.start_ms)
         bucket = series.current = Bucket(series, state, own=own)
         self._memory.adopt(bucket)
         self._let_go_over_threshold(series.collection)
@@ -217,10 +215,9 @@ class Placement:
         if buckets.stored_until_ms is not None:
             self._work.lookups.setdefault(buckets, []).append((series, parked.measurement.time_ms))
             return
-        buckets.waiting.append(series)
-        if not buckets.opening:
-            buckets.opening = True
+        if not buckets.waiting:
             self._work.openings.append(buckets)
+        buckets.waiting.append(series)
 
     def _place_again(self, staged_for: CollectionBuckets, item: Parked) -> None:
         buckets = self._collections.get(staged_for.collection.namespace)
@@ -276,8 +273,6 @@ class Placement:
     def _clear_all(self, buckets: CollectionBuckets) -> None:
         """As ``_clear`` for all buckets, at once for whoever asks; they are freed piece by piece (``let_go``)."""
         buckets.generation += 1
-        buckets.epoch += 1
-        self._stored_until(buckets, buckets.latest_start_ms)
         self._work.doomed.append(buckets.series)
         buckets.series = {}
         if buckets.replaced:

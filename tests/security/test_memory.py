@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,7 +22,9 @@ from proxy.members import read_preference
 from proxy.reads import cursor_names, plain_read, plan_cache
 from proxy.relay import plain_relay
 from proxy.request import authorisation
+from proxy.wire.message import HEADER, Opcode
 from tests.support.mongod import MongodProcess
+from tests.support.ports import LOOPBACK
 from tests.support.proxy import ProxyProcess
 from tests.support.raw_wire import RawClient, body, op_msg_bytes, sequence
 
@@ -120,6 +125,66 @@ def test_nothing_that_clients_send_stays(fed: ProxyProcess, replica_set: MongodP
         assert max(grown.values()) < GROWN_BYTES >> 20, grown
         assert last - before < 2 * GROWN_BYTES, grown
         assert last < 512 << 20
+
+
+RECEIVING_BYTES = 192_000_000
+
+
+@pytest.fixture
+def fed_at_once(replica_set: MongodProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
+    server = ProxyProcess(tmp_path, replica_set.uri, flags=["--max-receiving-bytes", str(RECEIVING_BYTES)])
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def most_resident_bytes(proxy: ProxyProcess) -> int:
+    """Ever since it started."""
+    status = Path(f"/proc/{proxy.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def send_in_part(stack: ExitStack, proxy: ProxyProcess) -> int:
+    """Over many connections, as much of a message of 48 MB but its end as the proxy takes; in bytes."""
+    beginning = HEADER.pack(48_000_000, 1, 0, Opcode.MSG) + bytes(47_000_000)
+    places = []
+    for _ in range(20):
+        client = stack.enter_context(socket.create_connection((LOOPBACK, proxy.port)))
+        client.setblocking(False)
+        places.append([client, 0])
+    taken, idle = 0, 0
+    while idle < 20:
+        before = taken
+        for place in places:
+            client, at = place
+            with suppress(BlockingIOError):
+                sent = client.send(beginning[at : at + 1_000_000])
+                place[1] += sent
+                taken += sent
+        idle = 0 if taken > before else idle + 1
+        time.sleep(0.02)
+    return taken
+
+
+def test_all_of_this_at_once(fed_at_once: ProxyProcess, replica_set: MongodProcess, db_name: str) -> None:
+    """Every kind by a client of its own, while others keep as much as they can of messages that never end."""
+    replica_set.shared_client[db_name].create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
+
+    def fed_by(feed: Callable[[RawClient, str], None]) -> None:
+        with RawClient(fed_at_once.port, 60) as client:
+            feed(client, db_name)
+
+    with ExitStack() as stack:
+        taken = send_in_part(stack, fed_at_once)
+        assert RECEIVING_BYTES // 3 < taken < RECEIVING_BYTES
+        with ThreadPoolExecutor(len(FOOD)) as threads:
+            for fed in [threads.submit(fed_by, feed) for feed in FOOD]:
+                fed.result()
+        assert most_resident_bytes(fed_at_once) < (512 << 20) + RECEIVING_BYTES
+    with RawClient(fed_at_once.port, 60) as client:
+        assert client.run({"ping": 1, "$db": "admin"})["ok"] == 1
+    fed_at_once.wait_until(lambda: resident_bytes(fed_at_once) < 512 << 20)
 
 
 def test_greetings_of_clients_do_not_stay(fed: ProxyProcess) -> None:

@@ -219,8 +219,7 @@ def test_very_many_buckets_are_freed_piece_by_piece(is_dropped: bool) -> None:
     assert not bench.catalog.take_doomed()
 
 
-def test_w50_after_clearing_all_late_measurements_look_at_the_backend_at_once() -> None:
-    """Also those of buckets that have not had their turn to be freed."""
+def test_w50_after_clearing_all_late_measurements_look_at_the_backend() -> None:
     bench = CatalogBench(reopening=True, stored_until_ms=-(1 << 63))
     for number in range(LET_GO_AT_ONCE * 2 + 10):
         bench.commit(measurement(meta=f"m{number}"))
