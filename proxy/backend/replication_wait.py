@@ -26,6 +26,8 @@ WAVES: Final = 3
 WAVE_PAUSE_SECONDS: Final = 0.02
 WAVE_SECONDS: Final = 3_600.0
 TIME_LIMIT_EXCEEDED: Final = 50
+MOST_REFUSALS: Final = 3
+"""So many times a delete of nothing may fail for a reason that does not pass by itself."""
 _RETRY_SECONDS: Final = (0.05, 1.0)
 _LOST: Final = frozenset({6, 7, 89, 91, 189, 262, 9001, 11600, 11602, *NOT_PRIMARY_CODES})
 
@@ -250,6 +252,7 @@ class Concern:
             body["writeConcern"] = concern
         message, loop = encode(body), asyncio.get_running_loop()
         until_seconds: float | None = None
+        refusals = 0
         pause_seconds, longest_seconds = _RETRY_SECONDS
         while True:
             try:
@@ -258,9 +261,14 @@ class Concern:
                 error: CommandError = lost
             else:
                 failure = said if not said.get("ok") else said.get("writeConcernError", {})
-                error = CommandError(int(failure.get("code", 0)), str(failure.get("errmsg", "")))
-                if error.code not in _LOST and said.get("ok"):
+                code = int(failure.get("code", 0))
+                if code not in _LOST and said.get("ok"):
                     return said
+                # In the proxy's words: the server's are about a step that the client did not send.
+                error = CommandError(code, f"waiting for its write concern failed with code {code}")
+                refusals += code not in _LOST
+                if refusals == MOST_REFUSALS:
+                    raise error
                 self._waits.pool.forget_primary()
             now_seconds = loop.time()
             until_seconds = until_seconds or now_seconds + self._waits.patience_seconds

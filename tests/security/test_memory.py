@@ -177,7 +177,8 @@ def test_all_of_this_at_once(fed_at_once: ProxyProcess, replica_set: MongodProce
 
     with ExitStack() as stack:
         taken = send_in_part(stack, fed_at_once)
-        assert RECEIVING_BYTES // 3 < taken < RECEIVING_BYTES
+        # Sockets of the kernel hold some of it, too.
+        assert RECEIVING_BYTES // 3 < taken < 2 * RECEIVING_BYTES
         with ThreadPoolExecutor(len(FOOD)) as threads:
             for fed in [threads.submit(fed_by, feed) for feed in FOOD]:
                 fed.result()

@@ -41,6 +41,8 @@ COMMANDS: Mapping[str, list[dict[str, Any]]] = {
     "applyOps": [{"applyOps": []}],
     "bulkWrite": [{"bulkWrite": 1, "ops": [], "nsInfo": []}],
     "cloneCollectionAsCapped": [{"toCollection": "capped", "size": 4096}],
+    "buildInfo": [{"buildInfo": 1}],
+    "buildinfo": [{"buildinfo": 1}],
     "collMod": [{"expireAfterSeconds": 4_000_000_000}],
     "collStats": [{}],
     "collstats": [{}],

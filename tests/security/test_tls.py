@@ -216,7 +216,7 @@ def test_backend_certificate_is_checked(encrypted_mongod: MongodProcess, tmp_pat
     untrusted = f"{start}tlsCAFile={stranger.authority}&{rest.partition('&')[2]}"
     flags = ["--server-selection-timeout-ms", "2000"]
     with pytest.raises(ProcessFailed, match=r"(?i)certificate"):
-        ProxyProcess(tmp_path, untrusted, flags=flags).start()
+        ProxyProcess(tmp_path, untrusted, flags=[*flags, "--fail-fast", "true"]).start()
     invalid = ProxyProcess(tmp_path, f"{untrusted}&tlsAllowInvalidCertificates=true", flags=flags)
     try:
         invalid.start()

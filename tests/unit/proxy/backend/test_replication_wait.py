@@ -67,6 +67,19 @@ async def test_another_primary_confirms_nothing() -> None:
     assert isinstance(outcome, BackendUnavailable)
 
 
+async def test_what_fails_for_a_reason_that_stays_is_told_soon_and_not_in_the_words_of_the_server() -> None:
+    waits = Waits()
+    waits.patience_seconds = 3_600.0
+    wait, client = stored(Concern(waits, {"w": 2}))
+    for attempt in range(replication_wait.MOST_REFUSALS):
+        await waits.answer(attempt, ok=0.0, code=8000, errmsg="something about system.buckets")
+    await asyncio.wait_for(settled(wait), 5)
+    (outcome,) = client.heard
+    assert isinstance(outcome, BackendUnavailable)
+    assert "8000" in outcome.message
+    assert "system" not in outcome.message
+
+
 async def test_the_time_of_a_client_ends_in_the_words_of_the_server() -> None:
     waits = Waits()
     wait, client = stored(Concern(waits, {"w": 2}), seconds=0.02)
