@@ -94,7 +94,7 @@ def test_every_setting_is_read_somewhere() -> None:
     """A setting that nothing acts on is a promise that nobody keeps."""
     edges = [path for path in (ROOT / "proxy").rglob("*.py") if path.name != "settings_table.py"]
     text = "\n".join(path.read_text() for path in edges)
-    read = rf"\b[a-z_]*\.{{name}}\b|\.get\(\"{{name}}\"\)"
+    read = r"\b[a-z_]*\.{name}\b|\.get\(\"{name}\"\)"
     assert [name for name in ROWS if not re.search(read.format(name=name), text)] == []
 
 
