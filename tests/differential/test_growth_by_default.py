@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def collection_of(client: pymongo.MongoClient[dict[str, Any]], name: str) -> Col
     return client[name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
 
 
+WRITERS = 4
 LOAD = range(160)
 """So many rounds in short order are a load; what few write is stored as natively."""
 
@@ -70,12 +72,27 @@ def write(collection: Collection[dict[str, Any]], rounds: range) -> None:
         collection.insert_many(rows)
 
 
+def load(collection: Collection[dict[str, Any]], rounds: range) -> None:
+    """As ``write``, by several clients at once: on a slow machine one of them is no load."""
+
+    def write_some(first: int) -> None:
+        for second in rounds:
+            moment = START + timedelta(seconds=second)
+            collection.insert_many(
+                [{"t": moment, "m": each, "v": second} for each in range(first, SERIES, WRITERS)], ordered=False
+            )
+
+    with ThreadPoolExecutor(WRITERS) as threads:
+        for done in [threads.submit(write_some, first) for first in range(WRITERS)]:
+            done.result()
+
+
 def test_buckets_grow_in_parts_and_are_joined(backend: MongodProcess, proxy: ProxyProcess) -> None:
     name = "joined"
     assert proxy.metrics()[GAUGE] == 1
     with proxy.client() as client:
         collection = collection_of(client, name)
-        write(collection, LOAD)
+        load(collection, LOAD)
         buckets = backend.shared_client[name]["system.buckets.x"]
         assert buckets.count_documents({}) > SERIES
         until(lambda: buckets.count_documents({}) == SERIES)
@@ -102,11 +119,11 @@ def test_a_cursor_past_the_proxy_meets_no_join(backend: MongodProcess, proxy: Pr
     direct = backend.shared_client[name]
     with proxy.client() as client:
         collection = collection_of(client, name)
-        write(collection, LOAD)
+        load(collection, LOAD)
         native = direct["x" if way == "view" else "system.buckets.x"]
         cursor = native.find({}, batch_size=2)
         found = [next(cursor)]
-        write(collection, range(len(LOAD), 2 * len(LOAD)))
+        load(collection, range(len(LOAD), 2 * len(LOAD)))
         until(lambda: proxy.metrics()["tsproxy_joins_put_off_total"] > 1)
         documents = direct["system.buckets.x"].count_documents({})
         assert documents > SERIES
