@@ -110,7 +110,7 @@ class BucketCatalog(Placement):
             series = work.resuming.popleft()
             parked = series.parked or deque()
             series.parked = None
-            while parked and limit > 0 and series.parked is None:
+            while parked and limit > 0 and not series.waits:
                 limit -= 1
                 self._place_again(series.collection, parked.popleft())
             self._wait_on(series, parked)

@@ -56,6 +56,12 @@ class Series:
         """Not ``None`` while stored buckets are looked for: everything staged meanwhile waits behind."""
 
     @property
+    def waits(self) -> bool:
+        """Whether stored buckets are looked for."""
+        # A property, because a type checker, and so the compiler, takes ``parked`` for what was assigned to it last.
+        return self.parked is not None
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing would be lost by forgetting it."""
         return self.current is None and not self.archived and self.parked is None
