@@ -50,7 +50,7 @@ test: install built  ## run all tests (TSPROXY_TEST_SCALE=20 for the long proper
 	$(INSTALLED) $(BIN)/python -m pytest
 
 test-interpreted: install  ## run all tests without compiled modules
-	TSPROXY_KERNEL=python $(BIN)/python -m pytest
+	TSPROXY_KERNEL=python $(BIN)/python -m pytest --ignore=tests/test_compiled.py
 
 test-faults: install built  ## run the long fault tests: kills, stops and cut connections (TSPROXY_TEST_SCALE makes them longer)
 	$(INSTALLED) $(BIN)/python -m pytest tests/faults tests/faults/long_faults.py tests/faults/long_in_parts.py

@@ -12,6 +12,7 @@ from bson import ObjectId
 from catalog.bson.codec import decode, encode
 from catalog.commit_outcome import Commit, CommitOutcomes
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import NOBODY
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown, WriteConcern
 from catalog.round import PreparedWrite
 from catalog.statements import Statement, StatementLog
@@ -260,7 +261,7 @@ async def test_outcome_that_is_not_found_out_in_time_is_told_as_unknown() -> Non
 
 
 def retried(bench: Bench) -> tuple[PreparedWrite, Statement, RememberingWriter]:
-    statement = Statement(StatementLog().transaction(b"s", 1), 0)
+    statement = Statement(StatementLog().transaction((b"s", NOBODY), 1), 0)
     writer = RememberingWriter()
     statement.wait(writer, 0, bench.clock.now + PATIENCE_SECONDS)
     batch = bench.catalog.place(bench.buckets, measurement(_id=ObjectId()), statement, 0, KEY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from catalog.open_bucket import CollectionBuckets, Series
+from catalog.ports import Acknowledgement
 from catalog.stats import Counters
 from tests.support.catalog_parts import HOUR_MS, START_MS, CatalogBench, measurement, virtual
 
@@ -55,7 +56,7 @@ def test_bucket_is_idle_without_batches_and_known_while_it_weighs() -> None:
     batch.claim()
     bench.catalog.prepare(batch)
     assert not bucket.is_idle
-    bench.catalog.finish([batch], None)  # type: ignore[arg-type]
+    bench.catalog.finish([batch], Acknowledgement())
     assert bucket.is_idle
     bench.catalog.clear(bench.virtual.namespace)
     assert not bucket.is_known

@@ -10,6 +10,7 @@ from catalog.identity import identity_of
 from catalog.kernel import Limits
 from catalog.namespaces import Granularity
 from catalog.open_bucket import Bucket
+from catalog.ports import Acknowledgement
 from tests.support.catalog_parts import (
     HOUR_MS,
     KEY,
@@ -105,7 +106,7 @@ def test_full_bucket_with_batches_under_way_lives_on_unknown() -> None:
     assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
     batch.claim()
     bench.catalog.prepare(batch)
-    bench.catalog.finish([batch], None)  # type: ignore[arg-type]
+    bench.catalog.finish([batch], Acknowledgement())
     assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
 
 

@@ -129,13 +129,13 @@ def test_statement_of_a_replaced_transaction_still_answers() -> None:
 
 def test_sessions_are_bounded_and_the_longest_silent_goes() -> None:
     log = StatementLog(limit_bytes=2 * SESSION_BYTES)
-    first = log.transaction(b"1", 1)
-    log.transaction(b"2", 1)
-    assert log.transaction(b"1", 1) is first
-    log.transaction(b"3", 1)
+    first = log.transaction((b"1", NOBODY), 1)
+    log.transaction((b"2", NOBODY), 1)
+    assert log.transaction((b"1", NOBODY), 1) is first
+    log.transaction((b"3", NOBODY), 1)
     assert len(log) == 2
-    assert log.transaction(b"1", 1) is first
-    assert not log.transaction(b"2", 1).follows_another
+    assert log.transaction((b"1", NOBODY), 1) is first
+    assert not log.transaction((b"2", NOBODY), 1).follows_another
 
 
 def test_sessions_with_scattered_statements_weigh_more() -> None:
