@@ -73,7 +73,7 @@ def planned(raw: bytes) -> Plan | None:
 
 def look_at_cursors(asked: Command) -> None:
     """As the register of readers and the choice of a member do."""
-    ReaderRegister(lambda _: False).counts(asked)
+    ReaderRegister(lambda _: False).of_relayed(asked)
     for name in ("$readPreference", "collection", "cursors"):
         asked.get(name)
 
