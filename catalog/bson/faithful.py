@@ -18,7 +18,7 @@ from catalog.bson.codec import CODEC
 MAX_BYTES: Final = 64 * 1024
 """Longer documents are neither decoded nor analysed, so that no command holds the event loop."""
 
-MAX_VALUES: Final = 1_000
+MAX_VALUES: Final = 700
 """With more values, in all its documents and arrays together, a document is not analysed either. Each part of a path
 counts as one, since bounds are made for each (Q16)."""
 

@@ -30,7 +30,7 @@ from tests.support.scopes import TARGET
 from tests.support.wanted import SCALE
 from tests.support.worst_commands import corners
 
-SIZES = (490, 990) if SCALE <= 1 else (30, 100, 300, 490, 700, 990, 2_000, 5_000, 20_000, 100_000)
+SIZES = (340, 690) if SCALE <= 1 else (30, 100, 340, 490, 690, 990, 2_000, 5_000, 20_000, 100_000)
 LONGEST_SECONDS = 0.020
 TRIES = 4
 MOST_STEPS = 40
