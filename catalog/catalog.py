@@ -136,13 +136,8 @@ class BucketCatalog(Placement):
     def has_work(self) -> bool:
         """Whether something is left for the committer to pick up (the ``take_…`` calls)."""
         work = self._work
-        return bool(
-            work.unclaimed
-            or work.ready
-            or work.openings
-            or work.lookups
-            or ((work.resuming or work.opened_in_vain) and not work.resumes)
-        )
+        waits = self._has_resumptions and not work.resumes
+        return bool(work.unclaimed or work.ready or work.openings or work.lookups or waits)
 
     def take_resumption(self) -> bool:
         """Whether somebody has to call ``resume`` until nothing is left."""

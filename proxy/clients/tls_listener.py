@@ -14,6 +14,7 @@ from typing import Any, Final
 import structlog
 
 from proxy.clients.admission import Admission
+from proxy.clients.binding import bound
 from proxy.clients.tls import HANDSHAKE_SECONDS
 
 log = structlog.get_logger()
@@ -45,19 +46,11 @@ class TlsListener:
     @staticmethod
     async def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
         """Sockets that listen on every address of the host; raises ``OSError``."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        sockets: list[socket.socket] = []
+        sockets = await bound(host, port)
         try:
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                listening = socket.socket(family, kind, protocol)
-                sockets.append(listening)
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                listening.setblocking(False)
-                listening.bind(address)
-                listening.listen(backlog)
+            for each in sockets:
+                each.setblocking(False)
+                each.listen(backlog)
         except OSError:
             for each in sockets:
                 each.close()
