@@ -33,6 +33,8 @@ class Report:
     lines: list[str] = field(default_factory=list)
     memory_bytes: int = 0
     """The most that the proxy occupied."""
+    server_bytes: int = 0
+    """The most that mongod occupied."""
     complete: bool = True
     """``False`` if a signal ended the round: then not everything is compared."""
 
@@ -43,7 +45,8 @@ class Report:
 
     def text(self) -> str:
         """The round for people."""
-        title = f"--- {self.access}, seed {self.seed}, memory {self.memory_bytes >> 20} MB at most"
+        memory = f"memory {self.memory_bytes >> 20} MB at most, mongod's {self.server_bytes >> 20} MB"
+        title = f"--- {self.access}, seed {self.seed}, {memory}"
         lines = [title if self.complete else f"{title}, ended early: not everything was compared"]
         for name, waits in (("inserts", self.waits), ("finds", self.finds), ("inserts past the proxy", self.natively)):
             lines += [f"  {name}, {word}: {told(waits.get(phase, []))}" for phase, word in _PHASES]

@@ -44,6 +44,7 @@ _THREADS = 2
 _END_SECONDS = 90.0
 """Within this time hostile clients give up what they wait for."""
 _RESULT_SECONDS = 300.0
+_CURSOR_SECONDS = 10.0
 _STOPPED_SECONDS = 10.0
 """So long a round that a signal ends waits for what its clients saw."""
 
@@ -57,17 +58,21 @@ class Arena:
         key.write_text(base64.b64encode(os.urandom(90)).decode())
         key.chmod(0o600)
         directory = folder / f"mongod{guarded}"
+        # Cursors that hostile clients leave open hold a bucket each, by default for ten minutes.
+        arguments = ["--setParameter", f"cursorTimeoutMillis={int(_CURSOR_SECONDS * 1000)}"]
         if guarded:
             self.mongod: MongodProcess = GuardedMongod(
-                directory, replica_set="rs0", arguments=["--auth", "--keyFile", str(key)]
+                directory, replica_set="rs0", arguments=[*arguments, "--auth", "--keyFile", str(key)]
             )
         else:
-            self.mongod = MongodProcess(directory, replica_set="rs0")
+            self.mongod = MongodProcess(directory, replica_set="rs0", arguments=arguments)
         self.proxy: ProxyProcess
         self._folder = folder
         self.log_position = 0
         self.resident_bytes = 0
         """The most that the proxy occupied."""
+        self.server_bytes = 0
+        """The most that mongod occupied."""
 
     def start(self) -> None:
         self.mongod.start()
@@ -83,6 +88,12 @@ class Arena:
                 client[each].create_collection("ts", timeseries=TIMESERIES)
                 client[each].ts.insert_one({"t": honest.START, "m": "first", "b": -1})
                 client[each].ts.delete_many({"m": "first"})
+
+    def clear_hostile(self) -> None:
+        """Empty what hostile clients filled, so that their commands cost the server no more from round to round."""
+        with self.native().client() as client:
+            client[MALLORY].drop_collection("ts")
+            client[MALLORY].create_collection("ts", timeseries=TIMESERIES)
 
     def stop(self) -> None:
         if hasattr(self, "proxy"):
@@ -115,8 +126,10 @@ class Arena:
             if sign in news:
                 position = news.index(sign)
                 raise Broken(f"the log tells of an error of our own:\n{news[max(0, position - 500) : position + 4000]}")
-        pages = int(Path(f"/proc/{self.proxy.pid}/statm").read_text().split()[1])
-        self.resident_bytes = max(self.resident_bytes, pages * resource.getpagesize())
+        if not self.mongod.running:
+            raise Broken(f"mongod ended with {self.mongod.returncode}; it occupied {self.server_bytes >> 20} MB")
+        self.resident_bytes = max(self.resident_bytes, _resident_bytes(self.proxy.pid))
+        self.server_bytes = max(self.server_bytes, _resident_bytes(self.mongod.pid))
         if self.resident_bytes > MEMORY_BYTES:
             raise Broken(f"the proxy occupies {self.resident_bytes >> 20} MB, more than {MEMORY_BYTES >> 20}")
 
@@ -125,6 +138,10 @@ class Arena:
         metrics = self.proxy.metrics()
         requests = sum(value for name, value in metrics.items() if name.startswith("tsproxy_requests_total"))
         return int(requests), int(metrics["tsproxy_invariant_violations_total"])
+
+
+def _resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 class Siege:
@@ -169,6 +186,7 @@ class Siege:
         ]
         threads.append(threading.Thread(target=self._damage, daemon=True))
         prepare()
+        arena.clear_hostile()
         requests, _ = arena.counted()
         try:
             for thread in threads:
@@ -301,7 +319,7 @@ class Siege:
 
     def _count(self, requests_before: int) -> None:
         report, arena = self._report, self._arena
-        report.memory_bytes = arena.resident_bytes
+        report.memory_bytes, report.server_bytes = arena.resident_bytes, arena.server_bytes
         report.complete = not self._stop.is_set()
         if not arena.proxy.running:
             return
