@@ -38,8 +38,9 @@ def modules() -> Path:
                 shutil.copy(CLIENTS / name, staging)
             # Their install scripts fetch prebuilt binaries of optional features.
             _run([str(NODE), str(_NPM), "ci", "--ignore-scripts", "--omit=optional"], cwd=Path(staging), timeout=600)
-            Path(staging).rename(folder)
-            Path(staging).mkdir()  # for the context manager to remove
+            if not folder.exists():  # another process of the run may have been faster
+                Path(staging).rename(folder)
+                Path(staging).mkdir()  # for the context manager to remove
     return folder
 
 
