@@ -12,6 +12,8 @@ INSTALLED := TSPROXY_TEST_PROGRAM=$(CURDIR)/$(BUILT)
 LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 LISTEN ?= $(or $(TSPROXY_LISTEN),127.0.0.1:27018)
 DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
+# A test module stays in one process; each process has servers and ports of its own.
+PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
@@ -47,10 +49,10 @@ run: install  ## start the proxy on $(LISTEN) in front of an embedded mongod
 	@exec $(BIN)/tsproxy serve --listen $(LISTEN) --embedded-data-directory $(DATA)
 
 test: install built  ## run all tests (TSPROXY_TEST_SCALE=20 for the long property runs)
-	$(INSTALLED) $(BIN)/python -m pytest
+	$(INSTALLED) $(BIN)/python -m pytest $(PARALLEL)
 
 test-interpreted: install  ## run all tests without compiled modules
-	TSPROXY_KERNEL=python $(BIN)/python -m pytest --ignore=tests/test_compiled.py
+	TSPROXY_KERNEL=python $(BIN)/python -m pytest $(PARALLEL) --ignore=tests/test_compiled.py
 
 test-faults: install built  ## run the long fault tests: kills, stops and cut connections (TSPROXY_TEST_SCALE makes them longer)
 	$(INSTALLED) $(BIN)/python -m pytest tests/faults tests/faults/long_faults.py tests/faults/long_in_parts.py
@@ -58,7 +60,7 @@ test-faults: install built  ## run the long fault tests: kills, stops and cut co
 test-matrix: install  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once)
 	@for version in $(VERSIONS); do \
 		echo "MongoDB $$version"; \
-		TSPROXY_TEST_MONGOD_VERSION=$$version $(BIN)/python -m pytest --quiet $(MATRIX) || exit 1; \
+		TSPROXY_TEST_MONGOD_VERSION=$$version $(BIN)/python -m pytest --quiet $(PARALLEL) $(MATRIX) || exit 1; \
 	done
 
 test-drivers: install  ## run PyMongo's own test suite, sync and async, directly and through the proxy (about an hour)

@@ -112,7 +112,7 @@ async def alone(tmp_path: Path) -> AsyncIterator[tuple[MongodProcess, CurrentOpe
         server.remove()
 
 
-@pytest.mark.parametrize("name", ["tsproxy", process_name()])
+@pytest.mark.parametrize("name", ["tsproxy", process_name()], ids=["old", "own"])
 async def test_other_proxies_are_known_by_their_name(alone: tuple[MongodProcess, CurrentOperations], name: str) -> None:
     server, others = alone
     assert not await others.are_proxies()

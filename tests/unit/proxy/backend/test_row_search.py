@@ -118,7 +118,21 @@ async def test_rows_that_differ_in_a_field_a_type_or_the_series_are_others(case:
 
 @pytest.mark.parametrize(
     "identity",
-    [ObjectId(), 1, 1.5, "x", Int64(1), {"a": 1}, [1, 2], None, Regex("x"), Code("x"), b"x", DatetimeMS(5), True],
+    [
+        ObjectId("65a000000000000000000001"),
+        1,
+        1.5,
+        "x",
+        Int64(1),
+        {"a": 1},
+        [1, 2],
+        None,
+        Regex("x"),
+        Code("x"),
+        b"x",
+        DatetimeMS(5),
+        True,
+    ],
     ids=repr,
 )
 async def test_ids_of_every_kind(case: Case, identity: Any) -> None:

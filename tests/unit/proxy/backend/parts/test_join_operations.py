@@ -51,7 +51,9 @@ def test_beside_others_each_document_is_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("meta", "other"), [("a", {"$ne": "a"}), ({"b": 1}, {"$ne": {"b": 1}}), (NOTHING, {"$exists": True})], ids=str
+    ("meta", "other"),
+    [("a", {"$ne": "a"}), ({"b": 1}, {"$ne": {"b": 1}}), (NOTHING, {"$exists": True})],
+    ids=["text", "document", "none"],
 )
 def test_alone_one_condition_for_each_bucket_is_enough(meta: Any, other: dict[str, Any]) -> None:
     conditions = command(alone=True, meta=meta)["preCondition"]
