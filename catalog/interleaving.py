@@ -5,8 +5,8 @@ the leaves of a row are found by walking both in parallel. While a section is yo
 reference; afterwards a row that does not fit begins another section. A section is young up to ``2 * leaves + 1`` rows,
 counting the leaves that the latest row was compared with. These rules were observed on 6.0.5.
 
-A column in which a row without value follows, at any distance, one that lacks a branch of its reference is not split
-at all: servers may fail to read such a column (W150).
+Servers may fail to read a column in which a row without value follows, at any distance, one that lacks a branch of its
+reference, or one with which a second section begins (W150). Such a column is not split at all.
 """
 
 from __future__ import annotations
@@ -236,6 +236,8 @@ class _Sections:
         self.ended: list[Section] = []
         self._section = Section(None)
         self._young = False
+        self._begun = 0
+        """How many sections with a reference there are."""
         self._lacks_branch = False
         """Whether a row lacks a branch of its reference."""
         self.is_unreadable = False
@@ -244,7 +246,7 @@ class _Sections:
     def whole(self, cell: bytes | None) -> None:
         """A row that is not taken apart, or that has no value."""
         reference = self._section.reference
-        self.is_unreadable = self.is_unreadable or (cell is None and self._lacks_branch)
+        self.is_unreadable = self.is_unreadable or (cell is None and (self._lacks_branch or self._begun > 1))
         if cell is None and reference is not None and not reference.holds_empty:
             self._section.rows.append(None)
             return
@@ -269,6 +271,7 @@ class _Sections:
             return
         self.end()
         self._section, self._young = Section(row, [row]), True
+        self._begun += 1
 
     def _compare(self, reference: Branch, larger: Branch, row: Branch) -> None:
         """Note which rows lack a branch once ``row`` has made the reference ``larger``, those before included."""

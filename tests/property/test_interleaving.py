@@ -18,7 +18,15 @@ from catalog.column import encode_column
 from catalog.compression import compressed
 from catalog.interleaving import sections
 from tests.support.bucket_strategies import damaged
-from tests.support.column_strategies import ABSENT, RAW, SERIES, SLOW_TO_GENERATE, object_bucket, object_columns
+from tests.support.column_strategies import (
+    ABSENT,
+    RAW,
+    SERIES,
+    SLOW_TO_GENERATE,
+    few_shapes,
+    object_bucket,
+    object_columns,
+)
 from tests.support.kernels import COMPILED, INTERPRETED
 from tests.support.measurement_strategies import START_MS
 from tests.support.mongod import MongodProcess
@@ -55,6 +63,22 @@ def test_a_server_reads_objects_that_were_taken_apart(database: Database[Any], v
     assert cells_of(list(rows)) == expected
 
 
+@given(seed=st.integers(0, 2**32))
+def test_a_server_reads_columns_of_few_shapes(database: Database[Any], seed: int) -> None:
+    """W150: what one section leaves behind in a server must not make the next one unreadable."""
+    sent: dict[int, list[Any]] = {}
+    for values in few_shapes(seed):
+        smaller = compressed(object_bucket(values), b"t")
+        if smaller is not None:
+            series = next(SERIES)
+            sent[series] = values
+            stored = database.get_collection("system.buckets.read", RAW)
+            stored.insert_one(decode(smaller) | {"_id": ObjectId(), "meta": series})
+    for series, values in sent.items():
+        expected = [None if value is ABSENT else raw.fields_of(encode({"o": value}))[b"o"] for value in values]
+        assert cells_of(list(database.get_collection("read", RAW).find({"m": series}))) == expected
+
+
 _LONG = "long name " * 3
 _BRANCH = {"b" + _LONG: {"c" + _LONG: 2.0**63}}
 _OTHER = {"d" + _LONG: {"c" + _LONG: 2.0**63}}
@@ -70,12 +94,17 @@ _OTHER = {"d" + _LONG: {"c" + _LONG: 2.0**63}}
         ({"a": 1}, {"a": 1, "b" + _LONG: [1.5, "long enough"]}),
         ([1], [1, _BRANCH]),
         ([_BRANCH], [_BRANCH, _OTHER]),
+        ([False], [{"a": [0]}, False]),
+        ([0, [[1.5, None]]], {"b" * 50: [True]}),
     ],
 )
 def test_a_server_reads_rows_without_value_among_rows_that_lack_a_branch(
     database: Database[Any], without: Any, whole: Any
 ) -> None:
-    """W150: a server that is given sections with both fails, or ends, at some lengths of names."""
+    """W150: a server that is given sections with both fails, or ends, at some lengths of names.
+
+    The last two do not fit one reference, so there are several sections.
+    """
     stored = database.get_collection("system.buckets.read", RAW)
     sent: dict[int, list[Any]] = {}
     for kinds in itertools.product((ABSENT, without, whole), repeat=4):
@@ -97,7 +126,12 @@ def test_only_what_servers_may_fail_to_read_is_not_split() -> None:
     def is_split(*cells: bytes | None) -> bool:
         return bool(references(encode_column(cells) or b""))
 
+    other = raw.fields_of(encode({"o": [1]}))[b"o"]
     assert is_split(full, None, full, part, full)
+    assert is_split(full, other, full)
+    assert is_split(None, full, None, other)
+    assert not is_split(full, other, None)
+    assert not is_split(full, None, other, full, None)
     assert is_split(full, part)
     assert is_split(None, part, full)
     assert is_split(part, None, part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,6 +136,41 @@ def object_columns(draw: st.DrawFn, *, wild: bool = True) -> list[Any]:
         for row in range(draw(st.sampled_from([2, 4, 9, 30, 70]))):
             values.append(ABSENT if absent and row % absent == 1 else _value(shape, row))
     return values
+
+
+_PLAIN = (0, 1.5, "", True, "text", "text" * 3, 2.0**63, None)
+_ENDINGS = ("", "", "long name " * 2, "n" * 25, "n" * 50)
+
+
+def _any_shape(chance: random.Random, depth: int) -> Any:
+    fields = [
+        _any_shape(chance, depth - 1) if depth and chance.random() < 0.5 else chance.choice(_PLAIN)
+        for _ in range(chance.randrange(4) or 1)
+    ]
+    if chance.random() < 0.5:
+        return fields
+    return {chance.choice("abcdef") + chance.choice(_ENDINGS): value for value in fields}
+
+
+def _changed(chance: random.Random, value: Any) -> Any:
+    """Like ``value``, with fields left out, changed and of another type."""
+    if not isinstance(value, dict | list) or chance.random() < 0.3:
+        return chance.choice(_PLAIN) if chance.random() < 0.5 else _any_shape(chance, 1)
+
+    def inner(old: Any) -> Any:
+        return _changed(chance, old) if chance.random() < 0.4 else old
+
+    if isinstance(value, list):
+        return [inner(old) for old in value if chance.random() < 0.8]
+    return {name: inner(old) for name, old in value.items() if chance.random() < 0.8}
+
+
+def few_shapes(seed: int, columns: int = 12) -> list[list[Any]]:
+    """Short columns in which the same few objects and arrays, and rows without value, follow each other at random."""
+    chance = random.Random(seed)
+    one = _any_shape(chance, 3)
+    values = [one, _changed(chance, one), _changed(chance, one), ABSENT, ABSENT, chance.choice((ABSENT, *_PLAIN))]
+    return [[chance.choice(values) for _ in range(chance.randrange(3, 9))] for _ in range(columns)]
 
 
 def object_bucket(values: Sequence[Any]) -> bytes:
