@@ -45,6 +45,7 @@ _END_SECONDS = 90.0
 """Within this time hostile clients give up what they wait for."""
 _RESULT_SECONDS = 300.0
 _CURSOR_SECONDS = 10.0
+_CALM_SECONDS = 40.0
 _STOPPED_SECONDS = 10.0
 """So long a round that a signal ends waits for what its clients saw."""
 
@@ -94,6 +95,22 @@ class Arena:
         with self.native().client() as client:
             client[MALLORY].drop_collection("ts")
             client[MALLORY].create_collection("ts", timeseries=TIMESERIES)
+
+    def calm(self) -> None:
+        """End what hostile clients left behind in mongod, so that who is measured alone is alone.
+
+        Not everything can be interrupted; what goes on for longer than ``_CALM_SECONDS`` is left.
+        """
+        end = time.monotonic() + _CALM_SECONDS
+        hostile = {"active": True, "ns": {"$regex": f"^({MALLORY}|{FUZZ})\\."}}
+        with self.native().client() as client:
+            while time.monotonic() < end:
+                operations = list(client.admin.aggregate([{"$currentOp": {"allUsers": True}}, {"$match": hostile}]))
+                if not operations:
+                    return
+                for each in operations:
+                    client.admin.command("killOp", op=each["opid"])
+                time.sleep(0.5)
 
     def stop(self) -> None:
         if hasattr(self, "proxy"):
@@ -202,6 +219,8 @@ class Siege:
             seen = {name: self._result(name, *each) for name, each in own.items()}
             for thread in threads:
                 thread.join(max(0.0, end - time.monotonic()))
+        if not self._stop.is_set():
+            self._arena.calm()
         self._judge(seen)
         self._count(requests)
         return self._report
@@ -237,6 +256,7 @@ class Siege:
         (self._attack.set if phase == ATTACKED else self._attack.clear)()
         if phase == ALONE:
             self._stop.wait(min(3.0, seconds / 4))  # what was under way ends
+            self._arena.calm()
         self._phase.value = phase
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self._report.failures and not self._stop.wait(0.25):
