@@ -55,7 +55,7 @@ test-interpreted: install  ## run all tests without compiled modules
 	TSPROXY_KERNEL=python $(BIN)/python -m pytest $(PARALLEL) --ignore=tests/test_compiled.py
 
 test-faults: install built  ## run the long fault tests: kills, stops and cut connections (TSPROXY_TEST_SCALE makes them longer)
-	$(INSTALLED) $(BIN)/python -m pytest tests/faults tests/faults/long_faults.py tests/faults/long_in_parts.py
+	$(INSTALLED) $(BIN)/python -m pytest -o python_files='test_*.py long_*.py' $(PARALLEL) tests/faults
 
 test-matrix: install  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once)
 	@for version in $(VERSIONS); do \
