@@ -9,7 +9,7 @@ exception that nobody expects ends here: logged, counted, and told to the client
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol, TypeAlias, assert_never
 from uuid import uuid4
@@ -27,27 +27,25 @@ from proxy.inserts.plain_insert import Inserts
 from proxy.members.read_preference import Members
 from proxy.observe.tasks import TaskSet
 from proxy.reads.inline_reads import InlineReads
-from proxy.reads.plain_read import PlainReads
 from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
-from proxy.relay.plain_relay import PlainRelays
+from proxy.relay.plain_relay import plain_relay
 from proxy.request import attempt, router
 from proxy.request.attempt import Next, Outcome, Situation, may_be_sent_again, of_error, of_reply, what_follows
-from proxy.request.authorisation import insert_actions
 from proxy.request.command import Command
 from proxy.request.command_table import TABLE
 from proxy.request.exchange import Client, Exchange, Meter, Pending, Reader, labelled
+from proxy.request.needs import Needs, Requirements
 from proxy.request.ports import Gate, Namespaces, Readers, Translate
+from proxy.request.recognition import Memory, Recogniser, memory
 from proxy.request.session import Session
 from proxy.request.session_fields import Undecodable
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message, Opcode
-from proxy.wire.op_msg import BODY_AT
 
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
-_INSERT: Final = b"\x02insert\0"
 Resolved: TypeAlias = tuple[Namespace, VirtualCollection | None]
 """A name, and what the backend said just now that it is."""
 
@@ -69,7 +67,7 @@ class Numbers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """One for each kind of route; ``gate`` stands before ``ingest``."""
+    """One for each kind of route; ``gate`` stands before ``ingest``, ``memory`` is what is known of commands."""
 
     relay: RelayHandler
     answer: HelloHandler
@@ -79,6 +77,7 @@ class Handlers:
     members: Members | None = None
     at_once: InlineReads | None = None
     failover: Failover | None = None
+    memory: Memory = field(default_factory=memory)
 
 
 class Dispatcher:
@@ -106,15 +105,11 @@ class Dispatcher:
         self._tasks = tasks
         self._numbers = numbers
         self._meters: dict[tuple[str, str], Meter] = {}
-        self._readers = readers
         self._new_collections = new_collections
         has_members = handlers.members is not None
-        self._plain = PlainRelays(namespaces.lookup, readers, prefers_members=has_members)
-        self._reads = PlainReads(namespaces.lookup, handlers.at_once, readers, has_members=has_members)
-        self._inserts: Inserts | None = None
-        if handlers.ingest is not None:
-            meter = numbers.requests("insert", "ingest")
-            self._inserts = Inserts(handlers.ingest, namespaces, handlers.gate, meter)
+        self._requirements = Requirements(namespaces.lookup, handlers.gate, readers, has_members=has_members)
+        self._recogniser = Recogniser(handlers.memory, self._requirements)
+        self._inserts = None if handlers.ingest is None else Inserts(handlers.ingest)
 
     def start(self, session: Session, message: Message, client: Client) -> Pending:
         """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
@@ -126,18 +121,11 @@ class Dispatcher:
             return unwrapping
         if message.opcode == _COMPRESSED:
             message = op_compressed.unwrap(message, session.message_limit_bytes)
-        if message.opcode == _MSG:
-            if self._inserts is not None and message.parts is None and message.raw.startswith(_INSERT, BODY_AT + 4):
-                insert = self._inserts.start(session, message, client, self)
-                if insert is not None:
-                    return insert
-            if not message.compressor and not self._handlers.gate.is_stranger(session):
-                if (plain := self._plain.start(session, message, client, self)) is not None:
-                    return plain
-                if (read := self._reads.start(session, message, client, self)) is not None:
-                    return read
-            op_msg.peek_flags(message)
         exchange = Exchange(session, client, message, self)
+        if message.opcode == _MSG:
+            if self._recogniser.start(exchange):
+                return exchange
+            op_msg.peek_flags(message)
         self._guarded(exchange, self._begin)
         return exchange
 
@@ -172,7 +160,7 @@ class Dispatcher:
 
     def _start_command(self, exchange: Exchange) -> None:
         command = exchange.parsed()
-        if self._handlers.gate.is_stranger(exchange.session):
+        if self._requirements.is_stranger(exchange.session):
             self._start_of_stranger(exchange, command)
             return
         if self._handlers.members is not None:
@@ -193,39 +181,29 @@ class Dispatcher:
         session = exchange.session
         lookup = self._namespaces.lookup if resolved is None else partial(self._lookup_or, resolved)
         route = router.route(command, lookup, self._translated, self._knows_cursor)
-        reader = None if self._readers is None else _reader(self._readers, command, route)
-        if reader is not None:
-            if reader.is_kept_out:
-                self._tasks.spawn(self._wait(exchange, command, reader, resolved))
+        needs = self._requirements.of(command, route)
+        if needs.reader is not None:
+            if needs.reader.is_kept_out:
+                self._tasks.spawn(self._wait(exchange, command, needs.reader, resolved))
                 return
-            exchange.enter(reader)
+            exchange.enter(needs.reader)
         if command.name == "insert" and isinstance(route, router.Relay) and self._new_collections is not None:
             go_on = partial(self._guarded, exchange, partial(self._route, command=command))
             if self._new_collections.looks_first(command, go_on):
                 return
         match route:
             case router.Relay():
-                self._plain.remember(command, route, self._measure(exchange, command, "relay"))
-                if session.member is None and not self._may_seek(command):
-                    self._handlers.relay.start(exchange, route)
-                else:
-                    self._tasks.spawn(self._handlers.relay.start_observed(exchange))
+                self._relay(exchange, command, route, needs)
             case router.Ingest(collection=collection):
                 self._measure(exchange, command, "ingest")
-                actions = insert_actions(command)
-                allowed = self._handlers.gate.known(session, actions, collection.namespace)
+                allowed = self._requirements.rights(session, needs)
                 if allowed is None:
-                    self._tasks.spawn(self._ask_and_ingest(exchange, command, collection, actions))
+                    self._tasks.spawn(self._ask_and_ingest(exchange, command, collection, needs))
                 else:
-                    self._ingest(exchange, command, collection, allowed)
+                    self._ingest(exchange, command, collection, needs, allowed)
             case router.Translate(collection=collection):
-                self._measure(exchange, command, "translate")
-                at_once = self._handlers.at_once
-                if (
-                    at_once is None
-                    or self._may_seek(command)
-                    or not at_once.start(exchange, command, collection, self._reads)
-                ):
+                meter = self._measure(exchange, command, "translate")
+                if self._may_seek(command) or not self._read_at_once(exchange, command, collection, needs, meter):
                     self._tasks.spawn(self._translate(exchange, command, collection))
             case router.Answer():
                 self._measure(exchange, command, "answer")
@@ -243,20 +221,49 @@ class Dispatcher:
         await reader.admitted()
         self._guarded(exchange, lambda exchange: self._route(exchange, command, resolved))
 
-    def _ingest(self, exchange: Exchange, command: Command, collection: VirtualCollection, allowed: bool) -> None:
+    def _relay(self, exchange: Exchange, command: Command, route: router.Relay, needs: Needs) -> None:
+        meter = self._measure(exchange, command, "relay")
+        shortcut = plain_relay(command, route, has_members=self._requirements.has_members)
+        self._recogniser.remember(command, needs, meter, shortcut)
+        if exchange.session.member is None and not self._may_seek(command):
+            self._handlers.relay.start(exchange, route)
+        else:
+            self._tasks.spawn(self._handlers.relay.start_observed(exchange))
+
+    def _ingest(
+        self, exchange: Exchange, command: Command, collection: VirtualCollection, needs: Needs, allowed: bool
+    ) -> None:
         """Who may not is relayed, for the backend to refuse in its own words."""
-        if self._inserts is None or not allowed or not self._inserts.submit(exchange, command, collection):
+        meter, inserts = exchange.meter, self._inserts
+        template = inserts.submit(exchange, command, collection) if inserts is not None and allowed else None
+        if template is None:
             self._handlers.relay.start(exchange, router.RELAY)
+        elif meter is not None and template.repeats(command):
+            self._recogniser.remember(command, needs, meter, template)
 
     async def _ask_and_ingest(
-        self, exchange: Exchange, command: Command, collection: VirtualCollection, actions: tuple[str, ...]
+        self, exchange: Exchange, command: Command, collection: VirtualCollection, needs: Needs
     ) -> None:
         try:
-            allowed = await self._handlers.gate.allows(exchange.session, actions, collection.namespace)
+            allowed = await self._requirements.asked_rights(exchange.session, needs)
         except Exception as error:  # noqa: BLE001  (the last catch)
             self.ended(exchange, of_error(error))
         else:
-            self._guarded(exchange, lambda exchange: self._ingest(exchange, command, collection, allowed))
+            self._guarded(exchange, lambda exchange: self._ingest(exchange, command, collection, needs, allowed))
+
+    def _read_at_once(
+        self, exchange: Exchange, command: Command, collection: VirtualCollection | None, needs: Needs, meter: Meter
+    ) -> bool:
+        """False when it has to go the long way, and nothing was done."""
+        reads, connection = self._handlers.at_once, exchange.session.upstream.ready
+        if reads is None or connection is None:
+            return False
+        step = reads.step(command, collection, self._requirements.rights(exchange.session, needs))
+        if step is None:
+            return False
+        self._recogniser.remember(command, needs, meter, step.shortcut)
+        reads.send(exchange, step, collection, connection)
+        return True
 
     async def _resolve(self, exchange: Exchange, command: Command, namespace: Namespace) -> None:
         try:
@@ -391,10 +398,3 @@ class Dispatcher:
         known = command.name if command is not None and command.name in TABLE else OTHER_COMMANDS
         log.error("unexpected error", reference=reference, command=known, exc_info=error)
         return reference
-
-
-def _reader(readers: Readers, command: Command, route: router.Route) -> Reader | None:
-    """What ``command`` reads on this route that joins have to wait for."""
-    if isinstance(route, router.Translate):
-        return readers.of_rewritten(command.namespace)
-    return readers.of_relayed(command) if isinstance(route, router.Relay) else None

@@ -38,6 +38,7 @@ from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.request.command import Command
 from proxy.request.ports import BackendView, Effects, Gate, Namespaces, Readers, Translate
+from proxy.request.recognition import Memory, memory
 from proxy.request.session import Session
 from proxy.settings.table import Settings
 from proxy.upstream.connection import Upstream
@@ -125,6 +126,7 @@ class Parts:
     requires_login: Callable[[], bool] = no_login
     chosen_beside_primary: Callable[[], None] = lambda: None
     new_collections: NewCollections | None = None
+    memory: Memory = field(default_factory=memory)
 
 
 class Server:
@@ -155,6 +157,7 @@ class Server:
             self._members(),
             parts.at_once,
             Failover(self._step_downs.suspect, self._next_primary) if in_replica_set else None,
+            parts.memory,
         )
         self._dispatcher = Dispatcher(
             handlers,

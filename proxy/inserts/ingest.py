@@ -66,17 +66,21 @@ class InsertHandler:
         self._held = HeldInserts(self.pending, committer.is_over)
 
     def submit(
-        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], txn_number: int | None
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int | None,
     ) -> None:
         """See ``proxy.inserts.insert_port.Ingest``."""
-        session = exchange.session
-        if len(documents) == 1 and self._submit_one(exchange, template, documents[0], txn_number):
+        if len(documents) == 1 and self._submit_one(exchange, template, documents[0], session, txn_number):
             return
-        insert = template.command(documents, txn_number)
-        self.take(insert, template.collection, session.identity, Addressed(exchange.reply, session))
+        insert, client = template.command(documents, session, txn_number), exchange.session
+        self.take(insert, template.collection, client.identity, Addressed(exchange.reply, client))
 
     def _submit_one(
-        self, exchange: Exchange, template: InsertTemplate, document: bytes, txn_number: int | None
+        self, exchange: Exchange, template: InsertTemplate, document: bytes, session: bytes, txn_number: int | None
     ) -> bool:
         """As ``submit``, without a command of its own; false if that needs one, and nothing was done."""
         if self._held or self.pending.is_full or len(document) > LARGE_BYTES:
@@ -87,7 +91,7 @@ class InsertHandler:
         transaction: Transaction | None = None
         if txn_number is not None:
             try:
-                transaction = self._statements.transaction((template.insert.session, identity), txn_number)
+                transaction = self._statements.transaction((session, identity), txn_number)
             except CommandError:
                 return False
             if self._may_be_written(transaction):

@@ -71,13 +71,15 @@ class InsertCommand:
     size_bytes: int
 
 
-def with_documents(insert: InsertCommand, documents: Sequence[bytes], txn_number: int | None = None) -> InsertCommand:
-    """The same command with other documents, and another transaction number if it is retryable."""
+def with_documents(
+    insert: InsertCommand, documents: Sequence[bytes], session: bytes = b"", txn_number: int | None = None
+) -> InsertCommand:
+    """The same command with other documents; if it is retryable, in this session and with this transaction number."""
     return InsertCommand(
         documents,
         insert.ordered,
         insert.write_concern,
-        insert.session,
+        session,
         txn_number,
         None if txn_number is None else range(len(documents)),
         insert.expects_reply,

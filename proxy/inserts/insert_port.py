@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from proxy.inserts.insert_templates import InsertTemplate
 from proxy.request.exchange import Exchange
+
+if TYPE_CHECKING:
+    from proxy.inserts.insert_templates import InsertTemplate
 
 
 class Ingest(Protocol):
@@ -18,11 +20,16 @@ class Ingest(Protocol):
         ...
 
     def submit(
-        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], txn_number: int | None
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int | None,
     ) -> None:
         """Stage the documents, now or in their turn; the exchange gets its reply once. Raises nothing.
 
         The collection must still be the one of ``template``, and the client allowed to do what it needs.
-        ``txn_number`` is that of a retryable write.
+        ``session``, the raw ``lsid``, and ``txn_number`` are those of a retryable write.
         """
         ...

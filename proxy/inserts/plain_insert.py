@@ -1,8 +1,7 @@
-"""Inserts whose command document was seen before: the way of nearly every insert.
+"""Inserts of one measurement, and inserts that were parsed.
 
-Drivers send the same body with every insert of a session, only the documents behind it differ; what the body means
-is remembered (``proxy.inserts.insert_templates``). An insert of one measurement then needs two objects on its whole
-way: its exchange, and the writer that the catalog tells.
+What the body of an insert means is a template (``proxy.inserts.insert_templates``). An insert of one measurement with a
+known body needs two objects on its whole way: its exchange, and the writer that the catalog tells.
 """
 
 from __future__ import annotations
@@ -14,17 +13,12 @@ from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement
 from catalog.write_batch import DoubtfulWriter
-from proxy.inserts.insert_command import MAX_DOCUMENTS, parse_insert, takes_inserts, too_many_documents
+from proxy.inserts.insert_command import parse_insert, takes_inserts
 from proxy.inserts.insert_port import Ingest
 from proxy.inserts.insert_reply import InsertReply, plain_reply, stored_reply
-from proxy.inserts.insert_templates import InsertTemplate, InsertTemplates
-from proxy.request.attempt import Refused
-from proxy.request.authorisation import insert_actions
+from proxy.inserts.insert_templates import InsertTemplate
 from proxy.request.command import Command
-from proxy.request.exchange import Attempts, Client, Exchange, Meter
-from proxy.request.ports import Gate, Namespaces
-from proxy.request.session import Session
-from proxy.wire.message import Message
+from proxy.request.exchange import Exchange
 
 
 class _Latest:
@@ -114,49 +108,22 @@ class PlainInsert:
 
 
 class Inserts:
-    """Starts inserts, those that are recognised and those that were parsed."""
+    """Starts inserts that were parsed."""
 
-    def __init__(self, ingest: Ingest, namespaces: Namespaces, gate: Gate, meter: Meter) -> None:
-        """``meter`` counts those that are recognised."""
+    def __init__(self, ingest: Ingest) -> None:
         self._ingest = ingest
-        self._templates = InsertTemplates()
-        self._lookup = namespaces.lookup
-        self._gate = gate
-        self._meter = meter
 
-    def start(self, session: Session, message: Message, client: Client, attempts: Attempts) -> Exchange | None:
-        """Begin to carry out an insert; ``None`` when it is not recognised, or may not be carried out unasked."""
-        found = self._templates.find(message.raw)
-        if found is None:
-            return None
-        template, documents, txn_number = found
-        collection = template.collection
-        if (
-            not self._gate.known(session, template.actions, collection.namespace)
-            or self._lookup(collection.namespace) is not collection
-        ):
-            return None
-        exchange = Exchange(session, client, message, attempts)
-        exchange.meter = self._meter
-        if len(documents) > MAX_DOCUMENTS:
-            exchange.end(Refused(CommandError(16, too_many_documents(len(documents)))))
-        else:
-            self._ingest.submit(exchange, template, documents, txn_number)
-        return exchange
+    def submit(self, exchange: Exchange, command: Command, collection: VirtualCollection) -> InsertTemplate | None:
+        """Begin to carry out a parsed insert of a client that may; returns what its body means.
 
-    def submit(self, exchange: Exchange, command: Command, collection: VirtualCollection) -> bool:
-        """Begin to carry out a parsed insert of a client that may.
-
-        False: it is not for the catalog, and nothing was done; it has to be relayed.
+        ``None``: it is not for the catalog, and nothing was done; it has to be relayed.
         """
         if not takes_inserts(collection):
-            return False
+            return None
         insert = parse_insert(command, retryable_writes=self._ingest.retryable_writes)
         if insert is None:
-            return False
-        actions = insert_actions(command)
-        self._templates.remember(command, insert, collection, actions)
+            return None
         numbered = not _STATEMENT_IDS.isdisjoint(command.fields)
-        template = InsertTemplate(insert, collection, actions, numbers_statements=numbered)
-        self._ingest.submit(exchange, template, insert.documents, insert.txn_number)
-        return True
+        template = InsertTemplate(self._ingest, insert, collection, numbers_statements=numbered)
+        self._ingest.submit(exchange, template, insert.documents, insert.session, insert.txn_number)
+        return template

@@ -24,6 +24,7 @@ from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
 from proxy.process.unreachable import account_of, unreachable
 from proxy.reads.inline_reads import InlineReads
+from proxy.request.recognition import memory
 from proxy.settings.config import Address, Settings
 from proxy.upstream.dialing import upstream_name
 
@@ -117,6 +118,7 @@ async def _stop(server: Server, tasks: TaskSet, assembly: Assembly, grace_second
 
 
 def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
+    remembered = memory()
     return Parts(
         backend=assembly.backend,
         numbers=metrics,
@@ -125,7 +127,8 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         namespaces=assembly.backend.registry,
         ingest=assembly.ingest,
         translate=assembly.translate,
-        at_once=InlineReads(assembly.translate, assembly.authorisation),
+        at_once=InlineReads(assembly.translate, remembered),
+        memory=remembered,
         translated=assembly.translate.commands,
         knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,

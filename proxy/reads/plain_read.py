@@ -1,226 +1,130 @@
-"""Reads of time-series collections that were asked before, recognised by their bytes: sent without being parsed.
+"""Reads of time-series collections that were asked before: their step is sent without parsing them.
 
-Dashboards ask the same thing again and again. All that differs between two such messages is the session and the
-cluster time in which they are asked, so these are cut out of the bytes that are compared, and put into the step that
-is sent. What is not recognised, and whatever then goes wrong, takes the ordinary way.
+Dashboards ask the same thing again and again. What changes between two such messages, their session and their time,
+changes in the step as well; everything else of it is kept. Whatever goes wrong afterwards takes the ordinary way.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
-from catalog.bounded import BoundedCache
-from catalog.bson.raw import unpack_int32, unpack_int64
-from catalog.errors import BackendUnavailable
+from catalog.bson.raw import unpack_int64
+from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
+from proxy.reads.cursor_names import CursorNames
 from proxy.reads.cursor_stream import Renaming
-from proxy.reads.inline_reads import InlineReads, InlineReply, Prepared, SentStep, whole_command
-from proxy.reads.plan_cache import CachedPlan, weight_of_plan
-from proxy.request import router
-from proxy.request.attempt import Unreachable
+from proxy.reads.inline_reply import InlineReply, Prepared, prepared_more
+from proxy.reads.plan_cache import CachedPlan
 from proxy.request.command import Command
-from proxy.request.exchange import Attempts, Client, Exchange, Meter, Reader
-from proxy.request.ports import Readers
-from proxy.request.session import Session
+from proxy.request.exchange import Exchange
+from proxy.request.recognition import Form, Recognised, Shortcut, cuts_of
 from proxy.request.session_fields import TRANSACTION_FIELDS
 from proxy.wire import op_msg
-from proxy.wire.limits import HEADER_SIZE_BYTES
-from proxy.wire.message import Message
-from proxy.wire.op_msg import BODY_AT
+from proxy.wire.framing import top_level
 from proxy.wire.request_ids import next_request_id
+from rewrite.profile import Profile
 
-REMEMBERED_BYTES: Final = 8 << 20
-"""For all of them together; about 2,000 questions as dashboards ask them."""
-LONGEST_BYTES: Final = 8 * 1024
-
-_NO_FLAGS_AND_A_BODY: Final = bytes(5)
-_NAME_AT: Final = BODY_AT + 4
-_BEGINNINGS: Final = frozenset({b"\x02fin", b"\x02agg", b"\x02cou", b"\x02dis", b"\x12get"})
-_MORE: Final = b"\x12getMore\0"
-_CURSOR_AT: Final = _NAME_AT + len(_MORE)
-_CURSOR_END: Final = _CURSOR_AT + 8
-_STEP_CURSOR_AT: Final = 4 + len(_MORE)
-_FIELD: Final = b"\x03lsid\0"
-_SESSION: Final = b"\x03lsid\0\x1e\0\0\0\x05id\0\x10\0\0\0\x04"
-_SESSION_ID_BYTES: Final = 16
-_CLUSTER_TIME: Final = b"\x03$clusterTime\0"
+_WEIGHT_BYTES: Final = 1_200
 
 
-class Cut:
-    """Bytes of a message without the id of the session and the cluster time.
+class Surroundings(Protocol):
+    """What plans depend on besides the question (``proxy.reads.translate``)."""
 
-    ``key`` is what stands before, between and behind them; the length of the cluster time is part of it.
+    @property
+    def profile(self) -> Profile:
+        """What the backend can do."""
+        ...
+
+    @property
+    def cursors(self) -> CursorNames:
+        """The cursors on buckets."""
+        ...
+
+    def as_written(self, collection: VirtualCollection) -> VirtualCollection:
+        """The collection as this process knows it, which may be more than the backend lists."""
+        ...
+
+
+Pieces = tuple[bytes, ...]
+"""A step's document, without the values that its command has from its session."""
+
+
+def pieces_of(command: Command, whole: bytes) -> Pieces | None:
+    """``whole`` is the step that is sent for ``command``.
+
+    ``None`` when the step of a repeated command cannot be told from it: in a transaction, or where the values that
+    change are not the same in both.
     """
-
-    __slots__ = ("key", "session", "session_at", "time", "time_at")
-
-    def __init__(self, raw: bytes, start: int, session_at: int, time_at: int, time_end: int) -> None:
-        """``time_at`` is where there is no cluster time the end of the session's id, as ``time_end``."""
-        behind = session_at + _SESSION_ID_BYTES
-        self.session_at = session_at
-        self.time_at = time_at
-        self.session = raw[session_at:behind]
-        self.time = raw[time_at:time_end]
-        self.key = (raw[start:session_at], raw[behind:time_at], raw[time_end:])
-
-
-def cut(raw: bytes, start: int, search_from: int) -> Cut | None:
-    """Of ``raw[start:]``; ``None`` for what has no session as drivers send it from ``search_from`` on."""
-    at = raw.find(_SESSION, search_from)
-    if at < 0:
+    if not TRANSACTION_FIELDS.isdisjoint(command.fields):
         return None
-    session_at = at + len(_SESSION)
-    behind = session_at + _SESSION_ID_BYTES
-    at = raw.find(_CLUSTER_TIME, behind)
-    if at < 0:
-        return Cut(raw, start, session_at, behind, behind) if behind < len(raw) else None
-    size_at = at + len(_CLUSTER_TIME)
-    time_at = size_at + 4
-    if time_at >= len(raw):
+    try:
+        cuts = cuts_of(whole, top_level(whole))
+    except CommandError:
         return None
-    # Its last zero is compared.
-    time_end = size_at + int(unpack_int32(raw, size_at)[0]) - 1
-    return Cut(raw, start, session_at, time_at, time_end) if time_at <= time_end < len(raw) else None
+    if [cut[2] for cut in cuts] != [cut[2] for cut in cuts_of(command.body, command.fields)]:
+        return None
+    pieces, position = [], 0
+    for start, end, _ in cuts:
+        pieces.append(whole[position:start])
+        position = end
+    return (*pieces, whole[position:])
 
 
-class PlainRead:
-    """What is sent for a message that is recognised: ``parts`` of the step's document, around session and time."""
-
-    __slots__ = ("kept", "meter", "namespace", "parts", "prepared", "reader", "renaming")
-
-    def __init__(
-        self,
-        parts: tuple[bytes, bytes, bytes],
-        meter: Meter,
-        kept: CachedPlan | None,
-        prepared: Prepared | None,
-        renaming: Renaming,
-        reader: Reader | None,
-    ) -> None:
-        """``kept`` and ``prepared`` are those of a question; without them the step goes on with a cursor."""
-        self.parts = parts
-        self.meter = meter
-        self.kept = kept
-        self.prepared = prepared
-        self.renaming = renaming
-        self.reader = reader
-        self.namespace = renaming.buckets.logical
-
-    def message(self, found: Cut, cursor_id: bytes) -> bytes:
-        """The step in the session, and at the time, of that message."""
-        before, between, behind = self.parts
-        if cursor_id:
-            before = before[:_STEP_CURSOR_AT] + cursor_id + before[_STEP_CURSOR_AT + 8 :]
-        document = b"".join((before, found.session, between, found.time, behind))
-        return op_msg.build(next_request_id(), 0, document)
+def _weight(pieces: Pieces) -> int:
+    return _WEIGHT_BYTES + sum(map(len, pieces))
 
 
-class PlainReads:
-    """The messages that are recognised."""
+class PlainQuestion(Shortcut):
+    """Sends the step of a plan."""
 
-    def __init__(
-        self,
-        lookup: router.Lookup,
-        at_once: InlineReads | None,
-        readers: Readers | None,
-        *,
-        has_members: bool,
-        limit_bytes: int = REMEMBERED_BYTES,
-    ) -> None:
-        """``has_members``: reads and cursors may have to go elsewhere than to the client's own connection."""
-        self._lookup = lookup
-        self._at_once = at_once
-        self._readers = readers
-        self._has_members = has_members
-        self._known: BoundedCache[tuple[bytes, bytes, bytes], PlainRead] = BoundedCache(limit_bytes, _weight)
+    __slots__ = ("_around", "_kept", "_pieces", "_prepared")
 
-    def remember(self, exchange: Exchange, step: SentStep) -> None:
-        """The command of ``exchange`` was sent as this step."""
-        command, meter, at_once, kept = exchange.command, exchange.meter, self._at_once, step.kept
-        if command is None or meter is None or at_once is None or not self._is_plain(exchange, command, step):
-            return
+    def __init__(self, around: Surroundings, kept: CachedPlan, prepared: Prepared, pieces: Pieces) -> None:
+        """``prepared``: how the reply to ``kept`` is processed."""
+        # The plan may live on here when it is not kept as such any more.
+        super().__init__(_weight(pieces) + kept.weight_bytes)
+        self._around = around
+        self._kept = kept
+        self._prepared = prepared
+        self._pieces = pieces
+
+    def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
+        """See ``Shortcut``: the plan must be as good as when it was made."""
         raw = exchange.message.raw
-        found = cut(raw, HEADER_SIZE_BYTES if kept is not None else _CURSOR_END, BODY_AT)
-        whole = whole_command(step.document, step.session, command.raw(b"$db"))
-        sent = cut(whole, 0, len(step.document) - 1)
-        # Bytes that stand once stand where the parsed command has them.
-        times = 1 if b"$clusterTime" in command.fields else 0
-        if found is None or raw.count(_SESSION) != 1 or raw.count(_CLUSTER_TIME) != times:
-            return
-        if sent is None or sent.session != found.session or sent.time != found.time or bool(found.time) != bool(times):
-            return
-        if command.fields[b"lsid"][1] + BODY_AT != found.session_at - len(_SESSION) + len(_FIELD):
-            return
-        prepared = None if kept is None else at_once.prepared(kept)
-        reader = None if self._readers is None else self._readers.of_rewritten(step.buckets.logical)
-        self._known.put(found.key, PlainRead(sent.key, meter, kept, prepared, Renaming(step.buckets), reader))
-
-    def _is_plain(self, exchange: Exchange, command: Command, step: SentStep) -> bool:
-        message, fields = exchange.message, command.fields
-        raw = message.raw
-        if message.compressor or len(raw) > LONGEST_BYTES or raw[BODY_AT - 5 : BODY_AT] != _NO_FLAGS_AND_A_BODY:
+        around, kept, collection = self._around, self._kept, known.needs.collection
+        if (
+            end != len(raw)
+            or collection is None
+            or around.as_written(collection) is not kept.target
+            or around.profile is not kept.profile
+        ):
             return False
-        if exchange.session.member is not None:
+        step = op_msg.build(next_request_id(), 0, form.filled(raw, self._pieces))
+        return known.send(exchange, step, InlineReply(exchange, kept.target, self._prepared, around.cursors))
+
+
+class PlainMore(Shortcut):
+    """Asks for more of a cursor on buckets, which may be another one each time."""
+
+    __slots__ = ("_cursors", "_pieces", "_renaming")
+
+    def __init__(self, cursors: CursorNames, renaming: Renaming, pieces: Pieces) -> None:
+        """The cursor must be one of the collection of ``renaming``."""
+        super().__init__(_weight(pieces))
+        self._cursors = cursors
+        self._renaming = renaming
+        self._pieces = pieces
+
+    def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
+        """See ``Shortcut``."""
+        raw = exchange.message.raw
+        cursors, renaming = self._cursors, self._renaming
+        if end != len(raw) or not form.cursor_at:
             return False
-        if self._has_members and (step.kept is None or b"$readPreference" in fields):
+        number = int(unpack_int64(raw, form.cursor_at)[0])
+        if cursors.backend_namespace(number) != renaming.buckets:
             return False
-        return b"lsid" in fields and TRANSACTION_FIELDS.isdisjoint(fields)
-
-    def start(self, session: Session, message: Message, client: Client, attempts: Attempts) -> Exchange | None:
-        """Send the step if the message is recognised; ``None`` when it is not, and nothing was done."""
-        raw = message.raw
-        connection, at_once = session.upstream.ready, self._at_once
-        beginning = raw[_NAME_AT : _NAME_AT + 4]
-        if beginning not in _BEGINNINGS or len(raw) > LONGEST_BYTES or connection is None or at_once is None:
-            return None
-        cursor_id = raw[_CURSOR_AT:_CURSOR_END] if _is_more(raw) else b""
-        found = cut(raw, _CURSOR_END if cursor_id else HEADER_SIZE_BYTES, BODY_AT)
-        read = None if found is None else self._known.get(found.key)
-        if read is None or found is None:
-            return None
-        prepared = self._prepared(at_once, session, read, cursor_id)
-        if prepared is None:
-            return None
-        reader = read.reader
-        if reader is not None and reader.is_kept_out:
-            return None
-        exchange = Exchange(session, client, message, attempts)
-        exchange.meter = read.meter
-        if reader is not None:
-            exchange.enter(reader)
-        try:
-            reply = InlineReply(exchange, None if read.kept is None else read.kept.target, prepared, at_once.cursors)
-            connection.stream(read.message(found, cursor_id), reply)
-        except BackendUnavailable as error:
-            exchange.end(Unreachable(error))
-        return exchange
-
-    def _prepared(self, at_once: InlineReads, session: Session, read: PlainRead, cursor_id: bytes) -> Prepared | None:
-        """What becomes of the reply; ``None`` when what is known does not hold for this client now."""
-        kept = read.kept
-        if kept is None:
-            if not cursor_id:
-                return None
-            number = int(unpack_int64(cursor_id, 0)[0])
-            if at_once.cursors.backend_namespace(number) != read.renaming.buckets:
-                return None
-            return at_once.prepared_more(number, read.renaming)
-        collection = self._lookup(read.namespace)
-        if cursor_id or not isinstance(collection, VirtualCollection) or not at_once.holds(session, kept, collection):
-            return None
-        return read.prepared
-
-
-def _weight(key: tuple[bytes, bytes, bytes], read: PlainRead) -> int:
-    """The plan may live on here when its own cache has let it go."""
-    own = sum(map(len, key)) + sum(map(len, read.parts)) + 1_200
-    return own + (0 if read.kept is None else weight_of_plan(read.kept))
-
-
-def _is_more(raw: bytes) -> bool:
-    """Whether a message is a ``getMore`` and nothing else."""
-    return (
-        raw.startswith(_MORE, _NAME_AT)
-        and raw[BODY_AT - 5 : BODY_AT] == _NO_FLAGS_AND_A_BODY
-        and int(unpack_int32(raw, BODY_AT)[0]) == len(raw) - BODY_AT
-    )
+        step = op_msg.build(next_request_id(), 0, form.filled(raw, self._pieces))
+        return known.send(
+            exchange, step, InlineReply(exchange, None, prepared_more(cursors, number, renaming), cursors)
+        )

@@ -9,17 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.bounded import BoundedCache
 from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_stream import Renaming
 from proxy.request.command import Command
 from proxy.request.field_types import is_plain
+from proxy.request.recognition import Memory, Remembered
 from proxy.request.session_fields import MAX_COMMAND_BYTES, SESSION_FIELDS, STATEMENT_FIELDS, TRANSACTION_FIELDS
 from rewrite.plan import Cursor, Single
 from rewrite.profile import Profile
 
-KEPT_BYTES: Final = 16 << 20
-"""For all of them together."""
 DECODED: Final = 32
 """So many times the bytes of a document may be what it takes as objects of the interpreter."""
 LONGEST_BYTES: Final = 8 * 1024
@@ -68,40 +66,44 @@ def question(command: Command, also_left_out: bytes = b"") -> Question | None:
     return Question(b"".join(asked), b"".join(session), in_transaction)
 
 
-@dataclass(frozen=True, slots=True)
-class CachedPlan:
-    """A plan of one step over the client's own connection.
+class CachedPlan(Remembered):
+    """A plan of one step over the client's own connection. Immutable.
 
     ``document`` is the step's raw body, ``renaming`` what becomes of its reply's cursor.
     """
 
-    target: VirtualCollection
-    profile: Profile
-    plan: Single | Cursor
-    document: bytes
-    renaming: Renaming | None = None
+    __slots__ = ("document", "plan", "profile", "renaming", "target")
 
-
-def weight_of_plan(kept: CachedPlan) -> int:
-    """The bytes of a plan: its document as it is, and what the rewriter holds of it decoded."""
-    return (1 + DECODED) * len(kept.document) + 1_500
+    def __init__(
+        self,
+        target: VirtualCollection,
+        profile: Profile,
+        plan: Single | Cursor,
+        document: bytes,
+        renaming: Renaming | None = None,
+    ) -> None:
+        # The document as it is, and what the rewriter holds of it decoded.
+        super().__init__((1 + DECODED) * len(document) + 1_500)
+        self.target = target
+        self.profile = profile
+        self.plan = plan
+        self.document = document
+        self.renaming = renaming
 
 
 class PlanCache:
-    """The plans by what was asked of which collection; the one not used for longest goes first."""
+    """The plans by what was asked of which collection."""
 
-    def __init__(self, limit_bytes: int = KEPT_BYTES) -> None:
-        self._kept: BoundedCache[tuple[bytes, bytes, bool], CachedPlan] = BoundedCache(
-            limit_bytes, lambda key, kept: len(key[0]) + len(key[1]) + weight_of_plan(kept)
-        )
+    def __init__(self, memory: Memory) -> None:
+        """They are kept in ``memory``."""
+        self._memory = memory
 
     def find(
         self, database: bytes, question: Question, target: VirtualCollection, profile: Profile
     ) -> CachedPlan | None:
         """The plan for the same question, if ``target`` and ``profile`` are what they were."""
-        key = (question.asked, database, question.in_transaction)
-        kept = self._kept.get(key)
-        if kept is None or kept.target is not target or kept.profile is not profile:
+        kept = self._memory.get((question.asked, database, question.in_transaction))
+        if not isinstance(kept, CachedPlan) or kept.target is not target or kept.profile is not profile:
             return None
         return kept
 
@@ -109,4 +111,4 @@ class PlanCache:
         """Keep it, unless it is long."""
         if len(question.asked) > LONGEST_BYTES or len(kept.document) > LONGEST_BYTES:
             return
-        self._kept.put((question.asked, database, question.in_transaction), kept)
+        self._memory.put((question.asked, database, question.in_transaction), kept)

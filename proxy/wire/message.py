@@ -63,6 +63,11 @@ class Message:
         return f"Message({self.opcode}, request_id={self.request_id}, {len(self.raw)} bytes)"
 
 
+def length_at(raw: bytes, at: int) -> int:
+    """The length that stands there; a negative one is taken for a very large one. The bytes must be there."""
+    return raw[at] | raw[at + 1] << 8 | raw[at + 2] << 16 | raw[at + 3] << 24
+
+
 def frame(opcode: int, request_id: int, response_to: int, payload: bytes) -> bytes:
     """``payload`` behind its header."""
     return HEADER.pack(HEADER_SIZE_BYTES + len(payload), request_id, response_to, opcode) + payload

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import bson
 from bson import Int64
 
 from catalog.errors import BackendUnavailable
-from catalog.namespaces import Namespace, VirtualCollection
+from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_names import CursorNames
-from proxy.reads.inline_reads import InlineReads, SentStep
+from proxy.reads.inline_reads import InlineReads
 from proxy.reads.translate import Surroundings, TranslateHandler
+from proxy.request import router
 from proxy.request.command import parse_command
-from proxy.request.exchange import Exchange
-from proxy.upstream.connection import UpstreamConnection
-from proxy.wire import op_msg
 from proxy.wire.message import Message
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
-from tests.support.exchanges import Told
-from tests.support.network import FakeClient, FakeTransport
-from tests.support.raw_wire import document_of
+from tests.support.recognising import Recognising
 from tests.support.scopes import TARGET
-from tests.support.sessions import session
 
 BUCKETS = "db.system.buckets.x"
 
@@ -33,14 +27,13 @@ class NoService:
         raise BackendUnavailable("nowhere")
 
 
-class Reads:
-    """``InlineReads`` in front of a connection that remembers."""
+class Reads(Recognising):
+    """``InlineReads`` with what recognises its reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_members: bool = False, limit_bytes: int = 1 << 20) -> None:
+        super().__init__(has_members=has_members, limit_bytes=limit_bytes)
+        self.found = TARGET
         self.cursors = CursorNames()
-        self.allowed: bool | None = True
-        self.told = Told()
-        self.again: list[bytes] = []
         self.profile = Profile()
         handler = TranslateHandler(
             Surroundings(
@@ -53,38 +46,25 @@ class Reads:
                 cursors=self.cursors,
             )
         )
-        self.reads = InlineReads(handler, self)
-        self.session = session()
-        self.transport = FakeTransport()
-        self.connection = UpstreamConnection("backend:1", lambda: None, lambda _: None)
-        self.connection.connection_made(self.transport)
-        self.session.upstream._connection = self.connection
-        self.client = FakeClient()
-
-    def known_to_read_buckets(self, session: object, namespace: Namespace) -> bool | None:
-        return self.allowed
-
-    def remember(self, exchange: Exchange, step: SentStep) -> None:
-        self.again.append(step.document)
+        self.reads = InlineReads(handler, self.memory)
 
     @property
     def outcomes(self) -> list[type]:
         return [type(outcome) for outcome in self.told.outcomes]
 
     def start(self, raw: bytes, collection: VirtualCollection | None = TARGET) -> bool:
-        message = Message.from_bytes(raw)
-        exchange = Exchange(self.session, self.client, message, self.told)
-        return self.reads.start(exchange, parse_command(message), collection, self)
-
-    @property
-    def sent(self) -> list[dict[str, Any]]:
-        return [document_of(Message.from_bytes(raw)) for raw in self.transport.written]
-
-    def answer(self, document: dict[str, Any], size: int = 1_000_000) -> dict[str, Any] | None:
-        raw = op_msg.build(5, 6, bson.encode(document))
-        for start in range(0, len(raw), size):
-            self.connection.data_received(raw[start : start + size])
-        return document_of(Message.from_bytes(self.client.written.pop())) if self.client.written else None
+        """As it is done for a command that was not recognised; whether the read does not go the long way."""
+        exchange = self.exchange(raw)
+        command = parse_command(Message.from_bytes(raw))
+        connection = self.session.upstream.ready
+        needs = self.requirements.of(command, router.Translate(collection))
+        allowed = self.requirements.rights(self.session, needs)
+        step = self.reads.step(command, collection, allowed)
+        if step is None or connection is None:
+            return False
+        self.recogniser.remember(command, needs, self, step.shortcut)
+        self.reads.send(exchange, step, collection, connection)
+        return True
 
 
 def cursor_reply(cursor_id: int, batch: str = "firstBatch") -> dict[str, Any]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import bson
 
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from proxy.inserts.insert_command import parse_insert
-from proxy.inserts.insert_templates import InsertTemplates
+from proxy.inserts.insert_templates import InsertTemplate
+from proxy.inserts.plain_insert import Inserts
+from proxy.request import router
 from proxy.request.command import parse_command
+from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
+from tests.support.recognising import Recognising
 
 COLLECTION = VirtualCollection(Namespace("d", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 DOCUMENTS = tuple(bson.encode({"t": bson.DatetimeMS(second), "v": second}) for second in range(3))
@@ -25,24 +30,60 @@ def message(
     return struct.pack("<iiiiI", 20 + len(sections), 7, 0, 2013, flags) + sections
 
 
-def retryable(number: int, *, documents: tuple[bytes, ...] = DOCUMENTS[:1], **more: object) -> bytes:
-    session = {"id": bson.Binary(b"s" * 16, 4)}
+def retryable(
+    number: int, *, documents: tuple[bytes, ...] = DOCUMENTS[:1], session_id: bytes = b"s" * 16, **more: object
+) -> bytes:
+    session = {"id": bson.Binary(session_id, 4)}
     body = {"insert": "x", "ordered": True, "txnNumber": bson.Int64(number), "lsid": session, **more, "$db": "d"}
     return message(*documents, body=body)
 
 
-def remembering(raw: bytes, limit_bytes: int = 100_000) -> InsertTemplates:
-    command = parse_command(Message.from_bytes(raw))
-    insert = parse_insert(command, retryable_writes=True)
-    assert insert is not None
-    inserts = InsertTemplates(limit_bytes)
-    inserts.remember(command, insert, COLLECTION, ("insert",))
-    return inserts
+@dataclass(frozen=True)
+class Submitted:
+    """What an insert was staged as."""
+
+    template: InsertTemplate
+    documents: tuple[bytes, ...]
+    session: bytes
+    txn_number: int | None
 
 
-class Meter:
-    def __init__(self) -> None:
-        self.counted: list[bool] = []
+class Inserting(Recognising):
+    """Inserts that are recognised; what takes them keeps what it is told."""
 
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        self.counted.append(failed)
+    retryable_writes = True
+
+    def __init__(self, limit_bytes: int = 100_000) -> None:
+        super().__init__(limit_bytes=limit_bytes)
+        self.found = COLLECTION
+        self.submitted: list[Submitted] = []
+        self.inserts = Inserts(self)
+
+    def submit(
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int | None,
+    ) -> None:
+        self.submitted.append(Submitted(template, tuple(documents), session, txn_number))
+
+    def learn(self, raw: bytes, collection: VirtualCollection = COLLECTION) -> bool:
+        """As it is done for an insert that was not recognised; whether it is the catalog's."""
+        command = parse_command(Message.from_bytes(raw))
+        template = self.inserts.submit(self.exchange(raw), command, collection)
+        if template is not None and template.repeats(command):
+            self.remember(raw, router.Ingest(collection), template)
+        return template is not None
+
+    def find(self, raw: bytes) -> Submitted | None:
+        """What a recognised insert is staged as."""
+        self.submitted.clear()
+        return self.submitted[0] if self.recognises(raw) is not None else None
+
+
+def remembering(raw: bytes, limit_bytes: int = 100_000) -> Inserting:
+    inserting = Inserting(limit_bytes)
+    assert inserting.learn(raw)
+    return inserting

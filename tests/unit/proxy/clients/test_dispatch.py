@@ -95,7 +95,12 @@ class Rooms:
     retryable_writes = False
 
     def submit(
-        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], txn_number: int | None
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int | None,
     ) -> None:
         if isinstance(self.reply, Exception):
             raise self.reply

@@ -58,9 +58,9 @@ class Ingest:
     def insert_one(self, raw: bytes, txn_number: int | None = None) -> FakeClient:
         client = FakeClient()
         command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
-        repeated = InsertTemplate(command, self.bench.virtual, ("insert",))
+        repeated = InsertTemplate(self.handler, command, self.bench.virtual)
         exchange = Exchange(session(), client, Message.from_bytes(insert_message(raw)), Told())
-        self.handler.submit(exchange, repeated, (raw,), txn_number)
+        self.handler.submit(exchange, repeated, (raw,), b"session", txn_number)
         return client
 
     async def rest(self) -> None:

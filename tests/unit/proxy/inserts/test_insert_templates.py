@@ -5,11 +5,14 @@ from __future__ import annotations
 import bson
 import pytest
 
-from proxy.inserts.insert_command import parse_insert
-from proxy.inserts.insert_templates import LONGEST_BYTES
+from catalog.identity import identity_of
+from proxy.inserts.insert_command import MAX_DOCUMENTS
 from proxy.request.command import parse_command
+from proxy.request.recognition import LONGEST_BODY_BYTES
+from proxy.request.router import UNRESOLVED
 from proxy.wire.message import Message
 from tests.support.insert_messages import COLLECTION, DOCUMENTS, message, remembering, retryable
+from tests.support.raw_wire import document_of
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -17,12 +20,10 @@ def test_same_body_with_other_documents_is_recognised(count: int) -> None:
     inserts = remembering(message(DOCUMENTS[2]))
     found = inserts.find(message(*DOCUMENTS[:count]))
     assert found is not None
-    repeated, documents, txn_number = found
-    assert txn_number is None
-    assert tuple(documents) == DOCUMENTS[:count]
-    assert repeated.collection is COLLECTION
-    assert repeated.insert.ordered
-    assert repeated.actions == ("insert",)
+    assert found.txn_number is None
+    assert found.documents == DOCUMENTS[:count]
+    assert found.template.collection is COLLECTION
+    assert found.template.insert.ordered
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_anything_else_takes_the_ordinary_way(raw: bytes) -> None:
 def test_every_cut_of_a_message_is_harmless() -> None:
     raw = message(*DOCUMENTS)
     inserts = remembering(raw)
-    for size in range(len(raw)):
+    for size in range(16, len(raw)):
         assert inserts.find(raw[:size]) is None
 
 
@@ -66,10 +67,27 @@ def test_retryable_writes_differ_in_their_number_and_the_cluster_time() -> None:
         for raw in (known, other):
             found = inserts.find(raw)
             assert found is not None
-            repeated, documents, txn_number = found
-            assert documents == (DOCUMENTS[0],)
-            assert txn_number == parse_command(Message.from_bytes(raw)).get("txnNumber")
-            assert b"s" * 16 in repeated.insert.session
+            assert found.documents == (DOCUMENTS[0],)
+            parsed = parse_command(Message.from_bytes(raw))
+            assert found.txn_number == parsed.get("txnNumber")
+            assert found.session == parsed.raw(b"lsid")
+
+
+def test_each_insert_has_its_own_session() -> None:
+    inserts = remembering(retryable(1))
+    for number in (5, 6):
+        found = inserts.find(retryable(3, session_id=bytes([number]) * 16))
+        assert found is not None
+        assert found.session == bson.encode({"id": bson.Binary(bytes([number]) * 16, 4)})
+        assert found.template.command(found.documents, found.session, 3).session == found.session
+
+
+def test_writers_of_two_users_do_not_share_batches() -> None:
+    template = remembering(retryable(1)).submitted[0].template
+    users = [identity_of([(name, "admin")]) for name in ("a", "b", "a")]
+    keys = [template.key(user) for user in users]
+    assert [key.identity for key in keys] == users
+    assert keys[0] == keys[2] != keys[1]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +105,7 @@ def test_other_layouts_are_not_taken_for_known_ones(raw: bytes) -> None:
 
 
 def test_bodies_of_one_length_and_different_layouts_do_not_mix() -> None:
-    """The layout is looked up by the length; the bytes that stay tell whether it is the right one."""
+    """Where values stand is looked up by the length; the bytes that stay tell whether it is so."""
     first = retryable(7, comment=bson.Int64(7))
     second = retryable(7, commenu=bson.Int64(7))
     assert len(first) == len(second)
@@ -101,16 +119,41 @@ def test_numbered_statements_and_unanswered_inserts_are_not_remembered() -> None
     assert remembering(raw).find(message(DOCUMENTS[0])) is None
 
 
+def test_documents_in_the_body_are_not_remembered() -> None:
+    raw = message(body={"insert": "x", "documents": [{"t": 1}], "$db": "d"})[: -len(b"\1\0\0\0\0documents\0")]
+    raw = len(raw).to_bytes(4, "little") + raw[4:]
+    inserts = remembering(raw)
+    assert len(inserts.memory) == 0
+
+
+@pytest.mark.parametrize("allowed", [None, False])
+def test_client_that_may_not_takes_the_ordinary_way(allowed: bool | None) -> None:
+    inserts = remembering(message(DOCUMENTS[0]))
+    inserts.allowed = allowed
+    assert inserts.find(message(DOCUMENTS[0])) is None
+
+
+def test_collection_that_is_another_takes_the_ordinary_way() -> None:
+    inserts = remembering(message(DOCUMENTS[0]))
+    for inserts.found in (None, UNRESOLVED):
+        assert inserts.find(message(DOCUMENTS[0])) is None
+
+
+def test_too_many_documents_are_refused() -> None:
+    """W94."""
+    inserts = remembering(message(DOCUMENTS[0]))
+    assert inserts.recognises(message(*([bson.encode({})] * (MAX_DOCUMENTS + 1)))) is not None
+    assert document_of(Message.from_bytes(inserts.client.written[0]))["code"] == 16
+    assert inserts.counted == [True]
+
+
 def test_memory_is_bounded() -> None:
     inserts = remembering(message(DOCUMENTS[0]), limit_bytes=1)
     other = message(DOCUMENTS[0], body={"insert": "x", "comment": 1, "$db": "d"})
-    command = parse_command(Message.from_bytes(other))
-    insert = parse_insert(command, retryable_writes=True)
-    assert insert is not None
-    inserts.remember(command, insert, COLLECTION, ())
+    assert inserts.learn(other)
     assert inserts.find(message(DOCUMENTS[0])) is None
     found = inserts.find(other)
     assert found is not None
-    assert found[0].insert.documents == (), "nothing of the documents stays"
-    long = message(DOCUMENTS[0], body={"insert": "x", "comment": "x" * LONGEST_BYTES, "$db": "d"})
+    assert found.template.insert.documents == (), "nothing of the documents stays"
+    long = message(DOCUMENTS[0], body={"insert": "x", "comment": "x" * LONGEST_BODY_BYTES, "$db": "d"})
     assert remembering(long).find(long) is None

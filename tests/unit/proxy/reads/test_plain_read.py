@@ -8,18 +8,14 @@ from typing import Any
 import pytest
 from bson import Binary, Int64, Timestamp
 
-from catalog.namespaces import VirtualCollection
-from proxy.readers.register import ReaderRegister
-from proxy.reads.inline_reads import SentStep
-from proxy.reads.plain_read import LONGEST_BYTES, PlainReads
+from proxy.reads.plain_read import pieces_of
 from proxy.request.attempt import Lost, NeedsLongWay
 from proxy.request.command import parse_command
-from proxy.request.exchange import Exchange
-from proxy.request.router import UNRESOLVED, Unresolved
+from proxy.request.recognition import LONGEST_BODY_BYTES
+from proxy.request.router import UNRESOLVED
 from proxy.wire.message import Message
 from tests.support.inline_reads import Reads, cursor_reply
-from tests.support.network import FakeClient
-from tests.support.raw_wire import command
+from tests.support.raw_wire import body, command, op_msg_bytes, sequence
 from tests.support.scopes import TARGET
 
 
@@ -28,7 +24,7 @@ def session_id(number: int) -> dict[str, Any]:
 
 
 def cluster_time(number: int) -> dict[str, Any]:
-    signature = {"hash": bytes([number]) * 20, "keyId": Int64(number)}
+    signature = {"hash": bytes([number]) * 20, "keyId": Int64(7)}
     return {"clusterTime": Timestamp(number, number), "signature": signature}
 
 
@@ -36,25 +32,8 @@ FIND: dict[str, Any] = {"find": "x", "filter": {"m": 1}, "lsid": session_id(1), 
 MORE: dict[str, Any] = {"getMore": Int64(9), "collection": "x", "lsid": session_id(1), "$db": "db"}
 
 
-class Recognising(Reads):
-    """``InlineReads`` that teaches ``PlainReads``, in front of a connection that remembers."""
-
-    def __init__(self, *, has_members: bool = False, limit_bytes: int = 1 << 20) -> None:
-        super().__init__()
-        self.found: VirtualCollection | Unresolved | None = TARGET
-        self.counted: list[bool] = []
-        self.register = ReaderRegister(lambda _: False)
-        self.plain = PlainReads(
-            lambda _: self.found, self.reads, self.register, has_members=has_members, limit_bytes=limit_bytes
-        )
-
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        self.counted.append(failed)
-
-    def remember(self, exchange: Exchange, step: SentStep) -> None:
-        exchange.command = parse_command(exchange.message)
-        exchange.meter = self
-        self.plain.remember(exchange, step)
+class Recognised(Reads):
+    """Reads that were asked before."""
 
     def learn(self, document: dict[str, Any], answer: dict[str, Any] | None = None) -> None:
         for _ in range(2):
@@ -63,14 +42,10 @@ class Recognising(Reads):
         self.transport.written.clear()
         self.counted.clear()
 
-    def recognises(self, raw: bytes) -> Exchange | None:
-        self.client = FakeClient()
-        return self.plain.start(self.session, Message.from_bytes(raw), self.client, self.told)
-
 
 def test_read_is_sent_in_its_own_session_and_time() -> None:
     """Q1, X2."""
-    reads = Recognising()
+    reads = Recognised()
     first = {**FIND, "$clusterTime": cluster_time(1)}
     reads.learn(first)
     again = {**first, "lsid": session_id(2), "$clusterTime": cluster_time(2)}
@@ -79,17 +54,17 @@ def test_read_is_sent_in_its_own_session_and_time() -> None:
     assert (sent["aggregate"], sent["lsid"], sent["$clusterTime"], sent["$db"]) == (
         "system.buckets.x", again["lsid"], again["$clusterTime"], "db",
     )  # fmt: skip
-    assert reads.register._reading == {"db": 1}
+    assert reads.readers == {"db": 1}
     reply = reads.answer(cursor_reply(9))
     assert reply is not None
     assert reply["cursor"] == {"firstBatch": [{"a": 1}], "id": 9, "ns": "db.x"}
     assert reads.cursors.backend_namespace(9) == TARGET.buckets
-    assert (reads.counted, reads.client.finished, reads.register._reading) == ([False], 1, {})
+    assert (reads.counted, reads.client.finished, reads.readers) == ([False], 1, {})
 
 
 def test_more_of_a_cursor_goes_on_with_that_cursor() -> None:
     """C23."""
-    reads = Recognising()
+    reads = Recognised()
     for cursor_id in (9, 10):
         reads.cursors.opened(cursor_id, TARGET.buckets)
     reads.learn(MORE, cursor_reply(9, "nextBatch"))
@@ -108,7 +83,7 @@ def test_more_of_a_cursor_goes_on_with_that_cursor() -> None:
 
 
 def test_errors_are_the_clients() -> None:
-    reads = Recognising()
+    reads = Recognised()
     reads.learn(FIND)
     error = {"ok": 0.0, "errmsg": "no", "code": 2}
     assert reads.recognises(command(FIND)) is not None
@@ -128,12 +103,12 @@ def test_errors_are_the_clients() -> None:
         {**FIND, "$db": "dc"},
         {**FIND, "lsid": {"id": 7}},
         {**FIND, "$clusterTime": cluster_time(1)},
-        {**FIND, "comment": "y" * LONGEST_BYTES},
+        {**FIND, "comment": "y" * LONGEST_BODY_BYTES},
         {"find": "x", "filter": {"m": 1}, "$db": "db"},
     ],
 )
 def test_anything_else_is_not_recognised(other: dict[str, Any]) -> None:
-    reads = Recognising()
+    reads = Recognised()
     reads.learn(FIND)
     assert reads.recognises(command(other)) is None
     assert reads.recognises(command(FIND, flags=1 << 16)) is None
@@ -141,7 +116,7 @@ def test_anything_else_is_not_recognised(other: dict[str, Any]) -> None:
 
 
 def test_nothing_is_known_when_anything_has_changed() -> None:
-    reads = Recognising()
+    reads = Recognised()
     reads.learn(FIND)
     for found in (None, UNRESOLVED, replace(TARGET)):
         reads.found = found
@@ -150,32 +125,78 @@ def test_nothing_is_known_when_anything_has_changed() -> None:
     for reads.allowed in (None, False):
         assert reads.recognises(command(FIND)) is None
     reads.allowed = True
-    reads.register._kept_out["db"] = object()  # type: ignore[assignment]
+    reads.keep_out("db")
     assert reads.recognises(command(FIND)) is None
-    reads.register._kept_out.clear()
+
+
+def test_a_plan_for_another_backend_is_not_used() -> None:
+    reads = Recognised()
+    reads.learn(FIND)
     reads.profile = replace(reads.profile)
     assert reads.recognises(command(FIND)) is None
 
 
 @pytest.mark.parametrize(
+    "raw",
+    [
+        command({**FIND, "txnNumber": Int64(1)}),
+        command({**FIND, "comment": "y" * LONGEST_BODY_BYTES}),
+    ],
+    ids=["retryable", "long"],
+)
+def test_what_differs_each_time_is_not_remembered(raw: bytes) -> None:
+    reads = Recognised()
+    for _ in range(3):
+        assert reads.recognises(raw) is None
+        assert reads.start(raw)
+        reads.answer(cursor_reply(0))
+
+
+@pytest.mark.parametrize(
     "read",
     [
-        {**FIND, "txnNumber": Int64(1)},
         {**FIND, "filter": {"m": {"lsid": session_id(3)}}},
         {**FIND, "filter": {"m": {"$clusterTime": cluster_time(1)}}},
+        {**FIND, "comment": "\x03lsid\0\x1e\0\0\0\x05id\0\x10\0\0\0\x04 0123456789abcdef"},
         {"find": "x", "$clusterTime": cluster_time(1), "lsid": session_id(1), "$db": "db"},
-        {"find": "x", "comment": "y" * LONGEST_BYTES, "lsid": session_id(1), "$db": "db"},
+        {"find": "x", "lsid": session_id(1), "$clusterTime": {"clusterTime": Timestamp(1, 1)}, "$db": "db"},
+        {"find": "x", "filter": {"m": 1}, "$db": "db"},
     ],
 )
-def test_what_cannot_be_taken_apart_for_certain_is_not_remembered(read: dict[str, Any]) -> None:
-    reads = Recognising()
+def test_only_values_of_the_command_itself_are_replaced(read: dict[str, Any]) -> None:
+    """What looks like them inside of others is part of the question."""
+    reads = Recognised()
     reads.learn(read)
-    assert reads.recognises(command(read)) is None
+    other = {**read, **({"lsid": session_id(2)} if "lsid" in read else {})}
+    assert reads.recognises(command(other)) is not None
+    recognised = reads.sent
+    reads.answer(cursor_reply(0))
+    reads.transport.written.clear()
+    assert reads.start(command(other))
+    assert recognised == reads.sent
+
+
+def test_another_question_inside_of_what_looks_like_a_session_is_another_question() -> None:
+    reads = Recognised()
+    reads.learn({**FIND, "filter": {"m": {"lsid": session_id(3)}}})
+    assert reads.recognises(command({**FIND, "filter": {"m": {"lsid": session_id(4)}}})) is None
+
+
+@pytest.mark.parametrize("behind", [sequence("documents", {"a": 1}), b"\0", body({"a": 1})])
+def test_what_comes_behind_the_body_is_another_case(behind: bytes) -> None:
+    reads = Recognised()
+    reads.learn(FIND)
+    assert reads.recognises(op_msg_bytes(body(FIND), behind)) is None
+
+
+def test_step_that_has_not_the_same_session_is_not_kept() -> None:
+    asked = parse_command(Message.from_bytes(command(FIND)))
+    assert pieces_of(asked, command({"aggregate": "x", "$db": "db"})[21:]) is None
 
 
 def test_reads_of_replica_sets_may_have_to_go_to_another_member() -> None:
     """C23; a cursor may be where the primary was before."""
-    reads = Recognising(has_members=True)
+    reads = Recognised(has_members=True)
     preferring = {**FIND, "$readPreference": {"mode": "secondary"}}
     reads.learn(preferring)
     reads.cursors.opened(9, TARGET.buckets)
@@ -185,10 +206,10 @@ def test_reads_of_replica_sets_may_have_to_go_to_another_member() -> None:
 
 
 def test_not_more_than_so_many_are_remembered() -> None:
-    reads = Recognising()
+    """The plan of a question counts as well."""
+    reads = Recognised()
     reads.learn(FIND)
-    of_one = reads.plain._known.size_bytes
-    reads = Recognising(limit_bytes=4 * of_one)
+    reads = Recognised(limit_bytes=4 * reads.memory.size_bytes)
     for number in range(6):
         reads.learn({**FIND, "filter": {"m": number}})
     known = []

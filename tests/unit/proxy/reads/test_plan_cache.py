@@ -7,9 +7,9 @@ import bson
 import pytest
 from bson import Binary, Int64, Timestamp
 
-from catalog.bounded import ENTRY_BYTES
-from proxy.reads.plan_cache import LONGEST_BYTES, CachedPlan, PlanCache, Question, question, weight_of_plan
+from proxy.reads.plan_cache import LONGEST_BYTES, CachedPlan, PlanCache, Question, question
 from proxy.request.command import Command, parse_command
+from proxy.request.recognition import memory
 from proxy.wire.message import Message
 from rewrite.plan import Cursor, Step
 from rewrite.profile import Profile
@@ -76,7 +76,7 @@ def test_name_that_stands_twice_is_for_others_to_judge() -> None:
 
 
 def test_plan_is_found_while_all_is_as_it_was() -> None:
-    plans = PlanCache()
+    plans = PlanCache(memory())
     plans.keep(b"db", asked(1), KEPT)
     assert plans.find(b"db", asked(1), TARGET, PROFILE) is KEPT
     assert plans.find(b"db", asked(2), TARGET, PROFILE) is None
@@ -87,7 +87,9 @@ def test_plan_is_found_while_all_is_as_it_was() -> None:
 
 
 def test_plan_not_used_for_longest_goes_first() -> None:
-    plans = PlanCache(limit_bytes=2 * (weight_of_plan(KEPT) + ENTRY_BYTES + 100))
+    kept = memory()
+    PlanCache(kept).keep(b"db", asked(1), KEPT)
+    plans = PlanCache(memory(limit_bytes=2 * kept.size_bytes))
     plans.keep(b"db", asked(1), KEPT)
     plans.keep(b"db", asked(2), KEPT)
     assert plans.find(b"db", asked(1), TARGET, PROFILE) is KEPT
@@ -96,9 +98,9 @@ def test_plan_not_used_for_longest_goes_first() -> None:
 
 
 def test_long_questions_are_not_kept() -> None:
-    plans = PlanCache()
+    plans = PlanCache(memory())
     long = Question(bytes(LONGEST_BYTES + 1), b"", in_transaction=False)
     plans.keep(b"db", long, KEPT)
-    plans.keep(b"db", asked(1), replace(KEPT, document=bytes(LONGEST_BYTES + 1)))
+    plans.keep(b"db", asked(1), CachedPlan(TARGET, PROFILE, PLAN, bytes(LONGEST_BYTES + 1)))
     assert plans.find(b"db", long, TARGET, PROFILE) is None
     assert plans.find(b"db", asked(1), TARGET, PROFILE) is None

@@ -10,21 +10,18 @@ from bson import Int64
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
-from proxy.readers.register import ReaderRegister
-from proxy.relay.plain_relay import LONGEST_BYTES, LONGEST_KEY_BYTES, PlainRelays
+from proxy.relay.plain_relay import plain_relay
 from proxy.request import router
 from proxy.request.attempt import Lost
 from proxy.request.command import parse_command
 from proxy.request.exchange import Exchange
-from proxy.request.router import UNRESOLVED, Unresolved
-from proxy.request.session import Session
-from proxy.upstream.connection import UpstreamConnection, UpstreamLost
+from proxy.request.recognition import LONGEST_BYTES, LONGEST_HEAD_BYTES
+from proxy.request.router import UNRESOLVED
+from proxy.upstream.connection import UpstreamLost
 from proxy.wire import op_msg
 from proxy.wire.message import Message
-from tests.support.exchanges import Told
-from tests.support.network import FakeClient, FakeTransport
 from tests.support.raw_wire import command, document_of
-from tests.support.sessions import session
+from tests.support.recognising import Recognising
 
 FIND: dict[str, Any] = {"find": "c", "filter": {"_id": 1}, "lsid": {"id": 1}, "$db": "d"}
 INSERT: dict[str, Any] = {"insert": "c", "documents": [{}], "$db": "d"}
@@ -32,37 +29,22 @@ REPLY = op_msg.build(1, 7, bson.encode({"ok": 1.0}))
 CURSOR = op_msg.build(1, 7, bson.encode({"cursor": {"firstBatch": [], "id": Int64(99), "ns": "d.c"}, "ok": 1.0}))
 
 
-class Relays:
-    """``PlainRelays`` in front of a connection that remembers."""
-
-    def __init__(self, *, prefers_members: bool = False) -> None:
-        self.known: Unresolved | None = None
-        self.counted: list[bool] = []
-        self.told = Told()
-        self.register = ReaderRegister(lambda _: False)
-        self.relays = PlainRelays(
-            lambda _: self.known, self.register, prefers_members=prefers_members, limit_bytes=10_000
-        )
-        self.session: Session = session()
-        self.transport = FakeTransport()
-        self.connection = UpstreamConnection("backend:1", lambda: None)
-        self.connection.connection_made(self.transport)
-        self.session.upstream._connection = self.connection
-        self.client = FakeClient()
-
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        self.counted.append(failed)
+class Relays(Recognising):
+    """What relays commands that are recognised."""
 
     def learn(self, document: dict[str, Any], route: router.Route = router.RELAY) -> None:
-        self.relays.remember(parse_command(Message.from_bytes(command(document))), route, self)
+        command_of = parse_command(Message.from_bytes(command(document)))
+        shortcut = None
+        if isinstance(route, router.Relay):
+            shortcut = plain_relay(command_of, route, has_members=self.requirements.has_members)
+        self.remember(command(document), route, shortcut)
 
     def start(self, document: dict[str, Any], flags: int = 0) -> Exchange | None:
-        message = Message.from_bytes(command(document, flags=flags))
-        return self.relays.start(self.session, message, self.client, self.told)
+        return self.recognises(command(document, flags=flags))
 
     @property
     def is_read(self) -> bool:
-        return bool(self.register._reading)
+        return bool(self.readers)
 
 
 def test_known_command_goes_out_as_it_came_and_its_reply_back() -> None:
@@ -104,7 +86,7 @@ def test_what_differs_in_more_than_arguments_is_not_recognised(other: dict[str, 
         ({"create": "c", "$db": "d"}, router.RELAY),
         ({"getMore": Int64(5), "collection": "c", "$db": "d"}, router.RELAY),
         ({"hello": 1, "$db": "d"}, router.Answer()),
-        ({"ping": 1, "$db": "d"}, router.RELAY),
+        ({"nonsense": "c", "$db": "d"}, router.RELAY),
         ({**INSERT, "insert": "system.x"}, router.Relay(())),
         ({**FIND, "tailable": True}, router.RELAY),
     ],
@@ -119,9 +101,9 @@ def test_what_is_no_plain_relay_is_not_remembered(document: dict[str, Any], rout
 def test_collection_that_may_be_another_by_now_takes_the_ordinary_way() -> None:
     relays = Relays()
     relays.learn(INSERT)
-    relays.known = UNRESOLVED
+    relays.found = UNRESOLVED
     assert relays.start(INSERT) is None
-    relays.known = None
+    relays.found = None
     assert relays.start(INSERT) is not None
 
 
@@ -134,10 +116,10 @@ def test_only_a_ready_connection_is_used() -> None:
 
 def test_read_preference_matters_where_there_are_members() -> None:
     preferring = {**FIND, "$readPreference": {"mode": "secondary"}}
-    for prefers_members in (False, True):
-        relays = Relays(prefers_members=prefers_members)
+    for has_members in (False, True):
+        relays = Relays(has_members=has_members)
         relays.learn(FIND)
-        assert (relays.start(preferring) is None) == prefers_members
+        assert (relays.start(preferring) is None) == has_members
 
 
 async def test_readers_wait_for_joins() -> None:
@@ -195,13 +177,40 @@ def test_connection_that_ended_just_now_is_told(monkeypatch: pytest.MonkeyPatch)
     assert (relays.client.finished, relays.counted, relays.is_read) == (1, [True], False)
 
 
-def test_memory_is_bounded() -> None:
+def test_ping_is_recognised_in_every_session_and_only_as_a_whole() -> None:
     relays = Relays()
+    ping = {"ping": 1, "lsid": {"id": bson.Binary(bytes(16), 4)}, "$db": "d"}
+    relays.learn(ping)
+    other = {**ping, "lsid": {"id": bson.Binary(bytes([1] * 16), 4)}}
+    assert relays.start(other) is not None
+    assert relays.sent == [other]
+    relays.connection.data_received(REPLY)
+    for another in ({**ping, "ping": 2}, {**ping, "$db": "e"}, {**ping, "comment": 1}):
+        assert relays.start(another) is None
+
+
+def test_nothing_is_relayed_for_a_stranger() -> None:
+    relays = Relays()
+    relays.learn(INSERT)
+    relays.stranger = True
+    assert relays.start(INSERT) is None
+
+
+def test_reply_that_has_to_be_compressed_takes_the_ordinary_way() -> None:
+    relays = Relays()
+    relays.learn(INSERT)
+    exchange = relays.exchange(command(INSERT))
+    exchange.message.compressor = 2
+    assert not relays.recogniser.start(exchange)
+
+
+def test_memory_is_bounded() -> None:
+    relays = Relays(limit_bytes=10_000)
     for number in range(25):
         relays.learn({**INSERT, "insert": f"c{number}"})
-    assert 5 < len(relays.relays._known) <= 11
-    relays.learn({**INSERT, "insert": "c" * LONGEST_KEY_BYTES})
-    assert relays.relays._known.size_bytes < 10_000, "a name that no collection has is not remembered"
+    assert 5 < len(relays.memory) <= 11
+    relays.learn({**INSERT, "insert": "c" * LONGEST_HEAD_BYTES})
+    assert relays.memory.size_bytes < 10_000, "a name that no collection has is not remembered"
 
 
 def test_errors_are_worded_as_ever() -> None:

@@ -1,0 +1,321 @@
+"""Commands that were seen before, recognised by their bytes instead of being parsed.
+
+Drivers send the same commands again and again. From one to the next only a few values change: the id of the session,
+the number of a retryable write, the cluster time, the id of a cursor. The key of a message is its body without them.
+
+Where these values stand is told by the fields of a command that was parsed, and found again by the length of the body
+(``Form``). Nothing is searched for, so no bytes inside of a string or a document pass for such a value: what stands
+before a value that is cut out, its name and type among it, belongs to the key. All cut values have a fixed size, and
+any bytes are valid in them.
+
+Where a command on an ordinary collection goes depends on its name, its collection and its database alone; these are the
+key of its head, and the rest of the message is the backend's to judge.
+
+What is done for a recognised message is a ``Shortcut`` of the rooms that carry commands out. What is not recognised
+takes the ordinary way, which also words the errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from catalog.bounded import BoundedCache
+from catalog.bson.raw import INT64
+from catalog.errors import BackendUnavailable
+from proxy.request.attempt import Unreachable
+from proxy.request.command import Command
+from proxy.request.exchange import Exchange, Meter
+from proxy.request.needs import Needs, Requirements
+from proxy.upstream.connection import Sink
+from proxy.wire.framing import DOCUMENT, STRING, Element
+from proxy.wire.message import Opcode, length_at
+from proxy.wire.op_msg import BODY_AT
+
+REMEMBERED_BYTES: Final = 40 << 20
+"""For everything that is remembered together; about 10,000 commands as drivers send them."""
+LONGEST_BODY_BYTES: Final = 8 * 1024
+"""A longer body gains nothing from being recognised as a whole."""
+LONGEST_BYTES: Final = 64 * 1024
+"""Nor does a longer message from being recognised by its head."""
+LONGEST_HEAD_BYTES: Final = 512
+"""No collection has a name so long."""
+MOST_FORMS: Final = 4_096
+FORM_BYTES: Final = 1_024
+"""What a form takes at most."""
+FORMS_OF_A_LENGTH: Final = 4
+"""Bodies of one length in which the values stand elsewhere."""
+
+_MSG: Final = int(Opcode.MSG)
+_NAME_AT: Final = BODY_AT + 4
+_DATABASE: Final = b"\x02$db\0"
+_SESSION: Final = b"\x1e\0\0\0\x05id\0\x10\0\0\0\x04"
+_SESSION_ID_BYTES: Final = 16
+_TIME: Final = b"\x11clusterTime\0"
+_TIME_BYTES: Final = 8
+_HASH: Final = b"\x03signature\0\x33\0\0\0\x05hash\0\x14\0\0\0\0"
+_HASH_BYTES: Final = 20
+_NUMBER_BYTES: Final = 8
+_MORE: Final = b"getMore"
+_CURSOR_AT: Final = 4 + 1 + len(_MORE) + 1
+SESSION_BEFORE: Final = len(_SESSION)
+"""So many bytes of the value of ``lsid`` stand before the id that is cut out."""
+SESSION_BEHIND: Final = _SESSION_ID_BYTES + 1
+"""So many bytes of it come from there on."""
+
+
+class Value(Enum):
+    """What changes from command to command."""
+
+    SESSION = auto()
+    NUMBER = auto()
+    TIME = auto()
+    HASH = auto()
+    """Of the cluster time."""
+    CURSOR = auto()
+
+
+Cut: TypeAlias = tuple[int, int, Value]
+"""Where a value starts and ends, and which it is."""
+
+
+def cuts_of(body: bytes, fields: Mapping[bytes, Element]) -> tuple[Cut, ...]:
+    """The values that change in a command, or in the step that is sent for it, with these fields; in their order.
+
+    What is not of the form in which drivers send it stays.
+    """
+    cuts: list[Cut] = []
+    kind, start, end = fields.get(b"lsid", (0, 0, 0))
+    if kind == DOCUMENT and body.startswith(_SESSION, start) and end - start == SESSION_BEFORE + SESSION_BEHIND:
+        cuts.append((start + SESSION_BEFORE, start + SESSION_BEFORE + _SESSION_ID_BYTES, Value.SESSION))
+    kind, start, end = fields.get(b"txnNumber", (0, 0, 0))
+    if kind == INT64:
+        cuts.append((start, end, Value.NUMBER))
+    kind, start, end = fields.get(_MORE, (0, 0, 0))
+    if kind == INT64 and start == _CURSOR_AT:
+        cuts.append((start, end, Value.CURSOR))
+    kind, start, end = fields.get(b"$clusterTime", (0, 0, 0))
+    time_at = start + 4 + len(_TIME)
+    if kind == DOCUMENT and body.startswith(_TIME, start + 4) and time_at + _TIME_BYTES < end:
+        cuts.append((time_at, time_at + _TIME_BYTES, Value.TIME))
+        hash_at = time_at + _TIME_BYTES + len(_HASH)
+        if body.startswith(_HASH, time_at + _TIME_BYTES) and hash_at + _HASH_BYTES < end:
+            cuts.append((hash_at, hash_at + _HASH_BYTES, Value.HASH))
+    cuts.sort(key=lambda cut: cut[0])
+    return tuple(cuts)
+
+
+class Form:
+    """Where the values that change stand in messages of one length; 0 for those that they have not."""
+
+    __slots__ = ("_starts", "_stops", "cursor_at", "cuts", "number_at", "session_at")
+
+    def __init__(self, cuts: tuple[Cut, ...]) -> None:
+        """``cuts`` are of a body."""
+        self.cuts = cuts
+        at = {value: BODY_AT + start for start, _, value in cuts}
+        self.session_at = at.get(Value.SESSION, 0)
+        self.number_at = at.get(Value.NUMBER, 0)
+        self.cursor_at = at.get(Value.CURSOR, 0)
+        # Where what stays starts and ends; behind the last value comes nothing, as often as there are fewer values.
+        last = BODY_AT + (cuts[-1][1] if cuts else 0)
+        unused = len(Value) - len(cuts)
+        starts = [BODY_AT, *(BODY_AT + stop for _, stop, _ in cuts), *([last] * unused)]
+        stops = [*(BODY_AT + start for start, _, _ in cuts), *([last] * unused)]
+        self._starts = (starts[0], starts[1], starts[2], starts[3], starts[4], starts[5])
+        self._stops = (stops[0], stops[1], stops[2], stops[3], stops[4])
+
+    def key(self, raw: bytes, end: int) -> bytes:
+        """The body of a message, which ends at ``end``, without the values that change."""
+        a, b, c, d, e, f = self._starts
+        p, q, r, s, t = self._stops
+        if b == t:
+            # The body has one of them at most.
+            return raw[a:p] + raw[b:end]
+        return b"".join((raw[a:p], raw[b:q], raw[c:r], raw[d:s], raw[e:t], raw[f:end]))
+
+    def filled(self, raw: bytes, pieces: tuple[bytes, ...]) -> bytes:
+        """The values of a message between these pieces, of which there is one more."""
+        whole = [pieces[0]]
+        for (start, stop, _), piece in zip(self.cuts, pieces[1:], strict=True):
+            whole.append(raw[BODY_AT + start : BODY_AT + stop])
+            whole.append(piece)
+        return b"".join(whole)
+
+
+_NO_FORM: Final = Form(())
+
+
+class Remembered:
+    """What is kept by its key; ``weight_bytes`` is what it takes besides that."""
+
+    __slots__ = ("weight_bytes",)
+
+    def __init__(self, weight_bytes: int) -> None:
+        self.weight_bytes = weight_bytes
+
+
+Memory: TypeAlias = BoundedCache[Hashable, Remembered]
+"""Everything that is remembered of commands. Keys of different kinds are of different types, or begin otherwise."""
+
+
+def memory(limit_bytes: int = REMEMBERED_BYTES) -> Memory:
+    """An empty one."""
+    return BoundedCache(limit_bytes, _weight)
+
+
+def _weight(key: Hashable, kept: Remembered) -> int:
+    parts = key if isinstance(key, tuple) else (key,)
+    return kept.weight_bytes + sum(len(part) for part in parts if isinstance(part, bytes))
+
+
+class Shortcut:
+    """What is done for a message that is recognised. Immutable."""
+
+    __slots__ = ("by_head", "weight_bytes")
+
+    def __init__(self, weight_bytes: int, *, by_head: bool = False) -> None:
+        """``by_head``: for all messages with the same head; otherwise only for those with the same body."""
+        self.weight_bytes = weight_bytes
+        self.by_head = by_head
+
+    def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
+        """Begin to carry the command out; false when this message is another case, and nothing was done.
+
+        ``end`` is that of the body. What ``known`` needs is there.
+        """
+        raise NotImplementedError
+
+
+class Recognised(Remembered):
+    """What is known of the messages with one key."""
+
+    __slots__ = ("meter", "needs", "shortcut")
+
+    def __init__(self, needs: Needs, meter: Meter, shortcut: Shortcut) -> None:
+        super().__init__(shortcut.weight_bytes)
+        self.needs = needs
+        self.meter = meter
+        self.shortcut = shortcut
+
+    def begin(self, exchange: Exchange) -> None:
+        """From now on the command is counted."""
+        exchange.meter = self.meter
+        reader = self.needs.reader
+        if reader is not None:
+            exchange.enter(reader)
+
+    def send(self, exchange: Exchange, raw: bytes, sink: Sink) -> bool:
+        """Begin, and send this over the client's own connection; the reply goes to ``sink``.
+
+        False where that is not open, or where the reply has to be compressed; nothing was done then.
+        """
+        connection = exchange.session.upstream.ready
+        if connection is None or exchange.message.compressor:
+            return False
+        self.begin(exchange)
+        try:
+            connection.stream(raw, sink)
+        except BackendUnavailable as error:
+            exchange.end(Unreachable(error))
+        return True
+
+
+class Recogniser:
+    """Recognises commands, and begins those that may."""
+
+    def __init__(self, remembered: Memory, requirements: Requirements) -> None:
+        self._memory = remembered
+        self._requirements = requirements
+        self._forms: list[tuple[Form, ...]] = [()] * (LONGEST_BODY_BYTES + 1)
+        """By the length of the body."""
+        self._count = 0
+
+    def start(self, exchange: Exchange) -> bool:
+        """Begin the command of an OP_MSG if it is recognised; false when it is not, and nothing was done."""
+        message = exchange.message
+        raw = message.raw
+        end = body_end(raw)
+        if not end or message.parts is not None:
+            return False
+        if end - BODY_AT <= LONGEST_BODY_BYTES:
+            for form in self._forms[end - BODY_AT]:
+                known = self._memory.get(form.key(raw, end))
+                if known is not None and self._begins(exchange, known, form, end):
+                    return True
+        head = head_of(raw, end)
+        known = None if head is None else self._memory.get(head)
+        return known is not None and self._begins(exchange, known, _NO_FORM, end)
+
+    def _begins(self, exchange: Exchange, known: Remembered, form: Form, end: int) -> bool:
+        assert isinstance(known, Recognised)
+        if not self._requirements.are_met(exchange.session, known.needs):
+            return False
+        return known.shortcut.start(exchange, known, form, end)
+
+    def remember(self, command: Command, needs: Needs, meter: Meter, shortcut: Shortcut | None) -> None:
+        """``shortcut`` does what was done for ``command``, which was counted by ``meter``."""
+        message = command.message
+        end = body_end(message.raw) if message.opcode == _MSG else 0
+        if shortcut is None or not end or needs.asks_members or not self._requirements.is_as_it_was(needs):
+            return
+        if shortcut.by_head:
+            key = head_of(message.raw, end)
+        elif end - BODY_AT == len(command.body) <= LONGEST_BODY_BYTES:
+            key = self._form_of(command).key(message.raw, end)
+        else:
+            return
+        if key is not None:
+            self._memory.put(key, Recognised(needs, meter, shortcut))
+
+    def _form_of(self, command: Command) -> Form:
+        cuts, size = cuts_of(command.body, command.fields), len(command.body)
+        for known in self._forms[size]:
+            if known.cuts == cuts:
+                return known
+        if self._count >= MOST_FORMS:
+            self._forms = [()] * (LONGEST_BODY_BYTES + 1)
+            self._count = 0
+        form = Form(cuts)
+        others = self._forms[size][: FORMS_OF_A_LENGTH - 1]
+        self._count += 1 + len(others) - len(self._forms[size])
+        self._forms[size] = (form, *others)
+        return form
+
+
+def body_end(raw: bytes) -> int:
+    """Where the body of an OP_MSG without flags ends; 0 if it is not the first section, or there is no end."""
+    if len(raw) < BODY_AT + 5 or raw[16] | raw[17] | raw[18] | raw[19] | raw[20]:
+        return 0
+    end = BODY_AT + length_at(raw, BODY_AT)
+    return end if BODY_AT + 5 <= end <= len(raw) else 0
+
+
+def head_of(raw: bytes, end: int) -> bytes | None:
+    """What tells where a command on an ordinary collection goes: its first element and its database.
+
+    ``$db`` may stand anywhere in the body, but a body in which these bytes stand once has no other. ``None`` if the
+    first element is no string, or if the message is not as drivers send it.
+    """
+    if raw[_NAME_AT] != STRING or len(raw) > LONGEST_BYTES:
+        return None
+    position = _NAME_AT + 1
+    last = min(end, position + LONGEST_HEAD_BYTES)
+    while position < last and raw[position]:
+        position += 1
+    if position + 5 > end or raw[position]:
+        return None
+    first_end = position + 5 + length_at(raw, position + 1)
+    if first_end > end:
+        return None
+    at = raw.find(_DATABASE, first_end, end)
+    if at < 0 or at + 9 > end:
+        return None
+    stop = at + 9 + length_at(raw, at + 5)
+    if stop >= end or first_end + stop - at - _NAME_AT > LONGEST_HEAD_BYTES:
+        return None
+    # Nothing but its own end comes behind a database that stands last, which it does most of the time.
+    if stop != end - 1 and raw.find(_DATABASE, at + 5, end) >= 0:
+        return None
+    return raw[_NAME_AT:first_end] + raw[at:stop]
