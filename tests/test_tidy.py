@@ -239,7 +239,7 @@ READS_PRIVATE_FIELDS = {
     "tests/simulation/world.py": "orders the committer's tasks by a seed, and sees at the end that nothing is left",
     "tests/support/committer_bench.py": "the catalog's clock becomes the loop's; lanes that nobody needs are gone",
     "tests/support/failover_world.py": "a connection without a server",
-    "tests/support/inline_reads.py": "a connection without a server",
+    "tests/support/recognising.py": "a connection without a server, who reads, and who is kept out",
     "tests/unit/catalog/test_catalog.py": "which buckets are kept in memory",
     "tests/unit/catalog/test_commit_outcome.py": "statements that a transaction has lost",
     "tests/unit/catalog/test_committer.py": "tasks of the committer, to end them, and buckets, to break them",
@@ -250,9 +250,7 @@ READS_PRIVATE_FIELDS = {
     "tests/unit/proxy/backend/test_driver_calls.py": "locks of the driver, which a cancelled request breaks",
     "tests/unit/proxy/inserts/test_held_insert.py": "whose insert was staged",
     "tests/unit/proxy/inserts/test_insert_reply.py": "a second reply to the same insert",
-    "tests/unit/proxy/reads/test_plain_read.py": "what is remembered and who is counted is bounded",
     "tests/unit/proxy/reads/test_step_places.py": "places that are given back",
-    "tests/unit/proxy/relay/test_plain_relay.py": "a connection without a server; what is remembered is bounded",
     "tests/unit/proxy/request/test_fair_queue.py": "what the queue keeps is bounded",
 }
 """Tests that look inside where there is no public way, and for what. The list only shrinks."""

@@ -57,7 +57,7 @@ class InsertCommand:
     """What an ``insert`` asks for. Not frozen only because one is made for each insert; nobody changes it.
 
     ``documents`` are raw. ``write_concern`` is the raw document, ``b""`` for the server's default; unacknowledged
-    writes are acknowledged by the backend all the same. ``session`` is the raw ``lsid``. ``txn_number`` and
+    writes are acknowledged by the backend all the same. ``session``, the raw ``lsid``, is ``b""``, ``txn_number`` and
     ``statement_ids`` are ``None`` unless the write is retryable. ``size_bytes`` is that of all documents.
     """
 
@@ -127,7 +127,7 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
         documents,
         ordered,
         write_concern,
-        command.raw(b"lsid"),
+        b"" if txn_number is None else command.raw(b"lsid"),
         txn_number,
         statement_ids,
         command.expects_reply,

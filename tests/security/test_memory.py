@@ -17,10 +17,8 @@ from bson import Binary, Int64
 
 from catalog import statements
 from proxy.backend import namespace_registry
-from proxy.inserts import insert_templates
 from proxy.members import read_preference
-from proxy.reads import cursor_names, plain_read, plan_cache
-from proxy.relay import plain_relay
+from proxy.reads import cursor_names
 from proxy.request import authorisation
 from proxy.wire.message import HEADER, Opcode
 from tests.support.mongod import MongodProcess
@@ -203,8 +201,8 @@ def test_greetings_of_clients_do_not_stay(fed: ProxyProcess) -> None:
 
 def test_caches_together_stay_below_what_is_documented() -> None:
     limits = (
-        insert_templates.REMEMBERED_BYTES, plain_relay.REMEMBERED_BYTES, plain_read.REMEMBERED_BYTES,
-        plan_cache.KEPT_BYTES, namespace_registry.LISTINGS_BYTES, authorisation.ANSWERS_BYTES, statements.LOG_BYTES,
+        recognition.REMEMBERED_BYTES, recognition.MOST_FORMS * recognition.FORM_BYTES,
+        namespace_registry.LISTINGS_BYTES, authorisation.ANSWERS_BYTES, statements.LOG_BYTES,
         1024 * (2 * cursor_names.MAX_REMEMBERED + read_preference.MAX_CURSORS // 4),
     )  # fmt: skip
     assert sum(limits) <= 256 << 20
