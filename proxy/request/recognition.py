@@ -313,7 +313,7 @@ def head_of(raw: bytes, end: int) -> bytes | None:
     if at < 0 or at + 9 > end:
         return None
     stop = at + 9 + length_at(raw, at + 5)
-    if stop >= end or first_end + stop - at - _NAME_AT > LONGEST_HEAD_BYTES:
+    if stop > end or first_end + stop - at - _NAME_AT > LONGEST_HEAD_BYTES:
         return None
     # Nothing but its own end comes behind a database that stands last, which it does most of the time.
     if stop != end - 1 and raw.find(_DATABASE, at + 5, end) >= 0:
