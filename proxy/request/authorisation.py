@@ -223,13 +223,6 @@ class Authorisation:
         """
         return await self.allows(session, _FIND, namespace) and await self.allows(session, _FIND, namespace.buckets)
 
-    def known_to_read_buckets(self, session: AuthorisedSession, namespace: Namespace) -> bool | None:
-        """As ``reads_buckets``, from memory; ``None`` when the backend must be asked."""
-        if not self._access.enforced:
-            return True
-        reads = self.known(session, _FIND, namespace)
-        return self.known(session, _FIND, namespace.buckets) if reads else reads
-
     async def _ask(self, session: AuthorisedSession) -> Rights:
         identity = session.identity
         asked_seconds = self._now_seconds()

@@ -34,7 +34,8 @@ from proxy.wire.message import Opcode, length_at
 from proxy.wire.op_msg import BODY_AT
 
 REMEMBERED_BYTES: Final = 40 << 20
-"""For everything that is remembered together; about 10,000 commands as drivers send them."""
+"""For everything that is remembered together; about 20,000 inserts or relayed commands, or 900 questions of dashboards,
+each with its plan."""
 LONGEST_BODY_BYTES: Final = 8 * 1024
 """A longer body gains nothing from being recognised as a whole."""
 LONGEST_BYTES: Final = 64 * 1024

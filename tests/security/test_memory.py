@@ -19,7 +19,7 @@ from catalog import statements
 from proxy.backend import namespace_registry
 from proxy.members import read_preference
 from proxy.reads import cursor_names
-from proxy.request import authorisation
+from proxy.request import authorisation, recognition
 from proxy.wire.message import HEADER, Opcode
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
