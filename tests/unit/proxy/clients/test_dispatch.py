@@ -30,7 +30,7 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
 from tests.support.failover_world import World
 from tests.support.network import FakeClient
-from tests.support.raw_wire import body, command, document_of, framed, op_msg_bytes, query
+from tests.support.raw_wire import body, command, document_of, framed, op_msg_bytes, query, sequence, with_checksum
 from tests.support.sessions import nowhere, session
 
 VIRTUAL = VirtualCollection(Namespace("d", "ts"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
@@ -61,6 +61,8 @@ class Rooms:
         self.known = False
         self.forgets = False
         self.resolved = 0
+        self.parsed: list[bool] = []
+        """Of each insert."""
         self.door = Door()
         self.reply: bytes | Exception = encode({"ok": 1.0})
         self.tasks = TaskSet(lambda error: None)
@@ -104,6 +106,7 @@ class Rooms:
     ) -> None:
         if isinstance(self.reply, Exception):
             raise self.reply
+        self.parsed.append(exchange.command is not None)
         exchange.reply(self.reply)
 
     async def translate(self, session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
@@ -164,6 +167,19 @@ async def test_unknown_namespaces_are_asked_for_and_then_routed() -> None:
     assert rooms.counted == [("insert", "ingest", False)]
     assert await rooms.ask(FIND) == {"ok": 1.0}
     assert rooms.counted[1:] == [("find", "translate", False)]
+
+
+async def test_command_that_was_seen_before_is_not_parsed() -> None:
+    rooms = Rooms()
+    rooms.known = True
+    raw = op_msg_bytes(body({"insert": "ts", "$db": "d"}), sequence("documents", {"a": 1}))
+    for each in (raw, raw, with_checksum(raw), raw):
+        assert await rooms.ask(each) == {"ok": 1.0}
+    assert rooms.parsed == [True, False, True, False]
+    assert rooms.counted == [("insert", "ingest", False)] * 4
+    rooms.known = False
+    assert await rooms.ask(raw) == {"ok": 1.0}
+    assert (rooms.parsed[4:], rooms.resolved) == ([True], 1)
 
 
 @pytest.mark.parametrize("raw", [INSERT, FIND])
