@@ -138,10 +138,12 @@ def test_insert_that_is_recognised_is_what_it_is_when_parsed(known: bytes, other
     assert check_inserts(insert(known), map(insert, (known, *others))) <= 1 + len(others)
 
 
-USUAL: dict[str, Any] = {
-    "insert": "x", "ordered": True, "lsid": session_id(1), "txnNumber": Int64(1), "$clusterTime": cluster_time(1),
-    "comment": {"lsid": session_id(2), "s": MARKERS[0].decode("latin-1")}, "$db": "d",
+LOOKS_SO: dict[str, Any] = {
+    "comment": {"lsid": session_id(2), "txnNumber": Int64(2), "$clusterTime": cluster_time(2), "s": "".join(
+        each.decode("latin-1") for each in MARKERS
+    )}
 }  # fmt: skip
+CHANGES: dict[str, Any] = {"lsid": session_id(1), "txnNumber": Int64(1), "$clusterTime": cluster_time(1)}
 CHANGING_BYTES = 16 + 8 + 8 + 20
 
 
@@ -152,9 +154,10 @@ def changed(raw: bytes) -> Iterator[bytes]:
             yield raw[:at] + bytes([raw[at] ^ bit]) + raw[at + 1 :]
 
 
-def test_insert_with_any_byte_changed() -> None:
+@pytest.mark.parametrize("fields", [{**LOOKS_SO, **CHANGES}, {**CHANGES, **LOOKS_SO}], ids=["before", "behind"])
+def test_insert_with_any_byte_changed(fields: dict[str, Any]) -> None:
     """Recognised are those with another session, number or time, and those with other documents."""
-    raw = insert(bson.encode(USUAL))
+    raw = insert(bson.encode({"insert": "x", "ordered": True, **fields, "$db": "d"}))
     assert check_inserts(raw, iter([raw])) == 1
     at = len(raw) - len(DOCUMENTS[0]) + 4
     recognised = check_inserts(raw, (each for each in changed(raw) if each[at:] == raw[at:]))
