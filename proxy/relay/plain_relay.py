@@ -13,7 +13,7 @@ from proxy.request.command import Command
 from proxy.request.command_table import REDEFINES, TABLE, Target, Way
 from proxy.request.exchange import Exchange
 from proxy.request.needs import PREFERENCE
-from proxy.request.recognition import Form, Recognised, Shortcut
+from proxy.request.recognition import LONGEST_BYTES, Form, Recognised, Shortcut
 
 _WEIGHT_BYTES: Final = 600
 _NEVER_ENDS: Final = {"aggregate": b"$changeStream\0", "find": b"tailable\0"}
@@ -44,8 +44,8 @@ def plain_relay(command: Command, route: router.Relay, *, has_members: bool) -> 
 
     ``has_members``: reads with a read preference may go elsewhere.
     """
-    row = TABLE.get(command.name)
-    if route is not router.RELAY or row is None or command.name in REDEFINES:
+    row, raw = TABLE.get(command.name), command.message.raw
+    if route is not router.RELAY or row is None or command.name in REDEFINES or len(raw) > LONGEST_BYTES:
         return None
     if row.target is Target.DATABASE and row.way is Way.RELAY:
         return PlainRelay((), by_head=False)
@@ -53,5 +53,4 @@ def plain_relay(command: Command, route: router.Relay, *, has_members: bool) -> 
         return None
     never_ends = _NEVER_ENDS.get(command.name)
     avoid = (*(() if never_ends is None else (never_ends,)), *((PREFERENCE + b"\0",) if has_members else ()))
-    raw = command.message.raw
     return None if any(each in raw for each in avoid) else PlainRelay(avoid, by_head=True)
