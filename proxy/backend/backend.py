@@ -47,10 +47,10 @@ from rewrite.profile import Profile
 log = structlog.get_logger(__name__)
 
 EXISTS_SECONDS = 2.0
-"""For a look that an insert waits for."""
+"""Timeout of ``Backend.exists``, for which an insert waits."""
 
 WAITS_AT_ONCE = 64
-"""Commands that wait for replication only."""
+"""Maximum number of concurrent commands that only wait for replication."""
 
 
 class MemberWatch(ServerHeartbeatListener):
@@ -58,7 +58,7 @@ class MemberWatch(ServerHeartbeatListener):
 
     def __init__(self) -> None:
         self.changed: Callable[[str, bool], None] = lambda address, is_primary: None
-        """Called with a member's address when it becomes primary, or is no longer, also because it does not respond."""
+        """Called with a member's address when it becomes primary, steps down, or as primary no longer responds."""
         self._primaries: set[str] = set()
 
     def started(self, event: ServerHeartbeatStartedEvent) -> None:
@@ -154,7 +154,7 @@ class Backend:
             pool.close()
             await calls.aclose()
             raise
-        # They end when the driver's client is closed, and not before: commits ask to the last.
+        # These tasks end when the driver's client is closed: commits during shutdown may still need them.
         questions = TaskSet(lambda error: log.error("listing collections ended with an error", exc_info=error))
         registry = NamespaceRegistry(list_collections, questions.spawn, loop.time, refresh_seconds)
         others = CurrentOperations(pool, name, account_of(answer))
@@ -195,7 +195,10 @@ class Backend:
         alone: Callable[[], bool],
         readers: Readers | None,
     ) -> MongoBucketStore:
-        """The catalog's port; ``max_count`` is the row limit of a bucket, the others as for its parts."""
+        """The implementation of ``catalog.ports.BucketStore``; ``max_count`` is the row limit of a bucket.
+
+        ``members_read`` and ``alone``: see ``PartStore``. ``readers``: see ``MongoBucketStore``.
+        """
 
         async def resolve(collection: VirtualCollection) -> VirtualCollection | None:
             return await self.registry.resolve_anew(collection.namespace)
@@ -225,14 +228,14 @@ class Backend:
         return bool(reply["cursor"]["firstBatch"])
 
     async def may_on_cluster(self, action: str) -> bool:
-        """Whether the account has this privilege beyond the least role; raises ``CommandError``. Nothing is written."""
+        """Whether the account has this privilege on the cluster; raises ``CommandError``."""
         if not self.access.enforced:
             return True
         told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
         return may_on_cluster(told.get("authenticatedUserPrivileges", ()), action)
 
     async def missing_rights(self) -> list[str]:
-        """What the account lacks of the least role; raises ``CommandError``."""
+        """The privileges of the least role that the account lacks; raises ``CommandError``."""
         if not self.access.enforced:
             return []
         told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
@@ -240,7 +243,7 @@ class Backend:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """For connections to the backend."""
+        """The TLS context for connections to the backend; ``None`` without TLS."""
         return self.pool.tls
 
     @property
@@ -249,15 +252,18 @@ class Backend:
         return (lambda: self._calls.client.topology_description) if self.profile.is_replica_set else None
 
     def heard(self, reply: Mapping[str, Any]) -> None:
-        """Record the cluster time of a reply, which hello passes on."""
+        """Record the cluster time of a reply; the proxy's ``hello`` passes it on."""
         self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
 
     async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
-        """One command over the service account; raises ``CommandError``."""
+        """Run one command with the proxy's account, over the driver; raises ``CommandError``."""
         return await _run(self._calls, database, body)
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
-        """One command over a service connection; the raw reply, error replies too. Raises ``BackendUnavailable``."""
+        """Run one command over a service connection; returns the raw reply, also an error reply.
+
+        Raises ``BackendUnavailable``, or ``CommandError`` 13 if the proxy's account is not authorised.
+        """
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
         reply = await repeating.request(self._steps, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
@@ -265,11 +271,11 @@ class Backend:
         return reply
 
     async def primary_address(self) -> tuple[str, int]:
-        """The current target of writes."""
+        """Host and port of the server that accepts writes; raises ``BackendUnavailable``."""
         return await self.pool.find_primary(self._patience_seconds)
 
     async def health(self, timeout_seconds: float) -> tuple[str, int | None] | None:
-        """The primary of a replica set, if it has one; raises ``CommandError`` when the backend does not answer."""
+        """The primary of a replica set, if it has one; raises ``CommandError`` if the backend does not respond."""
 
         async def request(client: Client) -> tuple[dict[str, Any], tuple[str, int | None] | None]:
             reply = await client.admin.command("ping")

@@ -1,4 +1,4 @@
-"""The catalog's port to the backend made real: bucket documents in ``<db>.system.buckets.<coll>``."""
+"""Implements the catalog's port ``BucketStore``: bucket documents in ``<db>.system.buckets.<coll>``."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from proxy.request.own_steps import told
 from proxy.request.ports import Readers
 
 UNDECIDED_CODES = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
-"""A member that steps down or shuts down answers with these after it may have applied a part."""
+"""Error codes of a member that steps down or shuts down; it may have applied a part of the command."""
 
 OTHER_INCARNATION = frozenset({26, 361})
-"""The collection that the command was meant for is gone, whatever the name stands for now."""
+"""Error codes for a collection that was dropped, or dropped and created again, since the command was prepared."""
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
@@ -46,7 +46,7 @@ _INT64 = struct.Struct("<q").unpack_from
 
 
 class MongoBucketStore:
-    """``catalog.ports.BucketStore`` over a real server."""
+    """``catalog.ports.BucketStore`` on a MongoDB server."""
 
     def __init__(
         self,
@@ -61,10 +61,9 @@ class MongoBucketStore:
         waits: WriteConcernWaits | None = None,
         readers: Readers | None = None,
     ) -> None:
-        """``sends_uuid``: commands may name the incarnation they are meant for (6.0).
+        """``sends_uuid``: the backend supports ``collectionUUID`` (6.0).
 
-        ``waits``: for backends that replicate. ``readers`` hears of this object's own looks at buckets, where parts are
-        joined.
+        ``waits``: for replica sets. ``readers`` registers this object's own reads of buckets, if parts are joined.
         """
         self.join = parts.join
         self._readers = readers
@@ -133,7 +132,7 @@ class MongoBucketStore:
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
             return Unknown(error)
         except CommandError as error:
-            # The service account could not log in.
+            # The proxy's account could not authenticate.
             return Rejected(error)
         outcome = outcome_of(said, wait)
         if isinstance(outcome, Unknown):
@@ -168,7 +167,7 @@ class MongoBucketStore:
     ) -> Mapping[bytes, bytes]:
         query = {"_id": {"$in": [ObjectId(each) for each in bucket_ids]}}
         found = await self._find(collection, query, deadline_seconds)
-        # Only the id is looked at: what rows hold may be nothing that the driver can decode.
+        # Only the id is decoded: rows may contain values that the driver cannot decode.
         raw = [bytes(document.raw) for document in found]
         return {fields_of(each)[b"_id"][1:]: each for each in raw}
 
@@ -206,7 +205,7 @@ class MongoBucketStore:
             {"$match": {"_id": {"$gte": since}, "control.version": 1}},
             {"$group": {"_id": [prefix, "$meta"], "first": {"$min": "$_id"}, "last": {"$max": "$_id"}}},
             {"$match": {"$expr": {"$ne": ["$first", "$last"]}}},
-            # The meta may be nothing that the driver can decode.
+            # The meta value may be one that the driver cannot decode.
             {"$project": {"_id": 0}},
         ]
         left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
@@ -252,7 +251,7 @@ class MongoBucketStore:
 
     @asynccontextmanager
     async def _reading(self, collection: VirtualCollection) -> AsyncIterator[None]:
-        """The catalog's own looks must find every row, too, while parts are joined."""
+        """Register as a reader, so that the catalog's own reads find every row while parts are joined."""
         if self._readers is None:
             yield
             return
@@ -284,11 +283,11 @@ class MongoBucketStore:
 _PLAIN_SUCCESS = re.compile(
     rb".{4}\x10n\0(.{4})(?:\x10nModified\0.{4})?\x01ok\0" + re.escape(struct.pack("<d", 1.0)) + rb"\0", re.DOTALL
 )
-"""The reply to a bulk write on a standalone where all went well, the usual case of every round."""
+"""The usual reply of a standalone to a bulk write: success without errors."""
 
 
 def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None) -> BulkOutcome:
-    """What the reply of a bulk write says; with ``wait`` it says nothing final of the write concern."""
+    """The outcome that the reply to a bulk write reports; with ``wait``, the write concern is still waited for."""
     if not reply.get("ok"):
         error = CommandError(
             int(reply.get("code", 1)),
@@ -302,13 +301,13 @@ def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None) -> BulkOutcom
     }
     for error in errors.values():
         if error.code in OTHER_INCARNATION:
-            # Told of each document, but meant of the whole command; what came before went with the collection.
+            # The error concerns the whole command; documents written before it were dropped with the collection.
             return Rejected(error)
         if error.code in UNDECIDED_CODES:
             return Unknown(error)
     concern = reply.get("writeConcernError") if wait is None else None
     if concern is not None and concern.get("code") in UNDECIDED_CODES:
-        # The primary stepped down while the write was on its way to the others: it may be rolled back.
+        # The primary stepped down before the write was replicated, so the write may be rolled back.
         return Unknown(CommandError(int(concern["code"]), _told(concern), fails_command=True))
     acknowledgement = NOTHING_MORE
     if len(reply) > 3 or "writeConcernError" in reply:
@@ -321,14 +320,14 @@ NOTHING_MORE = Acknowledgement()
 
 
 def _told(error: Mapping[str, Any]) -> str:
-    """A commit holds measurements of many clients."""
+    """The error message for clients, without values: a commit contains measurements of many clients."""
     return told(int(error.get("code", 1)), str(error.get("errmsg", "")), holds_data=True)
 
 
 def reopening_query(
     collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], max_count: int
 ) -> dict[str, Any]:
-    """Buckets that may take one of ``wanted`` (meta element, time in ms) (W50)."""
+    """The query for buckets that may accept one of ``wanted`` (meta element, time in ms) (W50)."""
     query = {"control.version": 1, "control.closed": {"$ne": True}, **covering_query(collection, wanted)}
     field = collection.options.time_field
     if field and "." not in field and not field.startswith("$"):

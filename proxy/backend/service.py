@@ -1,7 +1,7 @@
-"""Connections of the proxy's own account, for commits and for what the catalog needs to know.
+"""Service connections: connections of the proxy's own account, for commits and other frequent commands.
 
-They speak OP_MSG directly, because a commit round is on every writer's path; everything that is not hot goes
-through the driver's client (``proxy.backend.backend``), which also finds the primary.
+They use OP_MSG directly, without the driver, because every writer waits for a commit. Less frequent commands go through
+the driver's client (``proxy.backend.backend``), which also finds the primary.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _HEADER = struct.Struct("<iiiiIB")
 _OP_MSG = 2013
 _LENGTH = struct.Struct("<i")
 _REPLY_BODY_AT = 21
-"""Header (16), flags (4) and the kind byte stand before the reply document."""
+"""Offset of the reply document: header (16), flags (4) and the kind byte come before it."""
 
 _SHORTEST_WAIT_SECONDS = 2.0
-"""For an answer, when the deadline is over already."""
+"""The time to wait for a reply if the deadline is earlier, or has passed already."""
 
 
 class NotSent(BackendUnavailable):
@@ -37,11 +37,11 @@ class LostAfterSending(BackendUnavailable):
 
 Authenticate = Callable[["ServiceConnection"], Awaitable[None]]
 Answered = Callable[[str, int, float], None]
-"""Hears of each answer: name and length of the document sequence, and the seconds that the backend took."""
+"""Called for each reply: name and length of the document sequence, and the response time in seconds."""
 
 
 class ServiceConnection(asyncio.Protocol):
-    """One connection; one request at a time."""
+    """One service connection; it carries one request at a time."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -56,12 +56,12 @@ class ServiceConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         if self._transport is not None:
             self._transport.abort()
 
     def expire(self) -> None:
-        """The answer did not come in time: what was asked fails, and the connection ends."""
+        """No reply has arrived in time: the request fails, and the connection is closed."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(LostAfterSending(f"{self.address}: no answer in time", code=89))
         self.close()
@@ -69,7 +69,7 @@ class ServiceConnection(asyncio.Protocol):
     async def request(self, body: bytes, identifier: str = "", documents: Sequence[bytes] = ()) -> bytes:
         """Send one command and wait for the reply document.
 
-        ``documents`` go as a document sequence named ``identifier``. Raises ``NotSent`` or ``LostAfterSending``.
+        ``documents`` are sent as a document sequence named ``identifier``. Raises ``NotSent`` or ``LostAfterSending``.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -122,7 +122,7 @@ class ServiceConnection(asyncio.Protocol):
 
 
 class Deadlines:
-    """Ends requests whose time is over, with one timer for all of them: one for each would cost more."""
+    """Ends requests whose deadline has passed. All requests share one timer, because one for each would cost more."""
 
     def __init__(self) -> None:
         self._under_way: dict[ServiceConnection, float] = {}
@@ -130,13 +130,13 @@ class Deadlines:
         self._due_seconds = 0.0
 
     def watch(self, connection: ServiceConnection, deadline_seconds: float) -> None:
-        """Expire the connection at this time of the event loop's clock, unless ``forget`` comes first."""
+        """Expire the connection at this time of the event loop's clock, unless ``forget`` is called before."""
         self._under_way[connection] = deadline_seconds
         if self._timer is None or deadline_seconds < self._due_seconds:
             self._schedule(deadline_seconds)
 
     def forget(self, connection: ServiceConnection) -> None:
-        """Its request is over."""
+        """The connection's request has ended."""
         self._under_way.pop(connection, None)
 
     def _schedule(self, due_seconds: float) -> None:
@@ -146,7 +146,7 @@ class Deadlines:
         self._timer = asyncio.get_running_loop().call_at(due_seconds, self._expire)
 
     def _expire(self) -> None:
-        # The clock of a loop may stand a little before the time that was asked for.
+        # An event loop may call a timer slightly before its time.
         now_seconds = max(asyncio.get_running_loop().time(), self._due_seconds)
         self._timer = None
         for connection, deadline_seconds in list(self._under_way.items()):
@@ -158,7 +158,7 @@ class Deadlines:
 
 
 class ServicePool:
-    """A few connections to the member that takes writes."""
+    """A pool of service connections to the primary."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class ServicePool:
         connect_timeout_seconds: float,
         size: int = 16,
     ) -> None:
-        """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` when there is none in time."""
+        """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` if no primary is found in time."""
         self.find_primary = find_primary
         self._authenticate = authenticate
         self.tls = tls
@@ -182,27 +182,27 @@ class ServicePool:
         self.answered: Answered = lambda identifier, length, seconds: None
 
     def beside(self, size: int) -> ServicePool:
-        """Further connections of the same kind, for what may take long: none of these has to wait for it."""
+        """Another pool with the same settings, for slow requests: requests of this pool do not wait for those."""
         return ServicePool(self.find_primary, self._authenticate, self.tls, self._connect_timeout_seconds, size)
 
     def forget_primary(self) -> None:
-        """The primary may be another one now: ask anew, and leave the old one's connections."""
+        """Close the idle connections and find the primary again, because it may have changed."""
         self._primary = None
         while self._idle:
             self._idle.pop().close()
 
     def close(self) -> None:
-        """Close every idle connection; those in use close when they come back."""
+        """Close every idle connection; those in use are closed at the end of their request."""
         self._closed = True
         self.forget_primary()
 
     async def request(
         self, body: bytes, deadline_seconds: float, identifier: str = "", documents: Sequence[bytes] = ()
     ) -> bytes:
-        """One command on any connection.
+        """Send one command on any connection; returns the reply document.
 
-        Raises ``NotSent`` after the deadline, ``LostAfterSending`` when the connection ends or when there is no
-        answer until the deadline: a backend that is stopped, or cut off without a word, must not hold writers.
+        Raises ``NotSent`` if it cannot be sent before the deadline, and ``LostAfterSending`` if the connection is lost
+        or no reply arrives by then: writers must not wait for a backend that is stopped or cut off.
         """
         if self._places.locked():
             try:

@@ -1,7 +1,7 @@
-"""How service connections authenticate: with the credentials of the backend URI.
+"""Authentication of service connections, with the credentials of the backend URI.
 
-The driver's own client does this for itself; the connections that carry commit rounds (``proxy.backend.service``) are
-ours, so they run the SCRAM conversation (RFC 5802, 7677) by way of the library ``scramp``.
+The driver authenticates its own connections only. Service connections (``proxy.backend.service``) run the SCRAM
+conversation (RFC 5802, RFC 7677) with the library ``scramp``, or authenticate with X.509.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-1")
 
 
 def authenticator(uri: str) -> Authenticate | None:
-    """What authenticates a new service connection; ``None`` for a URI without credentials.
+    """The function that authenticates a new service connection; ``None`` for a URI without credentials.
 
-    Raises ``ValueError`` for a mechanism that service connections cannot speak.
+    Raises ``ValueError`` for a mechanism that service connections do not support.
     """
     parsed = parse_uri(uri, validate=False, warn=False)
     username, password = parsed.get("username"), parsed.get("password")
@@ -46,9 +46,10 @@ def authenticator(uri: str) -> Authenticate | None:
 def introducing(
     name: str, heard: Callable[[Mapping[str, Any]], None], authenticate: Authenticate | None
 ) -> Authenticate:
-    """A new connection says whose it is, so that the backend's ``currentOp`` shows it.
+    """Extends ``authenticate``: a new connection first sends its client metadata, which ``$currentOp`` shows.
 
-    Before it authenticates it asks what an unauthenticated one may do; ``heard`` gets the answer.
+    Before it authenticates, it also sends ``PROBE``, whose reply shows whether access control is enabled; ``heard``
+    gets that reply.
     """
     client = {
         "application": {"name": name},
@@ -66,7 +67,7 @@ def introducing(
 
 
 class _X509:
-    """The certificate of the TLS connection is the credential."""
+    """Authenticates with the certificate of the TLS connection."""
 
     def __init__(self, username: str | None) -> None:
         self._username = username
@@ -79,6 +80,8 @@ class _X509:
 
 
 class _Scram:
+    """Authenticates with user name and password."""
+
     def __init__(self, username: str, password: str, source: str, mechanism: str | None) -> None:
         self._username = username
         self._password = password
@@ -89,7 +92,7 @@ class _Scram:
         mechanism = self._mechanism or await self._negotiate(connection)
         secret = self._password
         if mechanism == "SCRAM-SHA-1":
-            # The server stores this digest instead of the password for the older mechanism.
+            # For SCRAM-SHA-1, the server uses this digest instead of the password.
             digest = hashlib.md5(f"{self._username}:mongo:{self._password}".encode(), usedforsecurity=False)
             secret = digest.hexdigest()
         client = ScramClient([mechanism], self._username, secret)

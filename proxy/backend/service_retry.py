@@ -18,8 +18,8 @@ _LONGEST_PAUSE_SECONDS: Final = 0.5
 def may_repeat(body: Mapping[str, Any]) -> bool:
     """Whether a command can safely be sent twice.
 
-    That is so for reads, for writes whose statement the backend records, and for deletes of nothing (which only check
-    whether the command as a whole would be refused).
+    This holds for reads, for retryable writes, and for deletes that match nothing (which only check whether the backend
+    refuses the command).
     """
     deletes = body.get("deletes", ())
     of_nothing = bool(deletes) and all(each["q"].get("_id") == {"$in": []} for each in deletes)
@@ -27,7 +27,10 @@ def may_repeat(body: Mapping[str, Any]) -> bool:
 
 
 async def request(pool: ServicePool, body: Mapping[str, Any], deadline_seconds: float) -> bytes:
-    """The raw reply to ``body``, from the primary if there is one in time; raises ``BackendUnavailable``."""
+    """Send ``body`` to the primary, again after a step-down; returns the raw reply.
+
+    Raises ``BackendUnavailable`` if there is no reply by the deadline.
+    """
     message, repeatable = encode(body), may_repeat(body)
     now_seconds = asyncio.get_running_loop().time
     pause_seconds = _FIRST_PAUSE_SECONDS

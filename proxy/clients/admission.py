@@ -1,7 +1,7 @@
-"""Who is let in, and how many handshakes may be under way.
+"""Limits connections, by address and in all, and concurrent TLS handshakes.
 
-A TLS handshake costs memory and processor time before anything is known of the peer. When too many are under way the
-oldest one of the address that has most of them makes way, so that addresses with few of them are served.
+A TLS handshake costs memory and CPU before the peer has authenticated. Above ``HANDSHAKES_AT_ONCE``, the oldest
+handshake of the address with the most of them is cancelled, so that other addresses are served.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ HANDSHAKES_AT_ONCE: Final = 512
 
 
 class Handshake(Hashable, Protocol):
-    """A TLS handshake that is under way."""
+    """A TLS handshake in progress."""
 
     def cancel(self) -> object:
-        """End it, and the connection."""
+        """End the handshake and close its connection."""
         ...
 
 
@@ -39,7 +39,7 @@ class Admission:
         self.room = ReceivingRoom(settings.max_receiving_bytes)
 
     def refuses(self, address: str) -> bool:
-        """Whether one more connection is rejected, which is counted. Handshakes under way count as connections."""
+        """Whether to reject one more connection; counts rejections. Handshakes in progress count as connections."""
         settings = self._settings
         connections = self._per_address[address] + len(self._handshakes.get(address, ()))
         if self._clients + self._handshaking >= settings.max_connections:
@@ -55,13 +55,13 @@ class Admission:
         noticed.info("client connection rejected", peer=address, reason=reason, open=self._clients)
 
     def entered(self, address: str) -> None:
-        """A client was let in."""
+        """A client has been admitted."""
         self._clients += 1
         self._per_address[address] += 1
         self._numbers.accept()
 
     def left(self, address: str) -> None:
-        """A client that was let in is gone."""
+        """An admitted client has disconnected."""
         self._clients -= 1
         self._numbers.close()
         self._per_address[address] -= 1
@@ -69,7 +69,7 @@ class Admission:
             del self._per_address[address]
 
     def begin(self, address: str, handshake: Handshake) -> None:
-        """One more handshake; another one may have to end for it."""
+        """A handshake begins; another one may be cancelled for it."""
         self._handshakes.setdefault(address, OrderedDict())[handshake] = None
         self._handshaking += 1
         if self._handshaking > HANDSHAKES_AT_ONCE:
@@ -80,7 +80,7 @@ class Admission:
             oldest.cancel()
 
     def end(self, address: str, handshake: Handshake) -> None:
-        """The handshake is over, if it still counted."""
+        """The handshake has ended; does nothing if it no longer counts."""
         of_address = self._handshakes.get(address)
         if of_address is None or handshake not in of_address:
             return

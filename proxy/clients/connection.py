@@ -1,8 +1,8 @@
-"""One client's bytes: in, to the dispatcher, out; and when to stop reading.
+"""A client connection: passes received messages to the dispatcher, sends replies and applies back-pressure.
 
-One command at a time is under way for each client, in the order of arrival. What arrives meanwhile stays in the
-reader's buffer, and reading stops when that grows beyond ``READ_AHEAD_BYTES``. While the client does not read what
-it is sent, neither its next command nor its upstream connection is read.
+Each client has one command in progress; further ones start in the order of arrival. Bytes that arrive meanwhile stay in
+the reader's buffer, and the socket is not read while that exceeds ``READ_AHEAD_BYTES``. While the client does not read
+its replies, its next command is not started and its upstream connection is not read.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from proxy.wire.reader import MessageReader
 
 READ_AHEAD_BYTES: Final = 64 * 1024
 STARTS_AT_ONCE: Final = 8
-"""So many commands that a client sent in advance are started before others have their turn."""
+"""Commands sent in advance that a connection starts before it queues behind the others."""
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 
 class Starts(Protocol):
-    """The dispatcher, as far as a connection needs it."""
+    """The part of the dispatcher that a connection uses."""
 
     def start(self, session: Session, message: Message, client: Client) -> Pending:
-        """Begin to answer; ``client.finish`` ends it. Raises ``ProtocolError``."""
+        """Start the command in ``message``; ``client.finish`` is called at its end. Raises ``ProtocolError``."""
         ...
 
 
 class Host(Protocol):
-    """Who lets connections in and hears of their end."""
+    """The owner of the connections: admits them and is notified of their end."""
 
     def now_seconds(self) -> float:
         """Monotonic time."""
@@ -43,19 +43,22 @@ class Host(Protocol):
 
     @property
     def traffic(self) -> ConnectionNumbers:
-        """Where bytes are counted."""
+        """The counters of received and sent bytes."""
         ...
 
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
-        """The session of a new client; ``None`` turns it away."""
+        """The session of a new client; ``None`` rejects the connection."""
         ...
 
     def has_room(self, connection: ClientConnection, size_bytes: int) -> bool:
-        """Whether the rest of a long message may be read now; if not, ``read_on`` tells when: ``clients.receiving``."""
+        """Whether the rest of a long message may be read now; otherwise ``read_on`` is called later.
+
+        See ``proxy.clients.receiving``.
+        """
         ...
 
     def waits_for_room(self, connection: ClientConnection) -> bool:
-        """Whether that is still to come."""
+        """Whether the connection waits for ``read_on``."""
         ...
 
     def received(self, connection: ClientConnection) -> None:
@@ -63,11 +66,11 @@ class Host(Protocol):
         ...
 
     def left(self, connection: ClientConnection) -> None:
-        """A client that was let in is gone."""
+        """An admitted client has disconnected."""
         ...
 
     def broken(self, session: Session, reason: str) -> None:
-        """A client broke the protocol."""
+        """A client has violated the wire protocol."""
         ...
 
 
@@ -75,7 +78,7 @@ class ClientConnection(asyncio.Protocol):
     """The server side of one client connection."""
 
     active_at_seconds: float
-    """When its last command ended, or it came."""
+    """Time of the end of its last command, or of its connecting."""
 
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader, turns: Turns) -> None:
         self._host = host
@@ -125,7 +128,7 @@ class ClientConnection(asyncio.Protocol):
             self._pump()
 
     def pause_writing(self) -> None:
-        """Called by the event loop: the client does not keep up."""
+        """Called by the event loop: the client reads its replies too slowly."""
         self._writing_paused = True
         for connection in self.session.connections() if self.session is not None else ():
             connection.pause()
@@ -139,7 +142,7 @@ class ClientConnection(asyncio.Protocol):
             self._pump()
 
     def eof_received(self) -> bool:
-        """Called by the event loop: a client that stops sending is gone."""
+        """Called by the event loop: a client that stops sending counts as disconnected."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -157,7 +160,7 @@ class ClientConnection(asyncio.Protocol):
     # --- Client -------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Queue bytes for the client; dropped when it is gone."""
+        """Queue bytes for the client; they are dropped if it has disconnected."""
         if self._transport is not None and data:
             self._host.traffic.bytes_sent += len(data)
             self._transport.write(data)
@@ -167,7 +170,7 @@ class ClientConnection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def finish(self) -> None:
-        """The command under way is over."""
+        """The command in progress has ended."""
         self._busy = False
         self._current = None
         self.active_at_seconds = self._host.now_seconds()
@@ -177,7 +180,7 @@ class ClientConnection(asyncio.Protocol):
             self._pump()
 
     def close(self) -> None:
-        """Close after what is queued was sent."""
+        """Close after the queued bytes are sent."""
         self._busy = True
         self._current = None
         if self._transport is not None:
@@ -185,21 +188,21 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a command is under way, or its message waits for room."""
+        """Whether a command is in progress, or its message waits for room."""
         return self._busy or (self._reading_paused and self._host.waits_for_room(self))
 
     @property
     def received_bytes(self) -> int:
-        """See ``Sender``."""
+        """See ``proxy.clients.receiving.Sender``."""
         return self._reader.buffered_bytes
 
     def read_on(self) -> None:
-        """See ``Sender``."""
+        """See ``proxy.clients.receiving.Sender``."""
         if self._reading_paused and not self._busy and not self._writing_paused:
             self._resume_reading()
 
     def limit_messages(self, max_size_bytes: int) -> None:
-        """From now on no longer message is read."""
+        """Refuse messages above this size from now on."""
         self._reader.max_size_bytes = max_size_bytes
 
     def abort(self) -> None:
@@ -208,7 +211,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def drain(self) -> None:
-        """Close as soon as no command is under way."""
+        """Close as soon as no command is in progress."""
         self._draining = self.close
         if not self._busy:
             self.close()
@@ -216,7 +219,7 @@ class ClientConnection(asyncio.Protocol):
     # --- the loop -----------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Start commands until one has to be waited for or no whole message is left."""
+        """Start commands until one does not end at once or no complete message is left."""
         if self._transport is None or self.session is None:
             return
         self._pumping = True
@@ -241,7 +244,7 @@ class ClientConnection(asyncio.Protocol):
                 self._busy = True
                 left -= 1
                 exchange = self._dispatcher.start(self.session, message, self)
-                # It may be over already.
+                # The command may have ended already.
                 self._current = exchange if self._busy else None
         except ProtocolError as error:
             self._host.broken(self.session, str(error))

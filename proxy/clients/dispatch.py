@@ -1,9 +1,9 @@
-"""From a message to a reply: the only place that chooses routes, begins attempts again and has the last catch.
+"""From a message to a reply: chooses routes, retries attempts and handles unexpected errors; no other module does.
 
-A message either ends its connection (``ProtocolError``) or becomes an ``Exchange``, which keeps the time and is
-finished exactly once. The rooms carry the command out and tell the exchange an ``Outcome``; ``ended`` does what
-``proxy.request.attempt.what_follows`` says: reply, refuse, begin again elsewhere, go the long way, or close. Any
-exception that nobody expects ends here: logged, counted, and told to the client by a reference.
+A message either ends its connection (``ProtocolError``) or becomes an ``Exchange``, which measures the time and is
+finished exactly once. The rooms carry the command out and pass an ``Outcome`` to the exchange; ``ended`` then does what
+``proxy.request.attempt.what_follows`` says: reply, refuse, begin again elsewhere, go the long way, or close. Unexpected
+exceptions are caught here, logged and counted; the client gets an error with a reference to the log.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from proxy.wire.message import Message, Opcode
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
 Resolved: TypeAlias = tuple[Namespace, VirtualCollection | None]
-"""A name, and what the backend said just now that it is."""
+"""A namespace, and the collection that the backend has just reported for it; ``None`` if it is not virtual."""
 
 log = structlog.get_logger()
 
 OTHER_COMMANDS: Final = "other"
-"""How all commands that the router's table does not name are counted."""
+"""The label of all commands that the command table does not list."""
 
 
 class Numbers(Protocol):
-    """Where requests, and internal errors, are counted (``proxy.observe.metrics``)."""
+    """The counters of requests and internal errors (``proxy.observe.metrics``)."""
 
     invariant_violations: int
 
@@ -67,7 +67,7 @@ class Numbers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """One for each kind of route; ``gate`` stands before ``ingest``, ``memory`` is what is known of commands."""
+    """The handler of each kind of route; ``gate`` checks rights before ``ingest``, ``memory`` has recognised commands."""
 
     relay: RelayHandler
     answer: HelloHandler
@@ -81,7 +81,7 @@ class Handlers:
 
 
 class Dispatcher:
-    """Routes each message and sees to its end."""
+    """Routes each message and acts on the outcome."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Dispatcher:
     ) -> None:
         """``translated`` are the commands that have a rewriter; ``knows_cursor``: see ``router.route``.
 
-        ``readers`` hears of everything that may read buckets; ``None`` where nobody wants to know.
+        ``readers`` registers every command that may read buckets; ``None`` if there are no joins.
         """
         self._handlers = handlers
         self._namespaces = namespaces
@@ -112,7 +112,7 @@ class Dispatcher:
         self._inserts = None if handlers.ingest is None else Inserts(handlers.ingest)
 
     def start(self, session: Session, message: Message, client: Client) -> Pending:
-        """Begin to answer ``message``; raises ``ProtocolError`` when the connection must end."""
+        """Start the command in ``message``; raises ``ProtocolError`` if the connection must be closed."""
         if message.response_to != 0:
             raise ProtocolError("a request that answers something")
         if message.pieces is not None or op_compressed.claimed_bytes(message) > ASIDE_BYTES:
@@ -130,12 +130,12 @@ class Dispatcher:
         return exchange
 
     def left_by_primary(self, address: tuple[str, int | None]) -> None:
-        """That server is not the primary any more; cursors that clients opened there are there still."""
+        """That server is no longer the primary; cursors that clients opened there remain there."""
         if self._handlers.members is not None:
             self._handlers.members.was_primary(address)
 
     def _guarded(self, exchange: Exchange, work: Callable[[Exchange], None]) -> None:
-        """Nothing of the command was sent before ``work`` raises."""
+        """Run ``work``; if it raises, end the attempt. ``work`` raises only before it has sent anything."""
         try:
             work(exchange)
         except ProtocolError:
@@ -168,7 +168,7 @@ class Dispatcher:
         self._route(exchange, command)
 
     def _start_of_stranger(self, exchange: Exchange, command: Command) -> None:
-        """Nothing is looked up for it, remembered of it, or waits for it."""
+        """Start a command of a client that has yet to log in: without look-ups, caches or waiting."""
         route = router.route_of_stranger(command)
         if isinstance(route, router.Relay):
             self._measure(exchange, command, "relay")
@@ -214,7 +214,7 @@ class Dispatcher:
                 assert_never(route)
 
     def _lookup_or(self, resolved: Resolved, namespace: Namespace) -> VirtualCollection | router.Unresolved | None:
-        """What was found for this very command counts, whatever was forgotten since: or it would ask for ever."""
+        """``lookup``, but with the result of this command's own query: the registry may have dropped it already."""
         return resolved[1] if resolved[0] == namespace else self._namespaces.lookup(namespace)
 
     async def _wait(self, exchange: Exchange, command: Command, reader: Reader, resolved: Resolved | None) -> None:
@@ -233,7 +233,7 @@ class Dispatcher:
     def _ingest(
         self, exchange: Exchange, command: Command, collection: VirtualCollection, needs: Needs, allowed: bool
     ) -> None:
-        """Who may not is relayed, for the backend to refuse in its own words."""
+        """Stage the insert; one that is not allowed is relayed, so that the backend refuses it."""
         meter, inserts = exchange.meter, self._inserts
         template = inserts.submit(exchange, command, collection) if inserts is not None and allowed else None
         if template is None:
@@ -288,7 +288,7 @@ class Dispatcher:
     def _measure(self, exchange: Exchange, command: Command, way: str) -> Meter:
         meter = self._meters.get((command.name, way))
         if meter is None:
-            # A client may invent names, and as long ones as it likes.
+            # Clients can invent command names of any length.
             name = command.name if command.name in TABLE else OTHER_COMMANDS
             meter = self._meters[name, way] = self._numbers.requests(name, way)
         exchange.meter = meter
@@ -365,7 +365,7 @@ class Dispatcher:
             exchange.relayed(outcome.raw)
 
     def _heard(self, exchange: Exchange, outcome: Outcome) -> None:
-        """A reply of another member may leave a cursor there."""
+        """Record the cursor that a reply of another member leaves open there."""
         if exchange.session.member is None or self._handlers.members is None:
             return
         if isinstance(outcome, attempt.Replied | attempt.Streamed) and outcome.document is not None:
@@ -392,7 +392,7 @@ class Dispatcher:
             exchange.close()
 
     def _report(self, exchange: Exchange, error: Exception) -> str:
-        """A bug of ours: the client gets a reference, the log the rest."""
+        """Log and count an internal error; returns the reference that the client gets."""
         self._numbers.invariant_violations += 1
         reference, command = uuid4().hex[:12], exchange.command
         known = command.name if command is not None and command.name in TABLE else OTHER_COMMANDS

@@ -1,9 +1,9 @@
-"""Room for messages that have arrived in part: bounded over all connections, and shared by their clients.
+"""Room (memory) for partly received messages: one limit for all connections, shared fairly between clients.
 
-A message may have 48 MB, and its sender may stop before the end. So more of a long message is read only after there is
-room for all of it. Who waits for room is not read from meanwhile. One client has half of the room at most, however many
-connections it opens, and those who wait have turns by client. While somebody waits, a connection that has room and
-hardly uses it is closed: what it sent so far is memory that others need.
+A message may have 48 MB, and its sender may stop before the end. The rest of a long message is therefore read only when
+there is room for all of it; until then, the connection is not read. One client gets at most half of the room, however
+many connections it opens, and waiting clients take turns. While clients wait, a connection that has room but sends
+too slowly is closed.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from typing import Final, Protocol
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 
 LEAST_ROOM_BYTES: Final = 4 * MAX_MESSAGE_SIZE_BYTES
-"""So that half of it has room for two of the longest messages."""
+"""Half of it has room for two messages of the maximum size."""
 SLOW_SECONDS: Final = 10.0
 SLOW_BYTES_PER_SECOND: Final = 64 * 1024
-"""Who sends less than this for so long, while others wait, loses the room."""
+"""A connection that sends more slowly than this for ``SLOW_SECONDS`` is closed if others wait for its room."""
 
 
 class Sender(Protocol):
-    """A connection over which a long message comes."""
+    """A connection that receives a long message."""
 
     @property
     def received_bytes(self) -> int:
-        """How much of it is here."""
+        """How much of the message has arrived."""
         ...
 
     def read_on(self) -> None:
-        """There is room for the whole message now."""
+        """There is room for the whole message: continue reading."""
         ...
 
     def abort(self) -> None:
-        """Close at once; ``ReceivingRoom.release`` follows."""
+        """Close immediately; ``ReceivingRoom.release`` follows."""
         ...
 
 
 @dataclass(slots=True)
 class _Client:
-    """The room of one client, and which of its connections wait for how much."""
+    """The room that one client uses, and its waiting connections with the size of their messages."""
 
     used_bytes: int = 0
     waiting: OrderedDict[Sender, int] = field(default_factory=OrderedDict)
@@ -49,7 +49,7 @@ class _Client:
 
 @dataclass(slots=True)
 class _Place:
-    """The room of one connection, and how much had come when it was looked at last."""
+    """The room of one connection, and how much had arrived at the last check."""
 
     owner: Hashable
     size_bytes: int
@@ -58,22 +58,22 @@ class _Place:
 
 
 class ReceivingRoom:
-    """Gives out the room."""
+    """Allocates the room."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """``limit_bytes``: ``LEAST_ROOM_BYTES`` at least."""
+        """``limit_bytes`` is at least ``LEAST_ROOM_BYTES``."""
         self._limit_bytes = limit_bytes
         self.used_bytes = 0
         self._clients: dict[Hashable, _Client] = {}
         self._turns: OrderedDict[Hashable, None] = OrderedDict()
-        """Clients of which a connection waits; the first is the next."""
+        """Clients with a waiting connection; the first is served next."""
         self._waiting: dict[Sender, Hashable] = {}
         self._places: dict[Sender, _Place] = {}
 
     def take(self, sender: Sender, owner: Hashable, size_bytes: int, now_seconds: float) -> bool:
-        """Whether there is room for a message of this size; if not, ``read_on`` tells when there is.
+        """Whether there is room for a message of this size; otherwise ``read_on`` is called when there is.
 
-        May be asked again for the same message.
+        May be called again for the same message.
         """
         if sender in self._places:
             return True
@@ -90,7 +90,7 @@ class ReceivingRoom:
         return sender in self._waiting
 
     def release(self, sender: Sender, now_seconds: float) -> None:
-        """The message is complete, or its sender is gone."""
+        """The message is complete, or its sender has disconnected."""
         place = self._places.pop(sender, None)
         if place is not None:
             self.used_bytes -= place.size_bytes
@@ -112,7 +112,7 @@ class ReceivingRoom:
                 del self._clients[owner]
 
     def _grant(self, now_seconds: float, newcomer: Sender | None = None) -> None:
-        # Few clients can have so much that their next message exceeds their half, so few are passed over.
+        # Few clients can use so much that their next message would exceed their half, so few are passed over.
         passed_over: list[Hashable] = []
         while self._turns:
             owner = next(iter(self._turns))
@@ -138,7 +138,7 @@ class ReceivingRoom:
             self._turns.move_to_end(owner, last=False)
 
     def close_slow(self, now_seconds: float) -> None:
-        """Close connections that have room for which others wait, and send next to nothing."""
+        """Close connections that send too slowly while others wait for their room."""
         if not self._turns:
             return
         slow: list[Sender] = []
@@ -154,7 +154,7 @@ class ReceivingRoom:
             sender.abort()
 
     def _is_wanted(self, owner: Hashable) -> bool:
-        """Whether the room of this client would help one who waits."""
+        """Whether a waiting client could use the room of this one."""
         first = next(iter(self._turns))
         client = self._clients[first]
         fits = client.used_bytes + next(iter(client.waiting.values())) <= self._limit_bytes // 2

@@ -1,9 +1,8 @@
-"""Wires the rooms together; listens, lets clients in, drains and stops.
+"""The server: wires the rooms together, listens, admits clients and stops.
 
-Order of stopping: 1. the listener closes, so that no new client comes; 2. clients without a command under way are
-closed, the others when their command ends, all of them when the grace time is over; 3. tasks of the network side
-are cancelled. What lies behind (the committer, the service client, an embedded mongod) is stopped afterwards by who
-started it, in that order.
+Order of stopping: 1. the listener closes; 2. clients without a command in progress are closed, the others when their
+command ends, and all of them at the end of the grace period; 3. tasks of the network side are cancelled. After that,
+``proxy.process`` stops the committer, the service client and the embedded mongod, in this order.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ log = structlog.get_logger()
 
 BACKLOG: Final = 4096
 SILENT_SECONDS: Final = 30.0
-"""A client that has not sent a command so long after it came is no driver: these begin with a hello."""
+"""A client that has sent no command by then is closed: drivers send a ``hello`` as soon as they are connected."""
 SWEEP_SECONDS: Final = 1.0
-"""How often idle clients are looked for."""
+"""Interval between checks for idle clients."""
 STALE_SECONDS: Final = 1.5
-"""How long a login at a server that is primary no more waits for a command: drivers look whether a connection is closed
-when it was idle for a second."""
+"""A client that has logged in at a former primary is closed after this time without a command. Drivers check whether a
+connection is closed before they use one that was idle for a second."""
 
 
 class NoNamespaces:
-    """Nothing is virtual: a proxy that only relays."""
+    """No namespace is virtual: for a proxy that only relays."""
 
     def lookup(self, namespace: Namespace) -> None:
         """See ``Namespaces``."""
@@ -106,7 +105,7 @@ def no_cursors(command: Command) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What hangs behind the network side; the defaults make a proxy that only relays."""
+    """What the network side needs from the other rooms; with the defaults, the proxy only relays."""
 
     backend: BackendView
     numbers: Numbers
@@ -130,7 +129,7 @@ class Parts:
 
 
 class Server:
-    """The listener for MongoDB clients and the connections that it let in."""
+    """The listener for MongoDB clients and their connections."""
 
     def __init__(self, settings: Settings, parts: Parts) -> None:
         self._settings = settings
@@ -194,14 +193,14 @@ class Server:
 
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
         """See ``proxy.clients.connection.Host``."""
-        # TLS clients were asked before their handshake.
+        # TLS connections are admitted before their handshake, by the listener.
         if not isinstance(self._listener, TlsListener) and self.admission.refuses(peer):
             return None
         self._clients.add(connection)
         self.admission.entered(peer)
 
         def upstream_lost() -> None:
-            # The login of this client went with the connection; without one the next command just opens another.
+            # A login ends with its connection. Without one, the next command opens another connection.
             if session.upstream.is_bound and self._step_downs.primary:
                 session.upstream.retire()
             elif session.upstream.is_bound:
@@ -224,7 +223,7 @@ class Server:
         return time.monotonic()
 
     def has_room(self, connection: ClientConnection, size_bytes: int) -> bool:
-        """See ``proxy.clients.connection.Host``. All who have yet to log in count as one client."""
+        """See ``proxy.clients.connection.Host``. All clients that have yet to log in count as one."""
         session = connection.session
         assert session is not None
         is_known = session.identity or not self._parts.requires_login()
@@ -258,10 +257,10 @@ class Server:
         self._step_downs.suspect(address)
 
     def left_by_primary(self, address: str) -> None:
-        """That server is not the primary any more: nobody's next command goes there.
+        """That server is no longer the primary: no further command goes there.
 
-        A client that logged in did so over its connection to that server, so it has to come again: with its next
-        command, which may go on elsewhere (``proxy.relay.failover``), or after a while without any.
+        A client that has logged in did so on its connection to that server, so it must log in again: at its next
+        command (``proxy.relay.failover``), or because it is closed after ``STALE_SECONDS`` without one.
         """
         self._dialer.avoid(address)
         self._dispatcher.left_by_primary(parse_upstream_name(address))
@@ -272,7 +271,7 @@ class Server:
                 upstream.retire()
                 logins += upstream.is_bound
         if logins:
-            # Drivers then leave the connections in their pools, all of them of logins that count no more.
+            # On this, drivers discard the connections in their pools, whose logins are no longer valid.
             self.hello.interrupt()
         self._parts.primary_left()
 
@@ -280,12 +279,12 @@ class Server:
         await self._step_downs.next_primary(self._dialer.patience_seconds)
 
     def is_no_primary(self, address: str) -> None:
-        """A member of the replica set says so, or does not answer: if it was the primary, ask it again."""
+        """A member reports that it is not primary, or does not respond: if it was the primary, it is checked."""
         if address == self._step_downs.primary:
             self._suspect(address)
 
     def primary_is(self, address: str) -> None:
-        """Leave every other server."""
+        """This member is the primary: no further command goes to any other server."""
         ready = (client.session.upstream.ready for client in self._clients if client.session is not None)
         for other in {connection.address for connection in ready if connection is not None} - {address}:
             self.left_by_primary(other)
@@ -297,7 +296,7 @@ class Server:
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Listen; returns the address, with the port that the kernel chose where 0 was asked. Raises ``OSError``."""
+        """Listen; returns the address, with the actual port if the setting is port 0. Raises ``OSError``."""
         listen = self._settings.listen
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon)
@@ -315,14 +314,14 @@ class Server:
         return str(host), int(port)
 
     async def _sweep(self) -> None:
-        """Close clients that send nothing; those that watch with a streaming hello have a command under way."""
+        """Close idle and slow clients. One that waits for a streaming ``hello`` has a command in progress."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self.close_idle()
             self.admission.room.close_slow(self.now_seconds())
 
     def close_idle(self) -> None:
-        """Close clients whose last command ended too long ago: one sent in drops is none yet."""
+        """Close clients whose last command ended too long ago; one that has arrived in part does not count."""
         settings, now_seconds = self._settings, self.now_seconds()
         login_seconds = settings.max_unauthenticated_seconds if self._parts.requires_login() else 0.0
         for client in list(self._clients):
@@ -340,7 +339,7 @@ class Server:
                 client.close()
 
     async def stop(self) -> None:
-        """Stop in the order that the module describes."""
+        """Stop, in the order that the module's docstring gives."""
         if self._listener is not None:
             self._listener.close()
         self._all_left.clear()

@@ -1,13 +1,12 @@
-"""How much is started in one turn of the event loop.
+"""Limits how many commands are started in one turn of the event loop.
 
-The sockets that one poll reports may be hundreds. If all their commands were started in that turn, then all would
-be sent to the backend together, and the proxy would wait idly for the one answer to all. Commands beyond a limit
-wait for the next turn instead, before which the first go out; so the backend works while the rest is read. Large
-commands, batches of measurements, count as several, and when the commands of a turn have taken long the rest waits
-whatever they count.
+One poll may report hundreds of sockets. If all their commands were started in the same turn, they would be sent to the
+backend together, and the proxy would then be idle until the backend has answered. Commands beyond a limit wait for the
+next turn, so the backend already works while the rest is read. Large commands count as several, and no more are started
+in a turn that has lasted ``TURN_SECONDS``.
 
-A connection that has more commands at hand starts a few of them at a time and then asks for another turn, behind
-all who asked before: what one client sends is never worked off while others wait.
+A connection that has received several commands starts a few of them and then queues behind all waiting connections, so
+one client's commands do not delay those of others.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from typing import Any, Final, Protocol
 
 STARTS_IN_A_TURN: Final = 64
 START_BYTES: Final = 2048
-"""So many bytes count as one more start: staging what they hold takes about as long."""
+"""Every so many bytes of a message count as one more start: staging them takes about as long."""
 TURN_SECONDS: Final = 0.003
-"""After so long no further command is started in a turn."""
+"""After this time, no further command is started in a turn."""
 
 
 class Waiting(Protocol):
-    """Who has a command to start."""
+    """A connection that has a command to start."""
 
     def go_on(self) -> None:
-        """It is your turn."""
+        """Start commands now."""
         ...
 
 
 class Turns:
-    """Gives connections their turns, in the order in which they ask."""
+    """Gives connections their turns, in the order of their requests."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Turns:
         limit: int = STARTS_IN_A_TURN,
         now_seconds: Callable[[], float] = perf_counter,
     ) -> None:
-        """``call_soon`` calls in the next turn of the event loop; ``limit``: starts in one turn."""
+        """``call_soon`` schedules a call for the next turn of the event loop; ``limit``: starts per turn."""
         self._call_soon = call_soon
         self._limit = limit
         self._now_seconds = now_seconds
@@ -51,7 +50,7 @@ class Turns:
         self._is_scheduled = False
 
     def take(self, connection: Waiting, size_bytes: int) -> bool:
-        """Whether the connection may start what came in so many bytes now; else ``go_on`` tells it that it may."""
+        """Whether the connection may start a command of this size now; otherwise ``go_on`` is called later."""
         starts = 1 + size_bytes // START_BYTES
         if not self._is_scheduled:
             self._begin()
@@ -62,11 +61,11 @@ class Turns:
         return True
 
     def started(self, starts: int) -> None:
-        """A connection whose turn it is has started so many more commands."""
+        """A connection has started ``starts`` further commands in its turn."""
         self._left -= starts
 
     def wait(self, connection: Waiting) -> None:
-        """The connection has had its share of this turn; ``go_on`` tells it when it may start further commands."""
+        """The connection has used its share of this turn; ``go_on`` is called when it may start further commands."""
         if not self._is_scheduled:
             self._begin()
         self._waiting.append((connection, 1))
@@ -83,7 +82,7 @@ class Turns:
         if not waiting:
             return
         self._begin()
-        # Who asks again meanwhile has his turn in the next one.
+        # A connection that queues again during this loop waits for the next turn.
         for _ in range(len(waiting)):
             if self._left <= 0 or self._now_seconds() >= self._until_seconds:
                 return

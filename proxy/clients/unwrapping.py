@@ -1,6 +1,6 @@
-"""Large messages are put together, expanded and divided into documents in a thread.
+"""Assembles, decompresses and parses large messages in a thread.
 
-Each copy of 48 MB takes some ten milliseconds, and a few compressed kilobytes may stand for as many.
+Copying 48 MB takes some ten milliseconds, and a message of a few compressed kilobytes may expand to as much.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message, Opcode
 
 ASIDE_BYTES: Final = 128 * 1024
-"""Messages that claim to be larger are expanded in a thread."""
+"""Messages whose stated uncompressed size is larger are decompressed in a thread."""
 
 _threads: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="expanding")
 
 
 def _rest() -> None:
-    """Compiled modules give the interpreter to other threads only when they are told to."""
+    """Let other threads run: compiled modules do not release the interpreter's lock by themselves."""
     time.sleep(0)
 
 
 def _prepared(message: Message, max_size_bytes: int) -> Message:
-    """In one piece, not compressed, and parsed."""
+    """The message in one piece, decompressed and parsed."""
     whole = message.put_together()
     if whole.opcode == Opcode.COMPRESSED:
         whole = op_compressed.unwrap(whole, max_size_bytes)
@@ -38,17 +38,17 @@ def _prepared(message: Message, max_size_bytes: int) -> Message:
 
 
 class Unwrapping:
-    """One message that is being prepared, and then the command in it; a ``Pending``."""
+    """A large message in preparation, and then its command; implements ``Pending``."""
 
     def __init__(self, client: Client, start: Callable[[Message], Pending]) -> None:
-        """``start`` begins to answer the message inside."""
+        """``start`` starts the command of the prepared message."""
         self._client = client
         self._start = start
         self._inside: Pending | None = None
         self._is_abandoned = False
 
     async def run(self, message: Message, max_size_bytes: int) -> None:
-        """Prepare and start; a client that sent something else loses its connection."""
+        """Prepare the message and start its command; closes the connection if the message is malformed."""
         loop = asyncio.get_running_loop()
         try:
             whole = await loop.run_in_executor(_threads, _prepared, message, max_size_bytes)
@@ -59,7 +59,7 @@ class Unwrapping:
                 self._client.close()
 
     def abandon(self) -> None:
-        """The client is gone."""
+        """The client has disconnected."""
         self._is_abandoned = True
         if self._inside is not None:
             self._inside.abandon()

@@ -1,11 +1,11 @@
-"""Inserts that wait unstaged because too much is pending, and the small ones that do not have to.
+"""Held inserts: inserts that wait unstaged because too many measurements are pending.
 
-A client that keeps the limits full delays itself, not others. Beyond the limits there is a reserve for small inserts,
-of which a connection has one at a time. What has to wait all the same is staged in turns of the clients
-(``proxy.request.fair_queue``), and what room the limits leave goes to small and large inserts alternately.
+A client that keeps the limits full delays itself, not others. Small inserts use a reserve beyond the limits. All others
+are staged in fair turns of their clients (``proxy.request.fair_queue``), and free room goes to small and large inserts
+alternately.
 
-What a client leaves behind when it disconnects is let go. Only inserts that want no reply keep their turn, as clients
-may send such and leave, and of these no more bytes than the reserve has.
+When a client disconnects, its held inserts are discarded. Only inserts without a reply keep their turn, because clients
+may disconnect after sending them; these use at most as many bytes as the reserve has.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SMALL_BYTES: Final = 64 * 1024
 SMALL_MEASUREMENTS: Final = 100
 """An insert up to these sizes is small."""
 RESERVED_PART: Final = 4
-"""The reserve is this part of the limits."""
+"""The reserve is the limits divided by this."""
 MEASUREMENT_COST: Final = 1024
-"""A measurement counts as much as so many bytes when clients have their turns."""
+"""Bytes that a measurement counts in addition to its size when clients take turns."""
 
 
 class Addressed:
-    """The way back to a client, and whether somebody is at its end."""
+    """Sends the reply to a client, and shows whether the client is still connected."""
 
     __slots__ = ("_reply", "_session")
 
@@ -47,21 +47,21 @@ class Addressed:
 
     @property
     def owner(self) -> Hashable:
-        """Whose turn it is when several wait: users and address, however many connections there are."""
+        """The client for fair turns: its users and address, however many connections it opens."""
         return self._session.identity, self._session.peer
 
     def is_gone(self) -> bool:
-        """Whether the client has left."""
+        """Whether the client has disconnected."""
         return self._session.upstream.is_closed
 
     def when_left(self, call: Callable[[], None]) -> None:
-        """Call this, and nothing else that was named before, when the client disconnects."""
+        """Call this when the client disconnects; replaces an earlier callback."""
         self._session.on_left = call
 
 
 @dataclass(slots=True)
 class HeldInsert:
-    """What is needed to stage it later; ``reply`` is called once, or never if the client has left before."""
+    """An insert to be staged later; ``reply`` is called once, or never if the client disconnects before."""
 
     insert: InsertCommand
     collection: VirtualCollection
@@ -72,26 +72,26 @@ class HeldInsert:
     """Whether its client has disconnected since."""
 
     def turn_away(self) -> None:
-        """It has waited as long as a client waits for a server; nothing of it was written."""
+        """Refuse the insert, which has waited for ``server_selection_timeout_ms``; none of it was written."""
         submission = InsertReply(self.insert, self.reply)
         submission.fail(BackendUnavailable("the backend is too slow for what is pending already", code=262))
         submission.staged()
 
 
 class Pending:
-    """What is staged and not settled, and how much that may be."""
+    """Counts measurements that are staged and not settled, and their bytes, with their limits."""
 
     __slots__ = ("_max_bytes", "_max_measurements", "measurements", "size_bytes")
 
     def __init__(self, max_bytes: int, max_measurements: int) -> None:
-        """Until one of them is exceeded there is room for one more insert, of any size."""
+        """Until a limit is exceeded, there is room for one more insert of any size."""
         self._max_bytes = max_bytes
         self._max_measurements = max_measurements
         self.size_bytes = 0
         self.measurements = 0
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether so many bytes fit in, whatever else is pending."""
+        """Whether so many bytes are within the limit by themselves."""
         return size_bytes <= self._max_bytes
 
     @property
@@ -100,20 +100,20 @@ class Pending:
         return self.size_bytes > self._max_bytes or self.measurements > self._max_measurements
 
     def take(self, size_bytes: int, measurements: int) -> None:
-        """So much more is pending; negative: less."""
+        """Add to the counts; negative numbers subtract."""
         self.size_bytes += size_bytes
         self.measurements += measurements
 
     def reserve(self) -> Pending:
-        """For what small inserts may have pending beyond these limits, all together."""
+        """Counts with smaller limits, for small inserts beyond these limits."""
         return Pending(self._max_bytes // RESERVED_PART, self._max_measurements // RESERVED_PART)
 
 
 class StagedInsert:
-    """What an insert has pending, until it is settled.
+    """What one insert has pending, until it is settled.
 
-    An object rather than functions inside a function: compiled, these would hold one another, and with them the
-    command, until the collector of cycles comes.
+    This is an object, because compiled functions inside a function form a reference cycle, which would keep the command
+    in memory until the garbage collector runs.
     """
 
     __slots__ = ("_count", "_pending", "_release", "_reply", "_size_bytes")
@@ -129,26 +129,26 @@ class StagedInsert:
         self._release = release
 
     def stored(self) -> None:
-        """What waits for its write concern is pending no more."""
+        """All measurements are stored, so nothing is pending; the write concern may still be waited for."""
         self._pending.take(-self._size_bytes, -self._count)
         self._size_bytes = self._count = 0
         self._release()
 
     def settled(self, document: bytes | None) -> None:
-        """The reply is known."""
+        """The reply is complete."""
         self.stored()
         self._reply(document)
 
 
 Stage = Callable[[HeldInsert, Pending], None]
-"""Stages an insert, which counts there until it is settled."""
+"""Stages an insert, which is counted in that ``Pending`` until it is settled."""
 
 
 class HeldInserts:
-    """Those that wait."""
+    """The queues of held inserts."""
 
     def __init__(self, pending: Pending, is_over: Callable[[float], bool]) -> None:
-        """``pending``: of all that did not have to wait; ``is_over``: whether a deadline has passed."""
+        """``pending`` counts all inserts outside the reserve; ``is_over``: whether a deadline has passed."""
         self._pending = pending
         self._reserve = pending.reserve()
         self._is_over = is_over
@@ -157,14 +157,14 @@ class HeldInserts:
         self._is_turn_of_large = False
         self._releasing = False
         self._left_bytes = 0
-        """Of inserts whose clients have disconnected."""
+        """Size of the held inserts whose clients have disconnected."""
 
     def __bool__(self) -> bool:
-        """Whether any wait."""
+        """Whether any insert waits."""
         return bool(self._small or self._large)
 
     def add(self, held: HeldInsert, stage: Stage) -> None:
-        """One more: staged at once where it is small and the reserve has room, else behind others of its client."""
+        """Stage a small insert at once if the reserve has room; queue any other behind those of its client."""
         size_bytes, measurements = held.insert.size_bytes, len(held.insert.documents)
         is_small = size_bytes <= SMALL_BYTES and measurements <= SMALL_MEASUREMENTS
         if is_small and not self._small and not self._reserve.is_full:
@@ -175,7 +175,7 @@ class HeldInserts:
         held.reply.when_left(partial(self._left, queue, number))
 
     def _left(self, queue: FairQueue[HeldInsert], number: int) -> None:
-        """The client has disconnected, perhaps long after this insert had its turn."""
+        """The client of an insert, which may have left the queue already, has disconnected."""
         held = queue.get(number)
         if held is None:
             return
@@ -187,15 +187,15 @@ class HeldInserts:
         self._left_bytes += size_bytes
 
     def _taken(self, held: HeldInsert) -> HeldInsert:
-        """One that left its queue."""
+        """``held``, which has just left its queue."""
         if held.is_left:
             self._left_bytes -= held.insert.size_bytes
         return held
 
     def release(self, stage: Stage) -> None:
-        """Stage as many as there is room for."""
+        """Stage as many inserts as there is room for."""
         if self._releasing:
-            # Each may be settled while it is staged; without this they would nest as deep as there are many.
+            # An insert may be settled while it is staged, which calls this again: do not recurse.
             return
         self._releasing = True
         try:

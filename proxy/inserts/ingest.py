@@ -1,9 +1,8 @@
-"""Inserts into virtual collections: straight from the socket into the shared catalog.
+"""Stages inserts into virtual collections in the shared catalog.
 
-``submit`` is synchronous and starts no task: it stages the documents, claims the batches that nobody claimed, and
-returns; the reply is made when the last of them is settled. Commands that are not plain inserts of documents
-(unknown fields, wrong types, inside a transaction …) do not come here: they are relayed, and the backend, which holds
-the same collection, answers them itself.
+``submit`` is synchronous and starts no task: it stages the documents, claims batches that have no claimant, and
+returns. The reply is built when the last batch is settled. Other inserts (with unknown fields, wrong types, in a
+transaction …) are not handled here: they are relayed to the backend, which has the same collection.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from proxy.inserts.slices import Aside, Slices, Step
 from proxy.request.exchange import Exchange
 
 BATCHES_IN_A_TURN = 250
-"""So many new batches of one command are staged in a turn of the event loop."""
+"""Maximum number of new batches of one command that are staged in one turn of the event loop."""
 
 DOCUMENTS_IN_A_STEP = 16
 STEP_BYTES = 4096
-"""So many bytes of a document count as one more."""
+"""Every so many bytes of a document count as one more document."""
 LARGE_BYTES = 256 * 1024
-"""Larger documents are taken apart in a thread."""
+"""Larger documents are parsed in a thread."""
 
 
 class InsertHandler:
@@ -53,9 +52,9 @@ class InsertHandler:
         retryable_writes: bool,
         slices: Slices | None = None,
     ) -> None:
-        """Over so many unsettled documents, or bytes of them, further inserts wait unstaged, see ``HeldInserts``.
+        """Above either limit of unsettled documents, further inserts wait unstaged; see ``HeldInserts``.
 
-        ``retryable_writes``: the backend keeps transaction numbers, so the proxy does too.
+        ``retryable_writes``: the backend supports retryable writes, so the proxy does too.
         """
         self._catalog = catalog
         self._committer = committer
@@ -82,7 +81,7 @@ class InsertHandler:
     def _submit_one(
         self, exchange: Exchange, template: InsertTemplate, document: bytes, session: bytes, txn_number: int | None
     ) -> bool:
-        """As ``submit``, without a command of its own; false if that needs one, and nothing was done."""
+        """As ``submit``, for one document without an ``InsertCommand``; false, and no effect, if it needs one."""
         if self._held or self.pending.is_full or len(document) > LARGE_BYTES:
             return False
         if template.numbers_statements or not template.insert.expects_reply:
@@ -134,7 +133,7 @@ class InsertHandler:
             self._joined(batch, is_bulk=False)
 
     def _joined(self, batch: WriteBatch, *, is_bulk: bool) -> None:
-        """A batch that somebody has claimed has one more who waits for it."""
+        """A writer has joined a batch that another one has claimed."""
         self._catalog.waited(batch)
         if batch.bulk and not is_bulk:
             self._committer.hasten(batch)
@@ -144,7 +143,7 @@ class InsertHandler:
         return self._committer.restart_dedup.is_needed(first_of_session=not transaction.follows_another)
 
     def settled_one(self, size_bytes: int) -> None:
-        """A single document of this size is not under way any more; called by its writer."""
+        """A single document of this size is settled; called by its writer."""
         pending = self.pending
         pending.size_bytes -= size_bytes
         pending.measurements -= 1
@@ -152,7 +151,7 @@ class InsertHandler:
             self._release()
 
     def take(self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Addressed) -> None:
-        """Stage an insert now or, while too much is pending, in its turn; ``reply`` is called once."""
+        """Stage an insert now or, while the limits are exceeded, when its turn comes; ``reply`` is called once."""
         if self._held or self.pending.is_full:
             held = HeldInsert(insert, collection, identity, reply, self._committer.deadline_seconds())
             self._held.add(held, self._stage_held)
@@ -202,7 +201,7 @@ class InsertHandler:
     def _stage_documents(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: InsertReply
     ) -> Iterator[Step]:
-        """Pauses when many buckets are concerned: their first batches leave while the rest is staged."""
+        """Stage the documents. Pauses after many new batches, so that these are committed meanwhile."""
         buckets = self._catalog.collection(collection)
         place, submit, is_bulk = self._catalog.place, self._committer.submit, submission.is_bulk
         previous, until_pause, until_step = None, BATCHES_IN_A_TURN, DOCUMENTS_IN_A_STEP
@@ -239,7 +238,7 @@ class InsertHandler:
     def _stage_statements(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: InsertReply
     ) -> Iterator[Step]:
-        """A retryable write: what was written already is not written again (W102). As ``_stage_documents``."""
+        """As ``_stage_documents``, for a retryable write: statements already written are not written again (W102)."""
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
         transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
@@ -277,7 +276,7 @@ class InsertHandler:
         key: CombineKey,
         answer: Found | CommandError,
     ) -> None:
-        """It is known now which statements an earlier process had written; the others are staged."""
+        """Stage the statements that no earlier process has written, as ``answer`` says."""
         self._slices.start(self._after_lookup(sought, buckets, key, answer), self._kick)
 
     def _after_lookup(
@@ -311,7 +310,10 @@ class InsertHandler:
         sought: list[tuple[Statement, Measurement]] | None,
         parsing: Aside | None = None,
     ) -> None:
-        """``sought`` takes it when an earlier process may have written it; ``parsing`` took the document apart."""
+        """Stage one statement, or append it to ``sought``, whose statements an earlier process may have written.
+
+        ``parsing`` has the parsed document if that was done in a thread.
+        """
         known = transaction.under_way.get(number)
         if known is not None:
             submission.expect()

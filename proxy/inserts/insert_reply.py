@@ -1,4 +1,4 @@
-"""One insert command between its staging and its reply (W67, W90, W95, W97)."""
+"""Builds the reply to an insert command from the results of its measurements (W67, W90, W95, W97)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from catalog.ports import Acknowledgement, Confirmation
 from proxy.inserts.insert_command import InsertCommand
 
 BULK_DOCUMENTS: Final = 100
-"""An insert of more documents is a large one."""
+"""An insert of more documents is large: see ``InsertReply.is_bulk``."""
 
 _PLAIN_REPLY = struct.Struct("<i3si4sdB")
 _PLAIN_REPLY_BYTES = _PLAIN_REPLY.size
@@ -21,12 +21,12 @@ _PLAIN_REPLY_BYTES = _PLAIN_REPLY.size
 
 @lru_cache(maxsize=1024)
 def plain_reply(stored: int) -> bytes:
-    """``{n: stored, ok: 1.0}``, by far the most frequent reply."""
+    """The encoded reply ``{n: stored, ok: 1.0}``, which is by far the most frequent."""
     return _PLAIN_REPLY.pack(_PLAIN_REPLY_BYTES, b"\x10n\0", stored, b"\x01ok\0", 1.0, 0)
 
 
 class InsertReply:
-    """Counts the measurements of one command until all are settled; a ``Writer``."""
+    """Collects the results of one command's measurements; implements ``Writer``."""
 
     __slots__ = (
         "_acknowledgement",
@@ -50,10 +50,10 @@ class InsertReply:
         stored: Callable[[], None] | None = None,
         is_gone: Callable[[], bool] | None = None,
     ) -> None:
-        """``reply`` gets the reply document once, ``None`` where the client wants none.
+        """``reply`` is called once with the reply document, or ``None`` if the client wants none.
 
-        ``stored`` is called before it, when only a write concern is still waited for; ``is_gone`` tells whether the
-        client has left.
+        ``stored`` is called before that when only a write concern is still waited for; ``is_gone``: whether the client
+        has disconnected.
         """
         self._told = stored
         self._is_gone = is_gone
@@ -67,7 +67,7 @@ class InsertReply:
         self._failure: CommandError | None = None
         self._staged = False
         self.is_bulk = len(insert.documents) > BULK_DOCUMENTS
-        """Whether what it waits for goes behind what others wait for."""
+        """Whether the insert is large, so that its batches use the lane for large inserts."""
 
     def expect(self) -> None:
         """One more measurement will be settled."""
@@ -77,7 +77,7 @@ class InsertReply:
         """A document was not staged: it is not a valid measurement."""
         if self._errors is None:
             self._errors = {}
-        # A traceback holds the document, and this object, for as long as until cycles are collected.
+        # A traceback would keep the document and this object in memory until the garbage collector runs.
         self._errors[index] = error.with_traceback(None)
 
     def fail(self, error: CommandError) -> None:
@@ -85,7 +85,7 @@ class InsertReply:
         self._failure = error.with_traceback(None)
 
     def staged(self) -> None:
-        """No further document comes; from now on the reply is made as soon as nothing is outstanding."""
+        """All documents are staged or refused: the reply is built as soon as no measurement is outstanding."""
         self._staged = True
         if self._outstanding == 0:
             self._finish()
@@ -113,7 +113,7 @@ class InsertReply:
             self._confirmations.append(confirmation)
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> None:
-        """See ``Writer``: this client is told that the outcome is unknown."""
+        """See ``Writer``: the client gets ``error``, which says that the outcome is unknown."""
         self.settle(indexes, error, None)
 
     def _finish(self) -> None:
@@ -130,7 +130,7 @@ class InsertReply:
         self._reply(encode(self._document()))
 
     def _wait(self) -> None:
-        """All is stored, or refused; what remains is one wait after the other."""
+        """All measurements are stored or refused: wait for the write concerns, one after the other."""
         if self._told is not None:
             self._told()
         self._confirmations.pop(0).when_known(self._confirmed, self._is_gone or _stays)
@@ -154,7 +154,7 @@ class InsertReply:
         return errors[:1] if self._insert.ordered else errors
 
     def _refusal(self) -> CommandError | None:
-        """What the backend said of whole commands fails this one as a whole, so that drivers see it and retry."""
+        """An error of a whole backend command, which fails this command as a whole, so that drivers retry it."""
         for error in (self._errors or {}).values():
             if error.fails_command:
                 return error
@@ -166,7 +166,7 @@ def _stays() -> bool:
 
 
 def stored_reply(stored: int, acknowledgement: Acknowledgement) -> bytes:
-    """The reply to an insert of which so many documents were stored, and none refused."""
+    """The reply to an insert whose documents are all stored; ``stored``: their number."""
     return encode(_stored_document(stored, acknowledgement, ()))
 
 

@@ -1,8 +1,8 @@
-"""Long work of clients, done in slices of time so that nobody waits for the whole of it.
+"""Divides long work of clients into time slices, so that other clients do not wait for all of it.
 
-Each piece of work is an iterator that takes a little step each time it is asked. The first slice is done at once;
-what is left then goes on in the following turns of the event loop, in the order of a round in which each has one
-slice. What is one step and long all the same, such as taking a large document apart, is done in a thread.
+Each piece of work is an iterator of small steps. Its first slice runs at once; the rest runs in the following turns of
+the event loop, round robin with other work. A long step that cannot be divided, such as parsing a large document, runs
+in a thread.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from time import perf_counter
 from typing import Any, Final
 
 FIRST_SLICE_SECONDS: Final = 0.004
-"""What a usual batch takes is done at once, so that it leaves in one piece."""
+"""Length of the first slice; an insert of usual size is staged within it, so that it is committed in one round."""
 SLICE_SECONDS: Final = 0.001
-"""While others wait for their slices, too."""
+"""Length of a slice while other work waits."""
 TURN_SECONDS: Final = 0.004
-"""So long slices go on in one turn."""
+"""Maximum time for slices in one turn of the event loop."""
 
 _aside: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="aside")
 
 
 class Aside:
-    """A function to be called in a thread; ``result`` gives what it returned or raises what it raised."""
+    """A function call to be made in a thread; ``result`` returns its value or raises its exception."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self._function = function
@@ -34,28 +34,28 @@ class Aside:
         self._raised: BaseException | None = None
 
     def call(self) -> None:
-        """Do it, here."""
+        """Call the function, in the current thread."""
         try:
             self._returned = self._function(*self._arguments)
-        except Exception as error:  # noqa: BLE001 - handed to who asked
+        except Exception as error:  # noqa: BLE001 - raised by ``result``
             self._raised = error
 
     @property
     def result(self) -> Any:
-        """Raises what the function raised."""
+        """The function's value; raises its exception."""
         if self._raised is not None:
             raise self._raised
         return self._returned
 
 
 Step = Aside | bool
-"""After a step: what has to be done aside before the next one, whether the rest must wait for the next turn."""
+"""What a step yields: a call to make in a thread before the next step, or whether to wait for the next turn."""
 
 Paused = Callable[[], None]
 
 
 class Slices:
-    """Gives each piece of work its slices. ``work`` must not raise."""
+    """Runs pieces of work in slices. ``work`` must not raise."""
 
     def __init__(self, now_seconds: Callable[[], float] = perf_counter) -> None:
         self._now_seconds = now_seconds
@@ -63,7 +63,7 @@ class Slices:
         self._is_scheduled = False
 
     def start(self, work: Iterator[Step], paused: Paused) -> None:
-        """Do the first slice now; ``paused`` is called after each that is not the last."""
+        """Run the first slice now; ``paused`` is called after each slice but the last."""
         self._slice(work, paused, SLICE_SECONDS if self._waiting else FIRST_SLICE_SECONDS)
 
     def _slice(self, work: Iterator[Step], paused: Paused, seconds: float) -> None:

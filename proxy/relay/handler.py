@@ -1,8 +1,8 @@
-"""Commands that go to the backend as they came, over the client's own connection.
+"""Relays commands unchanged over the client's own connection to the backend.
 
-A reply that concerns nobody else streams through the exchange. One that tells of changed collections or identities is
-collected first, so that the proxy knows before the client does. How an attempt ended is told to the exchange
-(``proxy.request.attempt``); nothing is decided here about retries.
+Most replies are streamed to the client. A reply that may change collections or the client's identity is collected
+first, so that the proxy applies the change before the client knows of it. The exchange gets the outcome of the attempt
+(``proxy.request.attempt``); retries are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class RelayHandler:
         self._in_transactions = TransactionEffects(effects)
 
     def start(self, exchange: Exchange, route: Relay) -> None:
-        """Relay; without a task when the connection is open and nothing in the reply concerns the proxy.
+        """Relay the command; needs no task if the connection is open and the proxy does not have to see the reply.
 
-        The exchange is told the outcome. Raises ``UpstreamLost`` if the connection has ended just now.
+        The exchange gets the outcome. Raises ``UpstreamLost`` if the connection has just ended.
         """
         connection = exchange.session.upstream.ready
         if connection is None:
@@ -48,7 +48,7 @@ class RelayHandler:
             _stream(exchange, connection)
 
     async def start_observed(self, exchange: Exchange) -> None:
-        """Relay to a server where the reply may leave, or miss, a cursor: the outcome has the whole reply."""
+        """Relay a command whose reply may leave a cursor open or report it missing; the outcome has the whole reply."""
         try:
             reply = await exchange.session.upstream.exchange(exchange.message.raw)
             document = reply_document(reply)
@@ -73,8 +73,8 @@ class RelayHandler:
     async def _observe(self, exchange: Exchange, route: Relay) -> None:
         """Relay a command whose reply the proxy must see before the client does.
 
-        Also when the client wants none: nothing else would tell what became of the command, and its next one has to
-        wait for that.
+        The backend is asked for a reply even if the client wants none: the proxy needs the result, and the client's
+        next command must wait for it.
         """
         upstream = exchange.session.upstream
         message = exchange.message.raw if exchange.expects_reply else op_msg.asking_for_reply(exchange.message.raw)
@@ -98,7 +98,7 @@ class RelayHandler:
         exchange.end(outcome)
 
     def _apply(self, exchange: Exchange, route: Relay, *, changed: bool) -> None:
-        """``changed``: whether the command changed something, or may have."""
+        """Apply the effects of a command; ``changed``: whether it has changed something, or may have."""
         command, identity = exchange.command, exchange.session.identity
         if self._in_transactions.concerns(command):
             assert command is not None
@@ -113,7 +113,7 @@ class RelayHandler:
 
 
 def _of_doubtful(error: Exception) -> Outcome:
-    """After a bug of ours the client knows neither what the backend made of its command nor who it is now."""
+    """The outcome of an error; after an internal one, the command's result and the client's identity are unknown."""
     outcome = of_error(error)
     return Unexpected(error, in_doubt=True) if isinstance(outcome, Unexpected) else outcome
 
@@ -124,14 +124,14 @@ def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:
     else:
         connection.send(exchange.message.raw)
         if connection.takes_no_more:
-            # Nobody waits for an answer to these; without this they would pile up here.
+            # Commands without a reply have no other back-pressure: without this, they would accumulate here.
             connection.when_writable(lambda: exchange.end(Replied(None)))
         else:
             exchange.end(Replied(None))
 
 
 async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
-    """After a step of a login or logout: ask the backend who this connection is now."""
+    """After a step of a login or logout: ask the backend which users this connection has now."""
     if not reply.get("ok"):
         reason = str(reply.get("errmsg", ""))
         noticed.info("login failed", peer=session.peer, connection=session.connection_id, reason=reason)
