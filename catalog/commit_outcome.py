@@ -1,9 +1,10 @@
-"""What the backend's answer to a commit means for each batch of it (W65-W67, W126-W128).
+"""Sends commits and determines the outcome of each batch (W65-W67, W126-W128).
 
-The reply of a bulk ``update`` tells only totals, and a lost connection tells nothing. Neither is guessed: the
-statements are repeatable, because ids, row numbers and guards are ours, so a doubtful one is sent again and the
-stored bucket is looked at. What cannot be found out in time is told to the writers as such; where one of them
-may send the statement again it is pursued until there is a verdict, so that the retry does not write twice.
+The reply to a bulk ``update`` has totals only, and after a lost connection there is no reply. The proxy does not guess:
+statements can be repeated, because the proxy chooses ids, row numbers and guards, so doubtful ones are sent again and
+the stored buckets are read. If an outcome is still unknown at the deadline, the writers get an error that says so. If
+one of them may send the statement again, the write is pursued until it is resolved, so that a retry does not write
+twice.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ DUPLICATE_KEY = 11000
 UUID_MISMATCH = 361
 NAMESPACE_NOT_FOUND = 26
 BEFORE_EXECUTION = frozenset({13, 18, 72, NAMESPACE_NOT_FOUND, UUID_MISMATCH})
-"""Errors of a whole command that are found before its first statement runs; after others it is looked."""
+"""Errors of a whole command that occur before its first statement runs; after others, the stored buckets are read."""
 
 FETCHED_AT_ONCE = 64
-"""Stored buckets looked at with one command; one may be over 125 KB (W42)."""
+"""Stored buckets read with one command; one may be larger than 125 KB (W42)."""
 
 SHORTEST_LOOK_SECONDS = 2.0
-"""For looking at stored buckets when the writers' time is over already."""
+"""Minimum time for reading stored buckets, even if the writers' deadline has passed."""
 
 DOUBTS_LIMIT_BYTES = 64 * 1024 * 1024
-"""Statements whose verdict is pursued; beyond that the oldest are lost."""
+"""Maximum size of the statements that are pursued; above it, the oldest are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +58,22 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What was sent together: new buckets, or grown ones, of one collection with one write concern."""
+    """Writes that are sent together: new buckets, or growing ones, of one collection with one write concern."""
 
     collection: VirtualCollection
     write_concern: WriteConcern
     writes: Sequence[PreparedWrite]
     since_seconds: float
-    """When the first of the measurements came from a client."""
+    """When the first of the measurements was staged."""
     deadline_seconds: float
 
     def of(self, writes: Sequence[PreparedWrite]) -> Commit:
-        """The same with only these of its writes."""
+        """The same commit with only these writes."""
         return replace(self, writes=writes)
 
 
 class CommitOutcomes:
-    """Turns outcomes into ``finish``, ``abort``, ``replace`` and ``doubt``."""
+    """Carries out commits, and calls ``finish``, ``abort``, ``replace`` or ``doubt`` of the catalog."""
 
     def __init__(
         self,
@@ -82,9 +83,9 @@ class CommitOutcomes:
         patience_seconds: float,
         wake: Callable[[], None],
     ) -> None:
-        """``patience_seconds``: how long an unknown outcome is looked for before its writers are told so.
+        """``patience_seconds``: how long the proxy tries to resolve an unknown outcome before its writers get an error.
 
-        ``wake`` picks up what became ready in the catalog before something has to be waited for.
+        ``wake`` is called before this object waits, so that other work of the catalog starts.
         """
         self.doubts: dict[WriteBatch, Doubt] = {}
         self._catalog = catalog
@@ -94,11 +95,11 @@ class CommitOutcomes:
         self._wake = wake
 
     async def commit(self, commit: Commit) -> None:
-        """Send and carry out what the outcome means, for every batch of it."""
+        """Send a commit and settle every batch of it."""
         outcome = await self._send(commit)
         resent = False
         if isinstance(outcome, Unknown):
-            # A slow backend may have used up the time already; finding out begins only now.
+            # A slow backend may have used up the time already, but resolving begins only now.
             until_seconds = self._in_time(commit, 2)
             commit = replace(commit, deadline_seconds=max(commit.deadline_seconds, until_seconds))
         while isinstance(outcome, Unknown):
@@ -110,7 +111,7 @@ class CommitOutcomes:
         await self._settle(commit, outcome, resent=resent)
 
     def _in_time(self, commit: Commit, patiences: int) -> float:
-        """A patience from now on, but not so often that writers wait for more than ``patiences`` in all."""
+        """A deadline of one patience from now, but at most ``patiences`` of them after the staging."""
         patience_seconds = self._patience_seconds
         return min(
             self._clock.monotonic_seconds() + patience_seconds, commit.since_seconds + patiences * patience_seconds
@@ -132,7 +133,7 @@ class CommitOutcomes:
         elif outcome.error.code in (UUID_MISMATCH, NAMESPACE_NOT_FOUND):
             await self._other_incarnation(commit)
         elif isinstance(outcome.error, BackendUnavailable):
-            # Nothing was sent this time.
+            # This attempt was not sent.
             if resent:
                 self.give_up(commit, outcome.error)
             else:
@@ -166,7 +167,7 @@ class CommitOutcomes:
             else:
                 doubtful.append(write)
         if doubtful and writes[0].batch.base and not outcome.matched and not resent:
-            # None of the guards held; equal rows in the bucket would be another writer's.
+            # No guard matched, so nothing was applied; equal rows in the buckets are those of other writers.
             self._replace(doubtful)
         elif doubtful:
             await self._look(commit, doubtful, acknowledgement, refusals, resent=resent)
@@ -180,9 +181,9 @@ class CommitOutcomes:
         *,
         resent: bool,
     ) -> None:
-        """The stored buckets tell what is there (W126, W127).
+        """Read the stored buckets to find out what was written (W126, W127).
 
-        What is not there is placed anew, or fails with its error of ``refusals``.
+        Batches that were not written are placed again, or fail with their error in ``refusals``.
         """
         self._wake()
         for start in range(0, len(writes), FETCHED_AT_ONCE):
@@ -207,13 +208,13 @@ class CommitOutcomes:
                 elif (refusal := refusals.get(batch)) is None:
                     self._replace([write])
                 elif resent:
-                    # A copy may still lie on the server: the same statement is not tried in another bucket.
+                    # The server may still execute an earlier copy, so the rows are not written to another bucket.
                     self._catalog.lose(batch, refusal)
                 else:
                     self._catalog.abort(batch, refusal)
 
     async def _is_elsewhere(self, commit: Commit, batch: WriteBatch, deadline_seconds: float) -> bool | None:
-        """Whether another process joined the document with others after the rows were written; ``None``: unknown."""
+        """Whether the rows are in a document that another process has joined with others; ``None`` if unknown."""
         bucket_id = batch.bucket.state.bucket_id
         try:
             stored = await self._store.fetch_family(commit.collection, bucket_id, deadline_seconds)
@@ -222,7 +223,7 @@ class CommitOutcomes:
         return is_written_elsewhere(stored, batch)
 
     async def _other_incarnation(self, commit: Commit) -> None:
-        """The collection was dropped, and perhaps created again, behind our back (W72)."""
+        """The collection was dropped, and perhaps created again, without passing through this proxy (W72)."""
         collection = commit.collection
         error = CommandError(
             NAMESPACE_NOT_FOUND,
@@ -253,7 +254,7 @@ class CommitOutcomes:
     # --- in doubt ------------------------------------------------------------------------------------------
 
     def give_up(self, commit: Commit, error: CommandError) -> None:
-        """Undecided in time: the writers are told so, the bucket is not believed any more (W127)."""
+        """The outcome is unknown at the deadline: writers get an error, and the bucket is forgotten (W127)."""
         told = BackendUnavailable(
             f"the backend went away before it answered, so the outcome of this write is unknown: {error.message}",
             code=error.code,
@@ -272,7 +273,7 @@ class CommitOutcomes:
             self._catalog.lose(batch, doubt.error)
 
     async def pursue(self, slice_seconds: float) -> None:
-        """Try once, for up to ``slice_seconds`` each, to find out what became of the doubtful writes."""
+        """Try once to resolve the writes in doubt, for up to ``slice_seconds`` for each group that is sent together."""
         groups: dict[tuple[VirtualCollection, WriteConcern, bool], list[PreparedWrite]] = {}
         for batch, doubt in self.doubts.items():
             groups.setdefault((doubt.collection, doubt.write_concern, batch.base > 0), []).append(doubt.write)
@@ -289,7 +290,7 @@ class CommitOutcomes:
             self._wake()
 
     def expire(self) -> None:
-        """Tell those who have waited long enough for a verdict."""
+        """Give an error to writers whose deadline has passed."""
         now_seconds = self._clock.monotonic_seconds()
         for batch, doubt in list(self.doubts.items()):
             for writer in batch.doubtful or ():

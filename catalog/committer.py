@@ -1,12 +1,12 @@
-"""Group commit: whatever is ready at one moment leaves in as few backend commands as possible (W63-W68).
+"""Group commit: sends all batches that are ready at the same moment in as few commands as possible (W63-W68).
 
-Claimed batches queue in *lanes*, two for each collection and write concern: one for what large inserts alone wait
-for, one for all others, who wait neither in the queue nor for a command in flight of the former. A round takes what is
-ready in a lane and sends one ``insert`` for new buckets and one bulk ``update`` for grown ones; batches that arrive
-while ``rounds_in_flight`` rounds are under way join the next one. Without a linger a round starts at the end of the
-event loop's turn, so that everything that came in with one poll of the sockets leaves together.
+Claimed batches queue in *lanes*, two for each collection and write concern: one for batches that only large inserts
+wait for, and one for all others, which therefore never wait for the former. A round takes the ready batches of a lane
+and sends one ``insert`` for new buckets and one bulk ``update`` for buckets that grow; batches that arrive while
+``rounds_in_flight`` rounds are in progress join the next one. Without a linger, a round starts in the same turn of the
+event loop, after the other callbacks of that turn, so measurements that arrived with one poll are committed together.
 
-Commits run in tasks that the committer owns: a client that goes away takes nobody's data with it.
+Commits run in tasks of the committer, so a client that disconnects does not cancel a commit.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from catalog.write_batch import BatchState, WriteBatch
 
 @dataclass(frozen=True, slots=True)
 class CommitterOptions:
-    """``linger_seconds``: how long a round waits for more batches; without it, until the end of the loop's turn.
+    """Options of the committer.
 
-    ``rounds_in_flight``: of each lane. ``server_selection_timeout_seconds``: after that a batch that was not sent
-    fails, and one whose outcome is unknown stays so. ``restart_window_seconds``: how long after the start statements
-    may be retries of an earlier process' (``catalog.restart_dedup``). ``limits``: of a round, ``bulk_limits``: of one
-    of large inserts.
+    ``linger_seconds``: how long a round waits for more batches; 0: until the end of the event loop's turn.
+    ``rounds_in_flight``: maximum number of concurrent rounds of one lane. ``server_selection_timeout_seconds``: after
+    this time, a batch that was not sent fails, and the outcome of one that was sent is unknown.
+    ``restart_window_seconds``: for this time after the start, statements may be retries from before it
+    (``catalog.restart_dedup``). ``limits``: of a round; ``bulk_limits``: of a round of large inserts.
     """
 
     linger_seconds: float = 0.0
@@ -48,16 +49,16 @@ class CommitterOptions:
 
 PURSUIT_SLICE_SECONDS = 5.0
 PURSUIT_PAUSES_SECONDS = (0.1, 2.0)
-"""The first and the longest pause between attempts to find out what became of doubtful writes."""
+"""The first and the longest pause between attempts to resolve writes in doubt."""
 CANCEL_ROUNDS = 5
 CANCEL_SECONDS = 0.3
-"""How often, and for how long each, the end of cancelled commits is waited for when a stop may take no longer."""
+"""Number and length of the waits for cancelled commits when a stop has used up its time."""
 EXPIRY_SECONDS = 0.5
-"""How precisely those who wait for a verdict are told that their time is over."""
+"""Interval of checks for writers that have waited long enough for the outcome of a write in doubt."""
 
 
 class CommitterMetrics:
-    """What happened, as plain numbers that somebody may read at any time."""
+    """Counters of the committer, which are read at any time."""
 
     __slots__ = ("commands", "failures", "measurements", "rounds", "statements", "unknown_outcomes")
 
@@ -71,7 +72,7 @@ class CommitterMetrics:
 
 
 class _Lane:
-    """Batches of one collection and write concern that are ready, and how many rounds are under way."""
+    """The ready batches of one collection and write concern, and the number of rounds in progress."""
 
     __slots__ = ("collection", "in_flight", "lanes", "limits", "ready", "scheduled", "write_concern")
 
@@ -92,7 +93,7 @@ class _Lane:
 
 
 class Committer:
-    """Carries out what the catalog asks for; the only writer of buckets."""
+    """Commits batches and carries out the look-ups of the catalog."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Committer:
         options: CommitterOptions,
         report: Callable[[BaseException], None],
     ) -> None:
-        """``report`` is told of exceptions that nobody else can be told of."""
+        """``report`` gets internal errors."""
         self.metrics = CommitterMetrics()
         self._catalog = catalog
         self._store = store
@@ -134,13 +135,13 @@ class Committer:
             self._schedule(lane)
 
     def hasten(self, batch: WriteBatch) -> None:
-        """Somebody with little to write has joined a batch that is behind others of a large insert."""
+        """A small insert has joined a batch of a large one: move the batch to the ordinary lane."""
         batch.bulk = False
         if batch.state is BatchState.CLAIMED:
             self.submit(batch)
 
     def kick(self) -> None:
-        """Pick up what the catalog left for nobody in particular: moved batches, looks at the backend."""
+        """Start the work that the catalog has queued: moved batches, look-ups, resumed placement, freeing."""
         for batch in self._catalog.take_unclaimed():
             if batch.claim():
                 self.submit(batch)
@@ -160,13 +161,13 @@ class Committer:
             self._pursuit.add_done_callback(self._pursued)
 
     async def _resume(self) -> None:
-        """What waited for a look is placed in the following turns, a part in each."""
+        """Place the measurements that waited for look-ups, a part of them in each turn of the event loop."""
         while self._catalog.resume():
             self.kick()
             await asyncio.sleep(0)
 
     async def _let_go(self) -> None:
-        """Buckets of dropped collections are freed in the following turns, a part in each."""
+        """Free the buckets of dropped and cleared collections, a part of them in each turn of the event loop."""
         is_left = True
         while is_left:
             await asyncio.sleep(0)
@@ -174,17 +175,18 @@ class Committer:
             self.kick()
 
     def deadline_seconds(self) -> float:
-        """Until when a writer who comes now may have to wait for the truth."""
+        """The time until which a writer that comes now may wait for its outcome."""
         return self._clock.monotonic_seconds() + self._options.server_selection_timeout_seconds
 
     def is_over(self, deadline_seconds: float) -> bool:
-        """Whether this time has come."""
+        """Whether this deadline has passed."""
         return self._clock.monotonic_seconds() >= deadline_seconds
 
     async def drain(self, patience_seconds: float = math.inf) -> bool:
-        """Wait until nothing is under way; what is in doubt then stays so.
+        """Wait until no commit is in progress; writes in doubt are not resolved any further.
 
-        False if something still was after ``patience_seconds``: it is cancelled, and its writers are told so.
+        Commits that are in progress after ``patience_seconds`` are cancelled, and their writers get an error; then the
+        result is false.
         """
         until_seconds = self._clock.monotonic_seconds() + patience_seconds
         while self._is_busy() and not self.is_over(until_seconds):
@@ -197,7 +199,7 @@ class Committer:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
         drained = not self._is_busy()
-        for _ in range(CANCEL_ROUNDS):  # what ends makes room for what is ready
+        for _ in range(CANCEL_ROUNDS):  # the end of one round starts the next
             if not self._tasks:
                 break
             for task in self._tasks:
@@ -223,7 +225,7 @@ class Committer:
         if self._options.linger_seconds > 0:
             asyncio.get_running_loop().call_later(self._options.linger_seconds, self._start_round, lane)
         else:
-            # A task of its own at once: it begins in the same turn as a callback would, and sends in that turn.
+            # A new task starts in the same turn as a callback would, and sends in that turn.
             self._spawn(self._round(lane))
 
     def _start_round(self, lane: _Lane) -> None:
@@ -275,8 +277,8 @@ class Committer:
         except asyncio.CancelledError:
             self._settlement.give_up(commit, CommandError(91, "the proxy is shutting down"))
             raise
-        except Exception as error:  # noqa: BLE001 - reported; the waiters must not depend on our bugs
-            # A bug: no writer may wait for ever, and what was sent may have been written.
+        except Exception as error:  # noqa: BLE001 - reported
+            # An internal error: writers must not wait for ever, and what was sent may have been written.
             self.metrics.failures += 1
             self.report(error)
             self._settlement.give_up(commit, CommandError(1, f"internal error while committing: {error!r}"))
@@ -295,7 +297,7 @@ class Committer:
         self.kick()
 
     async def _pursue(self) -> None:
-        """Find out what became of doubtful writes, for those who may send them again (W127)."""
+        """Resolve writes in doubt, for clients that may send them again (W127)."""
         pause_seconds, longest_seconds = PURSUIT_PAUSES_SECONDS
         while self._settlement.doubts:
             attempt = asyncio.get_running_loop().create_task(self._settlement.pursue(PURSUIT_SLICE_SECONDS))

@@ -1,8 +1,8 @@
-"""Replaces buckets that take no more rows by their compressed form, in the background (W6, W9, W130).
+"""Compresses closed buckets in the background (W6, W9, W130).
 
-Servers compress a bucket inside the insert that closes it; here no client waits for that. A bucket is due once it
-is full, or was left behind in time and not come back to for a while, and no write of it is under way. The
-replacement holds only for the very document that was read, so a concurrent write of anybody wins.
+A server compresses a bucket in the insert that closes it; here, no client waits for that. A bucket is compressed when
+it is full, or was archived and got no rows for some time, and no write to it is in progress. The replacement applies
+only to exactly the document that was read, so any concurrent write takes precedence.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ from catalog.ports import Applied, BucketStore, Clock, WriteConcern
 from catalog.replacing import Differs, Forms
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
-"""Larger buckets stay as they are: the guard repeats the document."""
+"""Larger buckets are not compressed, because the guard of the update contains the whole document."""
 
 _NOT_CLOSED = b"\x08\0"
 
 
 @dataclass(frozen=True, slots=True)
 class CompressingOptions:
-    """``left_seconds``: after so long a bucket that was left behind in time is not expected to be come back to."""
+    """``interval_seconds``: between passes; ``at_once``: buckets read with one command.
+
+    ``patience_seconds``: timeout of a step. ``left_seconds``: an archived bucket without new rows is closed at the
+    second check that finds it so; checks are half this time apart.
+    """
 
     interval_seconds: float = 0.25
     at_once: int = 32
@@ -36,7 +40,7 @@ class CompressingOptions:
 
 
 class Compressing:
-    """The background work."""
+    """The background task that compresses buckets."""
 
     def __init__(
         self,
@@ -53,10 +57,10 @@ class Compressing:
         self._options = options or CompressingOptions()
         self._looked_at_seconds = clock.monotonic_seconds()
         self._left: dict[bytes, int] = {}
-        """Archived buckets and their rows when it was looked last."""
+        """The rows of each archived bucket at the last check."""
 
     async def run(self) -> None:
-        """For ever: compress what is due."""
+        """Compress closed buckets until the task is cancelled."""
         while True:
             await asyncio.sleep(self._options.interval_seconds)
             now_seconds = self._clock.monotonic_seconds()
@@ -66,13 +70,13 @@ class Compressing:
             await self.compress_due()
 
     async def compress_due(self) -> None:
-        """One pass over the buckets that ended since the last one."""
+        """One pass over the buckets that were closed since the last one."""
         waiting = self._catalog.take_full()
         ready: dict[CollectionBuckets, list[bytes]] = {}
         for ended in waiting:
             parts = ended.parts
             if parts is not None and (parts.joining or parts.stored > 1):
-                # Comes again when they are one document.
+                # Its parts are joined first.
                 self._catalog.keep_full(ended)
             elif not ended.buckets.replaced and not self._catalog.is_under_way(_stored_id(ended)):
                 ready.setdefault(ended.buckets, []).append(_stored_id(ended))
@@ -85,14 +89,14 @@ class Compressing:
         try:
             stored = await self._store.fetch(buckets.collection, ids, deadline_seconds)
         except CommandError:
-            # They stay as they are, which is as good for every reader.
+            # The buckets stay uncompressed, which every reader can read.
             return
         statements: list[bytes] = []
         sizes: list[tuple[int, int]] = []
         for document in stored.values():
             if len(document) > MAX_DOCUMENT_BYTES:
                 continue
-            # A thousand rows take a millisecond, in which others have their turn.
+            # In a thread, because a thousand rows take a millisecond.
             try:
                 smaller = await asyncio.to_thread(_smaller, self._forms, document, buckets.time_field)
             except Differs as error:
@@ -116,9 +120,9 @@ def _stored_id(ended: Ended) -> bytes:
 
 
 def _smaller(forms: Forms, document: bytes, time_field: bytes) -> bytes | None:
-    """The compressed form, or the document itself where there is none that is smaller.
+    """The compressed form, or the document itself if there is no smaller one.
 
-    ``None``: others closed the bucket, or it has another form already, or one row only; it is left alone.
+    ``None``: another writer has closed the bucket, it is compressed already, or it has only one row.
 
     :raises Differs: see ``catalog.replacing``
     """
@@ -135,10 +139,10 @@ def _smaller(forms: Forms, document: bytes, time_field: bytes) -> bytes | None:
 
 
 def replacement(document: bytes, smaller: bytes) -> bytes:
-    """An update statement that gives this very document another form (W130): nothing of it may have changed.
+    """An update statement that replaces exactly this document by another form (W130).
 
-    Servers compare by value and by the collection's collation: a meta value that was changed from 1 to 1.0, or from
-    "a" to "A", counts as the same. So only ``control`` and ``data`` are set, and the meta value stays as it is by then.
+    Servers compare by value and with the collection's collation, so a meta value that was changed from 1 to 1.0, or
+    from "a" to "A", counts as equal. Therefore only ``control`` and ``data`` are set, and the meta value is kept.
     """
     literal = raw.sub_document(b"1", (raw.element(b"$literal", b"\x03" + document),))
     same = raw.element(b"$eq", b"\x04" + raw.document((raw.element(b"0", raw.string_value(b"$$ROOT")), literal)))

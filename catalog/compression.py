@@ -1,4 +1,4 @@
-"""The compressed form of a stored bucket (W6), for closed buckets: about a tenth of the size."""
+"""Converts a closed bucket to the compressed form (W6), which has about a tenth of the size."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ _COLUMN_SUBTYPE = b"\x07"
 
 
 def compressed(document: bytes, time_field: bytes) -> bytes | None:
-    """The version 2 form of a bucket document of version 1, with its rows sorted by time (W7).
+    """A version 1 bucket document in version 2, with its rows sorted by time (W7).
 
-    ``None``: it would not be smaller, has only one row, or contains values that cannot be compressed (W9).
+    ``None`` if the result would not be smaller, the bucket has only one row, or it contains values that cannot be
+    compressed (W9).
 
-    :raises ValueError: this is no bucket of version 1 whose rows are numbered without holes
+    :raises ValueError: the document is not a version 1 bucket whose rows are numbered without gaps
     """
     bucket = raw.fields_of(document)
     control, data = _inner(bucket, b"control"), _inner(bucket, b"data")

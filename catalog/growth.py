@@ -1,8 +1,8 @@
-"""How buckets grow: by updates in place, or in parts that are joined later (``catalog.parts``).
+"""Decides how buckets grow: by updates in place, or in parts that are joined later (``catalog.parts``).
 
-The catalog asks here how a batch leaves, and tells what became of it; joins tell what they met. Parts pay under load
-only, and joins need moments without readers: while there are none, parts would become more and more, and reads of many
-small buckets are slow.
+The catalog asks how to write each batch and reports the result; joins report theirs. Parts are worthwhile under load
+only. Joins need moments without readers; without these, no further parts are made, because reads of many small buckets
+are slow.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from catalog.ports import Clock
 from catalog.write_batch import WriteBatch
 
 LATELY_SECONDS = 15.0
-"""Joins that readers do not let in are tried again more often than this."""
+"""A collection whose joins were not tried for this time no longer counts as blocked by readers."""
 LOAD_SECONDS = 2.0
-"""What was committed so long ago is nearly forgotten."""
+"""The time after which a commit no longer counts as load."""
 BATCHES_OF_A_ROUND = 32
-"""So many batches in a round weigh as much as another round."""
+"""This number of batches in a round counts as much as one more round."""
 
 
 class Load:
-    """How much was committed lately: rounds, and batches in them, each weighing less the longer ago it was."""
+    """The recent load: rounds and their batches, which count less the longer ago they were."""
 
     __slots__ = ("_at_seconds", "level")
 
@@ -33,7 +33,7 @@ class Load:
         self._at_seconds = 0.0
 
     def committed(self, batches: int, now_seconds: float) -> None:
-        """A round with so many batches."""
+        """Count a round with this number of batches."""
         left = max(0.0, 1.0 - (now_seconds - self._at_seconds) / LOAD_SECONDS)
         self.level = self.level * left + 1.0 + batches / BATCHES_OF_A_ROUND
         self._at_seconds = now_seconds
@@ -41,16 +41,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class GrowthOptions:
-    """How buckets grow: by updates in place, or in parts that are joined later (``catalog.parts``).
+    """When buckets grow in parts.
 
-    ``in_parts``: whether the backend can join parts in one atomic step; without it all growth is in place.
-    ``sealed``: parts are closed for everybody, because that step does not notice who else writes to them.
-    Rows leave as a part when ``batches_in_round`` buckets or more grow in the same round, or when the bucket has
-    ``rows_in_place`` rows with them. With more than ``unjoined_limit`` parts that could not be joined, no new ones
-    are made; with more than ``ended_limit`` buckets that take no more rows and wait for their join, which cost some
-    kilobytes each, no further bucket begins to grow in parts; and none of a collection whose readers have not let
-    parts be joined for ``apart_seconds``. ``busy``: how much must have been committed lately (``Load``) before any are
-    made; what few write is stored as a server would store it.
+    ``in_parts``: whether the backend can join parts in one atomic step; otherwise all growth is in place.
+    ``sealed``: parts are closed (``control.closed``), because that step does not detect other writers.
+    Rows are written as a part if ``batches_in_round`` batches or more leave in the same round, or if the bucket then
+    has ``rows_in_place`` rows. No parts are made while there are more than ``unjoined_limit`` unjoined ones, for a
+    collection whose readers have prevented joins for ``apart_seconds``, or while the load (``Load``) is below ``busy``.
+    While more than ``ended_limit`` buckets wait for their last join, which use some kilobytes each, no further bucket
+    begins to grow in parts.
     """
 
     in_parts: bool = False
@@ -64,7 +63,7 @@ class GrowthOptions:
 
 
 class BucketGrowth:
-    """Decides for each batch, and knows which buckets are stored in parts."""
+    """Decides for each batch, and records which buckets are stored in parts."""
 
     __slots__ = (
         "_apart",
@@ -87,21 +86,21 @@ class BucketGrowth:
         self._load = Load()
         self._beside_other_proxies = False
         self._apart: dict[CollectionBuckets, tuple[float, float]] = {}
-        """Since when, and when last, readers did not let the parts of a collection be joined."""
+        """When readers first and last prevented joins of a collection."""
         self._parted: dict[bytes, Bucket] = {}
         self._grown: set[CollectionBuckets] = set()
-        """Collections that ever grew in parts, until they are gone."""
+        """Collections that have ever grown in parts, until they are dropped or replaced."""
         self._leaving: list[bytes] = []
-        """Some of these may be of a collection that is gone."""
+        """Ids of buckets whose collection may have been dropped, for ``let_go``."""
         self.committed_at_seconds = 0.0
-        """When the latest batch was acknowledged."""
+        """When the latest part was acknowledged."""
         self.unjoined = 0
         """Parts that are stored and not joined yet."""
 
     # --- the catalog asks ----------------------------------------------------------------------------------
 
     def leaves_as_part(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
-        """Whether the next batch of a stored bucket leaves as a part; ``batches_in_round`` leave together."""
+        """Whether to write the next batch of a stored bucket as a part; ``batches_in_round``: number in its round."""
         options = self._options
         if not self._may_join or not bucket.own or self.unjoined > options.unjoined_limit:
             return False
@@ -116,7 +115,7 @@ class BucketGrowth:
         return batches_in_round >= options.batches_in_round or bucket.state.rows >= options.rows_in_place
 
     def part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
-        """The rows of a batch as a document of their own; the batch is told the id."""
+        """The rows of a batch as a part; sets the batch's ``stored_id``."""
         state, parts = bucket.state, bucket.parts
         if parts is None:
             parts = bucket.parts = Parts(state.bucket_id, self._clock.monotonic_seconds())
@@ -142,7 +141,7 @@ class BucketGrowth:
     # --- the catalog tells ---------------------------------------------------------------------------------
 
     def committed(self, batches: int, now_seconds: float) -> None:
-        """A round with so many batches was acknowledged."""
+        """A round with this number of batches was acknowledged."""
         self._load.committed(batches, now_seconds)
 
     def stored(self, bucket: Bucket, part_id: bytes, now_seconds: float) -> None:
@@ -157,7 +156,7 @@ class BucketGrowth:
         self._grown.add(bucket.series.collection)
 
     def gone(self, buckets: CollectionBuckets) -> None:
-        """Of a collection that is gone nothing is left to join, which ``let_go`` sees to."""
+        """The collection was dropped or replaced: ``let_go`` will forget its parts."""
         if buckets in self._grown:
             self._grown.discard(buckets)
             self._leaving = list(self._parted)
@@ -168,9 +167,9 @@ class BucketGrowth:
         return bool(self._leaving)
 
     def let_go(self, limit: int) -> bool:
-        """Look at so many buckets whether their collection is gone; whether there are more to look at.
+        """Check up to ``limit`` buckets and forget those whose collection was dropped; whether some are left.
 
-        Joins under way find out themselves.
+        Joins in progress detect a dropped collection themselves.
         """
         leaving = self._leaving
         while leaving and limit > 0:
@@ -181,7 +180,7 @@ class BucketGrowth:
             if parts is not None and not parts.joining:
                 del self._parted[bucket_id]
                 self.unjoined -= parts.stored - 1
-                # A batch under way may still add to them.
+                # A batch in progress may still add to them.
                 parts.joined(parts.last_id, parts.stored)
         return bool(leaving)
 
@@ -189,22 +188,22 @@ class BucketGrowth:
 
     @property
     def parted(self) -> Collection[Bucket]:
-        """Buckets that are stored in parts, in the order in which they came to be."""
+        """Buckets that are stored in parts, in the order of their first part."""
         return self._parted.values()
 
     def joined(self, bucket: Bucket, parts: Parts, last_id: bytes, count: int) -> None:
-        """The ``count`` parts up to ``last_id`` are one document now, or are left as they are for good."""
+        """The ``count`` parts up to ``last_id`` are one document now, or will never be joined."""
         self.unjoined -= count - 1
         parts.joined(last_id, count)
         self.settled(bucket)
 
     def settled(self, bucket: Bucket) -> None:
-        """A bucket that is one document leaves the list until it is in parts again."""
+        """Remove a bucket that is one document from the list of buckets in parts."""
         if bucket.parts is not None and bucket.parts.stored <= 1:
             self._parted.pop(bucket.state.bucket_id, None)
 
     def tried(self, buckets: CollectionBuckets, *, alone: bool) -> None:
-        """Parts of this collection were to be joined: whether there was a moment without readers."""
+        """A join of this collection was tried; ``alone``: whether there was a moment without readers."""
         if alone:
             self._apart.pop(buckets, None)
             return
@@ -215,7 +214,7 @@ class BucketGrowth:
         self._apart[buckets] = first_seconds, now_seconds
 
     def refused(self) -> bool:
-        """The backend does not let parts be joined: no further ones are made. Whether that is news."""
+        """The backend refuses joins, so no further parts are made; returns whether this is the first time."""
         was, self._may_join = self._may_join, False
         return was
 
@@ -223,11 +222,11 @@ class BucketGrowth:
 
     @property
     def is_beside_other_proxies(self) -> bool:
-        """Whether other proxies use the backend. They would meet joins: each knows its own readers only."""
+        """Whether other proxies use the backend. Each proxy knows its own readers only, so joins would affect them."""
         return self._beside_other_proxies
 
     def beside_other_proxies(self, *, are_there: bool) -> bool:
-        """Other proxies use the backend, or none. Whether that is news."""
+        """Record whether other proxies use the backend; returns whether that has changed."""
         was, self._beside_other_proxies = self._beside_other_proxies, are_there
         return was is not are_there
 
@@ -237,7 +236,7 @@ class BucketGrowth:
         return self._may_join and not self._beside_other_proxies
 
     def _is_hindered(self, buckets: CollectionBuckets) -> bool:
-        """Whether joins of this collection would be met by others, or have not been possible for long."""
+        """Whether other proxies, or readers of this collection for some time, prevent joins."""
         if self._beside_other_proxies:
             return True
         if buckets not in self._apart:
@@ -249,5 +248,5 @@ class BucketGrowth:
         return last_seconds - first_seconds >= self._options.apart_seconds
 
     def _is_over(self, buckets: CollectionBuckets, now_seconds: float) -> bool:
-        """Whether joins of this collection have not been tried for long."""
+        """Whether the last try to join parts of this collection was long ago."""
         return self._apart[buckets][1] < now_seconds - LATELY_SECONDS

@@ -1,6 +1,6 @@
-"""Which bucket a measurement goes to: series, roll-over, archived buckets, memory (W30-W50).
+"""Chooses the bucket of a measurement: series, rollover, archived buckets, memory (W30-W50).
 
-The lower half of the catalog: it knows buckets and places measurements, but not how batches end.
+The lower half of the catalog; the upper half, ``catalog.catalog``, prepares batches and carries out their outcomes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from catalog.stats import Counters
 from catalog.write_batch import TOLD, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
 
 MOVES_LIMIT = 25
-"""How often a measurement may lose its bucket to other writers before its writer is told."""
+"""How often a measurement may be moved, because its bucket has changed, before its write fails."""
 
 LET_GO_AT_ONCE = 1_000
-"""So many series and buckets are freed in one turn."""
+"""Maximum number of series and buckets that are freed in one turn of the event loop."""
 MOVED_AS_FREED = 4
-"""Moving a measurement takes as long as freeing so many buckets."""
+"""Moving one measurement takes as long as freeing this number of buckets."""
 
 TIME_REASONS = frozenset({RolloverReason.TIME_FORWARD, RolloverReason.TIME_BACKWARD})
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogOptions:
-    """Limits of the catalog under their native meanings (W41-W48)."""
+    """Limits of the catalog, with the meaning of the server's parameters (W41-W48)."""
 
     limits: Limits = Limits()
     memory_threshold_bytes: int = 100 * 1024 * 1024
@@ -43,31 +43,31 @@ class CatalogOptions:
 
 
 ID_RANGE_MS = 2**32 * 1000
-"""Bucket ids keep the seconds of a bucket's start modulo this (W10)."""
+"""Bucket ids contain the start of a bucket modulo this, in seconds (W10)."""
 
 
 @dataclass(slots=True)
 class Work:
-    """What the committer has to pick up."""
+    """Work that the catalog queues for the committer."""
 
     unclaimed: list[WriteBatch] = field(default_factory=list)
     ready: list[WriteBatch] = field(default_factory=list)
     openings: list[CollectionBuckets] = field(default_factory=list)
     lookups: dict[CollectionBuckets, list[tuple[Series, int]]] = field(default_factory=dict)
     resuming: deque[Series] = field(default_factory=deque)
-    """Whose look at the backend was taken, and whose measurements are about to be placed."""
+    """Series whose look-up has ended and whose parked measurements are to be placed."""
     resumes: bool = False
-    """Whether somebody does so already."""
+    """Whether a task places them already."""
     opened_in_vain: deque[Series] = field(default_factory=deque)
-    """What waits there asks for no look again; then it goes on as the others."""
+    """Series whose collection could not be looked up; their measurements are placed without another look-up."""
     doomed: list[dict[bytes, Series]] = field(default_factory=list)
-    """Of collections that were dropped or cleared; their buckets are to be forgotten."""
+    """Series of dropped and cleared collections, whose buckets are to be freed."""
     lets_go: bool = False
-    """Whether somebody does so already."""
+    """Whether a task frees them already."""
 
 
 class Placement:
-    """The buckets of this process and where measurements go."""
+    """The buckets of this process, and the placing of measurements in them."""
 
     def __init__(self, options: CatalogOptions, clock: Clock, ids: IdSource) -> None:
         self.options = options
@@ -80,14 +80,14 @@ class Placement:
         self.growth = BucketGrowth(options.growth, clock)
 
     def holds_extended_range(self, namespace: Namespace) -> bool:
-        """Whether times outside the range of bucket ids were written through this process (Q12)."""
+        """Whether this process has written times outside the range of bucket ids (Q12)."""
         known = self._collections.get(namespace)
         return known is not None and known.holds_extended_range
 
     # --- placing -------------------------------------------------------------------------------------------
 
     def collection(self, virtual: VirtualCollection) -> CollectionBuckets:
-        """The state of this collection; another incarnation or other options of the name replace it."""
+        """The state of this collection; replaces the state of another incarnation or of other fields."""
         known = self._collections.get(virtual.namespace)
         if known is not None and known.collection is virtual:
             return known
@@ -104,7 +104,7 @@ class Placement:
         return buckets
 
     def collections(self) -> list[CollectionBuckets]:
-        """Those that were written to."""
+        """The collections that this process has written to."""
         return list(self._collections.values())
 
     def place(
@@ -116,9 +116,9 @@ class Placement:
         key: CombineKey,
         origin: Parked | None = None,
     ) -> WriteBatch | None:
-        """Stage one measurement (W62); the batch it is in, or ``None`` when it waits for a look at the backend.
+        """Stage one measurement (W62); returns its batch, or ``None`` while it is parked for a look-up.
 
-        ``origin`` tells where the measurement comes from when it was staged before.
+        ``origin`` is the parked measurement if it was staged before.
         """
         series = buckets.series.get(measurement.meta)
         if series is None:
@@ -149,9 +149,9 @@ class Placement:
         return Parked(measurement, writer, index, key, self._clock.monotonic_seconds())
 
     def _other_bucket(self, series: Series, measurement: Measurement, refusal: int, *, may_look: bool) -> Bucket | None:
-        """Roll over: an archived bucket, or a new one, that took the measurement; ``None``: look first.
+        """Roll over to an archived or a new bucket and stage the measurement; ``None`` if a look-up must come first.
 
-        ``refusal`` is the ``RolloverReason`` of the current bucket, 0 when there is none.
+        ``refusal`` is the ``RolloverReason`` of the current bucket, 0 if there is none.
         """
         due_to_metadata = refusal == 0 and not series.archived
         if refusal:
@@ -170,7 +170,7 @@ class Placement:
         return self._open(series, measurement)
 
     def _roll_over(self, series: Series, reason: RolloverReason) -> None:
-        """The current bucket takes no more for now (time order) or ever (W41-W47)."""
+        """Archive the current bucket, if only the time did not fit, or close it (W41-W47)."""
         current, series.current = series.current, None
         for counters in (series.collection.counters, self.totals):
             counters.closed(reason)
@@ -222,7 +222,7 @@ class Placement:
     def _place_again(self, staged_for: CollectionBuckets, item: Parked) -> None:
         buckets = self._collections.get(staged_for.collection.namespace)
         if buckets is None or not _same_fields(buckets.collection, staged_for.collection):
-            # Nothing to place it into; the backend refuses it, since it knows that the collection is gone.
+            # The collection was dropped: the backend will refuse the write, and its error is the client's.
             buckets = staged_for
         batch = self.place(buckets, item.measurement, item.writer, item.index, item.key, item)
         if batch is None:
@@ -238,7 +238,7 @@ class Placement:
             self._work.unclaimed.append(batch)
 
     def _move(self, batches: Sequence[WriteBatch]) -> None:
-        """Place the measurements of batches whose bucket is forgotten anew."""
+        """Place the measurements of these batches again, because their bucket is no longer in memory."""
         for batch in batches:
             if batch.state is not BatchState.ABORTED:
                 batch.advance(BatchEvent.ABORT)
@@ -263,7 +263,7 @@ class Placement:
     # --- forgetting ----------------------------------------------------------------------------------------
 
     def _clear(self, buckets: CollectionBuckets, bucket_ids: Iterable[bytes]) -> None:
-        """Forget buckets; batches that were not sent go elsewhere, prepared ones end as they end (W71)."""
+        """Forget buckets: batches that were not sent are placed again; prepared ones are completed (W71)."""
         buckets.generation += 1
         known = map(self._memory.get, bucket_ids)
         # Several ids may be parts of one bucket.
@@ -271,7 +271,7 @@ class Placement:
         self._move([batch for bucket in doomed for batch in self._forget(bucket)])
 
     def _clear_all(self, buckets: CollectionBuckets) -> None:
-        """As ``_clear`` for all buckets, at once for whoever asks; they are freed piece by piece (``let_go``)."""
+        """As ``_clear`` for all buckets of a collection; ``let_go`` frees them later, in pieces."""
         buckets.generation += 1
         self._work.doomed.append(buckets.series)
         buckets.series = {}
@@ -279,7 +279,7 @@ class Placement:
             self.growth.gone(buckets)
 
     def let_go(self, limit: int = LET_GO_AT_ONCE) -> bool:
-        """Forget up to ``limit`` series that were cleared, fewer with measurements; whether there are more."""
+        """Free up to ``limit`` series that were cleared, or fewer with measurements; whether some are left."""
         doomed = self._work.doomed
         while doomed and limit > 0:
             if not doomed[-1]:
@@ -297,7 +297,7 @@ class Placement:
         return is_left
 
     def take_doomed(self) -> bool:
-        """Whether somebody has to call ``let_go`` until nothing is left."""
+        """Whether the caller must call ``let_go`` until nothing is left."""
         work = self._work
         if work.lets_go or not (work.doomed or self.growth.lets_go):
             return False
@@ -305,7 +305,7 @@ class Placement:
         return True
 
     def _forget(self, bucket: Bucket) -> list[WriteBatch]:
-        """Remove from memory; returns the batches that were not prepared."""
+        """Remove a bucket from memory; returns its batches that are not prepared."""
         pending = list(bucket.batches.values())
         bucket.batches = {}
         bucket.waiting = []
@@ -326,17 +326,17 @@ class Placement:
     # --- buckets that take no more -------------------------------------------------------------------------
 
     def take_full(self) -> list[Ended]:
-        """The buckets that take no more rows and ended since this was asked last."""
+        """The buckets that accept no more rows and whose last batch has ended since the previous call."""
         taken = list(self._memory.ended)
         self._memory.ended.clear()
         return taken
 
     def keep_full(self, ended: Ended) -> None:
-        """Offer it again."""
+        """Return a bucket to the list of ``take_full``."""
         self._memory.ended.append(ended)
 
     def retire_left(self, before: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Let those archived buckets go that have as many rows as they had ``before``; returns rows by bucket."""
+        """Close archived buckets that have the same number of rows as ``before``; returns the rows by bucket id."""
         rows: dict[bytes, int] = {}
         for buckets in self._collections.values():
             for series in list(buckets.series.values()):
@@ -355,7 +355,7 @@ class Placement:
             del series.collection.series[series.meta]
 
     def _let_go_over_threshold(self, cause: CollectionBuckets) -> None:
-        """Over the memory threshold the buckets that were idle longest are let go (W48)."""
+        """Close the buckets that were idle longest while memory is above the threshold (W48)."""
         while self._memory.size_bytes > self.options.memory_threshold_bytes:
             bucket = self._memory.longest_idle()
             if bucket is None:
@@ -370,7 +370,7 @@ class Placement:
 
 
 def _may_be_stored(buckets: CollectionBuckets, measurement: Measurement) -> bool:
-    """Whether the backend may hold a bucket that covers this measurement and is not known here."""
+    """Whether the backend may have a bucket that covers this measurement and is not in memory."""
     until_ms = buckets.stored_until_ms
     return not buckets.replaced and (until_ms is None or measurement.time_ms < until_ms + buckets.span_ms)
 
@@ -380,7 +380,7 @@ def _same_fields(mine: VirtualCollection, theirs: VirtualCollection) -> bool:
 
 
 def _apply_options(buckets: CollectionBuckets, virtual: VirtualCollection) -> None:
-    """A coarser granularity keeps open buckets and applies at once (W49)."""
+    """Apply a coarser granularity to open buckets at once (W49)."""
     options = virtual.options
     buckets.collection = virtual
     span_ms = options.max_span_seconds * 1000

@@ -1,4 +1,4 @@
-"""One commit round: which prepared batches leave together (W64)."""
+"""Chooses and prepares the batches of one commit round (W64)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CLAIMED: Final = BatchState.CLAIMED
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """What one backend command may hold; below the server's own limits (100,000 statements, 48 MB)."""
+    """Limits of one backend command, below those of the server (100,000 statements, 48 MB)."""
 
     statements: int = 2_000
     size_bytes: int = 4 * 1024 * 1024
 
 
 BULK: Final = RoundLimits(statements=250)
-"""For rounds of large inserts: building one, and telling its writers, is what everybody else waits for."""
+"""For rounds of large inserts, which delay all other clients while they are prepared and settled."""
 
 
 class PreparedWrite(NamedTuple):
@@ -39,28 +39,28 @@ class Round:
 
     inserts: list[PreparedWrite] = field(default_factory=list)
     upserts: list[PreparedWrite] = field(default_factory=list)
-    """New buckets that the store must not insert as they are (``catalog.empty_timestamps``)."""
+    """New buckets that need an upsert instead of an insert (``catalog.empty_timestamps``)."""
     updates: list[PreparedWrite] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
-    """Bugs of ours that cost a bucket and its waiters, who were told (``InvariantViolated``)."""
+    """Internal errors; the writers of the batch concerned got an error."""
 
     @property
     def writes(self) -> list[PreparedWrite]:
-        """All kinds."""
+        """All writes of the round."""
         return self.inserts + self.upserts + self.updates
 
     @property
     def commands(self) -> list[list[PreparedWrite]]:
-        """What is sent together."""
+        """The writes grouped by the command that sends them."""
         return [writes for writes in (self.inserts, self.upserts, self.updates) if writes]
 
     @classmethod
     def of(
         cls, catalog: BucketCatalog, ready: Sequence[WriteBatch], limits: RoundLimits
     ) -> tuple[Round, list[WriteBatch]]:
-        """Prepare what may leave now; returns it and the batches that did not fit.
+        """Prepare batches up to ``limits``; returns the round and the batches that did not fit.
 
-        Batches whose bucket has a prepared one wait in that bucket and are in neither.
+        Batches whose bucket has a prepared batch wait in that bucket and are in neither.
         """
         round_ = cls()
         size_bytes = statements = 0
@@ -72,7 +72,7 @@ class Round:
                 return round_, list(ready[position:])
             try:
                 statement = catalog.prepare(batch, batches_in_round)
-            except Exception as error:  # noqa: BLE001 - reported; one bucket's bug must not stop the others
+            except Exception as error:  # noqa: BLE001 - reported; an error in one bucket must not stop the others
                 round_.failures.append(error)
                 catalog.abort(batch, CommandError(1, f"internal error in a write batch: {error!r}"))
                 continue
