@@ -35,16 +35,16 @@ __all__ = ["BucketCatalog", "BucketSearch", "CatalogOptions"]
 
 _PREPARE: Final = BatchEvent.PREPARE
 _FINISH: Final = BatchEvent.FINISH
-"""Members of an enumeration are slow to look up where every measurement passes."""
+"""Constants, because looking up members of an enumeration is slow."""
 
 
 RESUMED_AT_ONCE: Final = 250
-"""So many measurements that waited for a look at the backend are placed in one turn."""
+"""Maximum number of parked measurements that are placed in one turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketSearch:
-    """Stored buckets are wanted for ``wanted`` (series, time in ms) of one collection."""
+    """A look-up of stored buckets for ``wanted`` (series, time in ms) of one collection."""
 
     buckets: CollectionBuckets
     wanted: tuple[tuple[Series, int], ...]
@@ -54,12 +54,12 @@ class BucketSearch:
 class BucketCatalog(Placement):
     """All open buckets of this process."""
 
-    # --- looking at the backend ----------------------------------------------------------------------------
+    # --- look-ups ------------------------------------------------------------------------------------------
 
     def opened(self, buckets: CollectionBuckets, stored_until_ms: int | None) -> None:
-        """The latest start of any stored bucket is known now, ``None``: could not be found out.
+        """The latest start of any stored bucket is known; ``None`` if the look-up failed.
 
-        The measurements that waited for it go on.
+        The measurements that were parked for it are placed.
         """
         buckets.stored_until_ms = stored_until_ms
         waiting, buckets.waiting = buckets.waiting, deque()
@@ -67,9 +67,9 @@ class BucketCatalog(Placement):
         self.resume()
 
     def looked_up(self, lookup: BucketSearch, found: Mapping[bytes, BucketState] | None) -> None:
-        """Stored buckets by meta that can go on, ``None``: could not be found out.
+        """The result of a look-up: stored buckets by meta value; ``None`` if it failed.
 
-        The measurements that waited for them go on (W50).
+        The buckets are reopened, and the measurements that were parked for them are placed (W50).
         """
         stale = lookup.generation != lookup.buckets.generation or lookup.buckets.replaced
         for series, _ in lookup.wanted:
@@ -84,23 +84,23 @@ class BucketCatalog(Placement):
         self.resume()
 
     def is_under_way(self, stored_id: bytes) -> bool:
-        """Whether this document belongs to a bucket in memory, or is about to be joined with others."""
+        """Whether this document belongs to a bucket in memory, or to one whose parts are to be joined."""
         return self._memory.holds(stored_id) or self.growth.holds(stored_id)
 
     def grows_in_parts(self, stored_id: bytes) -> bool:
-        """Whether this document belongs to a bucket that this process made and may go on with."""
+        """Whether this document belongs to a bucket that this process made and may still add parts to."""
         bucket_id = bucket_of_part(stored_id)
         bucket = self._memory.get(bucket_id)
         return self.growth.holds(stored_id) or (bucket is not None and bucket.own)
 
     def _resume(self, series: Series, *, looked_for: int) -> None:
-        """What waited goes on, with ``resume``; the first ``looked_for`` of it must not ask for the same look again."""
+        """Queue the parked measurements for ``resume``; the first ``looked_for`` request no further look-up."""
         for item in islice(series.parked or (), looked_for):
             item.looked = True
         self._work.resuming.append(series)
 
     def resume(self, limit: int = RESUMED_AT_ONCE) -> bool:
-        """Place up to ``limit`` measurements whose look was taken; whether there are more, for the next turn."""
+        """Place up to ``limit`` measurements whose look-up has ended; whether some are left for the next turn."""
         work = self._work
         while work.opened_in_vain and limit > 0:
             series = work.opened_in_vain.popleft()
@@ -128,19 +128,19 @@ class BucketCatalog(Placement):
             series.parked = rest
             self._work.resuming.appendleft(series)
         else:
-            # The last one that was placed has asked for a look of its own: the rest waits behind it.
+            # The last one that was placed has requested another look-up, so the rest waits behind it.
             rest.extendleft(reversed(series.parked))
             series.parked = rest
 
     @property
     def has_work(self) -> bool:
-        """Whether something is left for the committer to pick up (the ``take_…`` calls)."""
+        """Whether there is work for the committer (see the ``take_…`` methods)."""
         work = self._work
         waits = self._has_resumptions and not work.resumes
         return bool(work.unclaimed or work.ready or work.openings or work.lookups or waits)
 
     def take_resumption(self) -> bool:
-        """Whether somebody has to call ``resume`` until nothing is left."""
+        """Whether the caller must call ``resume`` until nothing is left."""
         work = self._work
         if work.resumes or not self._has_resumptions:
             return False
@@ -148,26 +148,26 @@ class BucketCatalog(Placement):
         return True
 
     def take_openings(self) -> list[CollectionBuckets]:
-        """Collections whose ``stored_until_ms`` somebody has to find out."""
+        """Collections whose ``stored_until_ms`` the caller must look up."""
         taken, self._work.openings = self._work.openings, []
         return taken
 
     def take_lookups(self) -> list[BucketSearch]:
-        """Looks at the backend that somebody has to take."""
+        """Look-ups that the caller must carry out."""
         if not self._work.lookups:
             return []
         taken, self._work.lookups = self._work.lookups, {}
         return [BucketSearch(buckets, tuple(wanted), buckets.generation) for buckets, wanted in taken.items()]
 
     def take_unclaimed(self) -> list[WriteBatch]:
-        """Batches whose measurements moved or waited, so that no writer claims them."""
+        """Batches that the caller must claim, because their measurements were moved or parked."""
         if not self._work.unclaimed:
             return []
         taken, self._work.unclaimed = self._work.unclaimed, []
         return taken
 
     def take_ready(self) -> list[WriteBatch]:
-        """Claimed batches that waited for another batch of their bucket, which has ended."""
+        """Claimed batches that can be prepared now, because the previous batch of their bucket has ended."""
         if not self._work.ready:
             return []
         taken, self._work.ready = self._work.ready, []
@@ -178,12 +178,12 @@ class BucketCatalog(Placement):
     def prepare(self, batch: WriteBatch, batches_in_round: int = 1) -> bytes | None:
         """Number the rows and build the statement (W64); ``None`` while another batch of the bucket is prepared.
 
-        Also ``None`` if the bucket was cleared: then the measurements go elsewhere. ``batches_in_round``: how many
-        batches are about to leave together.
+        Also ``None`` if the bucket was cleared: then the measurements are placed again. ``batches_in_round``: number of
+        batches in the same round.
         """
         bucket = batch.bucket
         if bucket.is_cleared:
-            # It has not had its turn to be forgotten.
+            # ``let_go`` has not freed it yet.
             self._move(self._forget(bucket))
             return None
         if bucket.prepared is not None:
@@ -202,7 +202,7 @@ class BucketCatalog(Placement):
         return state.prepare(batch.measurements)
 
     def finish(self, batches: Sequence[WriteBatch], acknowledgement: Acknowledgement) -> None:
-        """The backend has them (W65): the writers are told, and batches that waited for their turn are ready."""
+        """The backend has acknowledged these batches (W65): settle the writers, and make waiting batches ready."""
         now_seconds = self._clock.monotonic_seconds()
         self.growth.committed(len(batches), now_seconds)
         for batch in batches:
@@ -241,7 +241,7 @@ class BucketCatalog(Placement):
                 self._memory.rest(bucket)
 
     def abort(self, batch: WriteBatch, error: CommandError) -> None:
-        """The batch failed: its writers are told, and those of the bucket's other batches with it (W66)."""
+        """The batch failed: its writers and those of the bucket's other batches get the error (W66)."""
         others = self._end(batch)
         for other in others:
             other.advance(BatchEvent.ABORT)
@@ -250,7 +250,7 @@ class BucketCatalog(Placement):
             other.settle(error, None)
 
     def replace(self, batch: WriteBatch) -> None:
-        """The bucket changed underneath: place all that was staged for it anew, telling nobody (W67)."""
+        """The stored bucket has changed: place all measurements again that were staged for it (W67)."""
         others = self._end(batch)
         if batch.doubtful is not None:
             batch.unwanted(BackendUnavailable("the measurement was not written"))
@@ -258,10 +258,10 @@ class BucketCatalog(Placement):
         self._move([batch, *others])
 
     def doubt(self, batch: WriteBatch, error: CommandError) -> bool:
-        """The outcome was not found out in time: the writers are told so, the bucket is not believed any more.
+        """The outcome is unknown at the deadline: the writers get an error, and the bucket is forgotten.
 
-        Returns whether a writer waits for the verdict; then the batch stays prepared until ``finish``,
-        ``replace``, ``abort`` or ``lose``. What was not sent goes elsewhere.
+        Returns whether a writer waits for the outcome; then the batch stays prepared until ``finish``, ``replace``,
+        ``abort`` or ``lose``. Measurements of the bucket that were not sent are placed again.
         """
         self._move(self._forget(batch.bucket))
         if batch.doubt(error, self._clock.monotonic_seconds()):
@@ -270,7 +270,7 @@ class BucketCatalog(Placement):
         return False
 
     def lose(self, batch: WriteBatch, error: CommandError) -> None:
-        """Nobody will find out any more what became of a batch: its statements are never tried again."""
+        """The outcome of a batch will never be known: its statements are lost and not executed again."""
         others = self._end(batch)
         for other in others:
             other.advance(BatchEvent.ABORT)
@@ -287,7 +287,7 @@ class BucketCatalog(Placement):
         self.totals.numWaits += 1
 
     def _end(self, batch: WriteBatch) -> list[WriteBatch]:
-        """Abort a batch and forget its bucket; returns the bucket's batches that were not prepared."""
+        """Abort a batch and forget its bucket; returns the bucket's other batches, which are not prepared."""
         batch.advance(BatchEvent.ABORT)
         bucket = batch.bucket
         if bucket.prepared is batch:
@@ -299,7 +299,7 @@ class BucketCatalog(Placement):
     # --- forgetting ----------------------------------------------------------------------------------------
 
     def clear(self, namespace: Namespace, bucket_ids: Iterable[bytes] | None = None) -> None:
-        """Direct writes changed these buckets, or all of the collection (W72): never append to them again."""
+        """Direct writes have changed these buckets, or the whole collection (W72): never append to them again."""
         buckets = self._collections.get(namespace)
         if buckets is None:
             return
@@ -310,7 +310,7 @@ class BucketCatalog(Placement):
             self._clear(buckets, bucket_ids)
 
     def drop(self, namespace: Namespace) -> None:
-        """The collection is gone: its buckets and its counters too (W72)."""
+        """The collection was dropped: forget its buckets and counters (W72)."""
         self._drop([namespace])
 
     def drop_database(self, database: str) -> None:
@@ -333,5 +333,5 @@ class BucketCatalog(Placement):
         return Counters() if buckets is None else buckets.counters
 
     def gauges(self) -> dict[str, int]:
-        """``numBuckets`` … ``memoryUsage`` of W82."""
+        """The gauges ``numBuckets`` … ``memoryUsage`` (W82)."""
         return self._memory.gauges()

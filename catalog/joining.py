@@ -1,9 +1,9 @@
-"""Joins the parts of buckets into one document each, in the background (``catalog.parts``).
+"""Joins the parts of each bucket into one document, in the background (``catalog.parts``).
 
-A bucket's parts are joined when there are many, when the bucket takes no more, and whenever there is nothing
-better to do. Each join is one atomic step of the backend, but a reader whose cursor stands between two parts would
-find the rest of them gone, or see the rows again: so a join needs a moment in which no reader of the collection is
-under way (the port ``ReaderBarrier``), and waits for one. While there is none for long, buckets grow in place again.
+A bucket's parts are joined when there are many, when the bucket accepts no more rows, when they are old, or when no
+commits are made. Each join is one atomic step of the backend, but a cursor that is between two parts would miss rows or
+return them twice. A join therefore waits for a moment without readers of the collection (``ReaderBarrier``). If there
+is none for some time, buckets grow in place again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ from catalog.replacing import Differs, Forms
 
 LOOKED_AT_ONCE = 1_000
 MOST_DUE = 2_000
-"""More than a pass has time for; forming groups of so many takes a few milliseconds."""
+"""Maximum number of buckets of one pass, which is more than it has time for; grouping them takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoiningOptions:
     """When parts are joined, and how.
 
-    ``many``: so many parts are joined at once, or half a bucket's rows when that is more; ``idle_seconds``: after so
-    long without commits all are; after ``aged_seconds`` they are whatever else is written, for reads of many small
-    buckets are slow. ``window_seconds``: after so long readers that wait for a join are let in; ``workers``: buckets
-    joined side by side; ``group_parts``, ``group_rows``: as many at most in one step.
-    ``share``: of its time that a pass may take while measurements are committed, for joins and commits use the same
-    backend; ``slice_seconds``: after so long a pass ends. With ``hurry_at`` unjoined parts or more joins do not wait.
-    What fails is tried ``attempts`` times more, after ``pause_seconds`` and twice as much each time. ``compress``: the
-    last join of a bucket that takes no more rows writes its compressed form (W6).
+    A bucket's parts are joined when there are ``many`` of them (or half as many as the bucket has rows, if that is
+    more), after ``idle_seconds`` without commits, or at an age of ``aged_seconds``, because reads of many small buckets
+    are slow. ``window_seconds``: maximum time that readers wait for joins; ``workers``: concurrent joins;
+    ``group_parts``, ``group_rows``: limits of one step. ``share``: of the time that joins take while measurements are
+    committed; ``slice_seconds``: maximum length of a pass. From ``hurry_at`` unjoined parts on, joins do not pause. A
+    failed join is tried ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the
+    last join of a bucket writes its compressed form (W6).
     """
 
     many: int = 64
@@ -62,19 +61,19 @@ class JoiningOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Join:
-    """A bucket whose parts, as many as there were, are being joined."""
+    """A join in progress: a bucket and the parts that it had at the start."""
 
     bucket: Bucket
     parts: Parts
     span: Span
     sizes: list[tuple[int, int]]
-    """Of the joined document before and after it was compressed, if it was."""
+    """Sizes of the joined document before and after compression, if it was compressed."""
     faults: list[Differs]
-    """Why it was not."""
+    """Why its compressed form was not used."""
 
 
 class JoiningMetrics:
-    """Plain numbers."""
+    """Counters of joins."""
 
     __slots__ = ("documents_joined", "failures", "joins", "readers_in_the_way")
 
@@ -86,7 +85,7 @@ class JoiningMetrics:
 
 
 class Joining:
-    """The background work."""
+    """The background task that joins parts."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class Joining:
         not_allowed: Callable[[CommandError], None],
         forms: Forms,
     ) -> None:
-        """``not_allowed`` is told once that the backend does not let parts be joined."""
+        """``not_allowed`` is called once if the backend refuses joins for lack of privileges."""
         self.metrics = JoiningMetrics()
         self._catalog = catalog
         self._growth = catalog.growth
@@ -112,7 +111,7 @@ class Joining:
         self._sweeping = OrphanParts(catalog, store, clock, readers, self._merge, self._lack_of_rights, forms.noticed)
 
     async def run(self) -> None:
-        """For ever: join what is due."""
+        """Join due parts until the task is cancelled."""
         pause_seconds = self._options.interval_seconds
         while True:
             await asyncio.sleep(pause_seconds)
@@ -129,13 +128,13 @@ class Joining:
         return max(options.interval_seconds, busy_seconds * (1 / options.share - 1))
 
     async def join_due(self) -> None:
-        """One pass: join what is due now, at most ``MOST_DUE``, those in most parts first."""
+        """One pass: join at most ``MOST_DUE`` due buckets, those with the most parts first."""
         now_seconds = self._clock.monotonic_seconds()
         due = await self._find_due(now_seconds)
         await self._pass(due, self._clock.monotonic_seconds() + self._options.slice_seconds)
 
     async def _find_due(self, now_seconds: float) -> list[Bucket]:
-        """No more than one pass can join, from where the pass before stopped looking; others have turns meanwhile."""
+        """Up to ``MOST_DUE`` due buckets, from where the previous pass stopped; yields to the event loop meanwhile."""
         parted = list(self._growth.parted)
         due: list[Bucket] = []
         begin, self._look_from = self._look_from, 0
@@ -150,7 +149,7 @@ class Joining:
         return due
 
     async def join_all(self) -> None:
-        """Join whatever can be joined, because nothing more comes."""
+        """Join all parts that can be joined, at the end of the process."""
         now_seconds = self._clock.monotonic_seconds()
         await self._pass([bucket for bucket in self._growth.parted if self._may_join(bucket, now_seconds)])
 
@@ -185,7 +184,7 @@ class Joining:
         parts = bucket.parts
         if parts is None or not self._may_join(bucket, now_seconds):
             return False
-        # As many again as are joined: so a row is written anew a few times and not with every join of its bucket.
+        # Waiting for half as many parts as rows means that a row is rewritten a few times, not with every join.
         many = max(self._options.many, bucket.state.committed_rows // 2)
         if parts.stored >= many or _takes_no_more(bucket):
             return True
@@ -196,7 +195,7 @@ class Joining:
         return idle_seconds > self._options.idle_seconds or aged_seconds >= self._options.aged_seconds
 
     def _groups(self, buckets: Sequence[Bucket]) -> list[list[Bucket]]:
-        """Such that lie side by side and are joined in one step, for each step has its price; most parts first."""
+        """Groups of neighbouring buckets to be joined in one step, since each step has a cost; most parts first."""
         options = self._options
         groups: list[list[Bucket]] = []
         rows = documents = 0
@@ -213,7 +212,7 @@ class Joining:
         return groups
 
     async def _join_side_by_side(self, queue: deque[list[Bucket]]) -> bool:
-        """As many as there is time for; false when the backend did not answer, so that readers need not wait."""
+        """Join groups until the time is up; false if the backend did not respond, so that readers need not wait."""
         answers = True
         until_seconds = self._clock.monotonic_seconds() + self._options.window_seconds
 
@@ -228,7 +227,7 @@ class Joining:
         return answers
 
     async def _join(self, group: Sequence[Bucket]) -> bool:
-        """False when the backend did not answer."""
+        """Join one group; false if the backend did not respond."""
         joins: list[_Join] = []
         for bucket in group:
             parts = bucket.parts
@@ -269,7 +268,7 @@ class Joining:
         if isinstance(error, CommandError) and error.code == UNAUTHORIZED:
             self._lack_of_rights(error)
         elif len(joins) > 1:
-            # It may be the fault of one of them.
+            # One of them may be the cause, so each is tried alone.
             for each in joins:
                 each.parts.joining = False
             for each in joins:
@@ -281,7 +280,7 @@ class Joining:
             return True
         elif isinstance(error, Differs):
             self._forms.noticed(error)
-        # Others changed them. The rows stay where they are, which is as good for every reader.
+        # The parts stay as they are, which every reader can read; another writer may have changed them.
         for each in joins:
             self._leave(each)
         return True
@@ -305,7 +304,7 @@ class Joining:
         return merge
 
     def _put_off(self, join: _Join) -> None:
-        """Try again later: a conflict with another writer, a primary that steps down, a lost connection."""
+        """Try again later, after a conflict with another writer, a step-down or a lost connection."""
         parts = join.parts
         parts.attempts += 1
         if parts.attempts > self._options.attempts:
@@ -316,7 +315,7 @@ class Joining:
         parts.not_before_seconds = self._clock.monotonic_seconds() + pause_seconds
 
     def _leave(self, join: _Join) -> None:
-        """These stay as they are; what comes after them may still be joined."""
+        """Leave these parts unjoined for good; later parts of the bucket may still be joined."""
         self.metrics.failures += 1
         self._settled(join)
 
@@ -324,7 +323,7 @@ class Joining:
         self._growth.joined(join.bucket, join.parts, join.span.last_id, join.span.count)
 
     def _lack_of_rights(self, error: CommandError) -> None:
-        """Without the right to join no further parts are made."""
+        """Make no further parts, because the account may not join them."""
         if self._growth.refused():
             self._not_allowed(error)
 
@@ -336,9 +335,9 @@ def _smaller(
     sizes: list[tuple[int, int]],
     faults: list[Differs],
 ) -> Callable[[Sequence[bytes]], bytes]:
-    """As ``merge``, but compressed where that is possible; then ``sizes`` gets both lengths.
+    """As ``merge``, but with the compressed form if there is one; ``sizes`` then gets both lengths.
 
-    It runs in a thread, so ``faults`` gets what is wrong with a compressed form, for the loop to tell.
+    The result runs in a thread, so it only records a wrong compressed form in ``faults``; the event loop reports it.
     """
 
     def merge_and_compress(documents: Sequence[bytes]) -> bytes:
@@ -363,7 +362,7 @@ def _identity(bucket: Bucket) -> bytes:
 
 
 def _are_neighbours(one: Bucket, other: Bucket) -> bool:
-    """Ids of buckets with the same start differ by what counts their making."""
+    """Whether two buckets have the same start, so that their ids are close to each other."""
     same_collection = one.series.collection is other.series.collection
     return same_collection and one.state.bucket_id[:4] == other.state.bucket_id[:4]
 

@@ -23,11 +23,11 @@ class Ended:
 
 
 class BucketMemory:
-    """All buckets that something still depends on.
+    """All buckets in memory.
 
-    A bucket is *known* while measurements may be staged into it. One that is not known any more stays *under
-    way* until its last batch has ended; until then no stored copy of it may be reopened, or two batches of this
-    process could claim the same rows.
+    A bucket is *known* while measurements may be staged in it. One that is no longer known stays in memory until its
+    last batch has ended. Until then, its stored document must not be reopened, because two batches of this process
+    could use the same row numbers.
     """
 
     __slots__ = ("_by_id", "_full", "_idle", "count", "ended", "size_bytes")
@@ -36,13 +36,13 @@ class BucketMemory:
         self._by_id: dict[bytes, Bucket] = {}
         self._idle: OrderedDict[Bucket, None] = OrderedDict()
         self._full: set[Bucket] = set()
-        """Not known any more because they take no more rows, and still under way."""
+        """Buckets that accept no more rows, and whose last batch has not ended."""
         self.ended: deque[Ended] = deque(maxlen=ENDED_LIMIT)
-        """Those that were full and have ended."""
+        """Full buckets whose last batch has ended."""
         self.count = 0
-        """Known buckets."""
+        """Number of known buckets."""
         self.size_bytes = 0
-        """Estimate for the known buckets."""
+        """Estimated size of the known buckets."""
 
     def adopt(self, bucket: Bucket) -> None:
         """Record that the bucket is known."""
@@ -52,7 +52,7 @@ class BucketMemory:
         self.size_bytes += bucket.memory_bytes
 
     def release(self, bucket: Bucket, *, full: bool = False) -> None:
-        """The bucket is known no longer; its batches go on by themselves. ``full``: it never takes more rows."""
+        """The bucket is no longer known; its batches continue. ``full``: it accepts no more rows."""
         if full:
             self._full.add(bucket)
         self._idle.pop(bucket, None)
@@ -63,7 +63,7 @@ class BucketMemory:
         self.forget_ended(bucket)
 
     def forget_ended(self, bucket: Bucket) -> None:
-        """Nothing remains of a bucket that is not known and has no batch left."""
+        """Remove a bucket that is not known and has no batch in progress."""
         if not bucket.is_known and bucket.is_idle and self._by_id.get(bucket.state.bucket_id) is bucket:
             del self._by_id[bucket.state.bucket_id]
             if bucket in self._full:
@@ -73,7 +73,7 @@ class BucketMemory:
                 self.ended.append(Ended(bucket.series.collection, bucket.state.bucket_id, bucket.parts))
 
     def rest(self, bucket: Bucket) -> None:
-        """A known bucket without batches is weighed and may be let go when memory is short."""
+        """A known bucket has no batches: estimate its size; it may be closed when memory is short."""
         self._idle[bucket] = None
         weight = bucket.state.memory_bytes()
         self.size_bytes += weight - bucket.memory_bytes
@@ -84,15 +84,15 @@ class BucketMemory:
         self._idle.pop(bucket, None)
 
     def longest_idle(self) -> Bucket | None:
-        """The known bucket that was not used for longest."""
+        """The known bucket that was idle longest."""
         return next(iter(self._idle), None)
 
     def holds(self, bucket_id: bytes) -> bool:
-        """Whether this bucket, or the one that this is a part of, is known or under way."""
+        """Whether the bucket with this id, or with a part of this id, is in memory."""
         return self.get(bucket_id) is not None
 
     def get(self, bucket_id: bytes) -> Bucket | None:
-        """The bucket, known or under way, of which this is the id or that of a part."""
+        """The bucket in memory with this id, or with a part of this id."""
         bucket = self._by_id.get(bucket_id)
         return self._by_id.get(bucket_of_part(bucket_id)) if bucket is None else bucket
 
@@ -100,7 +100,7 @@ class BucketMemory:
         return iter(self._by_id.values())
 
     def gauges(self) -> dict[str, int]:
-        """``numBuckets`` … ``memoryUsage`` of W82."""
+        """The gauges ``numBuckets`` … ``memoryUsage`` (W82)."""
         return {
             "numBuckets": self.count,
             "numOpenBuckets": self.count,

@@ -1,6 +1,6 @@
-"""Parts of buckets as bytes: a part of one row, and the bucket of the rows of several stored parts.
+"""Encodes a part with one row, and joins the bytes of several parts into one bucket.
 
-The interpreted form of what ``catalog.kernel`` offers; why there are parts is told in ``catalog.parts``.
+This is the Python form of these functions of ``catalog.kernel``; ``catalog.parts`` says why there are parts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTROL = b"\x03control\0"
 
 
 def closed(document: bytes) -> bytes:
-    """A bucket document of ours with ``control.closed``: nobody appends to it any more, everybody reads it."""
+    """Adds ``control.closed`` to a bucket document of the proxy: no writer appends to it, every reader reads it."""
     at = _CONTROL_AT + len(_CONTROL)
     if document[_CONTROL_AT:at] != _CONTROL:
         raise InvariantViolated("a bucket document that is not ours")
@@ -52,9 +52,9 @@ def is_closed(document: bytes) -> bool:
 
 
 def one_row_part(part_id: bytes, time_field: bytes, start_ms: int, measurement: Measurement, sealed: bool) -> bytes:
-    """A bucket document of this one row; ``sealed``: with ``control.closed``.
+    """A bucket document with this one row; ``sealed``: with ``control.closed``.
 
-    A field with the empty name has no summary in a bucket without meta, as on 6.0.5.
+    A field with the empty name has no summary in a bucket without a meta value, as on 6.0.5 (W27).
     """
     columns = dict(measurement.columns)
     time = columns.pop(time_field, b"\0")
@@ -70,7 +70,7 @@ def one_row_part(part_id: bytes, time_field: bytes, start_ms: int, measurement: 
 
 
 class _Column:
-    """One field of the bucket that is made. ``summary`` is ``None`` for a name that has none (W27)."""
+    """One field of the joined bucket. ``summary`` is ``None`` for a name without one (W27)."""
 
     __slots__ = ("rows", "summary")
 
@@ -82,12 +82,12 @@ class _Column:
 def join_documents(
     stored: Sequence[bytes], joined_id: bytes, time_field: bytes, meta_field: bytes | None
 ) -> tuple[bytes, int]:
-    """One bucket of version 1 of all rows of these stored ones, in their order; and how many rows it has.
+    """One version 1 bucket with all rows of these stored buckets, in their order; and its number of rows.
 
-    Summaries are folded, so the result is what would have been written in one piece.
+    Summaries are folded, so the result equals a bucket that was written in one piece.
 
-    :raises ValueError: they are not buckets of version 1 with the same meta and start whose rows are numbered
-        without holes, or their fields do not agree in shape (W47)
+    :raises ValueError: they are not version 1 buckets with the same meta value and start whose rows are numbered
+        without gaps, or their fields do not agree in shape (W47)
     """
     if len(joined_id) != 12:
         raise ValueError("a bucket id has twelve bytes")
@@ -135,7 +135,7 @@ def _inner(fields: Mapping[bytes, bytes], name: bytes) -> dict[bytes, bytes]:
 
 
 def _times(column: bytes, start_ms: int) -> int:
-    """How many rows the time column has; they must be times from the start on, numbered without holes."""
+    """The number of rows in the time column, which must be dates from the start on, numbered without gaps."""
     if column[0] != raw.OBJECT:
         raise ValueError("a bucket without times")
     rows = 0
@@ -164,7 +164,7 @@ def _renumbered(column: bytes, base: int, rows: int) -> Iterator[bytes]:
 
 
 def _checked(value: bytes | None) -> bytes:
-    """An end of a summary, looked at through and through."""
+    """One end of a summary, after validation at every depth."""
     if value is None:
         raise ValueError("a column without a summary")
     raw.nested_depth(value, value[0], 1, len(value))
@@ -185,7 +185,7 @@ def _fold(summary: Summary | None, least: bytes | None, greatest: bytes | None) 
 
 
 def takes(summary: Summary, value: bytes) -> bool:
-    """Whether a value has, at every path that the summary knows, the kind that it has there (W47)."""
+    """Whether a value has, at every path of the summary, the same kind of value (W47)."""
     kind = value[0]
     match summary:
         case ScalarSummary():

@@ -1,8 +1,8 @@
-"""What the catalog remembers: buckets, the series they belong to, the collections they belong to.
+"""The catalog's state: buckets, their series, and the collections of these.
 
-A *series* is one bucket key (W30): a collection and a normalised meta value. Native keeps one open bucket for
-each series; here the buckets that a series left behind for time order stay in memory, as *archived* ones, until
-memory is needed, so that devices that report late come back to their buckets (W50).
+A *series* is one bucket key (W30): a collection and a normalised meta value. A server keeps one open bucket for each
+series. Here, buckets that a series has left because of time order stay in memory as *archived* ones until the memory
+is needed, so that late measurements still go to their bucket (W50).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from catalog.write_batch import CombineKey, WriteBatch, Writer
 
 
 class Parked:
-    """A measurement on its way into a bucket: it waits for a look at the backend, or has to be placed again."""
+    """A measurement that waits for a look-up, or has to be placed again."""
 
     __slots__ = ("index", "key", "looked", "measurement", "moves", "staged_at_seconds", "writer")
 
@@ -37,9 +37,9 @@ class Parked:
         self.key = key
         self.staged_at_seconds = staged_at_seconds
         self.moves = moves
-        """How often it had to leave a bucket that changed underneath."""
+        """How often it was moved because its bucket has changed."""
         self.looked = False
-        """Whether no further look is to be taken for it."""
+        """Whether its look-up has ended, so that there is no other."""
 
 
 class Series:
@@ -53,21 +53,21 @@ class Series:
         self.current: Bucket | None = None
         self.archived: list[Bucket] = []
         self.parked: deque[Parked] | None = None
-        """Not ``None`` while stored buckets are looked for: everything staged meanwhile waits behind."""
+        """The measurements that wait for the look-up of this series; ``None`` if there is none in progress."""
 
     @property
     def waits(self) -> bool:
-        """Whether stored buckets are looked for."""
-        # A property, because a type checker, and so the compiler, takes ``parked`` for what was assigned to it last.
+        """Whether a look-up is in progress."""
+        # A property, because the compiler narrows the type of ``parked`` to that of the last assignment.
         return self.parked is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would be lost by forgetting it."""
+        """Whether the series has no bucket and no parked measurement."""
         return self.current is None and not self.archived and self.parked is None
 
     def take_archived(self, time_ms: int) -> Bucket | None:
-        """The archived bucket with the greatest start that covers ``time_ms``, no longer archived (W50)."""
+        """Remove and return the archived bucket with the latest start that covers ``time_ms`` (W50)."""
         span_ms = self.collection.span_ms
         best: Bucket | None = None
         for bucket in self.archived:
@@ -82,8 +82,8 @@ class Series:
 class CollectionBuckets:
     """The buckets of one incarnation of a time-series collection.
 
-    ``stored_until_ms``: no bucket that the backend holds and this object does not starts after that time;
-    ``None`` while that is unknown. Later measurements need no look at the backend.
+    ``stored_until_ms``: stored buckets that are not in memory start at this time or earlier; ``None`` while that is
+    unknown. Measurements that such a bucket cannot cover need no look-up.
     """
 
     __slots__ = (
@@ -111,15 +111,15 @@ class CollectionBuckets:
         self.series: dict[bytes, Series] = {}
         self.stored_until_ms: int | None = None
         self.waiting: deque[Series] = deque()
-        """Those whose measurements wait until ``stored_until_ms`` is found out."""
+        """Series whose measurements wait until ``stored_until_ms`` is known."""
         self.generation = 0
-        """Grows with every direct write: what was read from the backend before it is not believed any more."""
+        """Increases with every direct write, so that results of earlier look-ups are discarded."""
         self.replaced = False
-        """Whether the collection was dropped or became another one."""
+        """Whether the collection was dropped or replaced by another incarnation."""
         self.holds_extended_range = collection.extended_range
         """Whether times may be stored for which bucket ids are not in the order of time (Q12)."""
         self.lanes: tuple[dict[bytes, Any], dict[bytes, Any]] = ({}, {})
-        """The committer's queues for this collection, by write concern; the second for what large inserts wait for."""
+        """The committer's lanes for this collection, by write concern; the second ones are for large inserts."""
 
     @property
     def rounding_seconds(self) -> int:
@@ -147,26 +147,26 @@ class Bucket:
     def __init__(self, series: Series, state: BucketState, *, own: bool) -> None:
         self.series = series
         self.beside = series.collection.series
-        """The series of its collection when it came to be; others take their place when all are cleared."""
+        """The series of its collection when the bucket was made; clearing the collection replaces them."""
         self.state = state
         self.batches: dict[CombineKey, WriteBatch] = {}
-        """Batches that still take measurements, by who may share them."""
+        """Batches that accept measurements."""
         self.prepared: WriteBatch | None = None
-        """At most one (W64)."""
+        """The batch that is being committed, of which there is at most one (W64)."""
         self.waiting: list[WriteBatch] = []
-        """Claimed batches whose turn comes when ``prepared`` has ended."""
+        """Claimed batches that are prepared when ``prepared`` has ended."""
         self.memory_bytes = 0
         self.counted_large = False
         self.own = own
         """Whether this process made it, so that the ids next to its own are free for parts."""
         self.parts: Parts | None = None
-        """Where it is stored, once it is in more than one document (``catalog.parts``)."""
+        """Its stored documents, if it has ever been stored in parts (``catalog.parts``)."""
         self.copies_until_seconds = 0.0
-        """Until when a copy of a write that was sent twice may lie on the server; a join would bring it to life."""
+        """Until then, the server may execute a copy of a write that was sent twice; no join is made before."""
 
     @property
     def is_cleared(self) -> bool:
-        """Whether all of its collection was cleared since."""
+        """Whether the whole collection has been cleared since the bucket was made."""
         return self.beside is not self.series.collection.series
 
     @property
@@ -176,5 +176,5 @@ class Bucket:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no measurement in it is uncommitted."""
+        """Whether all of its measurements are committed."""
         return self.prepared is None and not self.batches

@@ -1,7 +1,7 @@
-"""Joins what other processes left in parts (``catalog.parts``).
+"""Joins parts that other processes have left (``catalog.parts``).
 
-Parts that are found are left in peace for as long as a server may hold a copy of an insert that was sent twice; by
-then a process that lives has joined them itself.
+Parts are joined only after ``COPIES_SECONDS``, the time for which a server may still execute a copy of an insert that
+was sent twice. By then, a process that is still running has joined its parts itself.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
 from catalog.replacing import Differs
 
 CONFLICT_PAUSE_SECONDS = 1.0
-"""Between tries to join what the transaction of a killed process still holds."""
+"""Pause before another try to join parts that the transaction of a killed process still locks."""
 SWEPT_SPANS = 8
-"""How far back, in bucket spans, parts that a killed process left are looked for."""
+"""How far back, in bucket spans, the search for parts goes."""
 AT_ONCE = 32
-"""Buckets joined while readers wait."""
+"""Maximum number of buckets that are joined while readers wait."""
 PATIENCE_SECONDS = 10.0
 
 LAST_LIKELY_PART = 1_000_000
-"""So many rows may a bucket have at most, and so many parts."""
+"""Maximum number of rows in a bucket, and so of its parts."""
 
 Merge = Callable[[Sequence[bytes]], bytes]
 
 
 class ReaderBarrier(Protocol):
-    """Who reads buckets at the moment."""
+    """Detects readers of buckets, and keeps new ones waiting."""
 
     def kept_out(self, namespace: Namespace) -> AbstractAsyncContextManager[bool]:
-        """Keep new readers of the collection waiting; true when none is under way. Short, bounded in time."""
+        """Keep new readers of the collection waiting, for a short time; true if no reader is active."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Parts that an earlier process left, or another one that lives is about to join.
+    """Parts of another process, which may have been killed or may still join them itself.
 
-    They are not joined before copies of their inserts, which that process may have sent twice, have ended: one that
-    came later would bring a part back whose rows are elsewhere.
+    They are not joined before ``due_seconds``: until then, the server may execute a copy of an insert that was sent
+    twice, and would store a part again whose rows have been joined.
     """
 
     due_seconds: float
@@ -57,7 +57,7 @@ class _Left:
 
 
 class OrphanParts:
-    """Looks once at each collection that this process writes to."""
+    """Searches each collection that this process writes to once, and joins the parts that it finds."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class OrphanParts:
         refused: Callable[[CommandError], None],
         noticed: Callable[[Differs], None],
     ) -> None:
-        """``merge`` of parts of a collection into the document with that id; ``refused``: this account may not join.
+        """``merge`` gives the function that makes one document with that id of parts of a collection.
 
-        ``noticed``: see ``catalog.replacing.Forms``.
+        ``refused`` is called if the account may not join; ``noticed``: see ``catalog.replacing.Forms``.
         """
         self._noticed = noticed
         self._catalog = catalog
@@ -81,7 +81,7 @@ class OrphanParts:
         self._merge = merge
         self._refused = refused
         self._swept: set[bytes] = set()
-        """Collections that were looked at, by UUID."""
+        """UUIDs of the collections that were searched."""
         self._left: deque[_Left] = deque()
         self._left_not_before_seconds = 0.0
         self._documents_joined = 0
@@ -99,7 +99,7 @@ class OrphanParts:
         return self._documents_joined - before
 
     async def _look_for_left(self, buckets: CollectionBuckets) -> None:
-        """Find what a process that was killed left in parts; only lately started buckets can be."""
+        """Find parts of other processes among the buckets with a recent start; older ones have been joined."""
         if buckets.stored_until_ms is None or buckets.stored_until_ms < 0:
             return
         since_ms = buckets.stored_until_ms - SWEPT_SPANS * buckets.span_ms
@@ -109,7 +109,7 @@ class OrphanParts:
         except BackendUnavailable:
             self._swept.discard(buckets.collection.uuid)
         except CommandError:
-            # Without the right to look, or with the collection gone, there is nothing to do.
+            # The account may not read the buckets, or the collection was dropped.
             return
         else:
             due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
@@ -118,7 +118,7 @@ class OrphanParts:
             ]
 
     async def _join_left(self) -> None:
-        """As many of those as may be joined while readers wait once."""
+        """Join up to ``AT_ONCE`` of the found buckets of one collection."""
         now_seconds = self._clock.monotonic_seconds()
         if now_seconds < self._left_not_before_seconds or not await self._drop_joined(now_seconds):
             return
@@ -133,14 +133,14 @@ class OrphanParts:
                     if not await self._join_found(self._left[0]):
                         return
                 except CommandError:
-                    # The transaction of the process that was killed holds them until the server ends it.
+                    # The transaction of a killed process locks them until the server aborts it.
                     self._left.rotate(-1)
                     self._left_not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
                     return
                 self._left.popleft()
 
     async def _drop_joined(self, now_seconds: float) -> bool:
-        """Take off what has no first part any more: who wrote them lives. True when something due is left."""
+        """Drop buckets whose first part is gone, as their writer has joined them; true if something due is left."""
         if not self._left or self._left[0].due_seconds > now_seconds:
             return False
         buckets = self._left[0].buckets
@@ -153,7 +153,7 @@ class OrphanParts:
         except BackendUnavailable:
             return False
         except CommandError:
-            # Without the right to look there is nothing to do.
+            # The account may not read the buckets: drop these.
             pass
         for each in due:
             if each.first_id not in stored:
@@ -161,7 +161,7 @@ class OrphanParts:
         return bool(self._left) and self._left[0].due_seconds <= now_seconds
 
     async def _join_found(self, left: _Left) -> bool:
-        """False when the backend did not answer; raises ``CommandError`` 112 when they are held by somebody."""
+        """Join one bucket; false if the backend did not respond. Raises ``CommandError`` 112 if parts are locked."""
         buckets, first_id, last_id = left.buckets, left.first_id, left.last_id
         if self._catalog.grows_in_parts(first_id) or buckets.replaced:
             return True
@@ -174,7 +174,7 @@ class OrphanParts:
         except BackendUnavailable:
             return False
         except ValueError:
-            # Other processes' buckets may have ids that look like parts; they are left alone.
+            # Buckets of other writers may have ids that look like those of parts.
             return True
         except Differs as error:
             self._noticed(error)
@@ -190,5 +190,5 @@ class OrphanParts:
 
 
 def _may_be_ours(first_id: bytes) -> bool:
-    """Servers count from anywhere in the last three bytes, the parts of a bucket from zero."""
+    """Whether the proxy may have made this id: its last three bytes count from zero, those of a server do not."""
     return int.from_bytes(first_id[PREFIX_BYTES:], "big") <= LAST_LIKELY_PART

@@ -1,14 +1,12 @@
-"""Buckets that are written in parts (a way of writing that servers apply much faster than appending).
+"""Buckets that are written in parts, because a server inserts a small bucket much faster than it appends to one.
 
-To append one row to a bucket costs a server the rewriting of that bucket; to insert a small new bucket costs a
-small part of that, whatever has been written before. So, where many buckets grow at once, the rows of a batch
-leave as a *part*: a valid bucket of its own, with the same meta and the same start as the bucket in memory. Parts
-are joined into one bucket document later, in one atomic step (``catalog.joining``); at every moment the stored
-documents hold every row exactly once, and any reader of buckets can read them.
+To append one row, a server rewrites the whole bucket. Therefore, when many buckets grow at once, the rows of a batch
+are inserted as a *part*: a valid bucket with the same meta value and the same start as the bucket in memory. The parts
+of a bucket are joined into one document later, in one atomic step (``catalog.joining``). At every moment, the stored
+documents have every row exactly once, and any reader of buckets can read them.
 
-The ids of a bucket and its parts share their first nine bytes (start and the bucket's own five) and differ in the
-last three, a counter; so the parts of a bucket lie side by side in the clustered collection, in the order in which
-they were committed.
+The ids of a bucket and its parts share their first nine bytes (the start, and five that identify the bucket). The last
+three are a counter, so the parts of a bucket are neighbours in the clustered collection, in the order of their commits.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ __all__ = ["LAST_PART", "PREFIX_BYTES", "Parts", "bucket_of", "bucket_of_part", 
 
 
 def bucket_of_part(part_id: bytes) -> bytes:
-    """The id of the bucket that this may be a part of: buckets of ours have a counter of zero (``IdSource``)."""
+    """The id of the bucket that this may be a part of; the counter in its id is zero (``IdSource``)."""
     return part_id[:PREFIX_BYTES] + bytes(12 - PREFIX_BYTES)
 
 
@@ -34,7 +32,7 @@ _UNBOUNDED = Limits(max_count=1 << 30, max_size_bytes=1 << 30, min_count=0)
 
 
 class Parts:
-    """The parts of one bucket that are stored and not joined yet."""
+    """The stored documents of one bucket that are not joined yet."""
 
     __slots__ = (
         "_next",
@@ -50,24 +48,24 @@ class Parts:
     )
 
     def __init__(self, bucket_id: bytes, touched_seconds: float) -> None:
-        """``bucket_id``: of the document that was stored first."""
+        """``bucket_id``: the id of the first stored document."""
         self.first_id = bucket_id
         self.last_id = bucket_id
         self.stored = 1
         self.touched_seconds = touched_seconds
         self.since_seconds = touched_seconds
-        """When the first of those parts was stored that are not joined."""
+        """When the first unjoined part was stored."""
         self.joining = False
         self.full = False
-        """Whether the bucket takes no more rows and all of them are stored."""
+        """Whether the bucket accepts no more rows and all of them are stored."""
         self.attempts = 0
-        """How often a join failed since the last one that did not."""
+        """Number of failed joins since the last successful one."""
         self.not_before_seconds = 0.0
-        """When it is tried again."""
+        """The earliest time of the next join."""
         self._next = int.from_bytes(bucket_id[PREFIX_BYTES:], "big") + 1
 
     def next_id(self) -> bytes:
-        """The id of the next part; raises ``InvariantViolated`` when there is none left."""
+        """The id of the next part; raises ``InvariantViolated`` if the ids are used up."""
         if self._next > LAST_PART:
             raise InvariantViolated("a bucket in too many parts")
         part_id = self.first_id[:PREFIX_BYTES] + self._next.to_bytes(3, "big")
@@ -83,7 +81,7 @@ class Parts:
         self.touched_seconds = now_seconds
 
     def joined(self, last_id: bytes, count: int) -> None:
-        """Up to ``last_id`` the parts are one document now, which has that id; ``count`` were counted until then."""
+        """The ``count`` parts up to ``last_id`` are one document now, with that id."""
         self.first_id = last_id
         self.stored -= count - 1
         self.since_seconds = self.touched_seconds
@@ -98,7 +96,7 @@ def bucket_of(
     start_ms: int,
     measurements: Sequence[Measurement],
 ) -> bytes:
-    """A bucket document of exactly these rows."""
+    """A bucket document with exactly these rows."""
     state = BucketState(bucket_id, time_field, meta_field, meta, start_ms, 1 << 62, _UNBOUNDED)
     for measurement in measurements:
         if state.try_stage(measurement):
@@ -116,7 +114,7 @@ def part_document(
     *,
     sealed: bool,
 ) -> bytes:
-    """A part of these rows; ``sealed``: with ``control.closed``."""
+    """A part with these rows; ``sealed``: with ``control.closed``."""
     if len(measurements) == 1:
         return one_row_part(part_id, time_field, start_ms, measurements[0], sealed)
     document = bucket_of(part_id, time_field, meta_field, meta, start_ms, measurements)
@@ -130,9 +128,9 @@ def join(
     meta_field: bytes | None,
     max_rows: int = _UNBOUNDED.max_count,
 ) -> bytes:
-    """One bucket of all rows of these stored parts, in their order.
+    """One bucket with all rows of these stored parts, in their order.
 
-    :raises ValueError: they are not parts of one bucket, or others wrote so much to them that it is too full
+    :raises ValueError: they are not parts of one bucket, or have more than ``max_rows`` rows, because of other writers
     """
     document, rows = join_documents(documents, joined_id, time_field, meta_field)
     if rows > max_rows:

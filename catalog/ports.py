@@ -1,6 +1,6 @@
-"""What the catalog needs of the world outside: a place to put buckets, a clock, ids.
+"""The ports of the catalog: a bucket store, a clock and a source of ids.
 
-Adapters live in ``proxy``; the simulation tests bring scripted ones.
+``proxy`` implements them; the simulation tests have implementations of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
 
 COPIES_SECONDS = 180.0
-"""For how long a server may hold a command that it got over a connection that ended."""
+"""How long a server may take to execute a command that it got over a connection that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,40 +29,40 @@ class WriteConcern:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What a successful backend command said besides its counts; every waiting writer gets it (W70)."""
+    """The reply to a successful backend command without its counts; every waiting writer gets it (W70)."""
 
     write_concern_error: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """``opTime``, ``electionId``, ``operationTime``, ``$clusterTime`` where the backend sent them."""
+    """``opTime``, ``electionId``, ``operationTime`` and ``$clusterTime``, if the backend sent them."""
     confirmation: Confirmation | None = None
-    """What clients wait for besides: the write is stored, but not yet where its write concern wants it."""
+    """Set if the write is stored but its write concern is still waited for."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether it says nothing but that all went well, as that of a standalone does."""
+        """Whether it has nothing but success, as the reply of a standalone."""
         return not self.fields and self.is_met
 
     @property
     def is_met(self) -> bool:
-        """Whether nothing is missing for the write concern."""
+        """Whether the write concern is met."""
         return self.write_concern_error is None and self.confirmation is None
 
 
 Confirmed: TypeAlias = Callable[[Acknowledgement | CommandError], None]
-"""Told once whether a write concern was met, or that nobody can know."""
+"""Called once with the result of a write concern, or an error if that cannot be known."""
 
 
 class Confirmation(Protocol):
-    """A write that is stored, and not yet where its write concern wants it."""
+    """A stored write whose write concern is still waited for."""
 
     def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
-        """Call ``tell`` once, perhaps at once, or never for one that ``is_gone``."""
+        """Call ``tell`` once, possibly immediately; never if ``is_gone`` is true by then."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The backend answered. ``matched`` counts inserted or matched documents; ``errors`` is by statement index."""
+    """The backend replied. ``matched``: inserted or matched documents; ``errors``: by statement index."""
 
     matched: int
     errors: Mapping[int, CommandError]
@@ -78,7 +78,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The connection died after sending, or the answer leaves open what was applied: find out by looking."""
+    """The connection was lost after sending, or the reply does not say what was applied: read the stored buckets."""
 
     error: CommandError
 
@@ -88,9 +88,9 @@ BulkOutcome: TypeAlias = Applied | Rejected | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The documents with ids ``first_id`` … ``last_id``, about ``count``, are to become one with the id ``last_id``.
+    """A join to make: the about ``count`` documents with ids ``first_id`` … ``last_id`` become one with ``last_id``.
 
-    ``merge`` makes it, of the stored documents in the order of their ids; it may be called in another thread.
+    ``merge`` makes it from the stored documents in the order of their ids; it may be called in another thread.
     """
 
     first_id: bytes
@@ -100,10 +100,10 @@ class Span:
 
 
 class BucketStore(Protocol):
-    """Where bucket documents live. Documents and statements are encoded BSON.
+    """Stores bucket documents. Documents and statements are encoded BSON.
 
-    ``deadline_seconds`` is a time of ``Clock``: until then a lost backend is sought; after it the answer is
-    ``Rejected`` when nothing was sent, ``Unknown`` when something was.
+    ``deadline_seconds`` is a time of ``Clock``, until which a lost backend is searched for. After it, the outcome is
+    ``Rejected`` if nothing was sent, and ``Unknown`` otherwise.
     """
 
     async def insert(
@@ -115,7 +115,7 @@ class BucketStore(Protocol):
     ) -> BulkOutcome:
         """One unordered ``insert`` of new buckets.
 
-        Buckets whose meta value is an empty timestamp come without others (``catalog.empty_timestamps``).
+        Buckets whose meta value is an empty timestamp are not mixed with others (``catalog.empty_timestamps``).
         """
         ...
 
@@ -136,27 +136,30 @@ class BucketStore(Protocol):
         ...
 
     async def stored_until_ms(self, collection: VirtualCollection, deadline_seconds: float) -> int:
-        """The latest ``control.min.<time>`` of any stored bucket, very small without any; raises ``CommandError``."""
+        """The latest ``control.min.<time>`` of the stored buckets, -2**63 without any; raises ``CommandError``."""
         ...
 
     async def find_reopenable(
         self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
     ) -> Sequence[bytes]:
-        """Bucket documents that may take a measurement of (meta element, time in ms) (W50); raises ``CommandError``."""
+        """Buckets that may accept a measurement of ``wanted`` (meta element, time in ms) (W50).
+
+        Raises ``CommandError``.
+        """
         ...
 
     async def fetch_family(
         self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
     ) -> Sequence[bytes]:
-        """The stored bucket and its parts: documents whose ids begin as this one's; raises ``CommandError``."""
+        """The stored bucket and its parts, which share the beginning of their ids; raises ``CommandError``."""
         ...
 
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
     ) -> Mapping[bytes, int]:
-        """How many rows are stored that equal these measurements, by ``catalog.rows.digest_of`` (W102).
+        """The number of stored rows that equal each of these measurements, by ``catalog.rows.digest_of`` (W102).
 
-        Of all buckets, full, closed and compressed ones too; raises ``CommandError``.
+        Searches all buckets, also full, closed and compressed ones; raises ``CommandError``.
         """
         ...
 
@@ -167,21 +170,21 @@ class BucketStore(Protocol):
         window_seconds: float,
         deadline_seconds: float,
     ) -> Mapping[bytes, int]:
-        """As ``stored_rows``, but only what was written before this process wrote anything.
+        """As ``stored_rows``, but only rows that were stored before this process wrote anything.
 
-        Where the backend can tell, what was there ``window_seconds`` before that is left out, too.
+        If the backend can tell, rows that were stored ``window_seconds`` before that do not count either.
         """
         ...
 
     async def join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
     ) -> Sequence[int | None]:
-        """Join the documents of each span, all of them in one atomic step; ``spans`` in the order of their ids.
+        """Join the documents of each span, all spans in one atomic step; ``spans`` are in the order of their ids.
 
-        Returns for each how many there were (1: only the last one, so they were joined before), ``None`` when there
-        is none with the id ``last_id``, and nothing was changed. Raises ``CommandError`` (112 when another writer was
-        noticed) or ``ValueError`` (from ``merge``, or when they are too large or too far apart for one step), with
-        nothing changed or, after a lost connection, all of it.
+        Returns for each the number of documents found (1: only the last one, because they were joined before), or
+        ``None`` if there is no document ``last_id`` and nothing was changed. Raises ``CommandError`` (112 if another
+        writer was detected) or ``ValueError`` (from ``merge``, or because they are too large or too far apart for one
+        step); then nothing was changed, or everything if the connection was lost.
         """
         ...
 
@@ -195,7 +198,7 @@ class BucketStore(Protocol):
         ...
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
-        """What the name stands for now, asked anew; raises ``CommandError``."""
+        """The collection that has this name now, from the backend; raises ``CommandError``."""
         ...
 
 
@@ -208,8 +211,8 @@ class Clock(Protocol):
 
 
 class IdSource(Protocol):
-    """Unique bucket ids. The last three bytes are zero: the ids behind are for parts (``catalog.parts``)."""
+    """Makes unique bucket ids. Their last three bytes are zero, because these count parts (``catalog.parts``)."""
 
     def suffix(self) -> bytes:
-        """Eight bytes, never the same twice in a process, improbable to be another process's (W11)."""
+        """Eight bytes that are unique in this process, and almost certainly in all others (W11)."""
         ...

@@ -12,7 +12,7 @@ from catalog.schema import merge, shape_of
 
 
 class ReopenedBucket(NamedTuple):
-    """The contents of a stored bucket. ``ends``: least and greatest value by column, in the order of the columns."""
+    """The contents of a stored bucket. ``ends``: least and greatest value of each column, in the columns' order."""
 
     bucket_id: bytes
     meta: bytes

@@ -1,8 +1,8 @@
-"""Buckets that the backend holds and this process could go on with (W50).
+"""Looks up stored buckets that late measurements can be added to (W50).
 
-A look at the backend is only taken when a measurement is so old that a stored bucket may cover it
-(``CollectionBuckets.stored_until_ms``); looks that are wanted at the same moment leave in one query. A look that
-fails costs nothing but a new bucket.
+The backend is asked only if a measurement is so old that a stored bucket may cover it
+(``CollectionBuckets.stored_until_ms``). Look-ups that are requested at the same moment share one query. If a look-up
+fails, the measurement goes to a new bucket.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from catalog.open_bucket import CollectionBuckets
 from catalog.ports import BucketStore, Clock
 
 WANTED_AT_ONCE = 1_000
-"""Series looked for with one query."""
+"""Maximum number of series in one query."""
 
 TOLD_AT_ONCE = 100
-"""Series of which the catalog is told in one turn of the event loop."""
+"""Maximum number of series whose result is passed to the catalog in one turn of the event loop."""
 
 BYTES_AT_ONCE = 512 * 1024
 DOCUMENT_BYTES = 8 * 1024
-"""So much of what was found is taken apart in one turn; each document counts as so much more."""
+"""Maximum size of the buckets parsed in one turn; each counts ``DOCUMENT_BYTES`` more than its size."""
 
 
 class Reopening:
-    """Takes the looks that the catalog asks for."""
+    """Carries out the look-ups that the catalog requests."""
 
     def __init__(self, catalog: BucketCatalog, store: BucketStore, clock: Clock, patience_seconds: float) -> None:
         self._catalog = catalog
@@ -36,7 +36,7 @@ class Reopening:
         self._patience_seconds = patience_seconds
 
     async def open(self, buckets: CollectionBuckets) -> None:
-        """Find out up to which start the backend holds buckets of this collection."""
+        """Ask the backend for the latest start of any bucket of this collection."""
         stored_until_ms: int | None = None
         try:
             stored_until_ms = await self._store.stored_until_ms(buckets.collection, self._deadline_seconds())

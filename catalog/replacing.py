@@ -1,9 +1,8 @@
-"""Nothing takes the place of what is stored before it was held against it.
+"""Verifies a compressed or joined bucket before it replaces the stored one.
 
-What makes the new form is not trusted: a mistake in it would lose measurements that were acknowledged, and nobody would
-notice. So the new form is read again, by code that shares nothing with what made it, and compared bit for bit with the
-old one. Readers find a bucket by its summaries, so these are held against its rows. What differs is not written:
-the old form stays, which is as good for every reader.
+A bug in the encoder would silently lose acknowledged measurements. So the new form is decoded by independent code and
+compared bit for bit with the stored form. Readers find a bucket by its summaries, so these are compared with its rows.
+If anything differs, the new form is not written, and the stored form stays.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from catalog.errors import InvariantViolated
 
 
 class Differs(InvariantViolated):
-    """A new form of stored measurements is not what it was made of. Its text names no values."""
+    """A new form of a bucket differs from the stored one. The message contains no values."""
 
 
 Merge = Callable[[Sequence[bytes], bytes, bytes, bytes | None, int], bytes]
@@ -25,7 +24,7 @@ Merge = Callable[[Sequence[bytes], bytes, bytes, bytes | None, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """How stored measurements get another form; ``noticed`` is told of what was made wrongly, on the loop's thread."""
+    """Converts stored buckets; ``noticed`` is called for each wrong result, in the thread of the event loop."""
 
     noticed: Callable[[Differs], None]
     compress: Callable[[bytes, bytes], bytes | None] = kernel.compressed

@@ -1,19 +1,18 @@
-"""Rows that an earlier process wrote, so that a statement that is sent again is not written twice (W102).
+"""Detects statements that an earlier process has written, so that a retry does not write them twice (W102).
 
-The record of retryable writes dies with the process. A driver whose answer was lost with it sends the statement
-again, to the process that was started anew, within the time in which it seeks a server. For that long after the
-start, the first statements of every session are sought in the stored buckets before they are staged.
+The record of retryable writes is lost when the process ends. A driver that has lost the reply sends the statement to
+the new process, within its server selection timeout. For that time after the start, the first statements of every
+session are looked up in the stored buckets before they are staged.
 
-What is found there need not be of this statement. ``_id`` is not unique, so whole rows are compared, bit for bit; and
-rows count only as far as nothing else accounts for them: neither this process wrote them, nor were they there long
-before it started, nor were they found for another statement already. What is left is of a retry when it is exactly as
-many equal rows as the statement has. More are rows that several statements made equal, so that equality proves
-nothing; fewer are not what one statement leaves, whose equal rows share a bucket and are stored together. In both
-cases the statement is staged: what is acknowledged must be there.
+``_id`` is not unique, so whole rows are compared, bit for bit. Rows do not count if this process has written them, if
+they were stored long before it started, or if they were found for another statement already. If as many equal rows are
+left as the statement has, it is a retry. More rows were made by several equal statements, so they prove nothing. Fewer
+rows cannot be those of one statement, whose equal rows are in one bucket and are stored together. In both cases the
+statement is staged, because what is acknowledged must be stored.
 
-What is not promised: measurements without ``_id``, commands of the earlier process that the backend has yet to
-execute, and drivers that retry later or through another proxy. And what nothing tells apart: a new statement with
-exactly the rows, time and all, that were stored in these minutes is taken for the retry of that one.
+Not covered: measurements without ``_id``, commands of the earlier process that the backend has yet to execute, and
+drivers that retry later or through another proxy. A new statement whose rows equal, including their times, those of a
+statement that was stored in these minutes is taken for its retry.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from catalog.ports import Acknowledgement, Applied, BucketStore, Clock, WriteCon
 from catalog.rows import digest_of, with_id
 
 ASKED_AT_ONCE = 1_000
-"""Measurements sought together, as soon as so many wait."""
+"""Number of waiting measurements from which a query takes no further question."""
 
 CLAIMED_LIMIT = 100_000
-"""So many rows that were found for a statement are kept; all of them in the first minutes."""
+"""Maximum number of recorded rows that were found for a statement."""
 
 NOTHING_UPDATE = (
     b"\x36\0\0\0\x03q\0\x16\0\0\0\x07_id\0" + bytes(12) + b"\0\x03u\0\x15\0\0\0\x03$unset\0\x08\0\0\0\x0ax\0\0\0\0"
@@ -44,10 +43,10 @@ NOTHING_UPDATE = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is stored of a statement.
+    """The part of a statement's measurements that is stored.
 
-    ``written``: the positions of measurements that are there; ``acknowledgement``: that their write concern is met,
-    ``None`` if none is there.
+    ``written``: their positions; ``acknowledgement``: the result of their write concern, ``None`` if none is stored or
+    there is no write concern.
     """
 
     written: frozenset[int]
@@ -65,7 +64,7 @@ class _Question:
 
 
 class RestartDedup:
-    """Seeks rows of an earlier process; questions that come while one query is under way share the next."""
+    """Looks up rows of an earlier process; questions that arrive during a query share the next one."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class RestartDedup:
         patience_seconds: float,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """``window_seconds``: how long from now on retries of an earlier process' statements are to be expected."""
+        """``window_seconds``: how long after the start retries of earlier statements may arrive."""
         self._store = store
         self._clock = clock
         self._window_seconds = window_seconds
@@ -97,7 +96,7 @@ class RestartDedup:
         write_concern: WriteConcern,
         answer: OnFound,
     ) -> None:
-        """``answer`` is called once: with what is there, or with why that could not be found out."""
+        """``answer`` is called once, with the result or an error."""
         question = _Question(measurements, write_concern, answer)
         waiting = self._questions.get(buckets)
         if waiting is not None:
@@ -120,7 +119,7 @@ class RestartDedup:
                 question.answer(CommandError(1, "internal error while looking up rows of an earlier process"))
 
     async def _find(self, buckets: CollectionBuckets, asked: list[_Question]) -> None:
-        """Answers each question of ``asked`` and takes it off."""
+        """Answer each question and remove it from ``asked``."""
         deadline_seconds = self._clock.monotonic_seconds() + self._patience_seconds
         try:
             free = await self._unaccounted(buckets.collection, asked, deadline_seconds)
@@ -142,7 +141,7 @@ class RestartDedup:
     async def _unaccounted(
         self, collection: VirtualCollection, asked: Sequence[_Question], deadline_seconds: float
     ) -> Counter[bytes]:
-        """The rows that may be of these statements."""
+        """The number of stored rows, by digest, that may have been written by these statements."""
         sought: dict[bytes, Measurement] = {}
         for question in asked:
             for position in with_id(question.measurements):
@@ -163,7 +162,7 @@ class RestartDedup:
     async def _confirm(
         self, collection: VirtualCollection, write_concern: WriteConcern, deadline_seconds: float
     ) -> Acknowledgement | None:
-        """What is there may not be where the write concern wants it: wait for that as the write would have."""
+        """Wait for the write concern, which stored rows may not meet yet, with a write that changes nothing."""
         if not write_concern.raw:
             return None
         outcome = await self._store.update(collection, [NOTHING_UPDATE], write_concern, deadline_seconds)
@@ -173,7 +172,7 @@ class RestartDedup:
 
 
 def _written(question: _Question, free: Mapping[bytes, int]) -> dict[bytes, list[int]]:
-    """The rows that were written, with their positions in the statement."""
+    """The digests of rows that were written, with the rows' positions in the statement."""
     by_row: dict[bytes, list[int]] = {}
     for position in with_id(question.measurements):
         by_row.setdefault(digest_of(question.measurements[position]), []).append(position)

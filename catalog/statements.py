@@ -1,10 +1,10 @@
-"""Which statements of retryable writes were executed (W102).
+"""Records which statements of retryable writes were executed (W102).
 
-A driver that lost an answer sends the statement again with the same session, transaction number and statement
-id. What was written is answered from this record; what is still under way is waited for; what failed is known
-not to be written and runs again. An outcome that could not be found out in time stays *in doubt*: it is pursued,
-and a statement that is sent again waits for the verdict (W127). One whose verdict will never come is *lost*, and
-refused rather than written a second time.
+A driver that has lost a reply sends the statement again with the same session, transaction number and statement id. If
+it was written, the reply comes from this record; if it is in progress, the retry waits for it; if it failed, it was not
+written and is executed again. A statement whose outcome is unknown at the deadline is *in doubt*: the proxy pursues it,
+and a retry waits for the outcome (W127). If the outcome will never be known, the statement is *lost*: a retry is
+refused, so that it is not written twice.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from catalog.write_batch import DoubtfulWriter, Writer
 TRANSACTION_TOO_OLD = 225
 
 LOG_BYTES = 64 * 1024 * 1024
-"""For the records of all sessions together; more than 50,000 of drivers, whose statements are one run."""
+"""Limit of the records of all sessions; enough for 50,000 sessions of drivers, whose statements are one run."""
 SESSION_BYTES = 1200
-"""A session's id and user, its record and the acknowledgement of an unmet write concern."""
+"""Size of a session's record: its id and users, and the acknowledgement of an unmet write concern."""
 RUN_BYTES = 96
-"""Of numbers that do not touch, as of every other statement of a command that failed."""
+"""Size of one run of statement ids; there are many only if statements between them failed."""
 
 ClientSession: TypeAlias = tuple[bytes, Identity]
-"""A raw ``lsid`` and whose it is: equal ids of two users are two sessions."""
+"""A raw ``lsid`` and its users: equal ids of different users are different sessions."""
 
 
 class NumberSet:
-    """Integers that come in runs, as statement ids do."""
+    """A set of integers, stored as runs of consecutive ones."""
 
     __slots__ = ("_ends", "_starts")
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-        """Just after each run."""
+        """The number after the last of each run."""
 
     def __contains__(self, number: int) -> bool:
         run = bisect_right(self._starts, number) - 1
         return run >= 0 and number < self._ends[run]
 
     def add(self, number: int) -> None:
-        """Runs that touch become one."""
+        """Add a number; adjacent runs become one."""
         starts, ends = self._starts, self._ends
         run = bisect_right(starts, number)
         if run and number < ends[run - 1]:
@@ -67,26 +67,26 @@ class NumberSet:
 
     @property
     def runs(self) -> int:
-        """How many runs it holds, which is what it costs."""
+        """The number of runs, which determines its size."""
         return len(self._starts)
 
 
 class Statement:
-    """One measurement of a retryable insert: a ``Writer`` that passes the outcome to all who asked for it."""
+    """One measurement of a retryable insert: a ``Writer`` that passes its result to all commands that wait for it."""
 
     __slots__ = ("_transaction", "_waiters", "is_bulk", "number")
 
     def __init__(self, transaction: Transaction, number: int) -> None:
-        """It is under way in ``transaction`` from now on."""
+        """Adds itself to the statements in progress of ``transaction``."""
         self._transaction = transaction
         self._waiters: list[tuple[Writer, int, float]] = []
         self.number = number
         self.is_bulk = False
-        """Whether a large insert brought it."""
+        """Whether it belongs to a large insert."""
         transaction.under_way[number] = self
 
     def wait(self, writer: Writer, index: int, deadline_seconds: float) -> None:
-        """``writer`` is told the outcome under his own index; if it is in doubt, at the deadline at the latest."""
+        """``writer`` gets the result under its own index; if it is in doubt, at the deadline at the latest."""
         self._waiters.append((writer, index, deadline_seconds))
 
     def settle(
@@ -104,7 +104,7 @@ class Statement:
             writer.settle((index,), error, acknowledgement)
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
-        """See ``Writer``: those who asked late go on waiting."""
+        """See ``Writer``: commands whose deadline has not passed go on waiting."""
         self.expire(now_seconds, error)
         return self
 
@@ -127,15 +127,15 @@ class Statement:
 class Transaction:
     """The statements of one (session, transaction number).
 
-    ``follows_another`` tells whether the session was known before. ``unmet_write_concern`` is the last acknowledgement
-    that says that a write concern was not met, or not yet: a retry must not hear better than that.
+    ``follows_another``: whether the session was known before. ``unmet_write_concern``: the last acknowledgement of a
+    write concern that was not met, or not yet, which a retry gets too.
     """
 
     __slots__ = ("follows_another", "log", "lost", "number", "under_way", "unmet_write_concern", "written")
 
     def __init__(self, log: StatementLog, number: int, *, follows_another: bool) -> None:
         self.log: StatementLog | None = log
-        """Where it counts; ``None`` once it is not kept there any more."""
+        """The log that counts its size; ``None`` after the log has removed it."""
         self.number = number
         self.follows_another = follows_another
         self.written = NumberSet()
@@ -144,7 +144,7 @@ class Transaction:
         self.unmet_write_concern: Acknowledgement | None = None
 
     def remember(self, numbers: NumberSet, number: int) -> None:
-        """Add to one of its sets, and to what the log weighs."""
+        """Add to one of its sets, and update the size of the log."""
         runs = numbers.runs
         numbers.add(number)
         if self.log is not None:
@@ -152,12 +152,12 @@ class Transaction:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes, about."""
+        """Its approximate size."""
         return SESSION_BYTES + (self.written.runs + self.lost.runs) * RUN_BYTES
 
 
 class StatementLog:
-    """The record of all sessions, bounded in bytes; the sessions not heard of for longest are forgotten first."""
+    """The record of all sessions, bounded in bytes; the least recently used sessions are removed first."""
 
     def __init__(self, limit_bytes: int = LOG_BYTES) -> None:
         self._sessions: OrderedDict[ClientSession, Transaction] = OrderedDict()

@@ -1,16 +1,15 @@
 """Write batches and their commit rights (W60-W66).
 
-A batch collects the measurements that concurrent writers stage for one bucket. It lives through the states
-of ``TRANSITIONS``; a pair that the table does not hold is a bug of ours::
+A batch collects the measurements that concurrent writers stage for one bucket. ``TRANSITIONS`` has its states and the
+events that change them; any other event is an internal error::
 
-    OPEN      takes measurements; nobody has asked for it yet
-    CLAIMED   somebody holds the commit rights; it still takes measurements (W63)
-    PREPARED  its rows have numbers, it takes no more, a backend command carries it (W64)
-    FINISHED  the backend acknowledged it (W65)
-    ABORTED   it will not be written: its writers have the error, or its measurements moved to other buckets
+    OPEN      accepts measurements; no writer has claimed it yet
+    CLAIMED   a writer holds the commit rights; it still accepts measurements (W63)
+    PREPARED  its rows have numbers, it accepts no more, and a backend command carries it (W64)
+    FINISHED  the backend has acknowledged it (W65)
+    ABORTED   it will not be written: its writers got an error, or its measurements were moved to other buckets
 
-Everything that decides what happens to a batch is in this table, so that the claimant, the committer and the
-clearing of buckets cannot disagree.
+The claimant, the committer and the clearing of buckets all use this table, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BatchState(IntEnum):
-    """Where a batch stands."""
+    """The state of a batch."""
 
     OPEN = 0
     CLAIMED = 1
@@ -39,7 +38,7 @@ class BatchState(IntEnum):
 
 
 class BatchEvent(IntEnum):
-    """What may happen to a batch."""
+    """An event that changes the state of a batch."""
 
     CLAIM = 0
     PREPARE = 1
@@ -58,13 +57,13 @@ TRANSITIONS: dict[BatchState, dict[BatchEvent, BatchState]] = {
 
 _OPEN: Final = BatchState.OPEN
 _CLAIMED: Final = BatchState.CLAIMED
-"""Members of an enumeration are slow to look up where every measurement passes."""
+"""Constants, because looking up members of an enumeration is slow."""
 
 
 class CombineKey(NamedTuple):
     """Writers with equal keys may share a batch (W70).
 
-    ``write_concern`` is the raw document as in ``WriteConcern``; ``identity`` is nobody where access control is off.
+    ``write_concern`` is the raw document as in ``WriteConcern``; ``identity`` is empty without access control.
     """
 
     write_concern: bytes
@@ -72,7 +71,7 @@ class CombineKey(NamedTuple):
 
 
 class Writer(Protocol):
-    """Somebody who waits for measurements of his; called exactly once for each index he staged."""
+    """Waits for the results of its measurements; gets exactly one for each index that it has staged."""
 
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
@@ -81,49 +80,49 @@ class Writer(Protocol):
         ...
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
-        """It could not be found out in time whether these measurements are stored.
+        """At the deadline, it is unknown whether these measurements are stored.
 
-        A writer that needs the verdict returns who gets it, with one ``settle``; any other has settled now.
+        A writer that needs the outcome returns the object whose ``settle`` will get it; for any other, this is the end.
         """
         ...
 
 
 class DoubtfulWriter(Writer, Protocol):
-    """Somebody who waits for the verdict on a write whose outcome was in doubt: that is what it settles."""
+    """Waits for the outcome of a write in doubt, which ``settle`` gets."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for it to be written; otherwise a write that did not happen stays undone."""
+        """Whether a client still waits for the write; otherwise, a write that was not applied is not repeated."""
         ...
 
     def expire(self, now_seconds: float, error: CommandError) -> None:
-        """Tell those whose time is over."""
+        """Give the error to clients whose deadline has passed."""
         ...
 
     def lose(self, error: CommandError) -> None:
-        """There will be no verdict."""
+        """The outcome will never be known."""
         ...
 
 
 class _Told:
-    """Stands in a share for a writer who has his answer already."""
+    """Takes the place of a writer that has its result already."""
 
     __slots__ = ()
 
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
     ) -> None:
-        """Nobody listens."""
+        """Does nothing."""
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
-        """Nobody listens."""
+        """Does nothing."""
 
 
 TOLD: Writer = _Told()
 
 
 class WriteBatch:
-    """Measurements for one bucket that are committed together, and who waits for them."""
+    """Measurements for one bucket that are committed together, and their writers."""
 
     __slots__ = (
         "base",
@@ -143,12 +142,12 @@ class WriteBatch:
         self.bucket = bucket
         self.key = key
         self.staged_at_seconds = staged_at_seconds
-        """When the first of its measurements came from a client."""
+        """When the first of its measurements was staged."""
         self.moves = 0
-        """How often a measurement of it had to leave a bucket that changed underneath."""
+        """How often one of its measurements was moved because its bucket has changed."""
         self.state: BatchState = _OPEN
         self.bulk = False
-        """Whether only large inserts wait for it, so that it goes behind what others wait for."""
+        """Whether only large inserts wait for it, so that it uses the lane for these."""
         self.base = -1
         """The number of its first row in the document that holds it; 0 in a new document."""
         self.stored_id = b""
@@ -156,10 +155,10 @@ class WriteBatch:
         self.measurements: list[Measurement] = []
         self.shares: list[tuple[Writer, list[int]]] = []
         self.doubtful: list[DoubtfulWriter] | None = None
-        """Not ``None`` once the outcome was not found out in time: those who wait for the verdict."""
+        """The writers that wait for the outcome of a batch in doubt; ``None`` if it is not in doubt."""
 
     def add(self, measurement: Measurement, writer: Writer, index: int) -> None:
-        """Stage one measurement for ``writer``, who knows it as ``index``."""
+        """Stage one measurement of ``writer``, which identifies it by ``index``."""
         self.measurements.append(measurement)
         shares = self.shares
         if shares and shares[-1][0] is writer:
@@ -168,27 +167,27 @@ class WriteBatch:
             shares.append((writer, [index]))
 
     def claim(self) -> bool:
-        """Take the commit rights; true for the first who asks (W63)."""
+        """Take the commit rights; true for the first caller (W63)."""
         if self.state is not _OPEN:
             return False
         self.state = _CLAIMED
         return True
 
     def advance(self, event: BatchEvent) -> None:
-        """Go on by the table; raises ``InvariantViolated`` for what it does not hold."""
+        """Change the state; raises ``InvariantViolated`` for a transition that is not in the table."""
         state = TRANSITIONS[self.state].get(event)
         if state is None:
             raise InvariantViolated(f"a write batch in state {self.state.name} cannot {event.name}")
         self.state = state
 
     def settle(self, error: CommandError | None, acknowledgement: Acknowledgement | None) -> None:
-        """Tell every writer, once."""
+        """Give every writer its result, once."""
         shares, self.shares = self.shares, []
         for writer, indexes in shares:
             writer.settle(indexes, error, acknowledgement)
 
     def doubt(self, error: CommandError, now_seconds: float) -> bool:
-        """The outcome was not found out in time; whether a writer waits for the verdict."""
+        """The outcome is unknown at the deadline; returns whether a writer waits for it to be resolved."""
         doubtful: list[DoubtfulWriter] = []
         shares: list[tuple[Writer, list[int]]] = []
         for writer, indexes in self.shares:
@@ -201,7 +200,7 @@ class WriteBatch:
         return bool(doubtful)
 
     def unwanted(self, error: CommandError) -> None:
-        """The verdict is that it was not written: it stays so, except for those who still wait for it."""
+        """The batch was not written: settle the writers that no longer want it; it is placed again for the others."""
         shares: list[tuple[Writer, list[int]]] = []
         wanted = {id(writer) for writer in self.doubtful or () if writer.is_wanted}
         for writer, indexes in self.shares:

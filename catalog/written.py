@@ -1,4 +1,4 @@
-"""Whether stored rows are those of a write batch whose outcome is not known (W127)."""
+"""Finds out from stored rows whether a write batch with an unknown outcome was written (W127)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from catalog.write_batch import WriteBatch
 
 
 def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
-    """Whether the stored bucket holds the rows of a batch; ``None`` when it cannot tell.
+    """Whether the stored bucket has the rows of a batch; ``None`` if that cannot be determined.
 
-    Rows are where the batch put them. A direct write that takes rows away may have moved them; it closes the
-    bucket, and then equal rows are sought in all of it. So they are for a part, which another process that sweeps
-    may have joined with those before it.
+    Rows have the numbers that the batch gave them. A direct write that deletes rows may have renumbered them; it closes
+    the bucket, so that equal rows are then searched in all of it. The same applies to a part, which another process may
+    have joined with the parts before it.
     """
     if document is None:
         return False
@@ -32,15 +32,15 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     except ValueError:
         return None
     if not batch.base:
-        # Nobody else makes a document under this id: it is there because the batch was written.
+        # No other writer makes a document with this id, so it is stored because the batch was written.
         return any(digest_of(measurement) in rows for measurement in batch.measurements)
     return _are_ours(batch, rows)
 
 
 def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool | None:
-    """As ``is_written``, in the documents that share the beginning of their ids with the bucket.
+    """As ``is_written``, in the bucket and its parts.
 
-    Another process may have joined the document with them after the rows were written.
+    Another process may have joined the batch's document with these after the rows were written.
     """
     rows: Counter[bytes] = Counter()
     try:
@@ -52,7 +52,7 @@ def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool 
 
 
 def _are_ours(batch: WriteBatch, rows: Counter[bytes]) -> bool | None:
-    """Whether these are rows of the batch, and not equal ones that were in the bucket before; ``None``: either."""
+    """Whether these rows are those of the batch, not earlier equal rows of the bucket; ``None`` if unknown."""
     ours = [(digest_of(measurement), measurement) for measurement in batch.measurements]
     found = [measurement for digest, measurement in ours if digest in rows]
     if not found:

@@ -1,7 +1,7 @@
-"""A large batch on its way to the client while it still arrives, under the name that the client knows.
+"""Renames the cursor in a reply, and passes a large batch on to the client while it arrives.
 
-In a cursor's reply the batch comes first and the cursor's name behind it. How much longer or shorter the reply gets by
-another name is known beforehand, so the lengths at its head are set before the rest has come.
+In a cursor's reply, the cursor's name comes after the batch. The difference in length of the two names is known in
+advance, so the lengths at the head of the reply are set before the rest has arrived.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from proxy.wire import op_msg
 from proxy.wire.message import LENGTH
 
 LARGE_BYTES: Final = 64 * 1024
-"""Smaller replies are as well collected first."""
+"""Smaller replies are not streamed."""
 
 _BODY: Final = op_msg.BODY_AT
 _CURSOR: Final = b"\x03cursor\0"
@@ -22,7 +22,7 @@ _CURSOR_AT: Final = _BODY + 4
 _INSIDE_AT: Final = _CURSOR_AT + len(_CURSOR)
 _BATCHES: Final = (b"\x04firstBatch\0", b"\x04nextBatch\0")
 HEAD_BYTES: Final = _INSIDE_AT + 4 + max(map(len, _BATCHES)) + 4
-"""So much must be seen before anything can be said."""
+"""Number of bytes at the beginning of a reply that are needed to recognise a batch."""
 
 
 _ID: Final = b"\x12id\0"
@@ -30,21 +30,21 @@ _ID_BYTES: Final = len(_ID) + 8
 
 
 class Renaming:
-    """From the name under which the backend keeps a cursor to the one that its client knows."""
+    """Replaces the backend's name of a cursor by the client's."""
 
     __slots__ = ("_given", "_stored", "buckets", "grown_bytes")
 
     def __init__(self, buckets: Namespace) -> None:
-        """``grown_bytes``: how much longer a reply gets, negative when it gets shorter."""
+        """``grown_bytes``: how much longer a reply becomes; negative if it becomes shorter."""
         self.buckets = buckets
         self._stored = _name_element(buckets)
         self._given = _name_element(buckets.logical)
         self.grown_bytes = len(self._given) - len(self._stored)
 
     def whole(self, reply: bytes, request_id: int, response_to: int) -> tuple[bytes, int] | None:
-        """A whole reply message as the client gets it, and its cursor's id.
+        """The client's form of a whole reply message, and the id of its cursor.
 
-        ``None`` for what is no cursor's reply, or one in another order than servers have.
+        ``None`` if it is not a cursor's reply with the fields in the servers' order.
         """
         if len(reply) < HEAD_BYTES or reply[_BODY - 5 : _BODY] != bytes(5):
             return None
@@ -52,7 +52,7 @@ class Renaming:
         return self._renamed(reply, _BODY, head)
 
     def document(self, reply: bytes) -> tuple[bytes, int] | None:
-        """As ``whole``, of the reply's document alone."""
+        """As ``whole``, for the reply document alone."""
         return self._renamed(reply, 0, b"")
 
     def _renamed(self, raw: bytes, start: int, head: bytes) -> tuple[bytes, int] | None:
@@ -89,7 +89,7 @@ def _name_element(namespace: Namespace) -> bytes:
 
 
 class CursorStream:
-    """One reply in pieces."""
+    """One reply that is passed on in pieces."""
 
     __slots__ = ("_batch_at", "_left_bytes", "_reply_bytes", "_rest_of_cursor_bytes", "_tail")
 
@@ -103,7 +103,7 @@ class CursorStream:
 
     @classmethod
     def of(cls, head: bytes) -> CursorStream | None:
-        """For a reply that begins so; ``None`` for one that is small or no cursor's.
+        """The stream for a reply that begins with ``head``; ``None`` if it is small or not a cursor's.
 
         ``head`` has at least ``HEAD_BYTES``.
         """
@@ -122,18 +122,18 @@ class CursorStream:
         return fits and bool(unpack_int32(head, _BODY)[0] == self._reply_bytes - _BODY)
 
     def head(self, head: bytes, grown_bytes: int, request_id: int, response_to: int) -> bytes:
-        """The beginning for the client, of a reply that is to be so much longer (or, negative, shorter)."""
+        """The beginning of the client's reply, which is ``grown_bytes`` longer than the backend's."""
         size = self._reply_bytes - _BODY + grown_bytes
         inside = unpack_int32(head, _INSIDE_AT)[0] + grown_bytes
         begun = op_msg.head(request_id, response_to, size) + pack_int32(size) + _CURSOR + pack_int32(inside)
         return begun + head[_INSIDE_AT + 4 : self._batch_at + 4]
 
     def body_at(self) -> int:
-        """Where in the reply that goes on which ``head`` has begun."""
+        """The offset in the backend's reply from which ``feed`` continues after ``head``."""
         return self._batch_at + 4
 
     def feed(self, data: bytes) -> bytes:
-        """The next bytes of the reply behind its head; what of them the client may have now."""
+        """Take the next bytes of the reply after its head; returns those that belong to the batch."""
         size = len(data)
         if size <= self._left_bytes:
             self._left_bytes -= size
@@ -145,15 +145,15 @@ class CursorStream:
 
     @property
     def has_tail(self) -> bool:
-        """Whether the batch is complete and more has come."""
+        """Whether the batch is complete and bytes after it have arrived."""
         return bool(self._tail)
 
     def without_batch(self) -> bytes:
-        """The whole reply document, once it is complete, as if its cursor had no batch."""
+        """The complete reply document without the batch."""
         inside = self._rest_of_cursor_bytes + 4
         return pack_int32(4 + len(_CURSOR) + 4 + len(self._tail)) + _CURSOR + pack_int32(inside) + self._tail
 
     @staticmethod
     def tail(document: bytes) -> bytes:
-        """What the client gets behind the batch, of the renamed form of ``without_batch``."""
+        """The end of the client's reply after the batch, from the renamed form of ``without_batch``."""
         return document[4 + len(_CURSOR) + 4 :]

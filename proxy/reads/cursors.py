@@ -1,4 +1,4 @@
-"""``getMore`` on cursors that the backend keeps under the name of the bucket collection."""
+"""Executes ``getMore`` on cursors that are open on the bucket collection."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from rewrite.plan import Resolve
 TOLERANT_RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument, unicode_decode_error_handler="replace"
 )
-"""Replies may quote bytes of the client that are no UTF-8."""
+"""For replies, which may quote bytes of the client that are not valid UTF-8."""
 
 
 class ClientCommand(Protocol):
-    """What is needed of a client's command."""
+    """A client's command, as this module needs it."""
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class ClientCommand(Protocol):
 
     @property
     def namespace(self) -> Namespace:
-        """What it names; the collection is empty for database-wide commands."""
+        """The namespace that it names; the collection is empty for database-wide commands."""
 
     @property
     def body(self) -> bytes:
@@ -46,7 +46,7 @@ class ClientCommand(Protocol):
 
 
 class CursorCommand(Protocol):
-    """What tells whether a ``getMore`` needs a new name."""
+    """The parts of a command that decide whether a ``getMore`` must be renamed."""
 
     @property
     def name(self) -> str:
@@ -54,25 +54,25 @@ class CursorCommand(Protocol):
 
     @property
     def namespace(self) -> Namespace:
-        """Its database counts."""
+        """The namespace, of which only the database is used."""
 
     def get(self, name: str) -> Any:
-        """One argument, decoded; ``None`` when there is none."""
+        """One argument, decoded; ``None`` if it is missing."""
 
 
 class ClientUpstream(Protocol):
     """The client's own connection to the backend."""
 
     is_closed: bool
-    """The client is gone."""
+    """Whether the client has disconnected."""
 
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
-        """One command; the raw reply document. Raises ``BackendUnavailable``."""
+        """Run one command with the raw fields ``extra``; returns the raw reply. Raises ``BackendUnavailable``."""
         ...
 
 
 class ClientSession(Protocol):
-    """What is needed of a client's session."""
+    """A client's session, as this module needs it."""
 
     @property
     def peer(self) -> str:
@@ -80,7 +80,7 @@ class ClientSession(Protocol):
 
     @property
     def identity(self) -> Identity:
-        """The users that it authenticated as."""
+        """The users that the client has authenticated as."""
 
     @property
     def upstream(self) -> ClientUpstream:
@@ -88,7 +88,7 @@ class ClientSession(Protocol):
 
 
 def knows_cursor(cursors: CursorNames, cursor_id: object) -> bool:
-    """Whether a ``getMore`` on this cursor must be renamed on its way."""
+    """Whether this cursor is open on buckets, so that a ``getMore`` must be renamed."""
     return isinstance(cursor_id, int) and cursors.backend_namespace(cursor_id) is not None
 
 
@@ -99,9 +99,9 @@ async def continue_cursor(
     resolve: Resolve,
     fields: ClientFields,
 ) -> bytes:
-    """The raw reply to a ``getMore``; error 13 when the cursor belongs to another collection (C23) or user.
+    """The raw reply to a ``getMore``; error 13 if the cursor belongs to another collection (C23) or user.
 
-    ``fields`` are those of the session.
+    ``fields``: the session fields of the command.
     """
     asked = fields_of(command.body)
     cursor_id = cursor_of(asked.get(b"getMore", b""))
@@ -110,7 +110,7 @@ async def continue_cursor(
     backend = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
     if backend is not None and isinstance(cursor_id, int):
         if named != backend.logical:
-            # Whose cursor it is comes first, and only the backend knows.
+            # The backend checks the owner of the cursor first.
             return _named_logically(await session.upstream.run(database, _body(asked), fields.extra()), backend)
         return await _continue(session, cursors, cursor_id, backend, asked, fields)
     reply = await session.upstream.run(database, in_one_document(command.body, command.sequences))
@@ -119,18 +119,18 @@ async def continue_cursor(
     collection = resolve(named)
     if collection is None:
         return reply
-    # Another process of the proxy may have opened it on the buckets; only the backend knows.
+    # Another proxy may have opened the cursor on the buckets.
     on_buckets = await _continue(session, cursors, cursor_id, collection.buckets, asked, fields)
     return reply if error_code(on_buckets) == UNAUTHORIZED else on_buckets
 
 
 def cursor_of(value: bytes) -> int | None:
-    """The number in an element value of type long, which names a cursor; ``None`` for any other."""
+    """The cursor id in an element value; ``None`` if that is not of type long."""
     return int(unpack_int64(value, 1)[0]) if value[:1] == b"\x12" else None
 
 
 def string_of(value: bytes) -> str:
-    """The text of an element value; ``""`` for what is no string, or none in UTF-8."""
+    """The text of an element value; ``""`` if that is not a string, or not valid UTF-8."""
     try:
         return value[5:-1].decode() if value[:1] == b"\x02" else ""
     except UnicodeDecodeError:
@@ -138,7 +138,7 @@ def string_of(value: bytes) -> str:
 
 
 def _body(asked: Mapping[bytes, bytes]) -> bytes:
-    """The command without its session, to the byte."""
+    """The command without its session fields and ``$db``, with all other bytes unchanged."""
     left_out = SESSION_FIELDS | {b"$db"}
     return document(element(name, value) for name, value in asked.items() if name not in left_out)
 
@@ -158,7 +158,7 @@ async def _continue(
 
 
 def answered_more(reply: bytes, cursors: CursorNames, cursor_id: int, backend: Namespace) -> bytes:
-    """The backend's reply to a ``getMore`` as the client wants it; remembers what became of the cursor."""
+    """The client's reply to a ``getMore`` from the backend's; records whether the cursor is still open."""
     renamed, left, answered = rename_cursor(reply, backend.logical)
     if answered is None:
         if error_code(reply) == CURSOR_NOT_FOUND:
@@ -171,18 +171,18 @@ def answered_more(reply: bytes, cursors: CursorNames, cursor_id: int, backend: N
 
 
 def is_ok(reply: bytes) -> bool:
-    """Whether a raw command reply says ``ok: 1``, whatever its number type (C26)."""
+    """Whether a raw command reply has ``ok: 1``, in any number type (C26)."""
     return RawBSONDocument(reply, TOLERANT_RAW).get("ok") == 1
 
 
 def error_code(reply: bytes) -> int | None:
-    """The code of an error reply; ``None`` for a good one."""
+    """The code of an error reply; ``None`` for a successful one."""
     code = None if is_ok(reply) else RawBSONDocument(reply, TOLERANT_RAW).get("code")
     return code if isinstance(code, int) else None
 
 
 def _named_logically(reply: bytes, backend: Namespace) -> bytes:
-    """The backend's refusal with the name that the client knows."""
+    """The backend's error with the name of the collection instead of its bucket collection."""
     said = bson.decode(reply, codec_options=TOLERANT)
     if "errmsg" in said:
         said["errmsg"] = str(said["errmsg"]).replace(str(backend), str(backend.logical))

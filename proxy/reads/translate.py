@@ -57,15 +57,15 @@ from rewrite.profile import Profile
 
 
 class Service(Protocol):
-    """The proxy's own account."""
+    """Runs commands with the proxy's own account."""
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
-        """One command; the raw reply document, error replies too. Raises ``BackendUnavailable``."""
+        """Run one command; returns the raw reply document, also an error reply. Raises ``BackendUnavailable``."""
         ...
 
 
 class Gate(Protocol):
-    """What clients may do (``proxy.request.authorisation``); a session here is whatever the gate knows as one."""
+    """The clients' privileges (``proxy.request.authorisation``); the type of a session is that of the gate."""
 
     async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
         """Whether all these actions on that collection are allowed; raises ``BackendUnavailable``."""
@@ -96,7 +96,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Everything that plans need besides the client."""
+    """What the execution of plans needs, apart from the client."""
 
     rewriters: Mapping[str, Rewriter]
     profile: Callable[[], Profile]
@@ -109,11 +109,11 @@ class Surroundings:
     sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
     places: StepPlaces = field(default_factory=StepPlaces)
     turns: StepPlaces = field(default_factory=lambda: StepPlaces(places=1, places_of_one=1))
-    """Of the thread in which dialogues go on."""
+    """Turns of the one thread in which dialogues run."""
     replication: Replication | None = None
-    """What waits for write concerns, with replica sets."""
+    """Waits for write concerns, with replica sets."""
     about: Callable[[], Document] = dict
-    """Which proxy this is, for clients that ask the server."""
+    """Version and mode of this proxy, for ``buildInfo`` and ``serverStatus``."""
     holds_extended_range: Callable[[Namespace], bool] = lambda _: False
     """Whether this process has written times for which bucket ids are not in order (Q12)."""
 
@@ -126,7 +126,7 @@ class TranslateHandler:
         self.commands = frozenset((*surroundings.rewriters, "getMore"))
 
     def takes_cursor(self, command: CursorCommand) -> bool:
-        """Whether a ``getMore`` must be renamed: its cursor is on buckets, or may be (of another process)."""
+        """Whether a ``getMore`` must be renamed, because its cursor is on buckets or may be."""
         if command.name != "getMore":
             return False
         if knows_cursor(self._around.cursors, command.get("getMore")):
@@ -137,10 +137,10 @@ class TranslateHandler:
     async def __call__(
         self, session: ClientSession, command: ClientCommand, collection: VirtualCollection | None
     ) -> bytes:
-        """The raw reply document to a command on ``collection``, or on what is no collection.
+        """Execute a command; returns the raw reply document. ``collection`` is ``None`` for database-wide commands.
 
-        Raises ``CommandError`` if the backend was not or cannot be asked, ``Undecodable`` if the command must be
-        relayed.
+        Raises ``CommandError`` if the proxy refuses or the backend cannot be reached, and ``Undecodable`` if the
+        command must be relayed.
         """
         if command.name == "getMore":
             session_fields = session_of(command.body)
@@ -180,16 +180,16 @@ class TranslateHandler:
 
     @property
     def profile(self) -> Profile:
-        """What the backend can do."""
+        """The version and capabilities of the backend."""
         return self._around.profile()
 
     @property
     def cursors(self) -> CursorNames:
-        """Where cursors are."""
+        """The names of open cursors."""
         return self._around.cursors
 
     def as_written(self, collection: VirtualCollection) -> VirtualCollection:
-        """The backend's listing may be older than a measurement that puts bucket ids out of order (Q12)."""
+        """``collection`` with ``extended_range`` if this process has written such times since the listing (Q12)."""
         if collection.extended_range or not self._around.holds_extended_range(collection.namespace):
             return collection
         return replace(collection, extended_range=True)
@@ -210,19 +210,19 @@ class TranslateHandler:
                 if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:
                     reply = await steps.run(plan.otherwise)
                 if plan.step.via is Via.CLIENT and is_unauthorized(reply):
-                    # The backend decides about the client's own command, and words the refusal.
+                    # The backend decides about the client's own command, and its refusal is the reply.
                     return await self._pass(PassThrough(plan.effects), session, command)
                 if not isinstance(plan, Single):
                     return self.renamed(plan, reply)
                 try:
                     return self.reshaped(plan, reply)
                 except InvalidBSON:
-                    # Stored strings that are not UTF-8: only the backend's own reply is exact.
+                    # Some stored strings are not valid UTF-8: only the backend's own reply is exact.
                     return await self._pass(PassThrough(), session, command) if command.name in HAS_VIEW else reply
             case Dialogue():
                 actions = ACTIONS.get(command.name.lower(), ())
                 if not await self._around.gate.allows(session, actions, command.namespace):
-                    # The backend words the refusal.
+                    # The backend refuses the command.
                     return await self._pass(PassThrough(), session, command)
                 said = await self._waited_for(
                     plan, steps, FinalWait(self._around.replication, fields.body, command.namespace)
@@ -232,7 +232,7 @@ class TranslateHandler:
         assert_never(plan)
 
     async def _waited_for(self, plan: Dialogue, steps: _Steps, wait: FinalWait) -> Document:
-        """Raises ``Undecodable`` if the command must be relayed."""
+        """Run a dialogue and wait for its write concern; raises ``Undecodable`` if the command must be relayed."""
         if wait.probe is not None:
             probed = await steps.run(Step(steps.namespace.database, wait.probe, Via.SERVICE))
             wait.began(_decoded(probed))
@@ -258,7 +258,7 @@ class TranslateHandler:
         return reply
 
     def reshaped(self, plan: Single, reply: bytes) -> bytes:
-        """The client's reply; raises ``InvalidBSON`` for one that cannot be decoded without loss."""
+        """The client's reply from the backend's; raises ``InvalidBSON`` if decoding would lose information."""
         if not is_ok(reply):
             return _reshaped_by(plan.reshape_error, reply)
         self._take_effects(plan.effects)
@@ -267,7 +267,7 @@ class TranslateHandler:
         return _reshaped_by(plan.reshape, reply)
 
     def renamed(self, plan: Cursor, reply: bytes) -> bytes:
-        """The client's reply; its cursor is recorded."""
+        """The client's reply from the backend's; records its cursor."""
         renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
         if backend is None:
             return _reshaped_by(plan.reshape_error, reply)
@@ -305,7 +305,7 @@ _LOOKS: Final = frozenset({"aggregate", "find"})
 
 
 class _Steps:
-    """Sends the steps of one command, each over its connection."""
+    """Sends the steps of one command, over the client's own or a service connection."""
 
     def __init__(
         self, session: ClientSession, around: Surroundings, fields: ClientFields, namespace: Namespace
@@ -318,7 +318,7 @@ class _Steps:
         self._is_first = True
 
     async def run(self, step: Step) -> bytes:
-        """The raw reply of one step."""
+        """Send one step; returns the raw reply."""
         match step.via:
             case Via.CLIENT:
                 extra = self._fields.extra(step.statement, starts_transaction=self._is_first)
@@ -336,18 +336,19 @@ class _Steps:
 
     @property
     def owner(self) -> Hashable:
-        """Whose command it is, where clients have their turns."""
+        """The client for fair turns: its users and address."""
         return self._session.identity, self._session.peer
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has left."""
+        """Whether the client has disconnected."""
         return self._session.upstream.is_closed
 
     def _check_client(self, body: Mapping[str, Any]) -> None:
-        """Raises ``BackendUnavailable``: what a client that left began ends where it would look for more.
+        """Raises ``BackendUnavailable`` before a read if the client has disconnected, which ends the command.
 
-        Not between a write and what follows it, and not when the client wanted no reply: then it may leave at once.
+        Writes are still sent, and a command without a reply (``w: 0``) is completed, because its client may disconnect
+        immediately.
         """
         if self._session.upstream.is_closed and next(iter(body)) in _LOOKS and not self._is_unacknowledged:
             raise BackendUnavailable("the client has disconnected", code=CLIENT_DISCONNECT)
@@ -365,19 +366,19 @@ class _Steps:
 
 
 def _retryable(reply: bytes) -> bytes:
-    """With the label that makes a driver retry; repeated statements find what was done."""
+    """The reply with the label that makes drivers retry; statements that were executed are not executed again."""
     fields = [element(name, value) for name, value in iter_elements(reply)]
     labelled = b"errorLabels" in fields_of(reply)
     return reply if labelled else document([*fields, bson.encode({"errorLabels": ["RetryableWriteError"]})[4:-1]])
 
 
 def _decoded(reply: bytes) -> Document:
-    """The backend's error message for a step, which may contain bytes of the client that are not UTF-8."""
+    """A decoded reply, whose error message may quote bytes of the client that are not valid UTF-8."""
     return bson.decode(reply, codec_options=TOLERANT)
 
 
 def _reshaped_by(reshape: Callable[[Document], Document] | None, reply: bytes) -> bytes:
-    """Raises ``InvalidBSON`` for a reply that cannot be decoded without loss."""
+    """``reply`` after ``reshape``; raises ``InvalidBSON`` if decoding would lose information."""
     if reshape is None:
         return reply
     decoded = bson.decode(reply, codec_options=CODEC)

@@ -53,7 +53,7 @@ class RelayHandler:
             reply = await exchange.session.upstream.exchange(exchange.message.raw)
             document = reply_document(reply)
             outcome: Outcome = of_reply(document, exchange.parsed().name, reply.raw)
-        except Exception as error:  # noqa: BLE001  (an outcome, too)
+        except Exception as error:  # noqa: BLE001  (it becomes the outcome)
             outcome = of_error(error)
         exchange.end(outcome)
 
@@ -67,7 +67,7 @@ class RelayHandler:
                 await self._observe(exchange, route)
             else:
                 _stream(exchange, connection)
-        except Exception as error:  # noqa: BLE001  (an outcome, too)
+        except Exception as error:  # noqa: BLE001  (it becomes the outcome)
             exchange.end(_of_doubtful(error))
 
     async def _observe(self, exchange: Exchange, route: Relay) -> None:
@@ -93,7 +93,7 @@ class RelayHandler:
             if route.changes_identity:
                 await learn_identity(exchange.session, bson.decode(document, codec_options=TOLERANT))
             outcome: Outcome = Replied(document, reply.raw) if exchange.expects_reply else Replied(None)
-        except Exception as error:  # noqa: BLE001  (an outcome, too)
+        except Exception as error:  # noqa: BLE001  (it becomes the outcome)
             outcome = _of_doubtful(error)
         exchange.end(outcome)
 

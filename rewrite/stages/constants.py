@@ -1,4 +1,4 @@
-"""Expressions whose value is the same for every document of a command (Q19)."""
+"""Recognises expressions that have the same value for every document of a command (Q19)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import millis
 
 MOST_PARTS = 64
-"""Values inside an expression; bounds repeat it."""
+"""Maximum number of values inside a constant expression, because bounds repeat it."""
 
 _FOLDED = frozenset(
     {
@@ -20,22 +20,22 @@ _FOLDED = frozenset(
         "$toDecimal", "$toDouble", "$toInt", "$toLong", "$trunc",
     }
 )  # fmt: skip
-"""Operators that the server calculates before it reads the first document, with their errors, if their operands are
-constants. Others might fail for a bucket of which no row is looked at."""
+"""Operators that the server evaluates before it reads the first document, including their errors, if their operands are
+constant. Other operators could fail for a bucket none of whose rows is read."""
 
 _DAY_MS = 86_400_000
 _UNITS_MS = {
     "millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": _DAY_MS, "week": 7 * _DAY_MS,
     "month": 31 * _DAY_MS, "quarter": 92 * _DAY_MS, "year": 366 * _DAY_MS,
 }  # fmt: skip
-"""At most so long."""
+"""Maximum length of each unit."""
 
 _FARTHEST_MS = 20 * _UNITS_MS["year"]
-"""So far from now, bucket ids wrap neither in 1970 nor in 2106."""
+"""Distance from now within which bucket ids do not wrap, at 1970 or 2106."""
 
 
 def is_constant(expression: Any, scope: Scope) -> bool:
-    """Whether this is certainly one value for the whole command, known to the server before it reads."""
+    """Whether this certainly has one value for the whole command, which the server evaluates before it reads."""
     waiting = [expression]
     for _ in range(MOST_PARTS):
         if not waiting:
@@ -46,7 +46,7 @@ def is_constant(expression: Any, scope: Scope) -> bool:
                 if part.startswith("$") and not _is_known(part, scope):
                     return False
             case {"$literal": value}:
-                # An array or object is not looked into, so it must not be long.
+                # Values inside an array or object are not counted, so none is accepted.
                 if isinstance(value, dict | list):
                     return False
             case dict():
@@ -63,12 +63,12 @@ def _is_known(variable: str, scope: Scope) -> bool:
 
 
 def _name(text: str) -> str:
-    """``$$name.path`` → ``name``; no name of a variable for anything else."""
+    """``$$name.path`` → ``name``; ``""`` for anything else."""
     return text[2:].split(".", maxsplit=1)[0] if text.startswith("$$") else ""
 
 
 def literal(expression: Any, scope: Scope) -> tuple[Any] | None:
-    """The value in a 1-tuple where the command spells it out, itself or in ``let``; no documents and arrays."""
+    """The value, in a 1-tuple, of a literal in the expression or in ``let``; ``None`` for documents and arrays."""
     if isinstance(expression, str) and expression.startswith("$"):
         named = expression[2:] if expression.startswith("$$") else ""
         if named not in scope.variables:
@@ -82,7 +82,7 @@ def literal(expression: Any, scope: Scope) -> tuple[Any] | None:
 
 
 def is_near_now(expression: Any, scope: Scope) -> bool:
-    """Whether this is a date not far from the time at which the command runs."""
+    """Whether this is a date within 20 years of the time at which the command runs."""
     if isinstance(expression, str) and expression != "$$NOW" and expression.startswith("$$"):
         expression = scope.variables.get(expression[2:])
     away_ms = _away_from_now_ms(expression)
@@ -90,7 +90,7 @@ def is_near_now(expression: Any, scope: Scope) -> bool:
 
 
 def _away_from_now_ms(expression: Any) -> float | None:
-    """How far a date may lie from now; ``None`` for what is no calculation from ``$$NOW``."""
+    """The maximum distance of a date from now; ``None`` if it is not calculated from ``$$NOW``."""
     match expression:
         case "$$NOW":
             return 0
@@ -115,7 +115,7 @@ def _period_ms(unit: Any, amount: Any) -> float | None:
 
 
 def _number(expression: Any) -> float | None:
-    """The size of a number, or of a product of numbers."""
+    """The absolute value of a number, or of a product of numbers."""
     match expression:
         case bool() | Decimal128():
             return None
@@ -138,9 +138,9 @@ def _sum(first: float | None, second: float | None) -> float | None:
 
 
 def is_time_of_ids(expression: Any, scope: Scope) -> bool:
-    """Whether this is a date for which no bounds on bucket ids wrap (H2): near now, or spelled out.
+    """Whether this is a date whose bounds on bucket ids do not wrap (H2): near now, or a literal.
 
-    Dates in the predicate itself are seen elsewhere (``hazards``); those of variables must be in range here.
+    ``hazards`` checks the dates in the predicate itself; those of variables are checked here.
     """
     value = literal(expression, scope)
     if value is None:

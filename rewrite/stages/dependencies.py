@@ -1,6 +1,6 @@
-"""Which columns a pipeline reads, so that no others are unpacked (Q20).
+"""Determines which columns a pipeline reads, so that only these are unpacked (Q20).
 
-Needed where the backend's optimiser is kept out; ``None`` means all of them.
+This is needed where the backend's optimiser is inhibited. ``None`` means all columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NONE: Columns = frozenset()
 
 
 def include_needed_columns(draft: Draft, scope: Scope) -> Draft:
-    """Name the columns where the backend will not find them out itself."""
+    """Include only the columns that are read, unless the backend's optimiser determines them."""
     if not draft.unpacks or not draft.inhibits or draft.include is not None:
         return draft
     columns = columns_read(draft.tail)
@@ -48,7 +48,7 @@ def columns_read(stages: Sequence[Stage]) -> Columns | None:
 
 
 def predicate_columns(predicate: Any) -> Columns | None:
-    """Fields of a match predicate."""
+    """The top-level fields that a match predicate reads."""
     if not isinstance(predicate, dict):
         return None
     columns: set[str] = set()
@@ -69,7 +69,7 @@ def predicate_columns(predicate: Any) -> Columns | None:
 
 
 def expression_columns(expression: Any) -> Columns | None:
-    """Fields of an aggregation expression; ``None`` when it may see the whole document."""
+    """The top-level fields that an aggregation expression reads; ``None`` if it may read the whole document."""
     match expression:
         case str() if expression.startswith("$$"):
             whole = expression.split(".", maxsplit=1)[0] in ("$$ROOT", "$$CURRENT")
@@ -130,7 +130,7 @@ def _accumulator_columns(argument: Any) -> Columns | None:
 
 
 def _is_inclusion(argument: Any) -> bool:
-    """Whether a projection names what stays; of the documents it makes nothing else is left."""
+    """Whether a projection names the fields that it keeps."""
     if not isinstance(argument, dict):
         return False
     return any(value not in (0, False) for key, value in argument.items() if key != "_id" or len(argument) == 1)
@@ -146,13 +146,13 @@ def _project_columns(argument: Mapping[str, Any]) -> Columns | None:
         part = expression_columns(value)
         if part is None:
             return None
-        # A computed path inside a document keeps its place among the fields that are there.
+        # A computed path inside a document keeps its position among the existing fields.
         columns |= part | _top(path)
     return frozenset(columns)
 
 
 def _computed_columns(argument: Any) -> Columns | None:
-    """``$addFields``: what is computed is read from columns; a dotted path also keeps its siblings."""
+    """The columns that ``$addFields`` reads; a dotted path also reads its siblings, which it keeps."""
     if not isinstance(argument, dict):
         return None
     columns = expression_columns(argument)
@@ -186,7 +186,7 @@ _KEEPING: Mapping[str, Reads] = {
     "$sort": _sort_columns,
     "$unwind": _unwind_columns,
 }
-"""Stages that hand documents on with all their fields."""
+"""Stages that pass documents on with all their fields."""
 
 _REPLACING: Mapping[str, Reads] = {
     "$count": _no_columns,
@@ -194,4 +194,4 @@ _REPLACING: Mapping[str, Reads] = {
     "$replaceRoot": _replacement_columns,
     "$sortByCount": expression_columns,
 }
-"""Stages whose output holds only what they read."""
+"""Stages whose output contains only what they read."""

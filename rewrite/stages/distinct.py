@@ -1,4 +1,4 @@
-"""The values of a path inside the meta field, from the headers of buckets."""
+"""Finds the distinct values of a path in the meta field from the headers of buckets."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ VALUE = "_internalUnwoundArray"
 
 
 def values_stage(path: str) -> Stage:
-    """Every value at ``path``, those inside arrays one by one, as one array field ``VALUE``."""
+    """A stage that returns all values at ``path``, including the elements of arrays, as the array field ``VALUE``."""
     return {"$replaceRoot": {"newRoot": {VALUE: {"$_internalFindAllValuesAtPath": path}}}}
 
 
 def distinct_from_headers(draft: Draft, scope: Scope) -> Draft:
-    """Buckets of one series have one meta value: look at each once."""
+    """Read values from headers, and each meta value once, because buckets of a series have the same one."""
     path = _values_path(draft)
     renamed = None if path is None or not scope.plain_names else rename_path(path, scope)
     if path is None or renamed is None:
         return draft
     if "." not in renamed:
-        # A missing meta value must not become null, so nothing is grouped here.
+        # Grouping would turn a missing meta value into null.
         return draft._replace(tail=(values_stage(renamed), *draft.tail[1:]), unpacks=False)
     inside = renamed.split(".", 1)[1]
     once = draft.with_head({"$group": {"_id": "$meta"}})

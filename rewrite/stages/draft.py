@@ -1,4 +1,4 @@
-"""A pipeline on its way from measurements to buckets; what each rule takes and gives."""
+"""The draft of a rewritten pipeline, which each rule takes and returns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ Stage: TypeAlias = Mapping[str, Any]
 
 
 class Draft(NamedTuple):
-    """``head`` works on buckets, then (if ``unpacks``) buckets become measurements, ``tail`` works on those.
+    """A pipeline: ``head`` runs on buckets, these are unpacked if ``unpacks``, and ``tail`` runs on measurements.
 
-    ``include`` names the only columns wanted, ``None`` for all; ``computed`` the fields that ``head`` added to
-    buckets and rows shall carry. ``inhibits`` keeps the backend's optimiser
-    from carrying stages over the unpacking, where it would lose rows or groups (H2–H5). ``guesses``: see
-    ``Scope.may_guess``.
+    ``include``: the columns to unpack, ``None`` for all; ``computed``: fields that ``head`` adds to buckets and that
+    the rows get. ``inhibits`` prevents the backend's optimiser from moving stages before the unpacking, where it would
+    lose rows or groups (H2–H5). ``guesses``: see ``rewrite.stages.pipeline.guess_pipeline``.
     """
 
     head: tuple[Stage, ...]
@@ -36,7 +35,7 @@ class Draft(NamedTuple):
     guesses: bool = False
 
     def with_head(self, *stages: Stage) -> Draft:
-        """With further stages on buckets, after those that are there."""
+        """The draft with further stages at the end of ``head``."""
         return self._replace(head=(*self.head, *stages))
 
     def stages(self, scope: Scope) -> list[Stage]:
@@ -64,7 +63,7 @@ Rule: TypeAlias = Callable[[Draft, Scope], Draft]
 
 
 def only(stage: Stage) -> tuple[str, Any]:
-    """Name and argument of a stage; ``("", None)`` for what has not exactly one name."""
+    """Name and argument of a stage; ``("", None)`` if it does not have exactly one name."""
     if len(stage) != 1:
         return "", None
     return next(iter(stage.items()))
@@ -75,7 +74,7 @@ _SCALARS = frozenset({bool, bytes, datetime, DatetimeMS, Decimal128, float, int,
 
 def walk(value: Any) -> Iterator[Any]:
     """Every value inside a document or array, itself first."""
-    # A loop, and scalars told by their type: every command passes here several times.
+    # A loop that tests exact types, for speed: it runs several times for every command.
     waiting = [value]
     while waiting:
         element = waiting.pop()

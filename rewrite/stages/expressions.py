@@ -1,7 +1,7 @@
-"""What ``$expr`` says about whole buckets: comparisons of the time or a measurement with a constant (Q19).
+"""Derives bounds on buckets from ``$expr``: comparisons of the time or of a measurement with a constant (Q19).
 
-The user's ``$expr`` stays behind the unpacking and raises its own errors. Only what the server calculates before it
-reads takes part in bounds, so that they raise no others.
+The user's ``$expr`` stays after the unpacking and raises its own errors. Bounds use only constants that the server
+evaluates before it reads, so that they raise no other errors.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rewrite.stages.time_bounds import EVER, Interval, millis, time_predicate
 _MIRRORED = {"$gt": "$lt", "$gte": "$lte", "$lt": "$gt", "$lte": "$gte", "$eq": "$eq"}
 
 _ORDERED_LIKE_SUMMARIES = ["double", "int", "long", "decimal", "bool", "date", "objectId", "binData", "timestamp"]
-"""Types of constants of which summaries tell on which side rows are. Objects and arrays are merged (W24, W25); rows
-without the field equal a missing constant."""
+"""Types of constants that can be compared with summaries. Summaries merge objects and arrays (W24, W25), and rows
+without the field are equal to a missing constant."""
 
 
 class Comparison(NamedTuple):
@@ -32,7 +32,7 @@ class Comparison(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """A predicate that every bucket with a matching row satisfies (``None``: nothing known), and its interval."""
+    """A predicate that every bucket with a matching row satisfies (``None`` if unknown), and the interval of times."""
 
     bucket: dict[str, Any] | None
     interval: Interval = EVER
@@ -83,7 +83,7 @@ def _time_bounds(compared: Comparison, scope: Scope) -> Bounds:
     if value is not None and millis(value[0]) is not None:
         operand = {compared.operator: value[0]}
         return Bounds(time_predicate(operand, scope), Interval.of(operand))
-    # Every type of constant will do: times are dates in rows and summaries, so both compare the same with another type.
+    # Any type of constant is correct: times are dates in rows and in summaries, so both compare alike with it.
     return Bounds({"$expr": _over_summaries(compared)})
 
 
@@ -99,11 +99,11 @@ def _over_summaries(compared: Comparison) -> dict[str, Any]:
 
 
 def _measurement_bound(compared: Comparison, scope: Scope) -> dict[str, Any] | None:
-    """Not for what is less: rows without the field are, and no summary tells of them (H3)."""
+    """Not for ``$lt`` and ``$lte``: these match rows without the field, which summaries do not show (H3)."""
     if compared.operator not in ("$gt", "$gte", "$eq") or not is_plain_path(compared.path):
         return None
     if any(part.isdigit() for part in compared.path.split(".")):
-        # A position in an array is one for predicates only.
+        # A number means a position in an array in predicates only.
         return None
     value = literal(compared.constant, scope)
     if value is not None:
@@ -128,9 +128,9 @@ def expressions_inside(predicate: Any) -> Iterator[Any]:
 
 
 def is_safe_for_the_server(expression: Any, scope: Scope) -> bool:
-    """Whether the server bounds buckets rightly by this operand of ``$expr`` (H2, H3).
+    """Whether the server's own bounds for this operand of ``$expr`` are correct (H2, H3).
 
-    It is about the meta field or compares the time, and no bound on bucket ids wraps.
+    This holds for the meta field, and for comparisons of the time whose bounds on bucket ids do not wrap.
     """
     operator, operands = only(expression) if isinstance(expression, dict) else ("", None)
     if operator in ("$and", "$or") and isinstance(operands, list):

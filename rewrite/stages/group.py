@@ -1,8 +1,7 @@
-"""``$group`` by meta and ``$count`` from the headers of buckets (Q22, H4).
+"""Computes ``$group`` by meta and ``$count`` from the headers of buckets (Q22, H4).
 
-Buckets whose header cannot say it are unpacked in a second branch, so that no stored value makes a wrong
-group; the two branches are then grouped once more. There are seldom any, so a guess takes the headers alone, and fails
-when one of them could not say it.
+Buckets whose header is not sufficient are unpacked in a second branch, and the results of both branches are grouped
+again. Such buckets are rare, so a guess reads headers only, and fails if one of them is not sufficient.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from rewrite.stages.rows import UNKNOWN_COUNT, rows_in_bucket
 from rewrite.stages.scope import Scope
 
 DOUBT = "__untold_by_a_header"
-"""Whether any header of a group could not tell, until the group is looked at."""
+"""Temporary field of a group: whether a header in it is not sufficient."""
 NOT_MERGED = Binary(b"")
-"""The least value above objects and arrays, which summaries merge (W24, W25)."""
+"""The least value that sorts after objects and arrays, which summaries merge (W24, W25)."""
 _UNKNOWN_COUNT: dict[str, Any] = {"$and": [{"$ne": ["$control.version", 1]}, {"$lt": ["$control.count", None]}]}
 
 MOST_ACCUMULATORS = 64
-"""Each takes more room over headers than over rows; where there are many, rows are grouped."""
+"""Above this number, rows are grouped: an accumulator over headers is longer than one over rows."""
 
 _IDEMPOTENT = frozenset({"$min", "$max", "$addToSet", "$first", "$last"})
-"""Accumulators that do not care how often they see a value that is the same in the whole bucket."""
+"""Accumulators whose result does not depend on how often they see the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """One accumulator over buckets: what it takes of a header, how parts are joined, when it cannot tell.
+    """One accumulator over headers: ``over_buckets``, and ``joined_by``, which combines the two branches.
 
-    ``untold`` are predicates on such buckets. ``doubts`` are expressions over a header that say the same, as far as the
-    ``result`` of the group does not: that must be less than ``below`` or not less than ``NOT_MERGED``.
+    ``untold``: predicates on buckets whose header is not sufficient. A guess detects these by ``doubts``, expressions
+    over a header, and by the accumulator's result, which must be less than ``below`` or at least ``NOT_MERGED``.
     """
 
     over_buckets: dict[str, Any]
@@ -47,7 +46,7 @@ class Partial:
 
 
 def count_from_headers(draft: Draft, scope: Scope) -> Draft:
-    """``$count`` as the group that it is."""
+    """``$count`` from headers, as a ``$group``."""
     if not draft.tail:
         return draft
     name, field = only(draft.tail[0])
@@ -59,7 +58,7 @@ def count_from_headers(draft: Draft, scope: Scope) -> Draft:
 
 
 def group_from_headers(draft: Draft, scope: Scope) -> Draft:
-    """A group by meta whose accumulators the headers answer, in full or for most buckets."""
+    """A group by meta from headers, if these are sufficient for all or for most buckets."""
     if not draft.tail or not draft.unpacks or not scope.plain_names:
         return draft
     name, group = only(draft.tail[0])
@@ -86,7 +85,7 @@ def group_from_headers(draft: Draft, scope: Scope) -> Draft:
 
 
 def _guess(key: Any, partials: Mapping[str, Partial]) -> tuple[Stage, ...]:
-    """The group from headers alone; an error where one of them could not tell."""
+    """The group from headers alone; fails on the server if one of them is not sufficient."""
     group: dict[str, Any] = {"_id": key} | {field: part.over_buckets for field, part in partials.items()}
     doubts = list({str(doubt): doubt for part in partials.values() for doubt in part.doubts}.values())
     told: list[Any] = [
@@ -97,20 +96,20 @@ def _guess(key: Any, partials: Mapping[str, Partial]) -> tuple[Stage, ...]:
     if doubts:
         group[DOUBT] = {"$max": {"$or": doubts}}
         told.append({"$ne": [f"${DOUBT}", True]})
-    # The name of a type is no number: GUESS_FAILED.
+    # Converting the name of a type to a number fails with GUESS_FAILED.
     fails: Stage = {"$toInt": {"$type": "$_id"}}
     stages: list[Stage] = [{"$group": group}, {"$match": {"$expr": {"$cond": [{"$and": told}, True, fails]}}}]
     if doubts:
         stages.append({"$project": {DOUBT: 0}})
     if key is not None:
-        # All groups are looked at before the first is answered: no error comes with a later batch.
+        # Sorting checks all groups before the first one is returned, so no error occurs in a later batch.
         stages.append({"$sort": {"_id": 1}})
-    # Nor must a later predicate drop a group before it was looked at.
+    # Otherwise, the optimiser could apply a later predicate before the check.
     return (*stages, {"$_internalInhibitOptimization": {}})
 
 
 def _columns(group: Mapping[str, Any], scope: Scope) -> tuple[str, ...]:
-    """The columns that the accumulators and the key of an answerable group read."""
+    """The columns that the key and the accumulators of such a group read."""
     columns = [] if scope.meta_field is None else [scope.meta_field]
     for argument in group.values():
         _, operand = only(argument) if isinstance(argument, dict) and len(argument) == 1 else ("", None)
@@ -149,7 +148,7 @@ def _partial(accumulator: Mapping[str, Any], scope: Scope) -> Partial | None:
 
 
 def _extreme(operator: str, operand: str, scope: Scope) -> Partial | None:
-    """The smallest or greatest value of a column, told by the header unless it merges objects or arrays."""
+    """The least or greatest value of a column, from the header unless that merges objects or arrays."""
     if not operand.startswith("$"):
         return None
     field = operand[1:]
@@ -165,7 +164,7 @@ def _extreme(operator: str, operand: str, scope: Scope) -> Partial | None:
         {"$or": [{low: {"$type": merged}}, {high: {"$type": merged}}]},
         {low: {"$type": "null"}, high: {"$not": {"$type": "null"}}},
     ]
-    # Groups leave null out, which a summary holds.
+    # Accumulators ignore null, but a summary includes it.
     doubts = () if operator == "$max" else ({"$and": [{"$lte": [f"${low}", None]}, {"$gt": [f"${high}", None]}]},)
     below: Any = {} if scope.compares_like_buckets else ""
     return Partial({operator: f"$control.{operator[1:]}.{field}"}, operator, tuple(untold), doubts, below)

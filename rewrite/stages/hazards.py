@@ -1,8 +1,7 @@
-"""Where the backend's own optimiser is kept out.
+"""Decides where the backend's optimiser is inhibited.
 
-It must be where it loses rows or invents groups (H2-H5). It is also where our bounds are narrower: what
-the server copies before the unpacking of a collection that it does not know to be free of mixed types is
-guarded against them, and costs twice as much per bucket.
+It must be inhibited where it loses rows or makes wrong groups (H2-H5). It is also inhibited where the proxy's bounds
+are cheaper: the server's bounds contain guards against mixed types, which double their cost per bucket.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _PICKS = frozenset(
 
 
 def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
-    """Inhibit for pipelines that the backend rewrites wrongly; flag time bounds that would wrap."""
+    """Inhibit the optimiser where it is wrong or costs more; set ``extended_range`` for time bounds that would wrap."""
     early = sum(1 for _ in takewhile(lambda stage: only(stage)[0] in ("$match", "$sort"), draft.tail))
     inhibits = (
         scope.profile.version < (6, 0, 0)
@@ -38,21 +37,25 @@ def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
 
 
 def _fails_when_inhibited(scope: Scope) -> bool:
-    """Later releases of 6.0 make a path of the time field's name, unless nothing but a ``$match`` follows (C3)."""
+    """Whether the server would refuse an inhibited pipeline.
+
+    Releases after 6.0.5 use the time field's name as a path unless only a ``$match`` follows, and some names are not
+    valid paths (C3).
+    """
     time_field = scope.time_field
     return scope.profile.version > (6, 0, 5) and (not time_field or time_field.startswith("$"))
 
 
 _BEST_LEFT = frozenset({"$geoNear", "$sample", "$sort"})
-"""Stages for which the server has a way of its own over buckets (Q24)."""
+"""Stages for which the server has its own plan over buckets (Q24)."""
 _BOUND_BY_THE_SERVER = frozenset({"$geoIntersects", "$geoWithin"})
-"""Nothing here bounds shapes."""
+"""Operators for which only the server has bounds."""
 
 
 def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
-    """Whether pushing the leading predicate is all that can be gained.
+    """Whether the optimiser could only add bounds that the proxy adds already.
 
-    Only the server makes a range of bucket ids of a time that it calculates itself.
+    Not for times that the server calculates: only the server can turn these into a range of bucket ids.
     """
     keys: set[str] = set()
     for stage in draft.tail:
@@ -68,7 +71,7 @@ def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
 
 
 def _is_hazard(stage: Stage, scope: Scope, *, is_early: bool) -> bool:
-    """``is_early``: the documents are still the measurements."""
+    """Whether the backend rewrites this stage wrongly; ``is_early``: its input are still measurements."""
     match only(stage):
         case "$match", predicate:
             keys = keys_inside(predicate)
@@ -85,7 +88,7 @@ def _are_safe(predicate: Any, scope: Scope) -> bool:
 
 
 def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:
-    """A group by meta that takes single values or none: answered from buckets, not always rightly (H4)."""
+    """Whether this groups by meta without accumulators or picks values: the backend's rewriting may be wrong (H4)."""
     accumulators = [argument for name, argument in group.items() if name != "_id"]
     picks = [argument for argument in accumulators if isinstance(argument, dict) and not _PICKS.isdisjoint(argument)]
     return rename_constant_or_meta(group.get("_id"), scope) is not None and (not accumulators or bool(picks))

@@ -1,7 +1,7 @@
-"""The latest measurement of each series: group by meta, taking the first or top row by time (Q23).
+"""Finds the latest measurement of each series: ``$group`` by meta that takes the first or top row by time (Q23).
 
-Headers say which bucket of each group holds the latest time, so only these are fetched, and of their rows
-only those of that time go on.
+Headers show which bucket of each group has the latest time. Only these buckets are fetched, and only their rows with
+that time are passed on.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rewrite.stages.meta_paths import rename_expression, rename_path
 from rewrite.stages.scope import Scope
 
 LATEST = "__latest_time_of_bucket"
-"""Rows carry their bucket's latest time under this name until they have been compared with it."""
+"""Temporary field of rows: the latest time of their bucket."""
 
 
 def pick_latest_buckets(draft: Draft, scope: Scope) -> Draft:
-    """Only for the latest: the earliest time in a header is rounded and cannot tell buckets apart."""
+    """Fetch only the buckets with the latest measurement. The earliest cannot be found so: its header is rounded."""
     if not draft.unpacks or not _may_pick(scope):
         return draft
     asked = _latest_asked(draft.tail, scope)
@@ -39,7 +39,10 @@ def pick_latest_buckets(draft: Draft, scope: Scope) -> Draft:
 
 
 def _may_pick(scope: Scope) -> bool:
-    """Times before 1970 may have a header that is later than all rows (W32); 5.0 looks ids up by scanning."""
+    """Whether headers are reliable and fetching by id is fast.
+
+    A bucket before 1970 may have a start that is later than all its rows (W32); 5.0 scans the collection for each id.
+    """
     return scope.plain_names and not scope.extended_range and scope.profile.version >= (6, 0, 0)
 
 
@@ -47,7 +50,7 @@ Order: TypeAlias = Mapping[str, Any]
 
 
 def _latest_asked(tail: Sequence[Stage], scope: Scope) -> tuple[Any, Order] | None:
-    """The group key over buckets and the order of rows, when all that is taken of a group is of its latest row."""
+    """The group key over buckets and the order of rows, if every accumulator takes only the latest row."""
     names = [only(stage)[0] for stage in tail[:2]]
     is_sorted = names == ["$sort", "$group"]
     if not is_sorted and names[:1] != ["$group"]:
@@ -68,11 +71,11 @@ def _latest_asked(tail: Sequence[Stage], scope: Scope) -> tuple[Any, Order] | No
 
 _OF_SORTED = {"$first": -1, "$firstN": -1, "$last": 1, "$lastN": 1}
 _SORTING = {"$top": -1, "$topN": -1, "$bottom": 1, "$bottomN": 1}
-"""Accumulators of one row or several, and the direction of time in which the latest is what they take."""
+"""Accumulators of one or several rows, and the direction of time in which they take the latest row."""
 
 
 def _order_of_latest(accumulator: Any, sort: Any, scope: Scope) -> Order | None:
-    """The order in which the first row, or the last, is the latest, if the accumulator takes that alone."""
+    """The order of rows, if the accumulator takes only the latest row."""
     operator, argument = only(accumulator) if isinstance(accumulator, dict) else ("", None)
     if operator.endswith("N") and not (isinstance(argument, dict) and _is_one(argument.get("n"))):
         return None
@@ -97,7 +100,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _is_constant_in_group(paths: list[str], key: Any, scope: Scope) -> bool:
-    """Whether rows of one group agree in what is sorted before time."""
+    """Whether rows of one group are equal in the fields that are sorted before the time."""
     named = {key} if isinstance(key, str) else set(key.values()) if _has_plain_values(key) else set()
     return all(rename_path(path, scope) is not None and f"${path}" in named for path in paths)
 
@@ -107,22 +110,23 @@ def _has_plain_values(key: Any) -> bool:
 
 
 def _latest_of_each(key: Any, sort: Order, scope: Scope) -> tuple[Stage, ...]:
-    """The bucket with the latest time of each group, by an index on (meta path, time) where there may be one.
+    """Stages that find the bucket with the latest time of each group.
 
-    Without such an index sorting costs twice as much as looking at every header.
+    They sort if there may be an index on (meta path, time); without one, sorting costs twice as much as reading every
+    header.
     """
     latest = f"$control.max.{scope.time_field}"
     first = next(iter(sort))
     is_by_key = len(sort) == 2 and isinstance(key, str) and key == f"${rename_path(first, scope)}"
     if is_by_key and (scope.lastpoint_indexes is None or (first, sort[first]) in scope.lastpoint_indexes):
-        # Without the lower bound in it, this order lets the server shed everything else before it sorts.
+        # As the order does not contain the lower bound, the server can drop all other fields before it sorts.
         order: Stage = {"$sort": {key[1:]: sort[first], latest[1:]: -1}}
         return order, {"$group": {"_id": key, "latest": {"$first": {"bucket": "$_id"}}}}
     return ({"$group": {"_id": key, "latest": {"$max": {"time": latest, "bucket": "$_id"}}}},)
 
 
 def _fetching(scope: Scope) -> tuple[Stage, ...]:
-    """From what was picked to whole buckets."""
+    """Stages that fetch the picked buckets by id."""
     return (
         {
             "$lookup": {

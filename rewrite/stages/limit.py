@@ -1,4 +1,4 @@
-"""``$limit`` before the unpacking: every bucket holds at least one measurement (Q21)."""
+"""Adds a ``$limit`` before the unpacking: every bucket has at least one measurement (Q21)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LARGEST = 2**63 - 1
 
 
 def push_limit(draft: Draft, scope: Scope) -> Draft:
-    """At most ``skip + limit`` buckets are needed when nothing filters or orders before them."""
+    """Read at most ``skip + limit`` buckets if no other stage comes before the limit."""
     skipped = 0
     for stage in draft.tail:
         name, argument = only(stage)

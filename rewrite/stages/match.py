@@ -1,4 +1,4 @@
-"""Leading ``$match`` stages: what they say of buckets goes before the unpacking (Q10–Q16, Q19)."""
+"""Applies leading ``$match`` stages to buckets, before the unpacking (Q10–Q16, Q19)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rewrite.stages.time_bounds import EVER
 
 
 def push_leading_match(draft: Draft, scope: Scope) -> Draft:
-    """Meta predicates move, bounds on time and measurements are copied."""
+    """Move predicates on the meta field before the unpacking, and add bounds on time and measurements there."""
     if not scope.plain_names:
         return draft
     pushed = []

@@ -1,4 +1,4 @@
-"""What a condition on one measurement says about whole buckets (Q13, Q14, Q16)."""
+"""Derives bounds on buckets from a condition on measurements (Q13, Q14, Q16)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCALARS = (bool, int, float, Int64, Decimal128, ObjectId, Binary, bytes, Timest
 
 
 def conjunction(predicates: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The predicates joined: in one document where their keys differ, else by ``$and``."""
+    """The conjunction of predicates: one document if their keys differ, otherwise ``$and``; ``None`` for none."""
     if not predicates:
         return None
     joined: dict[str, Any] = {}
@@ -27,7 +27,7 @@ def conjunction(predicates: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def measurement_predicate(path: str, operand: Any, scope: Scope) -> dict[str, Any] | None:
-    """A predicate that every bucket with a row in which ``path`` matches ``operand`` satisfies."""
+    """A predicate that is true for every bucket with a row whose ``path`` matches ``operand``; ``None`` if unknown."""
     if not is_plain_path(path) or path.split(".", maxsplit=1)[0] == scope.time_field:
         return None
     operators: Mapping[str, Any] = operand if _is_operators(operand) else {"$eq": operand}
@@ -36,7 +36,7 @@ def measurement_predicate(path: str, operand: Any, scope: Scope) -> dict[str, An
 
 
 def _bound(path: str, operator: str, value: Any, scope: Scope) -> dict[str, Any] | None:
-    """One row of the table of Q13, in the backend's own cross-type comparisons."""
+    """The bound of one operator (Q13), with comparisons across types as the backend makes them."""
     low, high = f"control.min.{path}", f"control.max.{path}"
     if operator == "$in":
         if not isinstance(value, list) or not value or not all(_is_pushable(v, scope) for v in value):
@@ -62,7 +62,7 @@ def _bound(path: str, operator: str, value: Any, scope: Scope) -> dict[str, Any]
 
 
 def _guard_mixed(path: str, bound: dict[str, Any]) -> dict[str, Any]:
-    """Below an object, a bound counts only where the object never was anything else (Q16)."""
+    """A bound on a path inside an object, or true for buckets in which the object has other types, too (Q16)."""
     prefixes = path.split(".")
     parents = [".".join(prefixes[:n]) for n in range(1, len(prefixes))]
     if not parents:
@@ -72,11 +72,11 @@ def _guard_mixed(path: str, bound: dict[str, Any]) -> dict[str, Any]:
 
 
 LONGEST_PATH = 255
-"""Bounds name their path several times, and those of ``$in`` for each of its values."""
+"""Maximum length of a path in bounds, which repeat it several times, and for each value of ``$in``."""
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether a path can be spelled below ``control``."""
+    """Whether a path can be used below ``control.min`` and ``control.max``."""
     return len(path) <= LONGEST_PATH and all(
         part and not part.startswith("$") and "\0" not in part for part in path.split(".")
     )
@@ -87,7 +87,7 @@ def _is_operators(operand: Any) -> bool:
 
 
 def _is_pushable(value: Any, scope: Scope) -> bool:
-    """Q14."""
+    """Whether a bound on this value is correct (Q14)."""
     if isinstance(value, str):
         return scope.compares_like_buckets and type(value) is str
     return isinstance(value, _SCALARS)

@@ -1,4 +1,4 @@
-"""Updates of the meta field under its stored name (U3). Queries and expressions: ``meta_paths``."""
+"""Rewrites updates of the meta field with its stored name (U3); for queries and expressions, see ``meta_paths``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from catalog.namespaces import TimeseriesOptions
 from rewrite.plan import Document
 
 STORED_META = "meta"
-"""The field of a bucket that holds the meta value (W3)."""
+"""The field of a bucket that contains the meta value (W3)."""
 
 
 def meta_path(path: str, options: TimeseriesOptions) -> str | None:
-    """``m.a`` → ``meta.a``; ``None`` for any path outside the meta field, or when there is none."""
+    """``m.a`` → ``meta.a``; ``None`` for a path outside the meta field, or if there is no meta field."""
     head, dot, tail = path.partition(".")
     if options.meta_field is None or head != options.meta_field:
         return None
@@ -21,9 +21,9 @@ def meta_path(path: str, options: TimeseriesOptions) -> str | None:
 
 
 def rename_update(update: Mapping[str, Any], options: TimeseriesOptions) -> Document | None:
-    """An operator update over ``meta``; ``None`` when it changes anything else (U1.6).
+    """An update with operators, applied to ``meta``; ``None`` if it changes anything else (U1.6).
 
-    Both sides of ``$rename`` must lie in the meta field.
+    Both paths of ``$rename`` must be in the meta field.
     """
     renamed: Document = {}
     for operator, changes in update.items():

@@ -1,6 +1,6 @@
-"""The user's meta field under its stored name ``meta``: in paths, match predicates and expressions (Q10).
+"""Renames the user's meta field to its stored name ``meta``: in paths, match predicates and expressions (Q10).
 
-Every function answers ``None`` for what does not depend on the meta field alone or is not understood.
+Every function returns ``None`` if its argument does not depend on the meta field alone, or is not recognised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOVABLE_OPERATORS = frozenset(
         "$bitsAnySet", "$geoWithin", "$geoIntersects",
     }
 )  # fmt: skip
-"""Field operators whose meaning does not depend on where in the pipeline they stand."""
+"""Field operators whose meaning does not depend on their position in the pipeline."""
 
 _UNMOVABLE_EXPRESSIONS = frozenset(
     {"$getField", "$setField", "$unsetField", "$meta", "$rand", "$sampleRate", "$function", "$accumulator", "$where"}
@@ -39,7 +39,7 @@ def is_measurement_path(key: str, scope: Scope) -> bool:
 
 
 def rename_predicate(predicate: Mapping[str, Any], scope: Scope) -> dict[str, Any] | None:
-    """A whole ``$match`` predicate on ``meta``, or ``None`` when any part of it is about something else."""
+    """A ``$match`` predicate on ``meta``; ``None`` if any part of it is about another field."""
     renamed: dict[str, Any] = {}
     for key, operand in predicate.items():
         if key in ("$and", "$or", "$nor"):
@@ -76,7 +76,7 @@ def _is_movable(operand: Any) -> bool:
 
 
 def _is_movable_inside(argument: Any) -> bool:
-    """Operands of ``$not`` and ``$elemMatch``: relative to their element, so nothing in them is renamed."""
+    """Whether operands of ``$not`` and ``$elemMatch`` may be moved; their paths are relative and not renamed."""
     match argument:
         case dict():
             return all(
@@ -90,14 +90,14 @@ def _is_movable_inside(argument: Any) -> bool:
 
 
 def rename_expression(expression: Any, scope: Scope) -> tuple[Any] | None:
-    """An expression over the meta field alone (at least one path of it), in a 1-tuple; else ``None``."""
+    """An expression that reads the meta field and no other, renamed, in a 1-tuple; otherwise ``None``."""
     uses: list[str] = []
     renamed = _rename(expression, scope, uses)
     return renamed if renamed is not None and uses else None
 
 
 def rename_constant_or_meta(expression: Any, scope: Scope) -> tuple[Any] | None:
-    """As ``rename_expression``, but constants are welcome too."""
+    """As ``rename_expression``, but also for expressions that read no field."""
     return _rename(expression, scope, [])
 
 

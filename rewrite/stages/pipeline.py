@@ -1,4 +1,4 @@
-"""A pipeline on measurements as a pipeline on buckets."""
+"""Rewrites a pipeline on measurements as a pipeline on buckets."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ RULES: tuple[Rule, ...] = (
     push_limit,
     include_needed_columns,
 )
-"""In the order in which they are tried; each leaves alone what it does not understand."""
+"""The rules in the order of their application; each returns a draft unchanged that it does not recognise."""
 
 
 def rewrite_pipeline(pipeline: Sequence[Stage], scope: Scope) -> list[Stage]:
-    """The stages to run on the bucket collection, equal in result to ``pipeline`` on the measurements."""
+    """The stages to run on the bucket collection, with the same result as ``pipeline`` on the measurements."""
     return _drafted(pipeline, scope).stages(scope)
 
 
 def guess_pipeline(pipeline: Sequence[Stage], scope: Scope) -> list[Stage] | None:
-    """Faster stages that fail with ``GUESS_FAILED`` where stored values are not as usual; ``None``: there are none.
+    """Faster stages that fail with ``GUESS_FAILED`` for unusual stored values; ``None`` if there are none.
 
-    In a transaction an error would be its end.
+    There are none in a transaction, because an error would abort it.
     """
     if scope.in_transaction or not any(only(stage)[0] in _GUESSED for stage in pipeline):
         return None

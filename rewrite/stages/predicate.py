@@ -1,7 +1,7 @@
-"""What a ``$match`` on measurements says about whole buckets (Q10–Q16, Q19).
+"""Splits a ``$match`` on measurements into a predicate on buckets and one on measurements (Q10–Q16, Q19).
 
-``split`` gives a predicate that every bucket with a matching measurement satisfies, and what is left to ask
-of the measurements themselves. Only predicates on the meta field leave the residue, since they are exact.
+Every bucket with a matching measurement satisfies the first. The second, the residual, is applied to measurements; it
+contains everything but predicates on the meta field, which are exact for buckets.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rewrite.stages.time_bounds import EVER, Interval, time_predicate
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``bucket``: necessary for a bucket (``None``: nothing known); ``residual``: still to be asked of rows.
+    """``bucket``: the predicate on buckets (``None`` if there is none); ``residual``: the one on measurements.
 
-    ``interval`` is what the predicate's conjunction says of the time field. ``moved`` is the whole predicate on
-    ``meta``, where it is about nothing else (``rename_predicate``).
+    ``interval``: the times that the predicate allows. ``moved``: the whole predicate on ``meta``, if it is about no
+    other field (``rename_predicate``).
     """
 
     bucket: dict[str, Any] | None
@@ -32,7 +32,7 @@ class Split:
 
 
 def split(predicate: Mapping[str, Any], scope: Scope) -> Split:
-    """Split a ``$match``; meta predicates that are exact leave the residue. Each part is looked at once."""
+    """Split the predicate of a ``$match``; visits each part once."""
     parts = _Parts()
     for key, operand in predicate.items():
         if key in _LOGICAL and isinstance(operand, list) and operand and all(isinstance(arm, dict) for arm in operand):
@@ -64,7 +64,7 @@ _LOGICAL = frozenset({"$and", "$or", "$nor"})
 
 @dataclass(slots=True)
 class _Parts:
-    """What is known of a predicate so far."""
+    """The parts of a ``Split`` in the making."""
 
     buckets: list[dict[str, Any]] = field(default_factory=list)
     residual: dict[str, Any] = field(default_factory=dict)
@@ -72,12 +72,12 @@ class _Parts:
     moved: dict[str, Any] | None = field(default_factory=dict)
 
     def move(self, moved: dict[str, Any]) -> None:
-        """This part of it is about meta alone."""
+        """Add a part that is about the meta field alone."""
         if self.moved is not None:
             self.moved.update(moved)
 
     def combine(self, operator: str, operand: list[Any], arms: list[Split]) -> None:
-        """A disjunction is pushed only when each arm says something of the bucket."""
+        """Add a logical operator; ``$or`` gives a predicate on buckets only if each of its arms does."""
         moved = [arm.moved for arm in arms if arm.moved is not None]
         is_moved = len(moved) == len(arms)
         if is_moved:

@@ -1,4 +1,4 @@
-"""How many measurements a bucket holds, as an expression over its header (W3, W6)."""
+"""The number of measurements in a bucket, as an expression that does not unpack it (W3, W6)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from rewrite.stages.draft import Stage
 from rewrite.stages.scope import Scope
 
 UNKNOWN_COUNT: Stage = {"control.version": {"$ne": 1}, "control.count": {"$exists": False}}
-"""Compressed buckets that do not say how many rows they hold: these have to be unpacked."""
+"""Matches compressed buckets without ``control.count``, which have to be unpacked."""
 
 _DOCUMENT_BYTES = 5
 _ROW_BYTES = 10
-"""Type, the zero after the key, and a date; the key's digits come on top."""
+"""Size of a row's type, date and the zero byte after the key, without the digits of the key."""
 
 
 def rows_in_bucket(scope: Scope) -> dict[str, Any]:
-    """Rows of one bucket, of any that ``UNKNOWN_COUNT`` does not match.
+    """The number of rows in a bucket that ``UNKNOWN_COUNT`` does not match.
 
-    An uncompressed time column is a document ``{"0": date, "1": date, …}``, so its size tells its length
-    without looking into it. A size that no unbroken numbering has makes the server count.
+    An uncompressed time column is a document ``{"0": date, "1": date, …}``, so its number of rows follows from its
+    size. If the size does not fit rows that are numbered without gaps, the server counts them.
     """
     column = f"$data.{scope.time_field}"
     counted = {"$size": {"$objectToArray": column}}

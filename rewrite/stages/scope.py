@@ -1,4 +1,4 @@
-"""What every rule may know about the collection and the command that is being rewritten."""
+"""The properties of the collection and the command that rules use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rewrite.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One pipeline's surroundings.
+    """The collection and the options of one pipeline.
 
-    ``compares_like_buckets`` tells whether strings compare in this query as they did when
-    ``control.min`` and ``control.max`` were folded: without it no string bound is sound (Q14, H3).
-    ``extended_range`` tells whether times outside 1970–2106 may be stored: then ``_id`` order is not time
-    order (Q12). ``lastpoint_indexes``: see ``VirtualCollection``.
+    ``compares_like_buckets``: whether this query compares strings with the collation of ``control.min`` and
+    ``control.max``; otherwise no bound on strings is correct (Q14, H3). ``extended_range``: whether times outside
+    1970–2106 may be stored, so that ``_id`` order is not time order (Q12). ``lastpoint_indexes``: see
+    ``VirtualCollection``. ``may_guess``: whether the pipeline may fail with ``GUESS_FAILED``.
     """
 
     buckets: Namespace
@@ -43,7 +43,7 @@ class Scope:
         in_transaction: bool = False,
         let: Any = None,
     ) -> Scope:
-        """The scope of a command on ``target`` with these options ``collation`` and ``let`` (``None`` for none)."""
+        """The scope of a command on ``target``; ``collation`` and ``let`` are its options, ``None`` if missing."""
         return cls(
             buckets=target.buckets,
             time_field=target.options.time_field,
@@ -59,12 +59,12 @@ class Scope:
 
     @property
     def plain_names(self) -> bool:
-        """Whether the time and meta field can be spelled in paths at all (C3 admits names that cannot)."""
+        """Whether the names of time and meta field can be used in paths; C3 allows other names, too."""
         return _are_plain(self.time_field, self.meta_field)
 
 
 LONGEST_NAME = 255
-"""A longer name would make commands of it that are much longer than those of clients."""
+"""Maximum length of a name in rewritten commands, which repeat it."""
 
 
 @lru_cache(maxsize=1024)
@@ -77,7 +77,7 @@ def _are_plain(time_field: str, meta_field: str | None) -> bool:
 
 
 def same_collation(wanted: Any, stored: Mapping[str, Any] | None) -> bool:
-    """Whether ``wanted`` certainly compares as the stored default does; an unexpanded locale is not certain."""
+    """Whether ``wanted`` is certainly the stored default collation; a locale alone could be another one."""
     if wanted is None or wanted == {}:
         return True
     if not isinstance(wanted, dict):

@@ -1,4 +1,4 @@
-"""Bounds on the time field: as predicates on ``control`` and as a range of clustered ``_id`` (Q11, Q12)."""
+"""Derives bounds on buckets from conditions on the time field: on ``control`` and on ``_id`` (Q11, Q12)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _operators(operand: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Closed bounds in milliseconds between which the time of every matching measurement lies."""
+    """A closed interval, in milliseconds since 1970, that contains the times of all matching measurements."""
 
     low_ms: int | None = None
     high_ms: int | None = None
 
     @classmethod
     def of(cls, operand: Any) -> Interval:
-        """What one operand on the time field says; what is not understood says nothing."""
+        """The interval that one operand on the time field allows; unrecognised operators are ignored."""
         interval = EVER
         for name, value in _operators(operand).items():
             time_ms = millis(value)
@@ -61,7 +61,7 @@ class Interval:
         return interval
 
     def intersect(self, other: Interval) -> Interval:
-        """Both at once."""
+        """The intersection of two intervals."""
         if other is EVER or self is EVER:
             return self if other is EVER else other
         lows = [low for low in (self.low_ms, other.low_ms) if low is not None]
@@ -69,17 +69,17 @@ class Interval:
         return Interval(max(lows, default=None), min(highs, default=None))
 
     def outside_id_range(self, scope: Scope) -> bool:
-        """Whether a bound lies where the backend's own ``_id`` bounds would wrap (H2)."""
+        """Whether the backend's own bounds on ``_id`` would wrap (H2)."""
         low, high = self._seconds(scope)
         return (low is not None and not 0 <= low <= _MAX_ID_SECONDS) or (
             high is not None and not 0 <= high <= _MAX_ID_SECONDS
         )
 
     def id_predicate(self, scope: Scope) -> dict[str, Any] | None:
-        """The range of bucket ids, where that is sound.
+        """The range of bucket ids; ``None`` if there is no correct one.
 
-        With both ends inside the range of ``_id`` seconds it holds whatever is stored: a bucket outside
-        cannot hold such a time. One end alone needs that no time outside 1970–2106 is stored.
+        A range with both ends within the seconds that an ``_id`` can represent is always correct. A range with one end
+        is correct only if no time outside 1970–2106 is stored.
         """
         low, high = self._seconds(scope)
         if (low is None and high is None) or self.outside_id_range(scope):
@@ -100,7 +100,7 @@ class Interval:
 
 
 EVER = Interval()
-"""No bounds."""
+"""The interval without bounds."""
 
 
 def _object_id(seconds: int, fill: bytes) -> ObjectId:
@@ -108,7 +108,7 @@ def _object_id(seconds: int, fill: bytes) -> ObjectId:
 
 
 def time_predicate(operand: Any, scope: Scope) -> dict[str, Any] | None:
-    """The control predicate of Q11; ``None`` when the operand says nothing that is understood."""
+    """The predicate on ``control`` (Q11); ``None`` if the operand has no recognised operator."""
     rows = []
     for name, value in _operators(operand).items():
         if name == "$in" and isinstance(value, list) and value and all(millis(v) is not None for v in value):
