@@ -63,7 +63,7 @@ class BucketCatalog(Placement):
         """
         buckets.stored_until_ms = stored_until_ms
         waiting, buckets.waiting = buckets.waiting, deque()
-        (self._work.opened_in_vain if stored_until_ms is None else self._work.resuming).extend(waiting)
+        (self._work.failed_openings if stored_until_ms is None else self._work.resuming).extend(waiting)
         self.resume()
 
     def looked_up(self, lookup: BucketSearch, found: Mapping[bytes, BucketState] | None) -> None:
@@ -102,8 +102,8 @@ class BucketCatalog(Placement):
     def resume(self, limit: int = RESUMED_AT_ONCE) -> bool:
         """Place up to ``limit`` measurements whose look-up has ended; whether some are left for the next turn."""
         work = self._work
-        while work.opened_in_vain and limit > 0:
-            series = work.opened_in_vain.popleft()
+        while work.failed_openings and limit > 0:
+            series = work.failed_openings.popleft()
             limit -= len(series.parked or ())
             self._resume(series, looked_for=len(series.parked or ()))
         while work.resuming and limit > 0:
@@ -114,12 +114,12 @@ class BucketCatalog(Placement):
                 limit -= 1
                 self._place_again(series.collection, parked.popleft())
             self._wait_on(series, parked)
-        work.resumes = work.resumes and self._has_resumptions
+        work.is_resuming = work.is_resuming and self._has_resumptions
         return self._has_resumptions
 
     @property
     def _has_resumptions(self) -> bool:
-        return bool(self._work.resuming or self._work.opened_in_vain)
+        return bool(self._work.resuming or self._work.failed_openings)
 
     def _wait_on(self, series: Series, rest: deque[Parked]) -> None:
         if not rest:
@@ -136,15 +136,15 @@ class BucketCatalog(Placement):
     def has_work(self) -> bool:
         """Whether there is work for the committer (see the ``take_…`` methods)."""
         work = self._work
-        waits = self._has_resumptions and not work.resumes
+        waits = self._has_resumptions and not work.is_resuming
         return bool(work.unclaimed or work.ready or work.openings or work.lookups or waits)
 
     def take_resumption(self) -> bool:
         """Whether the caller must call ``resume`` until nothing is left."""
         work = self._work
-        if work.resumes or not self._has_resumptions:
+        if work.is_resuming or not self._has_resumptions:
             return False
-        work.resumes = True
+        work.is_resuming = True
         return True
 
     def take_openings(self) -> list[CollectionBuckets]:
@@ -183,7 +183,7 @@ class BucketCatalog(Placement):
         """
         bucket = batch.bucket
         if bucket.is_cleared:
-            # ``let_go`` has not freed it yet.
+            # ``free_cleared`` has not freed it yet.
             self._move(self._forget(bucket))
             return None
         if bucket.prepared is not None:
@@ -305,7 +305,7 @@ class BucketCatalog(Placement):
             return
         if bucket_ids is None:
             self._clear_all(buckets)
-            self.let_go()
+            self.free_cleared()
         else:
             self._clear(buckets, bucket_ids)
 
@@ -323,7 +323,7 @@ class BucketCatalog(Placement):
             if buckets is not None:
                 buckets.replaced = True
                 self._clear_all(buckets)
-        self.let_go()
+        self.free_cleared()
 
     # --- statistics ----------------------------------------------------------------------------------------
 

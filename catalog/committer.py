@@ -154,8 +154,8 @@ class Committer:
             self._spawn(self._reopening.look_up(lookup))
         if self._catalog.take_resumption():
             self._spawn(self._resume())
-        if self._catalog.take_doomed():
-            self._spawn(self._let_go())
+        if self._catalog.take_cleared():
+            self._spawn(self._free_cleared())
         if self._settlement.doubts and self._pursuit is None:
             self._pursuit = asyncio.get_running_loop().create_task(self._pursue())
             self._pursuit.add_done_callback(self._pursued)
@@ -166,12 +166,12 @@ class Committer:
             self.kick()
             await asyncio.sleep(0)
 
-    async def _let_go(self) -> None:
+    async def _free_cleared(self) -> None:
         """Free the buckets of dropped and cleared collections, a part of them in each turn of the event loop."""
-        is_left = True
-        while is_left:
+        has_more = True
+        while has_more:
             await asyncio.sleep(0)
-            is_left = self._catalog.let_go()
+            has_more = self._catalog.free_cleared()
             self.kick()
 
     def deadline_seconds(self) -> float:

@@ -29,14 +29,14 @@ _NOT_CLOSED = b"\x08\0"
 class CompressingOptions:
     """``interval_seconds``: between passes; ``at_once``: buckets read with one command.
 
-    ``patience_seconds``: timeout of a step. ``left_seconds``: an archived bucket without new rows is closed at the
+    ``patience_seconds``: timeout of a step. ``inactive_seconds``: an archived bucket without new rows is closed at the
     second check that finds it so; checks are half this time apart.
     """
 
     interval_seconds: float = 0.25
     at_once: int = 32
     patience_seconds: float = 10.0
-    left_seconds: float = 300.0
+    inactive_seconds: float = 300.0
 
 
 class Compressing:
@@ -56,7 +56,7 @@ class Compressing:
         self._clock = clock
         self._options = options or CompressingOptions()
         self._looked_at_seconds = clock.monotonic_seconds()
-        self._left: dict[bytes, int] = {}
+        self._archived_rows: dict[bytes, int] = {}
         """The rows of each archived bucket at the last check."""
 
     async def run(self) -> None:
@@ -64,9 +64,9 @@ class Compressing:
         while True:
             await asyncio.sleep(self._options.interval_seconds)
             now_seconds = self._clock.monotonic_seconds()
-            if now_seconds - self._looked_at_seconds >= self._options.left_seconds / 2:
+            if now_seconds - self._looked_at_seconds >= self._options.inactive_seconds / 2:
                 self._looked_at_seconds = now_seconds
-                self._left = self._catalog.retire_left(self._left)
+                self._archived_rows = self._catalog.close_inactive(self._archived_rows)
             await self.compress_due()
 
     async def compress_due(self) -> None:

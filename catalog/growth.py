@@ -15,7 +15,7 @@ from catalog.parts import Parts, bucket_of_part, part_document
 from catalog.ports import Clock
 from catalog.write_batch import WriteBatch
 
-LATELY_SECONDS = 15.0
+BLOCK_EXPIRY_SECONDS = 15.0
 """A collection whose joins were not tried for this time no longer counts as blocked by readers."""
 LOAD_SECONDS = 2.0
 """The time after which a commit no longer counts as load."""
@@ -47,7 +47,7 @@ class GrowthOptions:
     ``sealed``: parts are closed (``control.closed``), because that step does not detect other writers.
     Rows are written as a part if ``batches_in_round`` batches or more leave in the same round, or if the bucket then
     has ``rows_in_place`` rows. No parts are made while there are more than ``unjoined_limit`` unjoined ones, for a
-    collection whose readers have prevented joins for ``apart_seconds``, or while the load (``Load``) is below ``busy``.
+    collection whose readers have prevented joins for ``blocked_seconds``, or while ``Load`` is below ``busy``.
     While more than ``ended_limit`` buckets wait for their last join, which use some kilobytes each, no further bucket
     begins to grow in parts.
     """
@@ -58,7 +58,7 @@ class GrowthOptions:
     rows_in_place: int = 64
     unjoined_limit: int = 1_000_000
     ended_limit: int = 20_000
-    apart_seconds: float = 30.0
+    blocked_seconds: float = 30.0
     busy: float = 0.0
 
 
@@ -66,8 +66,8 @@ class BucketGrowth:
     """Decides for each batch, and records which buckets are stored in parts."""
 
     __slots__ = (
-        "_apart",
         "_beside_other_proxies",
+        "_blocked",
         "_clock",
         "_grown",
         "_leaving",
@@ -85,13 +85,13 @@ class BucketGrowth:
         self._may_join = options.in_parts
         self._load = Load()
         self._beside_other_proxies = False
-        self._apart: dict[CollectionBuckets, tuple[float, float]] = {}
+        self._blocked: dict[CollectionBuckets, tuple[float, float]] = {}
         """When readers first and last prevented joins of a collection."""
         self._parted: dict[bytes, Bucket] = {}
         self._grown: set[CollectionBuckets] = set()
         """Collections that have ever grown in parts, until they are dropped or replaced."""
         self._leaving: list[bytes] = []
-        """Ids of buckets whose collection may have been dropped, for ``let_go``."""
+        """Ids of buckets whose collection may have been dropped, for ``forget_dropped``."""
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
         self.unjoined = 0
@@ -106,7 +106,7 @@ class BucketGrowth:
             return False
         if self._load.level < options.busy:
             return False
-        if (self._beside_other_proxies or self._apart) and self._is_hindered(bucket.series.collection):
+        if (self._beside_other_proxies or self._blocked) and self._is_hindered(bucket.series.collection):
             return False
         if bucket.parts is not None:
             return True
@@ -156,17 +156,17 @@ class BucketGrowth:
         self._grown.add(bucket.series.collection)
 
     def gone(self, buckets: CollectionBuckets) -> None:
-        """The collection was dropped or replaced: ``let_go`` will forget its parts."""
+        """The collection was dropped or replaced: ``forget_dropped`` will forget its parts."""
         if buckets in self._grown:
             self._grown.discard(buckets)
             self._leaving = list(self._parted)
 
     @property
-    def lets_go(self) -> bool:
-        """Whether ``let_go`` has to be called."""
+    def has_dropped(self) -> bool:
+        """Whether ``forget_dropped`` has to be called."""
         return bool(self._leaving)
 
-    def let_go(self, limit: int) -> bool:
+    def forget_dropped(self, limit: int) -> bool:
         """Check up to ``limit`` buckets and forget those whose collection was dropped; whether some are left.
 
         Joins in progress detect a dropped collection themselves.
@@ -205,13 +205,13 @@ class BucketGrowth:
     def tried(self, buckets: CollectionBuckets, *, alone: bool) -> None:
         """A join of this collection was tried; ``alone``: whether there was a moment without readers."""
         if alone:
-            self._apart.pop(buckets, None)
+            self._blocked.pop(buckets, None)
             return
         now_seconds = self._clock.monotonic_seconds()
-        for each in [each for each in self._apart if self._is_over(each, now_seconds)]:
-            del self._apart[each]
-        first_seconds, _ = self._apart.get(buckets, (now_seconds, now_seconds))
-        self._apart[buckets] = first_seconds, now_seconds
+        for each in [each for each in self._blocked if self._is_over(each, now_seconds)]:
+            del self._blocked[each]
+        first_seconds, _ = self._blocked.get(buckets, (now_seconds, now_seconds))
+        self._blocked[buckets] = first_seconds, now_seconds
 
     def refused(self) -> bool:
         """The backend refuses joins, so no further parts are made; returns whether this is the first time."""
@@ -239,14 +239,14 @@ class BucketGrowth:
         """Whether other proxies, or readers of this collection for some time, prevent joins."""
         if self._beside_other_proxies:
             return True
-        if buckets not in self._apart:
+        if buckets not in self._blocked:
             return False
         if self._is_over(buckets, self._clock.monotonic_seconds()):
-            del self._apart[buckets]
+            del self._blocked[buckets]
             return False
-        first_seconds, last_seconds = self._apart[buckets]
-        return last_seconds - first_seconds >= self._options.apart_seconds
+        first_seconds, last_seconds = self._blocked[buckets]
+        return last_seconds - first_seconds >= self._options.blocked_seconds
 
     def _is_over(self, buckets: CollectionBuckets, now_seconds: float) -> bool:
         """Whether the last try to join parts of this collection was long ago."""
-        return self._apart[buckets][1] < now_seconds - LATELY_SECONDS
+        return self._blocked[buckets][1] < now_seconds - BLOCK_EXPIRY_SECONDS

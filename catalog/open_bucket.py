@@ -131,8 +131,8 @@ class Bucket:
     """One bucket in memory, with its batches."""
 
     __slots__ = (
+        "all_series",
         "batches",
-        "beside",
         "copies_until_seconds",
         "counted_large",
         "memory_bytes",
@@ -146,7 +146,7 @@ class Bucket:
 
     def __init__(self, series: Series, state: BucketState, *, own: bool) -> None:
         self.series = series
-        self.beside = series.collection.series
+        self.all_series = series.collection.series
         """The series of its collection when the bucket was made; clearing the collection replaces them."""
         self.state = state
         self.batches: dict[CombineKey, WriteBatch] = {}
@@ -167,7 +167,7 @@ class Bucket:
     @property
     def is_cleared(self) -> bool:
         """Whether the whole collection has been cleared since the bucket was made."""
-        return self.beside is not self.series.collection.series
+        return self.all_series is not self.series.collection.series
 
     @property
     def is_known(self) -> bool:

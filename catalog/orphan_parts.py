@@ -43,7 +43,7 @@ class ReaderBarrier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _Orphan:
     """Parts of another process, which may have been killed or may still join them itself.
 
     They are not joined before ``due_seconds``: until then, the server may execute a copy of an insert that was sent
@@ -82,8 +82,8 @@ class OrphanParts:
         self._refused = refused
         self._swept: set[bytes] = set()
         """UUIDs of the collections that were searched."""
-        self._left: deque[_Left] = deque()
-        self._left_not_before_seconds = 0.0
+        self._orphans: deque[_Orphan] = deque()
+        self._not_before_seconds = 0.0
         self._documents_joined = 0
 
     async def sweep(self) -> int:
@@ -94,11 +94,11 @@ class OrphanParts:
         for buckets in known:
             if buckets.stored_until_ms is not None and buckets.collection.uuid not in self._swept:
                 self._swept.add(buckets.collection.uuid)
-                await self._look_for_left(buckets)
-        await self._join_left()
+                await self._find_orphans(buckets)
+        await self._join_orphans()
         return self._documents_joined - before
 
-    async def _look_for_left(self, buckets: CollectionBuckets) -> None:
+    async def _find_orphans(self, buckets: CollectionBuckets) -> None:
         """Find parts of other processes among the buckets with a recent start; older ones have been joined."""
         if buckets.stored_until_ms is None or buckets.stored_until_ms < 0:
             return
@@ -113,38 +113,40 @@ class OrphanParts:
             return
         else:
             due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
-            self._left += [
-                _Left(due_seconds, buckets, first_id, last_id) for first_id, last_id in found if _may_be_ours(first_id)
+            self._orphans += [
+                _Orphan(due_seconds, buckets, first_id, last_id)
+                for first_id, last_id in found
+                if _may_be_ours(first_id)
             ]
 
-    async def _join_left(self) -> None:
+    async def _join_orphans(self) -> None:
         """Join up to ``AT_ONCE`` of the found buckets of one collection."""
         now_seconds = self._clock.monotonic_seconds()
-        if now_seconds < self._left_not_before_seconds or not await self._drop_joined(now_seconds):
+        if now_seconds < self._not_before_seconds or not await self._drop_joined(now_seconds):
             return
-        namespace = self._left[0].buckets.collection.namespace
+        namespace = self._orphans[0].buckets.collection.namespace
         async with self._readers.kept_out(namespace) as alone:
             for _ in range(AT_ONCE if alone else 0):
-                if not self._left or self._left[0].buckets.collection.namespace != namespace:
+                if not self._orphans or self._orphans[0].buckets.collection.namespace != namespace:
                     return
-                if self._left[0].due_seconds > now_seconds:
+                if self._orphans[0].due_seconds > now_seconds:
                     return
                 try:
-                    if not await self._join_found(self._left[0]):
+                    if not await self._join_found(self._orphans[0]):
                         return
                 except CommandError:
                     # The transaction of a killed process locks them until the server aborts it.
-                    self._left.rotate(-1)
-                    self._left_not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
+                    self._orphans.rotate(-1)
+                    self._not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
                     return
-                self._left.popleft()
+                self._orphans.popleft()
 
     async def _drop_joined(self, now_seconds: float) -> bool:
         """Drop buckets whose first part is gone, as their writer has joined them; true if something due is left."""
-        if not self._left or self._left[0].due_seconds > now_seconds:
+        if not self._orphans or self._orphans[0].due_seconds > now_seconds:
             return False
-        buckets = self._left[0].buckets
-        due = [each for each in self._left if each.buckets is buckets and each.due_seconds <= now_seconds]
+        buckets = self._orphans[0].buckets
+        due = [each for each in self._orphans if each.buckets is buckets and each.due_seconds <= now_seconds]
         due = due[:AT_ONCE]
         deadline_seconds = now_seconds + PATIENCE_SECONDS
         stored: Mapping[bytes, bytes] = {}
@@ -157,10 +159,10 @@ class OrphanParts:
             pass
         for each in due:
             if each.first_id not in stored:
-                self._left.remove(each)
-        return bool(self._left) and self._left[0].due_seconds <= now_seconds
+                self._orphans.remove(each)
+        return bool(self._orphans) and self._orphans[0].due_seconds <= now_seconds
 
-    async def _join_found(self, left: _Left) -> bool:
+    async def _join_found(self, left: _Orphan) -> bool:
         """Join one bucket; false if the backend did not respond. Raises ``CommandError`` 112 if parts are locked."""
         buckets, first_id, last_id = left.buckets, left.first_id, left.last_id
         if self._catalog.grows_in_parts(first_id) or buckets.replaced:

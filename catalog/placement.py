@@ -18,12 +18,12 @@ from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.ports import Clock, IdSource
 from catalog.rollover import RolloverReason
 from catalog.stats import Counters
-from catalog.write_batch import TOLD, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
+from catalog.write_batch import SETTLED, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
 
 MOVES_LIMIT = 25
 """How often a measurement may be moved, because its bucket has changed, before its write fails."""
 
-LET_GO_AT_ONCE = 1_000
+FREED_AT_ONCE = 1_000
 """Maximum number of series and buckets that are freed in one turn of the event loop."""
 MOVED_AS_FREED = 4
 """Moving one measurement takes as long as freeing this number of buckets."""
@@ -56,13 +56,13 @@ class Work:
     lookups: dict[CollectionBuckets, list[tuple[Series, int]]] = field(default_factory=dict)
     resuming: deque[Series] = field(default_factory=deque)
     """Series whose look-up has ended and whose parked measurements are to be placed."""
-    resumes: bool = False
+    is_resuming: bool = False
     """Whether a task places them already."""
-    opened_in_vain: deque[Series] = field(default_factory=deque)
+    failed_openings: deque[Series] = field(default_factory=deque)
     """Series whose collection could not be looked up; their measurements are placed without another look-up."""
-    doomed: list[dict[bytes, Series]] = field(default_factory=list)
+    cleared: list[dict[bytes, Series]] = field(default_factory=list)
     """Series of dropped and cleared collections, whose buckets are to be freed."""
-    lets_go: bool = False
+    is_freeing: bool = False
     """Whether a task frees them already."""
 
 
@@ -100,7 +100,7 @@ class Placement:
         if known is not None:
             known.replaced = True
             self._clear_all(known)
-            self.let_go()
+            self.free_cleared()
         return buckets
 
     def collections(self) -> list[CollectionBuckets]:
@@ -206,7 +206,7 @@ class Placement:
     def _adopt(self, series: Series, state: BucketState, *, own: bool) -> Bucket:
         bucket = series.current = Bucket(series, state, own=own)
         self._memory.adopt(bucket)
-        self._let_go_over_threshold(series.collection)
+        self._close_over_threshold(series.collection)
         return bucket
 
     def _park(self, series: Series, parked: Parked) -> None:
@@ -254,7 +254,7 @@ class Placement:
             for writer, indexes in shares:
                 for index in indexes:
                     measurement = next(position)
-                    if writer is TOLD:
+                    if writer is SETTLED:
                         continue
                     item = Parked(measurement, writer, index, batch.key, batch.staged_at_seconds, moves)
                     item.looked = True
@@ -271,37 +271,37 @@ class Placement:
         self._move([batch for bucket in doomed for batch in self._forget(bucket)])
 
     def _clear_all(self, buckets: CollectionBuckets) -> None:
-        """As ``_clear`` for all buckets of a collection; ``let_go`` frees them later, in pieces."""
+        """As ``_clear`` for all buckets of a collection; ``free_cleared`` frees them later, in pieces."""
         buckets.generation += 1
-        self._work.doomed.append(buckets.series)
+        self._work.cleared.append(buckets.series)
         buckets.series = {}
         if buckets.replaced:
             self.growth.gone(buckets)
 
-    def let_go(self, limit: int = LET_GO_AT_ONCE) -> bool:
+    def free_cleared(self, limit: int = FREED_AT_ONCE) -> bool:
         """Free up to ``limit`` series that were cleared, or fewer with measurements; whether some are left."""
-        doomed = self._work.doomed
-        while doomed and limit > 0:
-            if not doomed[-1]:
-                doomed.pop()
+        cleared = self._work.cleared
+        while cleared and limit > 0:
+            if not cleared[-1]:
+                cleared.pop()
                 continue
-            _, series = doomed[-1].popitem()
+            _, series = cleared[-1].popitem()
             limit -= 1
             for bucket in (series.current, *series.archived):
                 if bucket is not None:
                     pending = self._forget(bucket)
                     limit -= 1 + sum(MOVED_AS_FREED * len(batch.measurements) for batch in pending)
                     self._move(pending)
-        is_left = self.growth.let_go(limit) or bool(doomed)
-        self._work.lets_go = self._work.lets_go and is_left
-        return is_left
+        has_more = self.growth.forget_dropped(limit) or bool(cleared)
+        self._work.is_freeing = self._work.is_freeing and has_more
+        return has_more
 
-    def take_doomed(self) -> bool:
-        """Whether the caller must call ``let_go`` until nothing is left."""
+    def take_cleared(self) -> bool:
+        """Whether the caller must call ``free_cleared`` until nothing is left."""
         work = self._work
-        if work.lets_go or not (work.doomed or self.growth.lets_go):
+        if work.is_freeing or not (work.cleared or self.growth.has_dropped):
             return False
-        work.lets_go = True
+        work.is_freeing = True
         return True
 
     def _forget(self, bucket: Bucket) -> list[WriteBatch]:
@@ -335,7 +335,7 @@ class Placement:
         """Return a bucket to the list of ``take_full``."""
         self._memory.ended.append(ended)
 
-    def retire_left(self, before: Mapping[bytes, int]) -> dict[bytes, int]:
+    def close_inactive(self, before: Mapping[bytes, int]) -> dict[bytes, int]:
         """Close archived buckets that have the same number of rows as ``before``; returns the rows by bucket id."""
         rows: dict[bytes, int] = {}
         for buckets in self._collections.values():
@@ -354,7 +354,7 @@ class Placement:
         if series.is_empty and series.collection.series.get(series.meta) is series:
             del series.collection.series[series.meta]
 
-    def _let_go_over_threshold(self, cause: CollectionBuckets) -> None:
+    def _close_over_threshold(self, cause: CollectionBuckets) -> None:
         """Close the buckets that were idle longest while memory is above the threshold (W48)."""
         while self._memory.size_bytes > self.options.memory_threshold_bytes:
             bucket = self._memory.longest_idle()

@@ -177,14 +177,14 @@ class StatementLog:
                     f"Cannot start transaction {number} on session because a newer transaction "
                     f"{known.number} has already started on the session.",
                 )
-            self._let_go(known)
+            self._remove(known)
         transaction = self._sessions[session] = Transaction(self, number, follows_another=known is not None)
         self.size_bytes += transaction.size_bytes
         while self.size_bytes > self._limit_bytes and len(self._sessions) > 1:
-            self._let_go(self._sessions.popitem(last=False)[1])
+            self._remove(self._sessions.popitem(last=False)[1])
         return transaction
 
-    def _let_go(self, transaction: Transaction) -> None:
+    def _remove(self, transaction: Transaction) -> None:
         self.size_bytes -= transaction.size_bytes
         transaction.log = None
 

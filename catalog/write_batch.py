@@ -104,7 +104,7 @@ class DoubtfulWriter(Writer, Protocol):
         ...
 
 
-class _Told:
+class _Settled:
     """Takes the place of a writer that has its result already."""
 
     __slots__ = ()
@@ -118,7 +118,7 @@ class _Told:
         """Does nothing."""
 
 
-TOLD: Writer = _Told()
+SETTLED: Writer = _Settled()
 
 
 class WriteBatch:
@@ -192,7 +192,7 @@ class WriteBatch:
         shares: list[tuple[Writer, list[int]]] = []
         for writer, indexes in self.shares:
             waits = writer.doubt(indexes, error, now_seconds)
-            shares.append((TOLD if waits is None else waits, indexes))
+            shares.append((SETTLED if waits is None else waits, indexes))
             if waits is not None:
                 doubtful.append(waits)
         self.shares = shares
@@ -208,5 +208,5 @@ class WriteBatch:
                 shares.append((writer, indexes))
             else:
                 writer.settle(indexes, error, None)
-                shares.append((TOLD, indexes))
+                shares.append((SETTLED, indexes))
         self.shares = shares

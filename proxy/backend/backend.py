@@ -38,7 +38,7 @@ from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.observe.tasks import TaskSet
 from proxy.request.authorisation import PRIVILEGES, AccessControl, is_unauthorized, may_on_cluster
-from proxy.request.own_steps import told
+from proxy.request.own_steps import client_message
 from proxy.request.ports import STEPS_AT_ONCE, Readers
 from proxy.request.session_fields import GOSSIP
 from proxy.upstream.dialing import upstream_name
@@ -66,13 +66,13 @@ class MemberWatch(ServerHeartbeatListener):
 
     def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
         """Called by the driver."""
-        self._heard(event.connection_id, is_primary=event.reply.server_type == SERVER_TYPE.RSPrimary)
+        self._record(event.connection_id, is_primary=event.reply.server_type == SERVER_TYPE.RSPrimary)
 
     def failed(self, event: ServerHeartbeatFailedEvent) -> None:
         """Called by the driver."""
-        self._heard(event.connection_id, is_primary=False)
+        self._record(event.connection_id, is_primary=False)
 
-    def _heard(self, member: tuple[str, int | None], *, is_primary: bool) -> None:
+    def _record(self, member: tuple[str, int | None], *, is_primary: bool) -> None:
         address = upstream_name(*member)
         if (address in self._primaries) != is_primary:
             self._primaries.symmetric_difference_update({address})
@@ -96,7 +96,7 @@ class Backend:
         waits: WriteConcernWaits | None,
     ) -> None:
         self.waits = waits
-        self._steps = pool.beside(STEPS_AT_ONCE)
+        self._steps = pool.another(STEPS_AT_ONCE)
         self._calls = calls
         self.members = members
         self.others = others
@@ -138,7 +138,7 @@ class Backend:
         access = AccessControl(has_account=authenticator(uri) is not None)
         pool = ServicePool(
             PrimarySearch(calls, server_selection_timeout_seconds).find,
-            introducing(name, access.heard, authenticator(uri)),
+            introducing(name, access.record_probe, authenticator(uri)),
             tls,
             connect_timeout_seconds,
         )
@@ -160,7 +160,7 @@ class Backend:
         others = CurrentOperations(pool, name, account_of(answer))
         patience_seconds = server_selection_timeout_seconds
         waits = (
-            WriteConcernWaits(pool.beside(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
+            WriteConcernWaits(pool.another(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
         )
         backend = cls(calls, profile, hello, pool, registry, patience_seconds, access, members, others, waits)
         backend.started = time_of(answer)
@@ -251,7 +251,7 @@ class Backend:
         """The state of the replica set; ``None`` for a single server or a sharded cluster."""
         return (lambda: self._calls.client.topology_description) if self.profile.is_replica_set else None
 
-    def heard(self, reply: Mapping[str, Any]) -> None:
+    def record_cluster_time(self, reply: Mapping[str, Any]) -> None:
         """Record the cluster time of a reply; the proxy's ``hello`` passes it on."""
         self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
 
@@ -267,7 +267,7 @@ class Backend:
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
         reply = await repeating.request(self._steps, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
-            raise CommandError(UNAUTHORIZED, told(UNAUTHORIZED, "", holds_data=True))
+            raise CommandError(UNAUTHORIZED, client_message(UNAUTHORIZED, "", holds_data=True))
         return reply
 
     async def primary_address(self) -> tuple[str, int]:
@@ -282,7 +282,7 @@ class Backend:
             return reply, await client.primary if self.profile.is_replica_set else None
 
         reply, primary = await self._calls.ask(request, timeout_seconds)
-        self.heard(reply)
+        self.record_cluster_time(reply)
         return primary
 
     async def close(self) -> None:

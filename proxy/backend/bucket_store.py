@@ -30,7 +30,7 @@ from proxy.backend.replication_wait import Attempt, Wait
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import LostAfterSending, NotSent, ServicePool
 from proxy.backend.write_concern_waits import ACKNOWLEDGED_FIELDS, WriteConcernWaits, decoded
-from proxy.request.own_steps import told
+from proxy.request.own_steps import client_message
 from proxy.request.ports import Readers
 
 UNDECIDED_CODES = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -321,7 +321,7 @@ NOTHING_MORE = Acknowledgement()
 
 def _told(error: Mapping[str, Any]) -> str:
     """The error message for clients, without values: a commit contains measurements of many clients."""
-    return told(int(error.get("code", 1)), str(error.get("errmsg", "")), holds_data=True)
+    return client_message(int(error.get("code", 1)), str(error.get("errmsg", "")), holds_data=True)
 
 
 def reopening_query(

@@ -20,7 +20,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Rejected, Unknown
 from proxy.backend.service import ServicePool
-from proxy.request.own_steps import told
+from proxy.request.own_steps import client_message
 
 UUID_MISMATCH = 361
 
@@ -81,5 +81,5 @@ class CollectionUuidCheck:
         reply = decode(await self._pool.request(encode({**body, "$db": database}), deadline_seconds))
         if not reply.get("ok") and not may_fail:
             code = int(reply.get("code", 1))
-            raise CommandError(code, told(code, str(reply.get("errmsg", "")), holds_data=True))
+            raise CommandError(code, client_message(code, str(reply.get("errmsg", "")), holds_data=True))
         return dict(reply)

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, ServerSelectionTimeoutError
 
 from catalog.errors import BackendUnavailable, CommandError
-from proxy.request.own_steps import told
+from proxy.request.own_steps import client_message
 
 _DUMP = re.compile(r" \(configured timeouts: [^)]*\)|,? ?Timeout: .*|, Topology Description: .*", re.DOTALL)
 _ERRNO = re.compile(r"\[Errno (\d+)\] [^,]*?failed \([^)]*\)")
@@ -35,7 +35,9 @@ def command_error(error: PyMongoError, *, holds_data: bool = False) -> CommandEr
     if isinstance(error, OperationFailure):
         details: dict[str, Any] = dict(error.details or {})
         code = error.code or 1
-        return CommandError(code, told(code, str(details.get("errmsg", error)), holds_data=holds_data), labels=labels)
+        return CommandError(
+            code, client_message(code, str(details.get("errmsg", error)), holds_data=holds_data), labels=labels
+        )
     if isinstance(error, ServerSelectionTimeoutError):
         return BackendUnavailable(f"no suitable backend server found in time: {plain_reason(str(error))}", code=133)
     if isinstance(error, ConnectionFailure):

@@ -181,7 +181,7 @@ class ServicePool:
         self._closed = False
         self.answered: Answered = lambda identifier, length, seconds: None
 
-    def beside(self, size: int) -> ServicePool:
+    def another(self, size: int) -> ServicePool:
         """Another pool with the same settings, for slow requests: requests of this pool do not wait for those."""
         return ServicePool(self.find_primary, self._authenticate, self.tls, self._connect_timeout_seconds, size)
 

@@ -44,11 +44,11 @@ def authenticator(uri: str) -> Authenticate | None:
 
 
 def introducing(
-    name: str, heard: Callable[[Mapping[str, Any]], None], authenticate: Authenticate | None
+    name: str, probed: Callable[[Mapping[str, Any]], None], authenticate: Authenticate | None
 ) -> Authenticate:
     """Extends ``authenticate``: a new connection first sends its client metadata, which ``$currentOp`` shows.
 
-    Before it authenticates, it also sends ``PROBE``, whose reply shows whether access control is enabled; ``heard``
+    Before it authenticates, it also sends ``PROBE``, whose reply shows whether access control is enabled; ``probed``
     gets that reply.
     """
     client = {
@@ -59,7 +59,7 @@ def introducing(
 
     async def introduce_and_authenticate(connection: ServiceConnection) -> None:
         await connection.request(encode({"hello": 1, "client": client, "$db": "admin"}))
-        heard(decode(await connection.request(encode(PROBE))))
+        probed(decode(await connection.request(encode(PROBE))))
         if authenticate is not None:
             await authenticate(connection)
 

@@ -24,7 +24,7 @@ from proxy.clients.unwrapping import ASIDE_BYTES, Unwrapping
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
 from proxy.inserts.plain_insert import Inserts
-from proxy.members.read_preference import Members
+from proxy.members.read_preference import MemberSelector
 from proxy.observe.tasks import TaskSet
 from proxy.reads.inline_reads import InlineReads
 from proxy.relay.failover import Failover
@@ -74,7 +74,7 @@ class Handlers:
     ingest: Ingest | None
     translate: Translate
     gate: Gate
-    members: Members | None = None
+    members: MemberSelector | None = None
     at_once: InlineReads | None = None
     failover: Failover | None = None
     memory: Memory = field(default_factory=memory)
@@ -129,7 +129,7 @@ class Dispatcher:
         self._guarded(exchange, self._begin)
         return exchange
 
-    def left_by_primary(self, address: tuple[str, int | None]) -> None:
+    def primary_stepped_down(self, address: tuple[str, int | None]) -> None:
         """That server is no longer the primary; cursors that clients opened there remain there."""
         if self._handlers.members is not None:
             self._handlers.members.was_primary(address)
@@ -205,7 +205,7 @@ class Dispatcher:
                 meter = self._measure(exchange, command, "translate")
                 if self._may_seek(command) or not self._read_at_once(exchange, command, collection, needs, meter):
                     self._tasks.spawn(self._translate(exchange, command, collection))
-            case router.Answer():
+            case router.AnswerLocally():
                 self._measure(exchange, command, "answer")
                 self._handlers.answer.start(exchange)
             case router.Resolve(namespace=namespace):
@@ -317,7 +317,7 @@ class Dispatcher:
     def _may_seek(self, command: Command) -> bool:
         """Whether the cursor of this command may be on a previous primary."""
         is_continued = command.name == "getMore" and not command.exhaust_allowed
-        return is_continued and self._handlers.members is not None and self._handlers.members.has_formers
+        return is_continued and self._handlers.members is not None and self._handlers.members.has_former_primaries
 
     def _act(self, exchange: Exchange, outcome: Outcome, situation: Situation) -> None:
         following = what_follows(outcome, situation)
@@ -369,7 +369,7 @@ class Dispatcher:
         if exchange.session.member is None or self._handlers.members is None:
             return
         if isinstance(outcome, attempt.Replied | attempt.Streamed) and outcome.document is not None:
-            self._handlers.members.heard(exchange.session, outcome.document)
+            self._handlers.members.record_cursor(exchange.session, outcome.document)
 
     def _begin_again(self, exchange: Exchange, outcome: Outcome, situation: Situation, following: Next) -> None:
         session, members = exchange.session, self._handlers.members

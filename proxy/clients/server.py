@@ -29,7 +29,7 @@ from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
 from proxy.members.primary_monitor import PrimaryMonitor
-from proxy.members.read_preference import Members
+from proxy.members.read_preference import MemberSelector
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.observe.tasks import TaskSet
 from proxy.reads.inline_reads import InlineReads
@@ -120,10 +120,10 @@ class Parts:
     effects: Effects = no_effects
     readers: Readers | None = None
     gate: Gate = field(default_factory=OpenGate)
-    primary_left: Callable[[], None] = lambda: None
+    on_step_down: Callable[[], None] = lambda: None
     topology: Callable[[], TopologyDescription] | None = None
     requires_login: Callable[[], bool] = no_login
-    chosen_beside_primary: Callable[[], None] = lambda: None
+    other_member_chosen: Callable[[], None] = lambda: None
     new_collections: NewCollections | None = None
     memory: Memory = field(default_factory=memory)
 
@@ -137,7 +137,7 @@ class Server:
         self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
         in_replica_set = "setName" in parts.backend.hello
         self._step_downs = PrimaryMonitor(
-            lambda name: self._dialer_to(parse_upstream_name(name)), self._tasks.spawn, self.left_by_primary
+            lambda name: self._dialer_to(parse_upstream_name(name)), self._tasks.spawn, self.primary_stepped_down
         )
         self._dialer = Dialer(
             parts.backend.primary_address,
@@ -174,9 +174,9 @@ class Server:
         self._all_left = asyncio.Event()
         self._listener: asyncio.Server | TlsListener | None = None
 
-    def _members(self) -> Members | None:
+    def _members(self) -> MemberSelector | None:
         topology = self._parts.topology
-        return None if topology is None else Members(topology, self._dialer_to, self._parts.chosen_beside_primary)
+        return None if topology is None else MemberSelector(topology, self._dialer_to, self._parts.other_member_chosen)
 
     def _dialer_to(self, member: tuple[str, int | None]) -> Dialer:
         async def address() -> tuple[str, int]:
@@ -256,14 +256,14 @@ class Server:
     def _suspect(self, address: str) -> None:
         self._step_downs.suspect(address)
 
-    def left_by_primary(self, address: str) -> None:
+    def primary_stepped_down(self, address: str) -> None:
         """That server is no longer the primary: no further command goes there.
 
         A client that has logged in did so on its connection to that server, so it must log in again: at its next
         command (``proxy.relay.failover``), or because it is closed after ``STALE_SECONDS`` without one.
         """
         self._dialer.avoid(address)
-        self._dispatcher.left_by_primary(parse_upstream_name(address))
+        self._dispatcher.primary_stepped_down(parse_upstream_name(address))
         logins = 0
         for client in list(self._clients):
             upstream = client.session.upstream if client.session is not None else None
@@ -273,12 +273,12 @@ class Server:
         if logins:
             # On this, drivers discard the connections in their pools, whose logins are no longer valid.
             self.hello.interrupt()
-        self._parts.primary_left()
+        self._parts.on_step_down()
 
     async def _next_primary(self) -> None:
         await self._step_downs.next_primary(self._dialer.patience_seconds)
 
-    def is_no_primary(self, address: str) -> None:
+    def not_primary_reported(self, address: str) -> None:
         """A member reports that it is not primary, or does not respond: if it was the primary, it is checked."""
         if address == self._step_downs.primary:
             self._suspect(address)
@@ -287,7 +287,7 @@ class Server:
         """This member is the primary: no further command goes to any other server."""
         ready = (client.session.upstream.ready for client in self._clients if client.session is not None)
         for other in {connection.address for connection in ready if connection is not None} - {address}:
-            self.left_by_primary(other)
+            self.primary_stepped_down(other)
         for client in self._clients:
             if client.session is not None and client.session.upstream.address == address:
                 client.session.upstream.reinstate()

@@ -32,7 +32,7 @@ MEASUREMENT_COST: Final = 1024
 """Bytes that a measurement counts in addition to its size when clients take turns."""
 
 
-class Addressed:
+class Recipient:
     """Sends the reply to a client, and shows whether the client is still connected."""
 
     __slots__ = ("_reply", "_session")
@@ -54,9 +54,9 @@ class Addressed:
         """Whether the client has disconnected."""
         return self._session.upstream.is_closed
 
-    def when_left(self, call: Callable[[], None]) -> None:
+    def on_disconnect(self, call: Callable[[], None]) -> None:
         """Call this when the client disconnects; replaces an earlier callback."""
-        self._session.on_left = call
+        self._session.on_disconnect = call
 
 
 @dataclass(slots=True)
@@ -66,9 +66,9 @@ class HeldInsert:
     insert: InsertCommand
     collection: VirtualCollection
     identity: Identity
-    reply: Addressed
+    reply: Recipient
     deadline_seconds: float
-    is_left: bool = False
+    is_disconnected: bool = False
     """Whether its client has disconnected since."""
 
     def turn_away(self) -> None:
@@ -119,7 +119,7 @@ class StagedInsert:
     __slots__ = ("_count", "_pending", "_release", "_reply", "_size_bytes")
 
     def __init__(
-        self, pending: Pending, size_bytes: int, count: int, reply: Addressed, release: Callable[[], None]
+        self, pending: Pending, size_bytes: int, count: int, reply: Recipient, release: Callable[[], None]
     ) -> None:
         pending.take(size_bytes, count)
         self._pending = pending
@@ -172,7 +172,7 @@ class HeldInserts:
             return
         queue = self._small if is_small else self._large
         number = queue.add(held.reply.owner, size_bytes + MEASUREMENT_COST * measurements, held)
-        held.reply.when_left(partial(self._left, queue, number))
+        held.reply.on_disconnect(partial(self._left, queue, number))
 
     def _left(self, queue: FairQueue[HeldInsert], number: int) -> None:
         """The client of an insert, which may have left the queue already, has disconnected."""
@@ -183,12 +183,12 @@ class HeldInserts:
         if held.insert.expects_reply or not self._reserve.takes(self._left_bytes + size_bytes):
             queue.discard(number)
             return
-        held.is_left = True
+        held.is_disconnected = True
         self._left_bytes += size_bytes
 
     def _taken(self, held: HeldInsert) -> HeldInsert:
         """``held``, which has just left its queue."""
-        if held.is_left:
+        if held.is_disconnected:
             self._left_bytes -= held.insert.size_bytes
         return held
 

@@ -20,12 +20,12 @@ from catalog.ports import WriteConcern
 from catalog.restart_dedup import Found
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey, WriteBatch
-from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
+from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.plain_insert import PlainInsert
-from proxy.inserts.slices import Aside, Slices, Step
+from proxy.inserts.slices import Slices, Step, ThreadCall
 from proxy.request.exchange import Exchange
 
 BATCHES_IN_A_TURN = 250
@@ -76,7 +76,7 @@ class InsertHandler:
         if len(documents) == 1 and self._submit_one(exchange, template, documents[0], session, txn_number):
             return
         insert, client = template.command(documents, session, txn_number), exchange.session
-        self.take(insert, template.collection, client.identity, Addressed(exchange.reply, client))
+        self.take(insert, template.collection, client.identity, Recipient(exchange.reply, client))
 
     def _submit_one(
         self, exchange: Exchange, template: InsertTemplate, document: bytes, session: bytes, txn_number: int | None
@@ -150,7 +150,7 @@ class InsertHandler:
         if self._held:
             self._release()
 
-    def take(self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Addressed) -> None:
+    def take(self, insert: InsertCommand, collection: VirtualCollection, identity: Identity, reply: Recipient) -> None:
         """Stage an insert now or, while the limits are exceeded, when its turn comes; ``reply`` is called once."""
         if self._held or self.pending.is_full:
             held = HeldInsert(insert, collection, identity, reply, self._committer.deadline_seconds())
@@ -163,7 +163,7 @@ class InsertHandler:
         insert: InsertCommand,
         collection: VirtualCollection,
         identity: Identity,
-        reply: Addressed,
+        reply: Recipient,
         pending: Pending,
     ) -> None:
         staged = StagedInsert(pending, insert.size_bytes, len(insert.documents), reply, self._release_if_held)
@@ -213,7 +213,7 @@ class InsertHandler:
             until_step -= 1 + len(document) // STEP_BYTES
             try:
                 if len(document) > LARGE_BYTES:
-                    parsing = Aside(parse_measurement, document, buckets.time_field, buckets.meta_field)
+                    parsing = ThreadCall(parse_measurement, document, buckets.time_field, buckets.meta_field)
                     yield parsing
                     buckets, measurement = self._catalog.collection(collection), parsing.result
                 else:
@@ -251,9 +251,9 @@ class InsertHandler:
                 buckets, until_step = self._catalog.collection(collection), DOCUMENTS_IN_A_STEP
             until_step -= 1 + len(document) // STEP_BYTES
             try:
-                parsing: Aside | None = None
+                parsing: ThreadCall | None = None
                 if len(document) > LARGE_BYTES:
-                    yield (parsing := Aside(parse_measurement, document, buckets.time_field, buckets.meta_field))
+                    yield (parsing := ThreadCall(parse_measurement, document, buckets.time_field, buckets.meta_field))
                     buckets = self._catalog.collection(collection)
                 self._stage_statement(transaction, number, document, buckets, key, submission, index, sought, parsing)
             except CommandError as error:
@@ -308,7 +308,7 @@ class InsertHandler:
         submission: InsertReply | PlainInsert,
         index: int,
         sought: list[tuple[Statement, Measurement]] | None,
-        parsing: Aside | None = None,
+        parsing: ThreadCall | None = None,
     ) -> None:
         """Stage one statement, or append it to ``sought``, whose statements an earlier process may have written.
 

@@ -24,7 +24,7 @@ TURN_SECONDS: Final = 0.004
 _aside: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="aside")
 
 
-class Aside:
+class ThreadCall:
     """A function call to be made in a thread; ``result`` returns its value or raises its exception."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -48,7 +48,7 @@ class Aside:
         return self._returned
 
 
-Step = Aside | bool
+Step = ThreadCall | bool
 """What a step yields: a call to make in a thread before the next step, or whether to wait for the next turn."""
 
 Paused = Callable[[], None]
@@ -73,9 +73,9 @@ class Slices:
                 if self._now_seconds() < until_seconds:
                     continue
             elif step is not True:
-                assert isinstance(step, Aside)
+                assert isinstance(step, ThreadCall)
                 paused()
-                self._call_aside(step, work, paused)
+                self._call_in_thread(step, work, paused)
                 return
             paused()
             self._wait(work, paused)
@@ -87,7 +87,7 @@ class Slices:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._next)
 
-    def _call_aside(self, step: Aside, work: Iterator[Step], paused: Paused) -> None:
+    def _call_in_thread(self, step: ThreadCall, work: Iterator[Step], paused: Paused) -> None:
         called = asyncio.get_running_loop().run_in_executor(_aside, step.call)
         called.add_done_callback(lambda _: self._wait(work, paused))
 

@@ -63,7 +63,7 @@ class MembersRead:
         return sum(server.is_readable for server in self._topology().server_descriptions().values())
 
 
-class Members:
+class MemberSelector:
     """Chooses the member for each read, and records the member of each cursor."""
 
     def __init__(
@@ -80,8 +80,8 @@ class Members:
         self._dialer_to = dialer_to
         self._cursors: dict[int, Address] = {}
         self._avoided: dict[Address, float] = {}
-        self._formers: dict[Address, float] = {}
-        self._chosen_beside_primary = chosen
+        self._former_primaries: dict[Address, float] = {}
+        self._other_member_chosen = chosen
 
     def avoid(self, session: Session) -> None:
         """Prefer other members for a while, because the one that this session reads from does not respond."""
@@ -113,15 +113,15 @@ class Members:
 
     def was_primary(self, address: Address) -> None:
         """Record that cursors stay on the server that stepped down; a step-down ends none."""
-        self._formers[address] = time.monotonic() + CURSOR_SECONDS
+        self._former_primaries[address] = time.monotonic() + CURSOR_SECONDS
 
     @property
-    def has_formers(self) -> bool:
+    def has_former_primaries(self) -> bool:
         """Whether there may be cursors on other members than the primary."""
         now_seconds = time.monotonic()
-        for address in [address for address, until in self._formers.items() if until < now_seconds]:
-            del self._formers[address]
-        return bool(self._formers)
+        for address in [address for address, until in self._former_primaries.items() if until < now_seconds]:
+            del self._former_primaries[address]
+        return bool(self._former_primaries)
 
     def seek_cursor(self, session: Session, command: Command) -> bool:
         """The cursor of ``command`` was not found in ``session``: whether there is another place to look for it.
@@ -129,7 +129,7 @@ class Members:
         If so, that is where ``session_for`` leads the command next. Raises nothing.
         """
         readable = {server.address for server in self._topology().server_descriptions().values() if server.is_readable}
-        places = [address for address in sorted(self._formers, key=str) if address in readable]
+        places = [address for address in sorted(self._former_primaries, key=str) if address in readable]
         tried = places.index(session.member) + 1 if session.member in places else 0
         cursor_id = _cursor_id(command)
         if session.upstream.is_bound or tried >= len(places):
@@ -138,7 +138,7 @@ class Members:
         self._cursors[cursor_id] = places[tried]
         return True
 
-    def heard(self, session: Session, reply: bytes) -> None:
+    def record_cursor(self, session: Session, reply: bytes) -> None:
         """Record the cursor that a reply from another member opened, or remove the one that it ended."""
         document = RawBSONDocument(reply, TOLERANT_RAW)
         cursor = document.get("cursor")
@@ -172,7 +172,7 @@ class Members:
             server = random.choice(suitable)  # noqa: S311 -- spreads load
             if server.server_type_name == "RSPrimary":
                 return None
-            self._chosen_beside_primary()
+            self._other_member_chosen()
             return server.address
         if tags or staleness_seconds != -1:
             raise CommandError(

@@ -206,7 +206,7 @@ def _readings(catalog: BucketCatalog, committer: Committer, in_parts: InParts | 
 
 def compressing_options(settings: Settings) -> CompressingOptions:
     """When buckets are compressed."""
-    return CompressingOptions(left_seconds=settings.compress_after_seconds)
+    return CompressingOptions(inactive_seconds=settings.compress_after_seconds)
 
 
 def compresses(settings: Settings, profile: Profile) -> bool:

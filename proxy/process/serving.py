@@ -133,9 +133,9 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         knows_cursor=assembly.translate.takes_cursor,
         effects=assembly.effects,
         gate=assembly.authorisation,
-        primary_left=assembly.backend.pool.forget_primary,
+        on_step_down=assembly.backend.pool.forget_primary,
         topology=assembly.backend.topology,
-        chosen_beside_primary=assembly.members_read.chosen,
+        other_member_chosen=assembly.members_read.chosen,
         new_collections=NewCollections(assembly.backend.exists, tasks.spawn),
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
@@ -149,7 +149,7 @@ async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -
     def member_changed(address: str, is_primary: bool) -> None:
         changed.set()
         if is_replica_set and not is_primary:
-            server.is_no_primary(address)
+            server.not_primary_reported(address)
 
     assembly.backend.members.changed = member_changed
     while True:

@@ -30,7 +30,7 @@ from proxy.reads.step_places import StepPlaces
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import HAS_VIEW, OPENS_CURSOR
 from proxy.request.outcome import may_have_changed
-from proxy.request.own_steps import told_reply
+from proxy.request.own_steps import client_reply
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
 from proxy.upstream.connection import UpstreamLost
@@ -331,7 +331,7 @@ class _Steps:
                 async with self._around.places.place(self.owner):
                     self._check_client(body)
                     reply = await self._around.service.run_raw(step.database, body)
-                return told_reply(reply, holds_data=step.holds_data)
+                return client_reply(reply, holds_data=step.holds_data)
         assert_never(step.via)
 
     @property

@@ -158,7 +158,7 @@ class AccessControl:
         """Whether clients have to be asked for."""
         return self.has_account and self._refuses
 
-    def heard(self, reply: Mapping[str, Any]) -> None:
+    def record_probe(self, reply: Mapping[str, Any]) -> None:
         """What an unauthenticated connection was told when it sent ``PROBE``; anything but a yes means "on".
 
         Raises ``CommandError`` when access control is on and the proxy has no account.

@@ -28,7 +28,7 @@ LONGEST_TEXT: Final = 1_000
 _MAY_QUOTE: Final = frozenset("{[")
 
 
-def told(code: int, message: str, *, holds_data: bool) -> str:
+def client_message(code: int, message: str, *, holds_data: bool) -> str:
     """The text for the client; ``holds_data``: the command held more than what this client asked for."""
     if code == UNAUTHORIZED:
         return "tsproxy's account at the backend lacks a privilege that this command needs"
@@ -40,7 +40,7 @@ def told(code: int, message: str, *, holds_data: bool) -> str:
     return message.replace(BUCKETS_PREFIX, "")
 
 
-def told_reply(reply: bytes, *, holds_data: bool) -> bytes:
+def client_reply(reply: bytes, *, holds_data: bool) -> bytes:
     """A raw reply with the texts of its errors as a client may hear them."""
     fields = fields_of(reply)
     if says_ok(fields) and b"writeErrors" not in fields:
@@ -61,4 +61,4 @@ def _told(error: Mapping[str, Any], *, holds_data: bool) -> dict[str, Any]:
     """Details beside the text, such as the key of a duplicate, say as much as the text."""
     code = int(error.get("code", 1))
     kept = {name: error[name] for name in _KEPT if name in error}
-    return {**kept, "code": code, "errmsg": told(code, str(error.get("errmsg", "")), holds_data=holds_data)}
+    return {**kept, "code": code, "errmsg": client_message(code, str(error.get("errmsg", "")), holds_data=holds_data)}

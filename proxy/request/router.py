@@ -64,7 +64,7 @@ class Ingest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerLocally:
     """The proxy replies itself (hello)."""
 
 
@@ -75,12 +75,12 @@ class Resolve:
     namespace: Namespace
 
 
-Route: TypeAlias = Relay | Translate | Ingest | Answer | Resolve
+Route: TypeAlias = Relay | Translate | Ingest | AnswerLocally | Resolve
 
 
 _CHANGES: Final = REDEFINES | WRITES
 RELAY: Final = Relay()
-_ANSWER: Final = Answer()
+_ANSWER: Final = AnswerLocally()
 
 
 def route(

@@ -23,7 +23,7 @@ class Session:
     them, which may happen once;
     ``compressors`` are the negotiated names. ``rights`` are the privileges of this connection at the backend.
     ``message_limit_bytes`` limits the decompressed size of a message; ``on_login`` is called after a login,
-    ``on_left`` when the client has disconnected.
+    ``on_disconnect`` when the client has disconnected.
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
     address of that member in such a session, ``home`` the session that it belongs to. ``came_at_seconds``: when it was
     let in.
@@ -37,7 +37,7 @@ class Session:
     compressors: tuple[str, ...] = ()
     rights: KnownRights | None = None
     on_login: Callable[[], None] | None = None
-    on_left: Callable[[], None] | None = None
+    on_disconnect: Callable[[], None] | None = None
     message_limit_bytes: int = MAX_MESSAGE_SIZE_BYTES
     members: dict[str, Session] = field(default_factory=dict)
     member: tuple[str, int | None] | None = None
@@ -53,6 +53,6 @@ class Session:
         """The client has disconnected; close its connections to the backend."""
         for session in (self, *self.members.values()):
             session.upstream.close()
-        on_left, self.on_left = self.on_left, None
-        if on_left is not None:
-            on_left()
+        on_disconnect, self.on_disconnect = self.on_disconnect, None
+        if on_disconnect is not None:
+            on_disconnect()

@@ -34,13 +34,13 @@ _IDEMPOTENT = frozenset({"$min", "$max", "$addToSet", "$first", "$last"})
 class Partial:
     """One accumulator over headers: ``over_buckets``, and ``joined_by``, which combines the two branches.
 
-    ``untold``: predicates on buckets whose header is not sufficient. A guess detects these by ``doubts``, expressions
-    over a header, and by the accumulator's result, which must be less than ``below`` or at least ``NOT_MERGED``.
+    ``insufficient``: predicates on buckets whose header is not sufficient. A guess detects these by ``doubts``,
+    expressions over a header, and by its result, which must be less than ``below`` or at least ``NOT_MERGED``.
     """
 
     over_buckets: dict[str, Any]
     joined_by: str
-    untold: tuple[Stage, ...] = ()
+    insufficient: tuple[Stage, ...] = ()
     doubts: tuple[dict[str, Any], ...] = ()
     below: Any = None
 
@@ -69,17 +69,17 @@ def group_from_headers(draft: Draft, scope: Scope) -> Draft:
     if key is None or partials is None:
         return draft
     over_buckets = {"$group": {"_id": key[0]} | {field: part.over_buckets for field, part in partials.items()}}
-    untold = {str(predicate): predicate for part in partials.values() for predicate in part.untold}
-    if not untold:
+    insufficient = {str(predicate): predicate for part in partials.values() for predicate in part.insufficient}
+    if not insufficient:
         return draft.with_head(over_buckets)._replace(tail=draft.tail[1:], unpacks=False)
     if scope.may_guess and DOUBT not in partials:
         return draft.with_head(*_guess(key[0], partials))._replace(tail=draft.tail[1:], unpacks=False, guesses=True)
     if scope.in_transaction:
         return draft
     unpacked = draft._replace(inhibits=True, include=_columns(group, scope), tail=({"$group": group},))
-    unpacked = unpacked.with_head({"$match": {"$or": list(untold.values())}})
+    unpacked = unpacked.with_head({"$match": {"$or": list(insufficient.values())}})
     joined = {"$group": {"_id": "$_id"} | {field: {p.joined_by: f"${field}"} for field, p in partials.items()}}
-    head = draft.with_head({"$match": {"$nor": list(untold.values())}}, over_buckets)
+    head = draft.with_head({"$match": {"$nor": list(insufficient.values())}}, over_buckets)
     union: Stage = {"$unionWith": {"coll": scope.buckets.collection, "pipeline": unpacked.stages(scope)}}
     return head._replace(tail=(union, joined, *draft.tail[1:]), unpacks=False)
 
@@ -160,14 +160,14 @@ def _extreme(operator: str, operand: str, scope: Scope) -> Partial | None:
     merged = ["object", "array", "undefined"]
     if not scope.compares_like_buckets:
         merged += ["string", "symbol"]
-    untold: list[Stage] = [
+    insufficient: list[Stage] = [
         {"$or": [{low: {"$type": merged}}, {high: {"$type": merged}}]},
         {low: {"$type": "null"}, high: {"$not": {"$type": "null"}}},
     ]
     # Accumulators ignore null, but a summary includes it.
     doubts = () if operator == "$max" else ({"$and": [{"$lte": [f"${low}", None]}, {"$gt": [f"${high}", None]}]},)
     below: Any = {} if scope.compares_like_buckets else ""
-    return Partial({operator: f"$control.{operator[1:]}.{field}"}, operator, tuple(untold), doubts, below)
+    return Partial({operator: f"$control.{operator[1:]}.{field}"}, operator, tuple(insufficient), doubts, below)
 
 
 def _is_plain_name(name: Any) -> bool:

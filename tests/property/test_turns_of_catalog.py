@@ -65,7 +65,7 @@ def test_all_buckets_of_a_collection_are_cleared(how: str) -> None:
         if growth.in_parts:
             bench.commit(measurement(1, meta=number))
     call = bench.catalog.clear if "clear" in how else bench.catalog.drop
-    taken = turns(lambda: call(bench.virtual.namespace), bench.catalog.let_go)
+    taken = turns(lambda: call(bench.virtual.namespace), bench.catalog.free_cleared)
     assert bench.open_buckets == 0
     assert longest(taken) < LONGEST_SECONDS
     assert taken[0] < LONGEST_SECONDS

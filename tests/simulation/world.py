@@ -23,7 +23,7 @@ from catalog.ports import COPIES_SECONDS
 from catalog.replacing import Forms
 from catalog.round import RoundLimits
 from catalog.statements import StatementLog
-from proxy.inserts.held_insert import Addressed
+from proxy.inserts.held_insert import Recipient
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.readers.register import ReaderRegister
@@ -172,7 +172,7 @@ class Process:
                 if not answer.done():
                     answer.set_result(document)
 
-        self.handler.take(command, collection, NOBODY, Addressed(reply, session()))
+        self.handler.take(command, collection, NOBODY, Recipient(reply, session()))
         try:
             async with asyncio.timeout(self._longest_wait_seconds):
                 return await asyncio.shield(answer)

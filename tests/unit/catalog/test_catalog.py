@@ -9,7 +9,7 @@ from catalog.errors import CommandError
 from catalog.growth import GrowthOptions
 from catalog.identity import identity_of
 from catalog.kernel import Limits
-from catalog.placement import LET_GO_AT_ONCE
+from catalog.placement import FREED_AT_ONCE
 from catalog.ports import Acknowledgement
 from catalog.write_batch import BatchState, WriteBatch
 from tests.support.catalog_parts import (
@@ -201,27 +201,27 @@ def test_drop_resets_the_counters_of_the_collection_and_not_the_sums() -> None:
 def test_very_many_buckets_are_freed_piece_by_piece(is_dropped: bool) -> None:
     """W71, W72; what is not sent yet goes elsewhere when its turn comes, whether or not its bucket is freed by then."""
     bench = CatalogBench()
-    for number in range(LET_GO_AT_ONCE * 2 + 10):
+    for number in range(FREED_AT_ONCE * 2 + 10):
         bench.commit(measurement(meta=f"m{number}"))
     unsent = bench.stage(measurement(1, meta="m5"))[0]
     unsent.claim()
     (bench.catalog.drop if is_dropped else bench.catalog.clear)(bench.virtual.namespace)
-    assert bench.catalog.gauges()["numBuckets"] > LET_GO_AT_ONCE
+    assert bench.catalog.gauges()["numBuckets"] > FREED_AT_ONCE
     assert bench.catalog.prepare(unsent) is None
     assert unsent.state is BatchState.ABORTED
     assert len(bench.catalog.take_unclaimed()) == 1
     assert bench.commit(measurement(2, meta="m6")).base == 0, "nothing is added to a bucket that is not freed yet"
-    assert bench.catalog.take_doomed()
-    assert not bench.catalog.take_doomed(), "somebody does so already"
-    while bench.catalog.let_go():
-        assert not bench.catalog.take_doomed()
+    assert bench.catalog.take_cleared()
+    assert not bench.catalog.take_cleared(), "somebody does so already"
+    while bench.catalog.free_cleared():
+        assert not bench.catalog.take_cleared()
     assert bench.open_buckets == (1 if is_dropped else 2), "the one that moved, and the new one where it may stay"
-    assert not bench.catalog.take_doomed()
+    assert not bench.catalog.take_cleared()
 
 
 def test_w50_after_clearing_all_late_measurements_look_at_the_backend() -> None:
     bench = CatalogBench(reopening=True, stored_until_ms=-(1 << 63))
-    for number in range(LET_GO_AT_ONCE * 2 + 10):
+    for number in range(FREED_AT_ONCE * 2 + 10):
         bench.commit(measurement(meta=f"m{number}"))
     bench.catalog.clear(bench.virtual.namespace)
     assert bench.stage(measurement(1, meta="m5")) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.growth import BATCHES_OF_A_ROUND, LATELY_SECONDS, LOAD_SECONDS, GrowthOptions, Load
+from catalog.growth import BATCHES_OF_A_ROUND, BLOCK_EXPIRY_SECONDS, LOAD_SECONDS, GrowthOptions, Load
 from catalog.open_bucket import CollectionBuckets
 from catalog.stats import Counters
 from tests.support.catalog_parts import CatalogBench, measurement, virtual
@@ -47,7 +47,7 @@ def test_readers_of_another_collection_do_not_matter() -> None:
 def test_what_is_not_tried_any_more_does_not_count() -> None:
     bench = CatalogBench(growth=ALWAYS)
     readers_stay(bench, 40)
-    bench.clock.now += LATELY_SECONDS
+    bench.clock.now += BLOCK_EXPIRY_SECONDS
     assert grows_in_parts(bench, meta="a")
 
 

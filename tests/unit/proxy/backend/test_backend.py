@@ -65,16 +65,16 @@ def test_a_server_without_a_version_is_none(build: dict[str, Any]) -> None:
 
 
 def test_only_a_change_of_the_primary_is_news() -> None:
-    watch, heard = MemberWatch(), []
-    watch.changed = lambda address, is_primary: heard.append((address, is_primary))
+    watch, record_cluster_time = MemberWatch(), []
+    watch.changed = lambda address, is_primary: record_cluster_time.append((address, is_primary))
     watch.failed(ServerHeartbeatFailedEvent(0.1, OSError(), ("a", 1), False))
-    assert heard == []
+    assert record_cluster_time == []
     primary = Hello({"ok": 1, "setName": "rs0", "isWritablePrimary": True, "hosts": ["a:1"], "maxWireVersion": 17})
     for _ in range(2):
         watch.succeeded(ServerHeartbeatSucceededEvent(0.1, primary, ("a", 1), False))
-    assert heard == [("a:1", True)]
+    assert record_cluster_time == [("a:1", True)]
     watch.failed(ServerHeartbeatFailedEvent(0.1, OSError(), ("a", 1), False))
-    assert heard == [("a:1", True), ("a:1", False)]
+    assert record_cluster_time == [("a:1", True), ("a:1", False)]
 
 
 async def test_the_backend_is_probed(backend: Backend, mongod: MongodProcess) -> None:
@@ -106,7 +106,7 @@ async def test_collections_are_found(backend: Backend, mongod: MongodProcess, db
 
 
 async def test_cluster_times_are_passed_on(backend: Backend) -> None:
-    backend.heard({"$clusterTime": 5, "ok": 1.0})
+    backend.record_cluster_time({"$clusterTime": 5, "ok": 1.0})
     assert backend.hello["$clusterTime"] == 5
     assert backend.hello["ok"] == 1.0
 

@@ -14,7 +14,7 @@ from proxy.clients.dispatch import Dispatcher, Handlers
 from proxy.clients.server import OpenGate
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_templates import InsertTemplate
-from proxy.members.read_preference import Members
+from proxy.members.read_preference import MemberSelector
 from proxy.observe.tasks import TaskSet
 from proxy.readers.register import ReaderRegister
 from proxy.relay.failover import Failover
@@ -51,7 +51,7 @@ class Rooms:
     }  # fmt: skip
 
     def __init__(
-        self, failover: Failover | None = None, members: Members | None = None, readers: Readers | None = None
+        self, failover: Failover | None = None, members: MemberSelector | None = None, readers: Readers | None = None
     ) -> None:
         self.counted: list[tuple[str, str, bool]] = []
         self.asked: list[Session] = []
@@ -247,7 +247,7 @@ MISSING = encode({"ok": 0.0, "code": 43, "errmsg": "cursor not found"})
 MORE = command({"getMore": Int64(9), "collection": "ts", "$db": "d"})
 
 
-def in_replica_set(world: World, members: Members | None = None) -> Rooms:
+def in_replica_set(world: World, members: MemberSelector | None = None) -> Rooms:
     rooms = Rooms(world.failover, members, world.register)
     rooms.known = True
     rooms.session = world.session
@@ -314,7 +314,7 @@ async def test_client_that_has_logged_in_is_told_to_come_again() -> None:
 
 async def test_read_from_a_member_that_went_away_goes_back_to_the_clients_own_session() -> None:
     world = Set()
-    members = Members(world.topology, world.dialer_to)
+    members = MemberSelector(world.topology, world.dialer_to)
     rooms = in_replica_set(world, members)
     rooms.session = replace(world.session, member=("b", 2), home=world.session)
     rooms.earlier = [BackendUnavailable("refused")]
@@ -326,7 +326,7 @@ async def test_read_from_a_member_that_went_away_goes_back_to_the_clients_own_se
 @pytest.mark.parametrize("found", [True, False])
 async def test_cursor_that_the_primary_does_not_have_is_sought_where_the_primary_was(found: bool) -> None:
     world = Set()
-    members = Members(world.topology, world.dialer_to)
+    members = MemberSelector(world.topology, world.dialer_to)
     members.was_primary(("former", 1))
     rooms = in_replica_set(world, members)
     rooms.earlier = [MISSING] if found else [MISSING, MISSING]

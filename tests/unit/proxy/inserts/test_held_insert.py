@@ -6,7 +6,7 @@ from typing import cast
 import bson
 
 from catalog.identity import NOBODY, Identity
-from proxy.inserts.held_insert import Addressed, HeldInsert, HeldInserts, Pending, StagedInsert
+from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
 from proxy.request.session import Session
 from tests.support.committer_bench import CommitterBench
@@ -48,7 +48,7 @@ class Held:
         insert = InsertCommand(
             (cast("bytes", document),) * measurements, True, b"", b"", None, None, expects_reply, size_bytes
         )
-        reply = Addressed(lambda _: self.refused.append(peer), client)
+        reply = Recipient(lambda _: self.refused.append(peer), client)
         self.held.add(HeldInsert(insert, COLLECTION, NOBODY, reply, deadline_seconds), self.stage)
         return client
 
@@ -189,7 +189,7 @@ def test_what_is_stored_and_waits_for_its_write_concern_is_pending_no_more() -> 
     replies: list[bytes | None] = []
     released: list[int] = []
     pending = Pending(1_000, 10)
-    reply = Addressed(replies.append, session())
+    reply = Recipient(replies.append, session())
     staged = StagedInsert(pending, 2_000, 3, reply, lambda: released.append(pending.size_bytes))
     assert (pending.size_bytes, pending.measurements, pending.is_full) == (2_000, 3, True)
     staged.stored()

@@ -9,7 +9,7 @@ import bson
 import pytest
 
 from catalog.statements import StatementLog
-from proxy.inserts.held_insert import Addressed
+from proxy.inserts.held_insert import Recipient
 from proxy.inserts.ingest import BATCHES_IN_A_TURN, InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_templates import InsertTemplate
@@ -52,7 +52,7 @@ class Ingest:
         statements = None if txn_number is None else range(len(documents))
         size_bytes = sum(map(len, documents))
         insert = InsertCommand(documents, ordered, b"", b"session", txn_number, statements, True, size_bytes)
-        reply = Addressed(lambda raw: self.replies.append(bson.decode(raw or b"")), session())
+        reply = Recipient(lambda raw: self.replies.append(bson.decode(raw or b"")), session())
         self.handler.take(insert, self.bench.virtual, "", reply)
 
     def insert_one(self, raw: bytes, txn_number: int | None = None) -> FakeClient:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.inserts.slices import FIRST_SLICE_SECONDS, SLICE_SECONDS, TURN_SECONDS, Aside, Slices, Step
+from proxy.inserts.slices import FIRST_SLICE_SECONDS, SLICE_SECONDS, TURN_SECONDS, Slices, Step, ThreadCall
 
 
 class Workshop:
@@ -91,9 +91,9 @@ async def test_what_is_done_aside_is_done_in_another_thread() -> None:
     threads: list[int] = []
 
     def work() -> Iterator[Step]:
-        here = Aside(threading.get_ident)
+        here = ThreadCall(threading.get_ident)
         yield here
-        failing = Aside(int, "no number")
+        failing = ThreadCall(int, "no number")
         yield failing
         threads.append(here.result)
         with pytest.raises(ValueError, match="no number"):

@@ -15,7 +15,7 @@ from pymongo.topology_description import TOPOLOGY_TYPE, TopologyDescription
 
 from catalog.errors import CommandError
 from catalog.identity import NOBODY, Identity, identity_of
-from proxy.members.read_preference import Members, MembersRead
+from proxy.members.read_preference import MemberSelector, MembersRead
 from proxy.request.command import Command, parse_command
 from proxy.request.session import Session
 from proxy.upstream.connection import Upstream
@@ -52,14 +52,14 @@ class _Settings:
     server_selector = None
 
 
-def members(*servers: ServerDescription, chosen: Callable[[], None] = lambda: None) -> Members:
+def members(*servers: ServerDescription, chosen: Callable[[], None] = lambda: None) -> MemberSelector:
     def dialer_to(address: Any) -> Dialer:
         async def at() -> tuple[str, int]:
             return address[0], address[1]
 
         return Dialer(at, None, 1.0)
 
-    return Members(lambda: topology(*servers), dialer_to, chosen)
+    return MemberSelector(lambda: topology(*servers), dialer_to, chosen)
 
 
 def session(identity: Identity = NOBODY) -> Session:
@@ -126,7 +126,7 @@ def test_tags_that_nobody_has_are_an_error() -> None:
 def test_cursor_is_continued_where_it_was_opened_over_any_connection() -> None:
     where = members(*BOTH)
     there = where.session_for(session(), find("secondary"))
-    where.heard(there, bson.encode({"cursor": {"id": Int64(77), "ns": "app.x", "firstBatch": []}, "ok": 1}))
+    where.record_cursor(there, bson.encode({"cursor": {"id": Int64(77), "ns": "app.x", "firstBatch": []}, "ok": 1}))
     another = session()
     assert where.session_for(another, command({"getMore": Int64(77), "collection": "x"})).member == SECONDARY
     assert where.session_for(another, command({"killCursors": "x", "cursors": [Int64(77)]})).member == SECONDARY
@@ -142,10 +142,10 @@ def test_staleness_that_no_set_can_promise_is_an_error() -> None:
 def test_cursor_is_sought_where_the_primary_was() -> None:
     own, where = session(), members(*BOTH)
     more = command({"getMore": Int64(5), "collection": "x"})
-    assert not where.has_formers
+    assert not where.has_former_primaries
     where.was_primary(SECONDARY)
     where.was_primary(("gone", 1))
-    assert where.has_formers
+    assert where.has_former_primaries
     assert where.session_for(own, more) is own
     assert where.seek_cursor(own, more)
     there = where.session_for(own, more)

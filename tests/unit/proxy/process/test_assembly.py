@@ -43,7 +43,7 @@ def test_w41_to_w48_limits_are_those_of_the_settings() -> None:
 def test_milliseconds_of_settings_are_seconds_inside() -> None:
     options = committer_options(settings(commit_linger_ms="20", server_selection_timeout_ms="1500"))
     assert (options.linger_seconds, options.server_selection_timeout_seconds) == (0.02, 1.5)
-    assert compressing_options(settings(compress_after_seconds="5")).left_seconds == 5.0
+    assert compressing_options(settings(compress_after_seconds="5")).inactive_seconds == 5.0
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_what_differs_in_more_than_arguments_is_not_recognised(other: dict[str, 
     [
         ({"create": "c", "$db": "d"}, router.RELAY),
         ({"getMore": Int64(5), "collection": "c", "$db": "d"}, router.RELAY),
-        ({"hello": 1, "$db": "d"}, router.Answer()),
+        ({"hello": 1, "$db": "d"}, router.AnswerLocally()),
         ({"nonsense": "c", "$db": "d"}, router.RELAY),
         ({**INSERT, "insert": "system.x"}, router.Relay(())),
         ({**FIND, "tailable": True}, router.RELAY),

@@ -142,17 +142,17 @@ def test_without_an_account_there_is_nothing_to_guard() -> None:
 def test_access_control_is_on_until_the_backend_shows_otherwise() -> None:
     access = AccessControl(has_account=True)
     assert access.enforced
-    access.heard({"ok": 1.0})
+    access.record_probe({"ok": 1.0})
     assert not access.enforced
     for doubtful in ({"ok": 0.0, "code": 13}, {"ok": 0.0, "code": 59}, {}):
-        access.heard({"ok": 1.0})
-        access.heard(doubtful)
+        access.record_probe({"ok": 1.0})
+        access.record_probe(doubtful)
         assert access.enforced
 
 
 def test_access_control_without_an_account_is_an_error_at_the_start() -> None:
     with pytest.raises(CommandError, match="requires authentication"):
-        AccessControl(has_account=False).heard({"ok": 0.0, "code": 13})
+        AccessControl(has_account=False).record_probe({"ok": 0.0, "code": 13})
 
 
 class _Insert:

@@ -39,7 +39,7 @@ def test_a_client_that_leaves_takes_its_connections_to_every_member_along() -> N
 def test_who_waits_for_a_client_hears_once_that_it_left() -> None:
     session = session_of(Line(is_open=True))
     heard: list[bool] = []
-    session.on_left = lambda: heard.append(session.on_left is None)
+    session.on_disconnect = lambda: heard.append(session.on_disconnect is None)
     session.close()
     session.close()
     assert heard == [True]
