@@ -1,4 +1,4 @@
-"""A cache that never takes more than so many bytes, whatever its keys and values are made of by clients."""
+"""A cache that is bounded in bytes, whatever keys and values clients cause."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 ENTRY_BYTES: Final = 400
-"""What an entry costs beside its key and value: its places in two tables and in the order, and small objects."""
+"""Overhead of an entry in addition to its key and value: its places in two tables and in the order, small objects."""
 
 
 class BoundedCache(Generic[K, V]):
-    """Values by key; the one not asked for longest goes first. Every call takes a time that no content lengthens.
+    """Values by key; the least recently used entry is removed first. Each call takes amortised constant time.
 
-    A weight is taken once, when the entry comes; it must hold for as long as the entry stays. The newest entry stays
-    even if it alone is too heavy, so that who has just made it finds it: who wants to keep nothing so long weighs
-    before.
+    An entry is weighed once, when it is added, so its weight must not change. The newest entry is kept even if it alone
+    exceeds the limit, so that the caller finds it; callers must check the weight before if they do not want that.
     """
 
     __slots__ = ("_entries", "_limit_bytes", "_weigh", "_weights", "size_bytes")
 
     def __init__(self, limit_bytes: int, weigh: Callable[[K, V], int]) -> None:
-        """``weigh``: the bytes of a key and its value; ``ENTRY_BYTES`` are added."""
+        """``weigh``: the size of a key and its value in bytes; ``ENTRY_BYTES`` are added."""
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._weights: dict[K, int] = {}
         self._limit_bytes = limit_bytes
@@ -32,18 +31,18 @@ class BoundedCache(Generic[K, V]):
         self.size_bytes = 0
 
     def get(self, key: K) -> V | None:
-        """The value, which counts as asked for now."""
+        """The value of a key, which counts as used now; ``None`` if there is none."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
         return value
 
     def peek(self, key: K) -> V | None:
-        """As ``get``, without being asked for."""
+        """As ``get``, but the value does not count as used."""
         return self._entries.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Keep it, in the place of what had this key, and let others go."""
+        """Add or replace a value, and remove the least recently used ones above the limit."""
         self.discard(key)
         weight = self._weigh(key, value) + ENTRY_BYTES
         self._entries[key] = value
@@ -54,14 +53,14 @@ class BoundedCache(Generic[K, V]):
             self.size_bytes -= self._weights.pop(oldest)
 
     def discard(self, key: K) -> None:
-        """Let it go, if it is there."""
+        """Remove a key, if it is there."""
         weight = self._weights.pop(key, 0)
         if weight:
             del self._entries[key]
             self.size_bytes -= weight
 
     def clear(self) -> None:
-        """Let everything go."""
+        """Remove everything."""
         self._entries.clear()
         self._weights.clear()
         self.size_bytes = 0
@@ -73,5 +72,5 @@ class BoundedCache(Generic[K, V]):
         return len(self._weights)
 
     def items(self) -> list[tuple[K, V]]:
-        """All of them, those not asked for longest first."""
+        """All keys and values, the least recently used first."""
         return list(self._entries.items())

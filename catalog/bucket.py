@@ -16,7 +16,7 @@ from catalog.rollover import Limits, RolloverReason
 from catalog.schema import Shape, compatible, grow, nodes_of, shape_of
 
 _DOCUMENT_MAX_BYTES = raw.MAX_DOCUMENT_BYTES - 512 * 1024
-"""What values, summaries and meta may take; the rest is for paths, row keys and the guard."""
+"""Maximum size of values, summaries and meta value; the rest is for paths, row keys and the guard."""
 _PATHS_MAX_BYTES = 4 * 1024 * 1024
 """An update with more bytes of dotted paths is sent as a pipeline, which names each column once."""
 _PIPELINE_MIN_ROWS = 8
@@ -30,7 +30,7 @@ paths relative to pipeline, in processor time of 6.0.5 for a bucket of ten field
 _BUCKET_MEMORY_BYTES = 1200
 _COLUMN_MEMORY_BYTES = 640
 _NODE_MEMORY_BYTES = 520
-"""Of each value inside a nested one: its place in the shape, two summaries, their names."""
+"""Memory of each value inside a nested one: its place in the shape, two summaries, their names."""
 
 
 class _Column:
@@ -159,10 +159,9 @@ class BucketState:
     def from_document(
         cls, document: bytes, time_field: bytes, meta_field: bytes | None, span_ms: int, limits: Limits
     ) -> BucketState:
-        """The state of a stored bucket, so that it can take further rows (W50). Its size is that of the document.
+        """The state of a stored bucket, so that it can accept further rows (W50). Its size is that of the document.
 
-        :raises ValueError: the document cannot be trusted as a bucket that takes rows, see
-        ``catalog.reopen_validation``
+        :raises ValueError: the document is not a valid bucket to append to; see ``catalog.reopen_validation``
         """
         bucket_id, meta, start_ms, rows, ends = reopened_bucket(document, time_field, meta_field, span_ms)
         state = cls(bucket_id, time_field, meta_field, meta, start_ms, span_ms, limits)
@@ -230,11 +229,11 @@ class BucketState:
     def prepare(self, measurements: Sequence[Measurement]) -> bytes:
         """Numbers staged measurements from ``committed_rows`` on and folds them into the summaries (W64).
 
-        One batch of a bucket is under way at a time. The order of ``measurements`` is that of the rows.
+        One batch of a bucket is prepared at a time. The order of ``measurements`` is that of the rows.
 
-        A field with the empty name has no summary in a bucket without meta, as on 6.0.5.
+        A field with the empty name has no summary in a bucket without a meta value, as on 6.0.5 (W27).
 
-        :returns: the encoded bucket document when nothing is committed yet, else the encoded update statement
+        :returns: the encoded bucket document if nothing is committed yet, otherwise the encoded update statement
         """
         base = self.committed_rows
         changes = self._fold(measurements)
@@ -243,7 +242,7 @@ class BucketState:
         return self._update_statement(base, measurements, changes)
 
     def fold(self, measurements: Sequence[Measurement]) -> None:
-        """As ``prepare`` for measurements that leave in a document of their own (``catalog.parts``)."""
+        """As ``prepare``, for measurements that are written as a part (``catalog.parts``)."""
         self._fold(measurements)
 
     def _fold(self, measurements: Sequence[Measurement]) -> dict[bytes, int]:
@@ -314,7 +313,7 @@ class BucketState:
         return documents.set_statement(query, sets)
 
     def committed(self, count: int) -> None:
-        """The backend has the ``count`` rows that were prepared last."""
+        """The backend has stored the ``count`` rows that were prepared last."""
         if count < 0 or self.committed_rows + count > self.rows:
             raise InvariantViolated("more rows committed than staged")
         self.committed_rows += count

@@ -1,15 +1,14 @@
-"""The bucket catalog: where each measurement goes, and what becomes of it (W30-W72).
+"""The bucket catalog: chooses the bucket of each measurement, and settles batches (W30-W72).
 
-All calls are synchronous, so that each is atomic under asyncio. What has to wait comes back as a value: a batch
-that somebody has to claim and commit, or a look at the backend that somebody has to take. The usual way of a
-measurement::
+All calls are synchronous, so each is atomic under asyncio. Work that has to wait is queued for the committer: batches
+to be claimed and committed, and look-ups of stored buckets. The usual path of a measurement::
 
     place → (claim) → prepare → the committer sends the statement → finish | abort | replace
 
-Buckets in memory are believed only as far as the guards of their updates prove them: whatever contradicts one
-goes through ``replace``, which forgets the bucket and places its measurements anew.
+A bucket in memory may be outdated, which the guards of its updates detect. ``replace`` then forgets the bucket and
+places its measurements again.
 
-Writers are told at the end of a call, when the catalog is whole again: what they do may call it anew.
+Writers are settled at the end of a call, when the catalog is consistent, because they may call it again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The server's compressed form of a column, and of a whole bucket (W6, W140-W148).
+"""Encodes a column in the server's compressed form (W6, W140-W148).
 
-The interpreted form of ``compressed`` in ``catalog.kernel``. A column is a stream of literals and of blocks of small
-integers, most of which are differences: a *raw* value of 0 repeats the previous value or difference. Objects and arrays
-are split, and each of their leaves has its own stream (W147).
+A part of the Python form of ``compressed`` in ``catalog.kernel``. A column is a stream of literals and of blocks of
+small integers, most of which are differences: a *raw* value of 0 repeats the previous value or difference. Objects and
+arrays are split, and each of their leaves has its own stream (W147).
 """
 
 from __future__ import annotations
@@ -75,22 +75,22 @@ class _Stream:
     def __init__(self, latest: int | None) -> None:
         self.pieces: list[tuple[int, bytes]] = []
         self._row = 0
-        """Of the next piece."""
+        """The first row of the next piece."""
         self._values: list[int] = []
         self._control = 0
-        """Kind of the blocks that ``_values`` will make; 0 while it does not matter."""
+        """Kind of the blocks that ``_values`` will make; 0 if any kind will do."""
         self._latest = latest
         """The raw value that a run would repeat."""
 
     def literal(self, value: bytes) -> None:
-        """An element value as a literal."""
+        """Write an element value as a literal."""
         self.flush()
         self.pieces.append((self._row, value[:1] + b"\0" + value[1:]))
         self._row += 1
         self._latest = 0
 
     def add(self, value: int, control: int) -> None:
-        """A raw value in blocks of this kind."""
+        """Add a raw value, for blocks of this kind."""
         if self._control not in (0, control):
             self.flush()
             self._latest = None
@@ -98,7 +98,7 @@ class _Stream:
         self._values.append(value)
 
     def skip(self) -> None:
-        """A row without value."""
+        """Add a row without a value."""
         self._values.append(_SKIP)
 
     def flush(self) -> None:
@@ -135,7 +135,7 @@ class _Stream:
         self._control = 0
 
     def _run(self, at: int) -> int:
-        """How many times 120 the latest value is repeated from here on, up to what one block can say."""
+        """How many times 120 the latest value is repeated from here on, up to the maximum of one block."""
         values, end = self._values, at
         while end < len(values) and values[end] == self._latest and end - at < 16 * _REPEATED:
             end += 1
@@ -163,7 +163,7 @@ def _number(value: bytes) -> int | None:
 
 
 def _plain(previous: bytes, value: bytes) -> int | None:
-    """The raw value of an element after another of its type; ``None``: a literal is needed."""
+    """The raw value of an element after another of its type; ``None`` if it needs a literal."""
     if value == previous:
         return 0
     number = _number(value)
@@ -218,11 +218,11 @@ def _scales(numbers: Sequence[float]) -> list[int]:
 
 
 def encode_column(cells: Sequence[bytes | None]) -> bytes | None:
-    """The stream of a column; a cell is an element value, or ``None`` where a row has none.
+    """The stream of a column; a cell is an element value, or ``None`` if the row has none.
 
-    ``None``: there are values that cannot be compressed.
+    Returns ``None`` if there are values that cannot be compressed.
 
-    :raises ValueError: an object is no BSON
+    :raises ValueError: an object is not BSON
     """
     try:
         return b"".join(_section(section) for section in sections(cells)) + b"\0"
@@ -244,7 +244,7 @@ def _section(section: Section) -> bytes:
 
 
 def _pieces(cells: Sequence[bytes | None], reference: bytes = b"") -> list[tuple[int, bytes]]:
-    """Cells in pieces; a reference counts as a value that was written before."""
+    """The pieces of a stream; a reference counts as a value that was written before."""
     stream = _Stream(0 if reference else None)
     previous, pace = reference, 0
     scales = _scales([_double(reference, 1)[0], *_doubles(cells, 0)])[:0:-1] if reference[:1] == _DOUBLE else []

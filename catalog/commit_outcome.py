@@ -150,7 +150,7 @@ class CommitOutcomes:
         if outcome.matched >= len(writes):
             self._catalog.finish([write.batch for write in writes], acknowledgement)
             return
-        told = len(outcome.errors) + outcome.matched == len(writes)
+        is_complete = len(outcome.errors) + outcome.matched == len(writes)
         doubtful: list[PreparedWrite] = []
         refusals: dict[WriteBatch, CommandError] = {}
         for position, write in enumerate(writes):
@@ -162,7 +162,7 @@ class CommitOutcomes:
                     doubtful.append(write)
                 else:
                     self._catalog.abort(write.batch, error)
-            elif error is None and told:
+            elif error is None and is_complete:
                 self._catalog.finish([write.batch], acknowledgement)
             else:
                 doubtful.append(write)
@@ -255,16 +255,13 @@ class CommitOutcomes:
 
     def give_up(self, commit: Commit, error: CommandError) -> None:
         """The outcome is unknown at the deadline: writers get an error, and the bucket is forgotten (W127)."""
-        told = BackendUnavailable(
-            f"the backend went away before it answered, so the outcome of this write is unknown: {error.message}",
-            code=error.code,
-        )
+        unknown = BackendUnavailable(f"the outcome of this write is unknown: {error.message}", code=error.code)
         for write in commit.writes:
             batch = write.batch
             if batch.state is not BatchState.PREPARED or batch in self.doubts:
                 continue
-            if self._catalog.doubt(batch, told):
-                self.doubts[batch] = Doubt(write, commit.collection, commit.write_concern, told)
+            if self._catalog.doubt(batch, unknown):
+                self.doubts[batch] = Doubt(write, commit.collection, commit.write_concern, unknown)
         size_bytes = sum(len(doubt.write.statement) for doubt in self.doubts.values())
         while size_bytes > DOUBTS_LIMIT_BYTES:
             batch, doubt = next(iter(self.doubts.items()))

@@ -1,7 +1,7 @@
-"""Whether one stored form of measurements holds what another one held, asked before it takes the other's place.
+"""Checks that a new form of a bucket contains the same measurements as the stored form, before it replaces that.
 
-Interpreted form of what ``catalog.kernel`` offers. Values are compared bit for bit; nothing is shared with what makes
-the forms (``catalog.compression``, ``catalog.merging``).
+The Python form of these functions of ``catalog.kernel``. Values are compared bit for bit. The module shares no
+code with those that make the new form (``catalog.compression``, ``catalog.merging``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def same_rows(plain: bytes, packed: bytes, time_field: bytes) -> bool:
 
 
 def fields_once(value: bytes) -> dict[bytes, bytes]:
-    """The fields of an object; raises ``ValueError`` for anything else, and for a name that is there twice."""
+    """The fields of an object; raises ``ValueError`` for anything else, and for a repeated name."""
     if value[0] != raw.OBJECT:
         raise ValueError("no object")
     elements = list(raw.iter_elements(value, 1))
@@ -71,7 +71,7 @@ def _times(column: bytes) -> list[int]:
 
 
 def _sorted(times: Sequence[int]) -> list[int]:
-    """The rows in the order of the compressed form: by time, and those of one time as they stood."""
+    """The rows in the order of the compressed form: by time, and rows of equal time in their old order."""
     if not times:
         raise ValueError("no rows")
     return [row for _, row in sorted((time, row) for row, time in enumerate(times))]
@@ -101,7 +101,7 @@ def _same_control(plain: bytes, packed: bytes, rows: int) -> bool:
 
 
 class _Whole:
-    """A bucket of version 1, read once from its first row to its last."""
+    """A version 1 bucket that is read once, from its first row to its last."""
 
     def __init__(self, document: bytes, time_field: bytes) -> None:
         self._time_field = time_field
@@ -111,7 +111,7 @@ class _Whole:
         self._rows = 0
 
     def part(self, document: bytes) -> bool:
-        """Whether the rows of this part follow those that were found before."""
+        """Whether the rows of this part are the next ones."""
         meta, start, data = _opened(document, self._time_field)
         if (meta, start) != (self.meta, self.start):
             return False
@@ -142,12 +142,12 @@ class _Whole:
         return True
 
     def ended(self) -> bool:
-        """Whether there is nothing more."""
+        """Whether all rows were read."""
         return all(row == -1 for row, _ in self._next.values())
 
 
 def _opened(document: bytes, time_field: bytes) -> tuple[bytes, bytes, Mapping[bytes, bytes]]:
-    """Meta, start and columns of a bucket of version 1; undefined as meta is kept as null (W35)."""
+    """Meta value, start and columns of a version 1 bucket; an undefined meta value is stored as null (W35)."""
     bucket = raw.fields_of(document)
     control = raw.fields_of(bucket[b"control"], 1)
     if control[b"version"] != _VERSION_ONE:
@@ -158,7 +158,7 @@ def _opened(document: bytes, time_field: bytes) -> tuple[bytes, bytes, Mapping[b
 
 
 def holds_parts(bucket: bytes, parts: Sequence[bytes], time_field: bytes) -> bool:
-    """Whether a bucket of version 1 holds each row of these exactly once, in their order, and nothing else."""
+    """Whether a version 1 bucket contains each row of these parts exactly once, in their order, and nothing else."""
     try:
         whole = _Whole(bucket, time_field)
         return all(whole.part(part) for part in parts) and whole.ended()
@@ -167,7 +167,7 @@ def holds_parts(bucket: bytes, parts: Sequence[bytes], time_field: bytes) -> boo
 
 
 def holds_rows(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bool:
-    """Whether a bucket of version 1 holds exactly these measurements (without meta), in this order."""
+    """Whether a version 1 bucket contains exactly these measurements (without meta values), in this order."""
     try:
         whole = _Whole(bucket, time_field)
         return all(whole.row(row) for row in rows) and whole.ended()

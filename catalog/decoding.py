@@ -1,7 +1,7 @@
-"""Compressed columns read again (W140-W149), so that what is written can be held against what it was made of.
+"""Decodes compressed columns (W140-W149), to check them before they are written.
 
-Interpreted form of what ``catalog.kernel`` offers. Written from the format alone: it shares nothing with
-``catalog.column``, which writes columns, for a mistake there must not be made here again.
+The Python form of these functions of ``catalog.kernel``. It was written from the format alone and shares no code with
+``catalog.column``, which encodes columns, so that a bug there is not repeated here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _double = Struct("<d")
 
 
 class NotAColumn(ValueError):
-    """Bytes that are no compressed column."""
+    """The bytes are not a compressed column."""
 
 
 def _signed(number: int) -> int:
@@ -100,7 +100,7 @@ class _Source:
                 yield self._latest
 
     def take(self) -> tuple[bool, bytes | None]:
-        """Whether a value waited, and what it is: ``None`` for a skip."""
+        """Whether a value was left, and the value; ``None`` for a skip."""
         for number in self._waiting:
             if number is None:
                 return True, None
@@ -166,7 +166,7 @@ def _fitting(value: int, size: int) -> bytes:
 
 @dataclass(slots=True)
 class _Bytes:
-    """The stream, and how far it was read."""
+    """The stream and the read position."""
 
     stream: bytes
     at: int = 0
@@ -177,7 +177,7 @@ class _Bytes:
         return self.stream[self.at]
 
     def value_for(self, source: _Source) -> tuple[bool, bytes | None]:
-        """The next value of a source; false at an end or a section, which is not taken."""
+        """The next value of a source; false at the end or at a section, which is not consumed."""
         while True:
             there, value = source.take()
             if there:
@@ -215,11 +215,11 @@ def _sources(document: bytes, levels: int = 200) -> _Branch:
 
 
 class _SectionEnded(Exception):
-    """Where a row would begin."""
+    """The stream has ended where a row would begin."""
 
 
 class _Section:
-    """Rows that share a reference."""
+    """Rows that share a reference document."""
 
     def __init__(self, stream: _Bytes, reference: _Branch) -> None:
         self._stream = stream
@@ -227,7 +227,7 @@ class _Section:
         self._is_first = True
 
     def row(self) -> bytes | None:
-        """As a document; ``None`` for a row that has no value."""
+        """The next row as a document; ``None`` for a row without a value."""
         self._is_first = True
         fields = self._fields(self._reference)
         if self._is_first:
@@ -255,9 +255,9 @@ class _Section:
 
 
 def iter_cells(stream: bytes) -> Iterator[bytes | None]:
-    """The element value of each row of a compressed column, ``None`` where the row has none.
+    """The element value of each row of a compressed column, ``None`` if the row has none.
 
-    :raises ValueError: this is no compressed column
+    :raises ValueError: the bytes are not a compressed column
     """
     position = _Bytes(stream)
     source = _Source(None)
@@ -284,7 +284,7 @@ def iter_cells(stream: bytes) -> Iterator[bytes | None]:
 
 
 def column_cells(stream: bytes, rows: int) -> list[bytes | None]:
-    """All of ``iter_cells``, so many and no more; raises ``ValueError`` otherwise."""
+    """The cells of a column with exactly ``rows`` rows; raises ``ValueError`` otherwise."""
     cells: list[bytes | None] = []
     for cell in iter_cells(stream):
         if len(cells) == rows:

@@ -1,8 +1,8 @@
 """Builds bucket documents and update statements as bytes, and reads stored buckets.
 
-An append is guarded (W125): row ``base - 1`` of the time column is there, row ``base`` is not, the bucket is of
-version 1, not closed, and has the same meta. What the guard costs a server, measured on 6.0.5 for a bulk update
-of 1,000 buckets of ten fields, relative to a filter by ``_id`` alone:
+An append has a guard (W125): row ``base - 1`` of the time column exists, row ``base`` does not, and the bucket has
+version 1, is not closed, and has the same meta value. The cost of the guard on a server, measured on 6.0.5 for a bulk
+update of 1,000 buckets of ten fields, relative to a filter by ``_id`` alone:
 
     ======================================================  =======  ========
     filter                                                  10 rows  500 rows
@@ -16,9 +16,9 @@ of 1,000 buckets of ten fields, relative to a filter by ``_id`` alone:
     the same with ``$expr`` on the number of rows              1.66      1.44
     ======================================================  =======  ========
 
-So meta is compared with a match expression where that is exact (scalars and objects; never arrays, whose
-members it would match, nor null, which would match a missing meta). The update itself grows with the bucket:
-500 rows cost 5.8 times what 10 rows cost, whatever the filter, since the server rewrites the document.
+So the meta value is compared with a match expression where that is exact (scalars and objects, but not arrays, whose
+elements it would match, nor null, which would match a missing value). The cost of the update itself grows with the
+bucket: 500 rows cost 5.8 times as much as 10 rows with every filter, because the server rewrites the document.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Guard:
         self._tail = condition
 
     def query(self, base: int) -> bytes:
-        """The encoded filter: rows below ``base`` are there, row ``base`` is not."""
+        """The encoded filter: row ``base - 1`` exists, row ``base`` does not."""
         parts = [self._head]
         conditions = [self._tail] if self._tail else []
         if self._safe:

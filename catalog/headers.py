@@ -1,7 +1,8 @@
-"""Whether ``control.min`` and ``control.max`` of a bucket are those of its rows (W20-W28).
+"""Checks that ``control.min`` and ``control.max`` of a bucket are those of its rows (W20-W28).
 
-Readers find a bucket by them, so wrong ones hide rows. Interpreted form of what ``catalog.kernel`` offers. Nothing is
-folded, as what makes summaries does: every value is held against each end, and each end must be met by one.
+Readers find a bucket by its summaries, so wrong ones hide rows. This is the Python form of this function of
+``catalog.kernel``. Unlike the code that makes summaries, it folds nothing: it compares every value with both ends, and
+each end must be equal to some value.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class _End:
             self._key = SORT_KEYS[value[0]](value)
 
     def meet(self, value: bytes) -> bool:
-        """Whether the value is nowhere beyond this end."""
+        """Compare a value with this end; whether it is within the end at every path."""
         difference = CANONICAL[value[0]] - CANONICAL[self.kind]
         if difference:
             # W28: of several classes the lowest and the highest one.
@@ -52,27 +53,27 @@ class _End:
         return not (is_less if self._sign > 0 else is_greater)
 
     def is_met(self) -> bool:
-        """Whether values met it at every path."""
+        """Whether the end is equal to some value at every path."""
         return self.met and all(inner.is_met() for inner in self._inner.values())
 
 
 def _keys(kind: int, names: list[bytes]) -> list[bytes | int]:
-    """Objects are merged by name, arrays by place (W24, W25)."""
+    """The keys by which values are merged: names in objects, indexes in arrays (W24, W25)."""
     return list(names) if kind == raw.OBJECT else list(range(len(names)))
 
 
 def _children(value: bytes) -> Mapping[Any, bytes]:
-    """Of a name that is there twice the first counts (W36)."""
+    """The values inside an object or array; of a repeated name, the first counts (W36)."""
     if value[0] == raw.OBJECT:
         return raw.fields_of(value, 1)
     return {place: inner for place, (_, inner) in enumerate(raw.iter_elements(value, 1))}
 
 
 def has_true_header(bucket: bytes, time_field: bytes) -> bool:
-    """Whether the summaries of a bucket of version 1 are those of its rows; of equal values any counts.
+    """Whether the summaries of a version 1 bucket are those of its rows; any of several equal values is correct.
 
-    The least time is the start of the bucket, so no time may be before it (W20). A field with an empty name may have no
-    summaries where there is no meta (W27).
+    The least time is the start of the bucket, so no time may be before it (W20). Without a meta value, a field with an
+    empty name may have no summaries (W27).
     """
     try:
         fields = raw.fields_of(bucket)
@@ -110,6 +111,6 @@ def _is_end(
         is_time = name == time_field
         if not all((value[0] == raw.DATE or not is_time) and end.meet(value) for value in cells):
             return False
-        # Rounded down (W20).
+        # The start is rounded down, so it need not be equal to a time (W20).
         end.met = end.met or (is_time and sign > 0 and end.kind == raw.DATE)
     return all(end.is_met() for end in ends.values())

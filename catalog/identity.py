@@ -1,6 +1,6 @@
-"""Who a client is to the backend, as a value: two identities are equal only when they name the same users.
+"""The identity of a client at the backend; two identities are equal only if they have the same users.
 
-Names of users and databases may hold any character, so no joined text can stand for them.
+Names of users and databases may contain any character, so a joined text would not be unique.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class User:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """The users that one connection authenticated as, in order; none of them without authentication.
+    """The users that a connection has authenticated as, sorted; empty without authentication.
 
-    A key of hot tables, so the hash is kept.
+    The hash is stored, because identities are keys of frequently used tables.
     """
 
     users: tuple[User, ...] = ()
@@ -37,7 +37,7 @@ class Identity:
         return self is other or (isinstance(other, Identity) and self.users == other.users)
 
     def __bool__(self) -> bool:
-        """Whether anybody logged in."""
+        """Whether the client has logged in."""
         return bool(self.users)
 
 
@@ -45,6 +45,6 @@ NOBODY = Identity()
 
 
 def identity_of(users: Iterable[tuple[str, str]]) -> Identity:
-    """Of (user, database) pairs in any order."""
+    """The identity with these (user, database) pairs, in any order."""
     named = tuple(sorted(User(name, database) for name, database in users))
     return Identity(named) if named else NOBODY

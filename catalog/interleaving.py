@@ -20,7 +20,7 @@ MAX_NODES = 1000
 """An object or reference with more fields, on all levels together, is not split."""
 MAX_LEVELS = 100
 MAX_DOCUMENT_LEVELS = 200
-"""No server stores a document with more."""
+"""Maximum depth of a document; no server stores a deeper one."""
 UNTOUCHABLE = frozenset((raw.MIN_KEY, raw.MAX_KEY, raw.CODE_WITH_SCOPE))
 """Not all servers support values of these types in compressed columns (W9, W149)."""
 
@@ -31,32 +31,32 @@ class Incompressible(Exception):
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """An object or array by its fields; a leaf is an element value."""
+    """An object or array as a tree of its fields; a leaf is an element value."""
 
     kind: int
     fields: dict[bytes, Branch | bytes] = field(default_factory=dict[bytes, "Branch | bytes"])
     nodes: int = 1
-    """Itself and everything inside."""
+    """Number of nodes: itself and everything inside."""
     leaves: int = 0
     holds_empty: bool = False
     """Whether it is or contains an empty object, which cannot be omitted if a row has none of its leaves."""
     before_empty: int = 0
-    """How many leaves come before the first such."""
+    """Number of leaves before the first empty object."""
 
     @property
     def branches(self) -> int:
-        """Itself and the objects and arrays inside."""
+        """Number of branches: itself and the objects and arrays inside."""
         return self.nodes - self.leaves
 
     def document(self) -> bytes:
-        """As BSON, without type."""
+        """The BSON document, without a type byte."""
         return raw.document(
             raw.element(name, bytes((node.kind,)) + node.document() if isinstance(node, Branch) else node)
             for name, node in self.fields.items()
         )
 
     def add(self, name: bytes, node: Branch | bytes) -> None:
-        """Another field, which comes last."""
+        """Append a field."""
         self.fields[name] = node
         if not isinstance(node, Branch):
             self.nodes += 1
@@ -78,7 +78,7 @@ class Section:
     cells: list[bytes | None] = field(default_factory=list[bytes | None])
 
     def leaf_columns(self) -> Iterator[tuple[bytes, Sequence[bytes | None]]]:
-        """For each leaf its value in the reference, and what the rows have there."""
+        """For each leaf, its value in the reference and the values of the rows."""
         assert self.reference is not None
         rows = [list(_spread(self.reference, row)) for row in self.rows]
         return zip(_spread(self.reference, self.reference), zip(*rows, strict=True), strict=True)  # type: ignore[arg-type]
@@ -120,10 +120,10 @@ class _Reading:
 
 
 def taken_apart(value: bytes) -> Branch | None:
-    """An object or array as a tree; ``None`` if it is not split: empty, too large, with repeated names.
+    """An object or array as a tree; ``None`` if it is not split, because it is empty, too large or repeats a name.
 
     :raises Incompressible: it contains a value that cannot be compressed
-    :raises ValueError: it is no BSON
+    :raises ValueError: the bytes are not BSON
     """
     reading = _Reading()
     try:
@@ -138,7 +138,7 @@ def taken_apart(value: bytes) -> Branch | None:
 
 
 def _holds_untouchable(value: bytes, levels: int) -> bool:
-    """Whether it stands anywhere in an object or array; raises ``ValueError`` where it is no BSON, or too deep."""
+    """Whether an object or array contains an ``UNTOUCHABLE`` value; raises ``ValueError`` for malformed BSON."""
     if not levels:
         raise ValueError("too deeply nested")
     found = False
@@ -220,7 +220,7 @@ def _add_new(whole: Branch, reference: Branch, new: Sequence[tuple[bytes, Branch
 
 
 def _spread(reference: Branch, row: Branch | None) -> Iterator[bytes | None]:
-    """The leaves of a row that fits, in the order of the reference's."""
+    """The leaves of a row that fits, in the order of the reference."""
     for name, node in reference.fields.items():
         inner = row.fields.get(name) if row is not None else None
         if isinstance(node, Branch):
@@ -230,7 +230,7 @@ def _spread(reference: Branch, row: Branch | None) -> Iterator[bytes | None]:
 
 
 class _Sections:
-    """The current section, and those before."""
+    """The current section and the previous ones."""
 
     def __init__(self) -> None:
         self.ended: list[Section] = []
@@ -241,10 +241,10 @@ class _Sections:
         self._lacks_branch = False
         """Whether a row lacks a branch of its reference."""
         self.is_unreadable = False
-        """Whether servers may fail to read this (W150)."""
+        """Whether servers may fail to read the column (W150)."""
 
     def whole(self, cell: bytes | None) -> None:
-        """A row that is not taken apart, or that has no value."""
+        """Add a row that is not split, or that has no value."""
         reference = self._section.reference
         self.is_unreadable = self.is_unreadable or (cell is None and (self._lacks_branch or self._begun > 1))
         if cell is None and reference is not None and not reference.holds_empty:
@@ -255,7 +255,7 @@ class _Sections:
         self._section.cells.append(cell)
 
     def apart(self, row: Branch, cell: bytes) -> None:
-        """A row that may be."""
+        """Add a row that may be split."""
         reference = self._section.reference
         if reference is not None:
             fits, passed = walk(reference, row)
@@ -274,7 +274,7 @@ class _Sections:
         self._begun += 1
 
     def _compare(self, reference: Branch, larger: Branch, row: Branch) -> None:
-        """Note which rows lack a branch once ``row`` has made the reference ``larger``, those before included."""
+        """Record whether a row, or an earlier one because of the ``larger`` reference, lacks a branch."""
         has_grown = larger.branches != reference.branches
         self._lacks_branch = self._lacks_branch or has_grown or row.branches != larger.branches
         self.is_unreadable = self.is_unreadable or (has_grown and None in self._section.rows)
@@ -286,7 +286,7 @@ class _Sections:
 
 
 def sections(cells: Sequence[bytes | None]) -> list[Section]:
-    """The rows of a column by section; every row is in one.
+    """The sections of a column; every row is in exactly one.
 
     :raises Incompressible: as ``taken_apart``
     :raises ValueError: as ``taken_apart``

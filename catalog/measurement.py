@@ -47,8 +47,8 @@ def parse_measurement(document: bytes, time_field: bytes, meta_field: bytes | No
 
     Of a repeated top-level name, the first is used (W36).
 
-    :raises CommandError: 2 without a valid time (W96); 15 when nested deeper than a bucket can hold (W99);
-        22 when this is no BSON; 10334 when even a bucket of its own could not hold it (W98). The caller reports
+    :raises CommandError: 2 without a valid time (W96); 15 if nested deeper than a bucket can hold (W99);
+        22 if the bytes are not BSON; 10334 if even a bucket of its own could not hold it (W98). The caller reports
         it for this document alone.
     """
     if not time_field:

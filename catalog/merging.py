@@ -1,6 +1,6 @@
 """Encodes a part with one row, and joins the bytes of several parts into one bucket.
 
-This is the Python form of these functions of ``catalog.kernel``; ``catalog.parts`` says why there are parts.
+The Python form of these functions of ``catalog.kernel``; ``catalog.parts`` says why there are parts.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class ScalarSummary:
         self.greatest_key: Any = SORT_KEYS[greatest[0]](greatest)
 
     def fold(self, value: bytes) -> int:
-        """Takes ``value`` in; says which ends changed."""
+        """Add a value; returns which ends changed."""
         kind = value[0]
         key = SORT_KEYS[kind](value)
         if CANONICAL[kind] != CANONICAL[self.least[0]]:
@@ -67,7 +67,7 @@ class ObjectSummary:
         self.fields: dict[bytes, Summary] = {}
 
     def fold(self, value: bytes) -> int:
-        """Takes an object in; says which ends changed."""
+        """Add an object; returns which ends changed."""
         changed = 0
         fields = self.fields
         for name, inner in raw.fields_of(value, 1).items():
@@ -97,7 +97,7 @@ class ArraySummary:
         self.items: list[Summary] = []
 
     def fold(self, value: bytes) -> int:
-        """Takes an array in; says which ends changed."""
+        """Add an array; returns which ends changed."""
         changed = 0
         items = self.items
         for index, (_, inner) in enumerate(raw.iter_elements(value, 1)):

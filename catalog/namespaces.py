@@ -34,7 +34,7 @@ class Namespace(NamedTuple):
 
     @property
     def logical(self) -> Namespace:
-        """The collection whose buckets live here; itself for any other namespace."""
+        """The collection whose buckets are stored here; itself for any other namespace."""
         if self.is_buckets:
             return Namespace(self.database, self.collection[len(BUCKETS_PREFIX) :])
         return self
@@ -76,7 +76,7 @@ class Granularity(Enum):
 class TimeseriesOptions:
     """The materialised ``timeseries`` options of a collection (C1).
 
-    ``granularity`` is ``None`` when custom spans (6.3+, C44) are in force.
+    ``granularity`` is ``None`` if custom spans (6.3+, C44) are used.
     """
 
     time_field: str
@@ -105,11 +105,11 @@ class TimeseriesOptions:
 class VirtualCollection:
     """A time-series collection as the backend stores it.
 
-    ``uuid`` identifies the incarnation of the bucket collection, ``b""`` where the backend shows none;
+    ``uuid`` identifies the incarnation of the bucket collection, ``b""`` if the backend shows none;
     ``collation`` is the stored default collation, ``None`` for simple binary comparison;
-    ``extended_range`` tells whether times outside 1970–2106 may be stored, where the order of bucket ids is not the
-    order of time (Q12). ``lastpoint_indexes`` are the first paths, with their directions, of indexes that go on with
-    time descending; ``None`` when nobody knows.
+    ``extended_range``: whether times outside 1970–2106 may be stored, for which the order of bucket ids is not the
+    order of time (Q12). ``lastpoint_indexes``: the first path, with its direction, of each index that continues with
+    time descending; ``None`` if unknown.
     """
 
     namespace: Namespace
@@ -121,5 +121,5 @@ class VirtualCollection:
 
     @property
     def buckets(self) -> Namespace:
-        """Where its buckets live."""
+        """The namespace of its buckets."""
         return self.namespace.buckets

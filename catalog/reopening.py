@@ -18,7 +18,7 @@ from catalog.ports import BucketStore, Clock
 WANTED_AT_ONCE = 1_000
 """Maximum number of series in one query."""
 
-TOLD_AT_ONCE = 100
+RESULTS_AT_ONCE = 100
 """Maximum number of series whose result is passed to the catalog in one turn of the event loop."""
 
 BYTES_AT_ONCE = 512 * 1024
@@ -55,19 +55,19 @@ class Reopening:
         return BucketSearch(lookup.buckets, lookup.wanted[start:end], lookup.generation)
 
     async def _look_up(self, lookup: BucketSearch) -> None:
-        told = 0
+        passed = 0
         try:
             found = await self._found(lookup)
-            while told < len(lookup.wanted):
-                part = self._part(lookup, told, told + TOLD_AT_ONCE)
-                told += TOLD_AT_ONCE
+            while passed < len(lookup.wanted):
+                part = self._part(lookup, passed, passed + RESULTS_AT_ONCE)
+                passed += RESULTS_AT_ONCE
                 self._catalog.looked_up(part, found)
                 await asyncio.sleep(0)
         except CommandError:
             self._failed(lookup.buckets)
         finally:
-            if told < len(lookup.wanted):
-                self._catalog.looked_up(self._part(lookup, told), None)
+            if passed < len(lookup.wanted):
+                self._catalog.looked_up(self._part(lookup, passed), None)
 
     async def _found(self, lookup: BucketSearch) -> dict[bytes, BucketState]:
         buckets = lookup.buckets

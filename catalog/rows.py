@@ -1,6 +1,6 @@
-"""Whole rows as values that compare: every field of a measurement, bit for bit, whatever the order of the fields.
+"""Digests of whole rows: every field of a measurement, bit for bit, in any order of the fields.
 
-``_id`` is not unique in a time-series collection, so it alone says nothing about what is stored.
+``_id`` is not unique in a time-series collection, so it does not show whether a measurement is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from catalog.kernel import Measurement
 DIGEST_BYTES = 16
 
 MOST_PACKED_ROWS = 10_000
-"""Compressed rows may be few bytes and many."""
+"""Limit for compressed buckets, in which few bytes may represent many rows."""
 
 _VERSION_TWO = b"\x10\x02\0\0\0"
 _COLUMN_SUBTYPE = 7
@@ -27,8 +27,8 @@ _NULL = b"\x0a"
 
 
 def row_digest(meta: bytes, columns: Mapping[bytes, bytes]) -> bytes:
-    """Of a row with this meta element (``b""`` without one) and these other fields, name → type byte + value."""
-    # Undefined is a series of its own, but stored as null (W33).
+    """The digest of a row with this meta element (``b""`` for none) and other fields (name → type byte + value)."""
+    # An undefined meta value is a series of its own, but is stored as null (W35).
     digest = blake2b(_NULL if meta == _UNDEFINED else meta, digest_size=DIGEST_BYTES)
     for name, value in sorted(columns.items()):
         digest.update(b"%d %d\0%b%b" % (len(name), len(value), name, value))
@@ -36,19 +36,19 @@ def row_digest(meta: bytes, columns: Mapping[bytes, bytes]) -> bytes:
 
 
 def digest_of(measurement: Measurement) -> bytes:
-    """Of a measurement, as it would be stored."""
+    """The digest of a measurement, as it is stored."""
     return row_digest(measurement.meta, measurement.columns)
 
 
 def digest_of_stored(row: bytes, meta_field: bytes | None) -> bytes:
-    """Of a document as readers of the collection see it."""
+    """The digest of a document as readers of the collection see it."""
     columns = raw.fields_of(row)
     meta = columns.pop(meta_field, b"") if meta_field is not None else b""
     return row_digest(meta, columns)
 
 
 def is_packed(document: bytes) -> bool:
-    """Whether a stored bucket is of version 2, compressed."""
+    """Whether a stored bucket is compressed (version 2)."""
     control = raw.fields_of(document).get(b"control", b"\0")
     return control[0] == raw.OBJECT and raw.fields_of(control, 1).get(b"version") == _VERSION_TWO
 
@@ -56,7 +56,7 @@ def is_packed(document: bytes) -> bool:
 def rows_in(document: bytes) -> Counter[bytes]:
     """The digests of all rows of a stored bucket.
 
-    :raises ValueError: it is no bucket, or a compressed one of more rows than buckets have
+    :raises ValueError: the document is not a bucket, or is compressed and has more than ``MOST_PACKED_ROWS`` rows
     """
     if is_packed(document):
         return _rows_in_packed(document)
@@ -90,10 +90,10 @@ def _rows_in_packed(document: bytes) -> Counter[bytes]:
 
 
 def is_unique(measurement: Measurement) -> bool:
-    """Whether no other statement makes an equal row: drivers make an ``ObjectId`` for each document."""
+    """Whether no other statement has an equal row, because drivers make a new ``ObjectId`` for each document."""
     return measurement.columns.get(b"_id", b"\0")[0] == raw.OBJECT_ID
 
 
 def with_id(measurements: Sequence[Measurement]) -> list[int]:
-    """The positions of those that have an ``_id`` at all."""
+    """The positions of the measurements that have an ``_id``."""
     return [position for position, each in enumerate(measurements) if b"_id" in each.columns]

@@ -1,7 +1,7 @@
-"""Which measurements may share a bucket: the types at every path (W47).
+"""Decides by their types at every path which measurements may share a bucket (W47).
 
-A *shape* says what stands at a path: the canonical class of a scalar, a ``dict`` of shapes by name for an
-object, a ``list`` of shapes by index for an array.
+A *shape* describes the values at a path: the canonical class of a scalar, a ``dict`` of shapes by name for an object, a
+``list`` of shapes by index for an array.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def shape_of(value: bytes) -> Shape:
 
 
 def compatible(shape: Shape, value: bytes) -> bool:
-    """Whether ``value`` may stand where ``shape`` describes what is there already."""
+    """Whether ``value`` may share a bucket with values of this shape."""
     kind = value[0]
     if isinstance(shape, int):
         return kind not in raw.NESTED_TYPES and CANONICAL[kind] == shape
@@ -42,14 +42,14 @@ def compatible(shape: Shape, value: bytes) -> bool:
 
 
 def nodes_of(shape: Shape) -> int:
-    """How many values it describes."""
+    """The number of values that a shape describes."""
     if isinstance(shape, int):
         return 1
     return 1 + sum(map(nodes_of, shape.values() if isinstance(shape, dict) else shape))
 
 
 def grow(shape: Shape, value: bytes) -> int:
-    """Adds to ``shape`` the paths of a compatible ``value`` that it does not know; returns how many there are."""
+    """Add the new paths of a compatible ``value`` to ``shape``; returns their number."""
     added = 0
     if isinstance(shape, dict):
         for name, inner in raw.fields_of(value, 1).items():
@@ -70,7 +70,7 @@ def grow(shape: Shape, value: bytes) -> int:
 
 
 def merge(left: Shape, right: Shape) -> Shape | None:
-    """The shape that has the paths of both, ``None`` when they contradict one another."""
+    """The shape with the paths of both; ``None`` if they contradict each other."""
     if isinstance(left, dict) and isinstance(right, dict):
         fields = dict(left)
         for name, shape in right.items():

@@ -1,8 +1,8 @@
-"""Which documents can be decoded into Python values, rewritten and encoded without loss.
+"""Decides which documents can be decoded into Python values, rewritten and encoded without loss.
 
-Only such documents are rewritten. ``bson`` makes null of ``undefined``, a string of a symbol, a reference of a
-DBPointer, sorts the flags of a regular expression, numbers the elements of an array anew and keeps one of two equal
-names. What does not come back to the byte stays raw: it goes on as its client sent it.
+Only such documents are rewritten. ``bson`` turns ``undefined`` into null, a symbol into a string and a DBPointer into a
+reference, sorts the flags of a regular expression, renumbers the elements of an array and drops repeated names. A
+document that does not give the same bytes again is not decoded, and is sent as the client sent it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from bson.raw_bson import RawBSONDocument
 from catalog.bson.codec import CODEC
 
 MAX_BYTES: Final = 64 * 1024
-"""Longer documents are neither decoded nor analysed, so that no command holds the event loop."""
+"""Longer documents are neither decoded nor analysed, so that no command blocks the event loop."""
 
 MAX_VALUES: Final = 700
-"""With more values, in all its documents and arrays together, a document is not analysed either. Each part of a path
-counts as one, since bounds are made for each (Q16)."""
+"""Maximum number of values in all documents and arrays of a document that is analysed. Each part of a path counts as
+one, because bounds are made for each (Q16)."""
 
 MAX_LEVELS: Final = 80
-"""Nor with more levels of documents and arrays inside each other."""
+"""Maximum number of nested levels of documents and arrays."""
 
 _FEW_BYTES: Final = 512
-"""So few bytes hold neither too many values nor too many levels."""
+"""A document of at most this size cannot have too many values or levels."""
 
 _REFERENCE: Final = b"$ref\0"
-"""Documents with this name become objects of a class of their own, which no rule knows."""
+"""``bson`` decodes documents with this name as ``DBRef``, which no rule handles."""
 
 _NOT_LOOKED_INTO: Final[CodecOptions[RawBSONDocument]] = CodecOptions(
     document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -37,11 +37,11 @@ _NOT_LOOKED_INTO: Final[CodecOptions[RawBSONDocument]] = CodecOptions(
 
 
 class Unfaithful(ValueError):
-    """A document that would come back as another one, or that is too large to be analysed."""
+    """The document cannot be decoded without loss, or is too large to be analysed."""
 
 
 def faithfully_decoded(raw: bytes) -> dict[str, Any]:
-    """The document as Python values that ``codec.encode`` makes the same bytes of. Raises ``Unfaithful``."""
+    """The decoded document, which ``codec.encode`` turns into the same bytes again. Raises ``Unfaithful``."""
     if len(raw) > MAX_BYTES:
         raise Unfaithful(f"{len(raw)} bytes are too many to be analysed")
     if _REFERENCE in raw:
@@ -78,15 +78,15 @@ def _check_size(document: dict[str, Any]) -> None:
 
 
 class Opaque(RawBSONDocument):
-    """A document that is handed on to the byte and not looked into, whatever is in it."""
+    """A document that is sent unchanged and never decoded."""
 
     def __init__(self, raw: bytes) -> None:
-        """Raises ``Unfaithful`` for what is no document."""
+        """Raises ``Unfaithful`` if the bytes are not a document."""
         try:
             super().__init__(raw, _NOT_LOOKED_INTO)
         except bson.errors.BSONError as error:
             raise Unfaithful(str(error)) from None
 
     def __bool__(self) -> bool:
-        """It says something, without being asked what."""
+        """True, without decoding the document."""
         return True

@@ -1,7 +1,7 @@
 """BSON comparison order for element values of one canonical class (W21-W23).
 
-``CANONICAL`` says which types compare with one another; ``sort_key`` turns an element value into something
-that Python orders as the server does. Keys of different canonical classes must not be compared.
+``CANONICAL`` has the class of each type. ``sort_key`` turns an element value into a key that Python orders as a server
+does. Keys of different canonical classes must not be compared.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ _KEYS: Final[dict[int, Callable[[bytes], Any]]] = {
     raw.MIN_KEY: _nothing,
 }
 SORT_KEYS: Final = tuple(_KEYS.get(kind, _nothing) for kind in range(256))
-"""Type byte → the function behind ``sort_key``, for callers that count nanoseconds."""
+"""Type byte → the function that ``sort_key`` calls, for callers on the fast path."""
 
 
 def sort_key(value: bytes) -> Any:
-    """Something that orders as the server orders ``value`` among values of its canonical class."""
+    """A key that orders ``value`` among values of its canonical class as the server does."""
     return SORT_KEYS[value[0]](value)
 
 

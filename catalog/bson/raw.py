@@ -1,8 +1,7 @@
 """Walks raw BSON without decoding it.
 
-An *element value* is the type byte followed by the value bytes, without the name: what a column stores and
-what two measurements are compared by. Everything here checks every length before it reads: a document that
-passes can be copied piecewise into another one.
+An *element value* is the type byte followed by the value bytes, without the name. Columns store element values. All
+functions check every length before they read, so the pieces of a valid document can be copied into another one.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ for _type, _size in {
 for _type in (STRING, OBJECT, ARRAY, BINARY, BOOL, REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE):
     _SIZES[_type] = _VARIABLE
 FIXED_SIZES = tuple(_SIZES)
-"""Size in bytes of a value by its type byte; negative: ask ``value_end``."""
+"""Size in bytes of a value by its type byte; negative: variable, see ``value_end``."""
 
 NESTED_TYPES = frozenset((OBJECT, ARRAY))
 _TEXT_TYPES = frozenset((STRING, CODE, SYMBOL))
@@ -73,9 +72,9 @@ def _cstring_end(raw: bytes, start: int, limit: int) -> int:
 
 
 def value_end(raw: bytes, kind: int, start: int, limit: int) -> int:
-    """Where the value of type ``kind`` that starts at ``start`` ends; documents are checked at their edges only.
+    """Where the value of type ``kind`` at ``start`` ends; of documents, only the length and the last byte are checked.
 
-    :raises MalformedBSON: the value does not fit below ``limit`` or is no BSON
+    :raises MalformedBSON: the value does not end before ``limit``, or is not BSON
     """
     size = FIXED_SIZES[kind]
     if size >= 0:
@@ -114,16 +113,16 @@ def value_end(raw: bytes, kind: int, start: int, limit: int) -> int:
 def iter_elements(raw: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:
     """Name and element value of each element of the document in ``raw[start:end]``, one level deep.
 
-    :raises MalformedBSON: when the walk comes upon something that is no BSON
+    :raises MalformedBSON: the bytes are not BSON
     """
     for kind_at, name, value, stop in iter_positions(raw, start, end):
         yield name, raw[kind_at : kind_at + 1] + raw[value:stop]
 
 
 def iter_positions(raw: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes, int, int]]:
-    """As ``iter_elements`` without a copy of the values: where the type byte is, name, start and end of the value.
+    """As ``iter_elements`` without copying values: the offset of the type byte, name, start and end of the value.
 
-    :raises MalformedBSON: when the walk comes upon something that is no BSON
+    :raises MalformedBSON: the bytes are not BSON
     """
     limit = (len(raw) if end is None else end) - 1
     if limit - start < 4 or unpack_int32(raw, start)[0] != limit + 1 - start or raw[limit] != 0:
@@ -145,7 +144,7 @@ def fields_of(raw: bytes, start: int = 0, end: int | None = None) -> dict[bytes,
 
     :raises MalformedBSON: as ``iter_elements``
     """
-    # The walk of iter_elements once more, since this is where the interpreted kernel spends its time.
+    # Repeats the loop of iter_elements, because the interpreted kernel spends most of its time here.
     limit = (len(raw) if end is None else end) - 1
     if limit - start < 4 or unpack_int32(raw, start)[0] != limit + 1 - start or raw[limit] != 0:
         raise MalformedBSON("bad document length")
@@ -171,7 +170,7 @@ def fields_of(raw: bytes, start: int = 0, end: int | None = None) -> dict[bytes,
 
 
 def documents_of(raw: bytes, start: int = 0) -> list[bytes]:
-    """The documents of the array at ``start``; raises ``MalformedBSON`` where it holds anything else."""
+    """The documents of the array at ``start``; raises ``MalformedBSON`` if it contains anything else."""
     found = []
     last = start + unpack_int32(raw, start)[0] - 1
     position = start + 4
@@ -190,7 +189,7 @@ def documents_of(raw: bytes, start: int = 0) -> list[bytes]:
 def nested_depth(raw: bytes, kind: int, start: int, end: int, levels: int = 200) -> int:
     """How many levels of documents and arrays the value at ``raw[start:end]`` has; checks all of it.
 
-    :raises MalformedBSON: something inside is no BSON, or there are more than ``levels`` levels
+    :raises MalformedBSON: something inside is not BSON, or there are more than ``levels`` levels
     """
     if kind == CODE_WITH_SCOPE:
         scope = _string_end(raw, start + 4, end)

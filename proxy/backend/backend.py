@@ -231,15 +231,15 @@ class Backend:
         """Whether the account has this privilege on the cluster; raises ``CommandError``."""
         if not self.access.enforced:
             return True
-        told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
-        return may_on_cluster(told.get("authenticatedUserPrivileges", ()), action)
+        auth_info = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
+        return may_on_cluster(auth_info.get("authenticatedUserPrivileges", ()), action)
 
     async def missing_rights(self) -> list[str]:
         """The privileges of the least role that the account lacks; raises ``CommandError``."""
         if not self.access.enforced:
             return []
-        told = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
-        return missing_rights(told.get("authenticatedUserPrivileges", ()))
+        auth_info = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
+        return missing_rights(auth_info.get("authenticatedUserPrivileges", ()))
 
     @property
     def tls(self) -> ssl.SSLContext | None:

@@ -291,13 +291,14 @@ def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None) -> BulkOutcom
     if not reply.get("ok"):
         error = CommandError(
             int(reply.get("code", 1)),
-            _told(reply),
+            _client_message(reply),
             labels=tuple(reply.get("errorLabels", ())),
             fails_command=True,
         )
         return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
     errors = {
-        int(entry["index"]): CommandError(int(entry["code"]), _told(entry)) for entry in reply.get("writeErrors", ())
+        int(entry["index"]): CommandError(int(entry["code"]), _client_message(entry))
+        for entry in reply.get("writeErrors", ())
     }
     for error in errors.values():
         if error.code in OTHER_INCARNATION:
@@ -308,7 +309,7 @@ def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None) -> BulkOutcom
     concern = reply.get("writeConcernError") if wait is None else None
     if concern is not None and concern.get("code") in UNDECIDED_CODES:
         # The primary stepped down before the write was replicated, so the write may be rolled back.
-        return Unknown(CommandError(int(concern["code"]), _told(concern), fails_command=True))
+        return Unknown(CommandError(int(concern["code"]), _client_message(concern), fails_command=True))
     acknowledgement = NOTHING_MORE
     if len(reply) > 3 or "writeConcernError" in reply:
         fields = {name: reply[name] for name in ACKNOWLEDGED_FIELDS if name in reply}
@@ -319,7 +320,7 @@ def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None) -> BulkOutcom
 NOTHING_MORE = Acknowledgement()
 
 
-def _told(error: Mapping[str, Any]) -> str:
+def _client_message(error: Mapping[str, Any]) -> str:
     """The error message for clients, without values: a commit contains measurements of many clients."""
     return client_message(int(error.get("code", 1)), str(error.get("errmsg", "")), holds_data=True)
 

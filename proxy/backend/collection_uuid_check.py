@@ -1,4 +1,4 @@
-"""Checks that new buckets went to the right collection, with servers that do not know ``collectionUUID`` (before 6.0).
+"""Checks that new buckets went to the right collection, with servers that lack ``collectionUUID`` (before 6.0).
 
 If a collection is dropped outside of the proxy, an ``insert`` of buckets creates a plain collection of that name, where
 nobody finds the rows and which makes the next ``create`` fail with 48 (H7). So after each insert the proxy looks up

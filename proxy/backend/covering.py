@@ -1,4 +1,4 @@
-"""Which stored buckets may hold measurements of these series and times, as a query (W50, W102)."""
+"""Builds the query for stored buckets that may contain measurements of given series and times (W50, W102)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from catalog.namespaces import VirtualCollection
 
 MAX_SECONDS: Final = 0xFFFF_FFFF
-"""The latest second that the id of a bucket can tell."""
+"""The latest second that the id of a bucket can represent."""
 
 _OBJECT, _REGEX = 0x03, 0x0B
 _UNDEFINED, _NULL = b"\x06", b"\x0a"
@@ -19,7 +19,7 @@ _UNDEFINED, _NULL = b"\x06", b"\x0a"
 
 
 def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]]) -> dict[str, Any]:
-    """Buckets that may hold one of ``wanted`` (meta element, time in ms), bounded by the clustered ``_id``."""
+    """The query for buckets that may contain one of ``wanted`` (meta element, time in ms), with bounds on ``_id``."""
     options = collection.options
     times = [time_ms for _, time_ms in wanted]
     first_seconds = min(times) // 1000 - options.max_span_seconds
@@ -39,11 +39,11 @@ def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, 
     return query
 
 
-# Metas stay raw: decoding and encoding again would make strings of symbols, and nothing of strings that are no UTF-8.
+# Meta values stay raw: decoding would turn symbols into strings, and fails for strings that are not valid UTF-8.
 
 
 def _says_more_in_a_list(meta: bytes) -> bool:
-    """Regular expressions match in ``$in``, and of documents that begin with a dollar it thinks as of operators."""
+    """Whether ``$in`` would interpret the value: a regular expression, or a document that begins with ``$``."""
     return meta[0] == _REGEX or (meta[0] == _OBJECT and meta[6:7] == b"$")
 
 

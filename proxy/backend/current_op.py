@@ -1,12 +1,12 @@
-"""Who uses the backend besides this process, as the backend's ``$currentOp`` shows it.
+"""Detects other users of the backend with ``$currentOp``.
 
-Rows that are stored in parts are joined when nobody reads them (``catalog.joining``). Readers that come through this
-process are known (``proxy.readers.register``); those that go past it, to the backend itself or through another process
-of the proxy, are asked for here. Connections of a tsproxy bear its name and a number that is the process's own.
+Parts are joined when there are no readers (``catalog.joining``). Readers through this process are known
+(``proxy.readers.register``); this module detects those that bypass it, directly or through another proxy. Connections
+of a tsproxy have its name, with a number that is unique for the process.
 
-A name proves nothing. With access control only connections with the proxy's own user count as a proxy's, so all proxies
-in front of a backend need the same account. Without it, those who connect to the backend past every proxy are believed;
-clients of a proxy cannot bear such a name (``proxy.request.client_metadata``).
+A name alone proves nothing. With access control, only connections with the proxy's own user count as those of a proxy,
+so all proxies of a backend need the same account. Without it, the name of a direct connection is trusted; clients of a
+proxy cannot use such a name (``proxy.request.client_metadata``).
 
 https://www.mongodb.com/docs/v6.0/reference/operator/aggregation/currentOp/
 """
@@ -33,44 +33,44 @@ PROGRAM: Final = OWN_PROGRAM.decode()
 PATIENCE_SECONDS: Final = 2.0
 
 _SEEKING_WRITES: Final = sorted(WRITES - {"insert"})
-"""Commands that look for what they change; on the buckets or their view only."""
+"""Writes that search documents, which count as readers on the buckets or their view only."""
 
 _BUCKETS: Final = re.escape(BUCKETS_PREFIX)
 
 
 class Own(NamedTuple):
-    """How connections of this process are told from others: by the name that they bear and their user."""
+    """The name and the user of this process's connections, which distinguish them from others."""
 
     name: str
     account: str
 
 
 def process_name() -> str:
-    """A name for this process's connections."""
+    """A unique name for the connections of this process."""
     return f"{PROGRAM} {secrets.token_hex(6)}"
 
 
 def account_of(status: bytes) -> str:
-    """The user, with its database, of whom ``connectionStatus`` told so in this raw reply; ``""`` for nobody."""
+    """The user and its database in a raw reply to ``connectionStatus``; ``""`` if there is none."""
     users = decode(status).get("authInfo", {}).get("authenticatedUsers", ())
     return f"{users[0]['user']}@{users[0]['db']}" if users else ""
 
 
 class CurrentOperations:
-    """Asks for them over a service connection, whose account needs ``inprog`` where access control is on."""
+    """Runs ``$currentOp`` over a service connection; with access control, its account needs ``inprog``."""
 
     def __init__(self, pool: ServicePool, own_name: str, account: str = "") -> None:
         """``account``: the user, with its database, that this process authenticated as; ``""`` where there is none.
 
-        A name is what anybody may bear. With access control a connection is a proxy's if it also has that user.
+        With access control, a connection counts as that of a proxy only if it also has that user.
         """
         self._pool = pool
         self._own = Own(own_name, account)
 
     async def read(self, database: str, *, or_are_proxies: bool = False) -> bool:
-        """Whether one of them reads this database, or has a cursor open there; also when that cannot be found out.
+        """Whether another connection reads this database or has a cursor open there; also true if that is unknown.
 
-        ``or_are_proxies``: or another process of the proxy is connected.
+        ``or_are_proxies``: also true if another proxy is connected.
         """
         try:
             return await self._any(_readers_of(database, self._own, or_are_proxies))
@@ -90,7 +90,7 @@ class CurrentOperations:
 
 
 def _current_operations(options: Mapping[str, Any], condition: Mapping[str, Any]) -> bytes:
-    """Whether there is any such operation."""
+    """A command that returns whether there is an operation with this condition."""
     pipeline = [
         {"$currentOp": {"allUsers": True, **options}},
         {"$match": condition},

@@ -1,9 +1,9 @@
-"""Requests over the driver's client, none of which is ever cancelled.
+"""Runs requests over the driver's client without ever cancelling them.
 
-The driver waits for a server in a condition of its topology, half a second at a time. In Python 3.11 a task that is
-cancelled just when such a wait is over leaves while its wait still takes the lock again: the lock is released for
-another, or held by nobody, and from then on every request of that client waits for ever. So each request is a task
-of its own, which ends by the driver's own time limits; who asked gives up waiting, and that is all.
+The driver waits for a server with a condition variable, half a second at a time. In Python 3.11, if a task is cancelled
+at the moment at which such a wait ends, the condition's lock is left in a wrong state, and from then on every request
+of that client waits for ever. So each request is a task of its own, which ends by the driver's own time limits; a
+caller that gives up only stops waiting.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ T = TypeVar("T")
 Client = AsyncMongoClient[Any]
 
 REQUESTS_AT_ONCE = 128
-"""More wait for their turn; those that nobody waits for any longer count."""
+"""Maximum number of concurrent requests, including those whose caller has given up; further ones wait."""
 LONGEST_SECONDS = 120.0
-"""For requests without a limit of their own."""
+"""Time limit of requests without one of their own."""
 OVERDUE_SECONDS = 10.0
-"""A request that has not ended so long after its time never will: the driver's client is replaced."""
+"""A request that runs this long beyond its time limit never ends: the driver's client is replaced."""
 CLOSE_SECONDS = 3.0
 
 Late = tuple[str, int]
-"""What is told who gives up waiting: message and code."""
+"""The error for a caller that gives up waiting: message and code."""
 NO_SERVER_IN_TIME: Late = ("no suitable backend server found in time", 133)
 
 
@@ -49,9 +49,9 @@ class _Connected:
         self.requests = TaskSet(_unexpected)
 
     async def close(self) -> None:
-        """Disconnect; requests under way fail, and are waited for as long as is reasonable."""
+        """Disconnect; running requests fail, and are waited for at most ``CLOSE_SECONDS``."""
         self.requests.spawn(self._disconnect())
-        # What is cancelled after that can harm no other: nobody uses this client any longer.
+        # Cancelling after that is harmless, because this client is no longer used.
         await self.requests.close(CLOSE_SECONDS)
 
     async def _disconnect(self) -> None:
@@ -63,18 +63,18 @@ class DriverCalls:
     """Runs requests over a client of the driver; the only place that awaits one."""
 
     def __init__(self, connect: Callable[[], Client]) -> None:
-        """``connect`` makes a client; it is called again when the driver's state is broken."""
+        """``connect`` makes a client; it is called again if the client's state is broken."""
         self._connect = connect
         self._now = _Connected(connect())
         self._retiring = TaskSet(_unexpected)
 
     def __len__(self) -> int:
-        """Requests under way, whether or not somebody still waits for them."""
+        """Number of running requests, including those whose caller has given up."""
         return len(self._now.requests)
 
     @property
     def client(self) -> Client:
-        """For what needs no waiting."""
+        """The client, for uses that do not wait."""
         return self._now.client
 
     async def ask(
@@ -84,7 +84,7 @@ class DriverCalls:
         *,
         holds_data: bool = False,
     ) -> T:
-        """The result of ``request``; ``BackendUnavailable`` when there is none in time, or ``CommandError``.
+        """The result of ``request``; raises ``BackendUnavailable`` if there is none in time, or ``CommandError``.
 
         ``holds_data``: as for ``command_error``.
         """
@@ -102,7 +102,7 @@ class DriverCalls:
         return await answer_within(answer, left_seconds, holds_data=holds_data)
 
     def begin(self, request: Callable[[Client], Awaitable[T]], timeout_seconds: float) -> asyncio.Future[T]:
-        """Start a request at once, whatever else is under way; see ``answer_within``."""
+        """Start a request at once, regardless of the number of running ones; see ``answer_within``."""
         return self._begin(self._now, request, timeout_seconds)
 
     def _begin(
@@ -125,11 +125,11 @@ class DriverCalls:
         answer: asyncio.Future[T],
     ) -> None:
         try:
-            # The limit is the context's, that is this task's.
+            # The limit applies to this task's context.
             with nullcontext() if timeout_seconds is None else pymongo.timeout(timeout_seconds):
                 result = await request(connected.client)
         except RuntimeError as error:
-            # Its locks say so when they are broken.
+            # A broken lock of the driver raises this.
             _fail(answer, BackendUnavailable(f"the request could not be made: {error}"))
             self._replace(connected, str(error))
         except Exception as error:  # noqa: BLE001 - who asked gets it
@@ -150,7 +150,7 @@ class DriverCalls:
 
 
 class PrimarySearch:
-    """Finds the server that takes writes; all who wait share one search."""
+    """Finds the server that accepts writes; concurrent callers share one search."""
 
     def __init__(self, calls: DriverCalls, patience_seconds: float) -> None:
         self._calls = calls
@@ -168,7 +168,7 @@ class PrimarySearch:
 async def answer_within(
     answer: asyncio.Future[T], timeout_seconds: float | None, late: Late = NOT_IN_TIME, *, holds_data: bool = False
 ) -> T:
-    """The answer of a request, or its error; who gives up, or is cancelled, leaves the request alone."""
+    """The result of a request, or its error; giving up or being cancelled does not affect the request."""
     await asyncio.wait((answer,), timeout=timeout_seconds)
     if not answer.done():
         raise BackendUnavailable(late[0], code=late[1])
@@ -176,7 +176,7 @@ async def answer_within(
     if isinstance(error, PyMongoError):
         raise command_error(error, holds_data=holds_data) from None
     if isinstance(error, BackendUnavailable):
-        raise BackendUnavailable(error.message, code=error.code)  # several may wait: each needs one of its own
+        raise BackendUnavailable(error.message, code=error.code)  # each caller needs its own
     return answer.result()
 
 
@@ -195,7 +195,7 @@ async def _primary(client: Client) -> tuple[str, int]:
 def _fail(answer: asyncio.Future[T], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
-        # Perhaps nobody waits any longer.
+        # All callers may have given up.
         answer.exception()
 
 

@@ -15,18 +15,18 @@ _DUMP = re.compile(r" \(configured timeouts: [^)]*\)|,? ?Timeout: .*|, Topology 
 _ERRNO = re.compile(r"\[Errno (\d+)\] [^,]*?failed \([^)]*\)")
 
 NOT_IN_TIME = ("the backend did not answer in time", 89)
-"""Message and code."""
+"""Message and code of the error for a time-out."""
 
 
 def plain_reason(message: str) -> str:
-    """What an exception of the driver says, without its time limits and the description of the whole topology."""
+    """The message of a driver's exception, without its time limits and the description of the topology."""
     return _ERRNO.sub(lambda found: os.strerror(int(found[1])), _DUMP.sub("", message))
 
 
 def command_error(error: PyMongoError, *, holds_data: bool = False) -> CommandError:
     """The error reply for a client when a request of the proxy's own driver failed.
 
-    ``holds_data``: the request held measurements or what chooses them.
+    ``holds_data``: the request contained measurements or a query for them.
     """
     if error.timeout and not isinstance(error, ServerSelectionTimeoutError):
         # The time is the request's own; only the proxy sets a limit.

@@ -1,4 +1,4 @@
-"""Whether the backend answers at all, asked before anything else depends on it."""
+"""Checks at the start whether the backend responds, before other components depend on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def first_answer(uri: str, timeout_seconds: float) -> None:
 
 
 def may_pass(error: CommandError) -> bool:
-    """Whether a later attempt may succeed although nobody mends anything at the proxy."""
+    """Whether a later attempt may succeed without a change at the proxy."""
     if error.code == AUTHENTICATION_FAILED:
         return False
     return isinstance(error, BackendUnavailable) or error.code in _PASSING

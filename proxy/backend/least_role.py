@@ -1,4 +1,4 @@
-"""Whether the proxy's own account has what the proxy cannot do without.
+"""Checks whether the proxy's own account has the privileges that the proxy requires.
 
 docs/security.md shows the role. It may be limited to some databases, so one resource of each kind is enough.
 """
@@ -16,7 +16,7 @@ ANY_ACTION: Final = "anyAction"
 
 
 def missing_rights(privileges: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What privileges as ``connectionStatus`` lists them lack of the least role, in words."""
+    """Descriptions of the missing privileges of the least role; ``privileges`` are from ``connectionStatus``."""
     everywhere: set[str] = set()
     on_buckets: set[str] = set()
     for privilege in privileges:

@@ -1,10 +1,9 @@
-"""Which namespaces are virtual, as the backend stores it (there is no other record).
+"""Determines which namespaces are virtual, from the backend's list of collections.
 
-One ``listCollections`` for each database tells all its time-series collections. A listing is used until it is
-``refresh_seconds`` old; then the next lookup still gets it, and a new one is fetched meanwhile. One that nobody
-renewed for ``STALE_FACTOR`` times that long is not trusted. What changes through this proxy is forgotten at once: one
-collection, which is looked up by itself before its next use, so that whoever makes and drops collections keeps nobody
-from the others of the database.
+One ``listCollections`` for each database returns all its time-series collections. A listing is used until it is
+``refresh_seconds`` old; then the next lookup still uses it, and a new one is fetched in the background. A listing that
+is ``STALE_FACTOR`` times older is not used. When a command through this proxy changes a collection, only that one is
+forgotten, and is looked up by itself before its next use, so the other collections of the database are not affected.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ LISTING_FILTER: Mapping[str, Any] = {
 }
 
 MOST_DOUBTFUL = 1_000
-"""Collections of a database of which it is to be asked anew; of more, all of the database is."""
+"""Maximum number of forgotten collections of a database; above it, the whole database is listed again."""
 
 EXTENDED_RANGE = "extendedRange"
 """Added to entries: whether times may be stored for which bucket ids are not in the order of time (Q12)."""
@@ -41,7 +40,7 @@ class _Listing:
     __slots__ = ("collections", "doubtful", "listed_at_seconds", "refreshing")
 
     def __init__(self, collections: dict[str, VirtualCollection], listed_at_seconds: float, doubtful: set[str]) -> None:
-        """``doubtful`` are names that may have become something else since."""
+        """``doubtful``: names whose collections may have changed since."""
         self.collections = collections
         self.listed_at_seconds = listed_at_seconds
         self.doubtful = doubtful
@@ -49,27 +48,27 @@ class _Listing:
 
 
 LISTINGS_BYTES = 32 << 20
-"""For the listings of all databases together. Each is asked for anew while it is used, and then counts as used."""
+"""Limit of the listings of all databases. A listing that is in use is fetched again, and then counts as used."""
 
 
 def _weight(database: str, listing: _Listing) -> int:
-    """As Python counts its strings, at four bytes a character; a collection has its namespace, options and fields."""
+    """An upper bound of the memory of a listing, at four bytes for each character."""
     names = sum(8 * len(name) + 2_000 for name in listing.collections)
     return 4 * len(database) + 1_000 + names
 
 
 class _Fetch:
-    """A question that is under way: of a whole database, or of one collection."""
+    """A running query: for a whole database, or for one collection."""
 
     __slots__ = ("doubtful", "found")
 
     def __init__(self) -> None:
         self.found: asyncio.Future[dict[str, VirtualCollection]] = asyncio.get_running_loop().create_future()
         self.doubtful: set[str] = set()
-        """What changed while it was under way: the answer may be older."""
+        """Names that have changed during the query, so that its result may be outdated."""
 
     def fail(self, error: CommandError) -> None:
-        """There is no answer; perhaps nobody waits for it any longer."""
+        """The query has failed; all its callers may have given up."""
         self.found.set_exception(error)
         self.found.exception()
 
@@ -84,7 +83,7 @@ class NamespaceRegistry:
         now_seconds: Callable[[], float],
         refresh_seconds: float,
     ) -> None:
-        """``list_collections(database, filter)`` asks the backend; ``spawn`` owns the questions."""
+        """``list_collections(database, filter)`` asks the backend; ``spawn`` owns the tasks of the queries."""
         self._list_collections = list_collections
         self._spawn = spawn
         self._now_seconds = now_seconds
@@ -105,16 +104,16 @@ class NamespaceRegistry:
                 listing.refreshing = True
                 self._spawn(self._refresh(namespace.database))
         found = listing.collections.get(namespace.collection)
-        # A change may be one of several, and others may have gone through another proxy: what was not there may be.
+        # If one collection has changed, others may have, through another proxy: one that was missing may exist now.
         return UNRESOLVED if found is None and listing.doubtful else found
 
     async def resolve(self, namespace: Namespace) -> VirtualCollection | None:
-        """As ``lookup``, asking the backend where needed; raises ``CommandError`` when it cannot be asked."""
+        """As ``lookup``, asking the backend if needed; raises ``CommandError`` if it does not respond."""
         known = self.lookup(namespace)
         if not isinstance(known, Unresolved):
             return known
         whole = Namespace(namespace.database, "")
-        # A fresh listing in which only this is doubtful, or one under way that may be older than a change of this.
+        # A fresh listing in which only this name is doubtful, or a running query that may be older than its change.
         for source in (self._fresh(namespace.database), self._fetching.get(whole)):
             if source is not None and namespace.collection in source.doubtful:
                 found = (await self._fetch(namespace)).get(namespace.collection)
@@ -136,10 +135,10 @@ class NamespaceRegistry:
         return await self.resolve(namespace)
 
     def forget(self, namespace: Namespace) -> None:
-        """What is known of this collection is stale; with an empty name, of the whole database."""
+        """The cached state of this collection is outdated; with an empty name, that of the whole database."""
         database, name = namespace.database, namespace.collection
         listing, under_way = self._listings.peek(database), self._fetching.get(Namespace(database, ""))
-        # What is being asked right now may be answered as of before the change.
+        # The result of a running query may be from before the change.
         self._fetching.pop(namespace, None)
         for known in (listing, under_way):
             if known is not None:
@@ -153,16 +152,16 @@ class NamespaceRegistry:
         try:
             await self._fetch(Namespace(database, ""))
         except CommandError:
-            # The old listing stays until it is stale; the next command asks again.
+            # The old listing is kept until it is stale; the next command starts another query.
             if listing is not None:
                 listing.refreshing = False
 
     async def _fetch(self, namespace: Namespace) -> dict[str, VirtualCollection]:
-        """The virtual collections of a database, or the one of this name. Those who ask together share an answer."""
+        """The virtual collections of a database, or the one of this name. Concurrent callers share a query."""
         fetch = self._fetching.get(namespace)
         if fetch is None:
             fetch = self._fetching[namespace] = _Fetch()
-            # A task of its own: nobody who waits for the answer ends the question for the others by leaving.
+            # A task of its own, so that a caller that is cancelled does not end the query for the others.
             self._spawn(self._answer(namespace, fetch))
         return await asyncio.shield(fetch.found)
 
@@ -188,7 +187,7 @@ class NamespaceRegistry:
         return collections
 
     def _learn(self, namespace: Namespace, fetch: _Fetch, collections: dict[str, VirtualCollection]) -> None:
-        """An answer that nothing made stale meanwhile."""
+        """Record the result of a query, except for names that have changed during it."""
         database, name = namespace.database, namespace.collection
         if not name:
             self._listings.put(database, _Listing(collections, self._now_seconds(), fetch.doubtful))
@@ -202,7 +201,7 @@ class NamespaceRegistry:
             listing.collections[name] = collections[name]
         else:
             listing.collections.pop(name, None)
-        # It is heavier now, or lighter.
+        # Its weight has changed.
         self._listings.put(database, listing)
 
 
@@ -241,7 +240,7 @@ def _details(collection: VirtualCollection) -> tuple[object, ...]:
 def _keep_identity(
     new: dict[str, VirtualCollection], old: Mapping[str, VirtualCollection]
 ) -> dict[str, VirtualCollection]:
-    """Equal collections stay the same objects, so that the hot path may compare them by identity."""
+    """The new collections, with the old objects for equal ones, so that they can be compared by identity."""
     for name, collection in new.items():
         before = old.get(name)
         if before is not None and _details(before) == _details(collection):

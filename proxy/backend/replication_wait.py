@@ -1,4 +1,4 @@
-"""Stored writes that are not replicated yet as their clients asked for, and the commands that wait for them."""
+"""Stored writes whose write concern is not met yet, and the commands that wait for it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from catalog.ports import Acknowledgement, Confirmed
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 
 LONGEST_WAIT_MS: Final = 1_000
-"""Of a write over the connections that all share."""
+"""Maximum time that a write over the shared connections waits for its write concern."""
 FAST_SECONDS: Final = 0.25
-"""Replication that takes no longer is waited for by writes themselves."""
+"""If replication takes no longer than this, writes wait for it themselves."""
 TRIALS: Final = 8
-"""Writes with one write concern that may wait themselves at the same time."""
+"""Maximum number of concurrent writes with one write concern that wait themselves after it was not met."""
 DEFAULT_SECONDS: Final = 30.0
-"""For so long writes with the default of the cluster do not try to wait themselves, after it was not met."""
+"""After the default write concern of the cluster was not met, writes with it do not wait themselves for this time."""
 WAVES: Final = 3
-"""Deletes of nothing with one write concern at the same time."""
+"""Maximum number of concurrent deletes of nothing with one write concern."""
 WAVE_PAUSE_SECONDS: Final = 0.02
 WAVE_SECONDS: Final = 3_600.0
 TIME_LIMIT_EXCEEDED: Final = 50
 MOST_REFUSALS: Final = 3
-"""So many times a delete of nothing may fail for a reason that does not pass by itself."""
+"""How often a delete of nothing may fail for a permanent reason."""
 _RETRY_SECONDS: Final = (0.05, 1.0)
 _LOST: Final = frozenset({6, 7, 89, 91, 189, 262, 9001, 11600, 11602, *NOT_PRIMARY_CODES})
 
@@ -36,25 +36,25 @@ class Attempt(Enum):
     """How a write is sent; the value are its fields."""
 
     AS_IT_IS = ()
-    """Nobody is waited for, or the server has to judge what that means."""
+    """The write concern needs no wait, or only the server can interpret it."""
     LIMITED = (("maxTimeMS", LONGEST_WAIT_MS),)
     LOCAL = (("writeConcern", {"w": 1}),)
     JOURNALED = (("writeConcern", {"w": 1, "j": True}),)
 
 
 class Pool(Protocol):
-    """Connections that may be waited on for long."""
+    """Connections for commands that may wait for a long time."""
 
     async def request(self, body: bytes, deadline_seconds: float) -> bytes:
-        """One command; raises ``BackendUnavailable`` and ``CommandError``."""
+        """Send one command; raises ``BackendUnavailable`` and ``CommandError``."""
         ...
 
     def forget_primary(self) -> None:
-        """The primary may be another one now."""
+        """The primary may have changed."""
         ...
 
     def close(self) -> None:
-        """No more is asked."""
+        """Close the connections."""
         ...
 
 
@@ -62,7 +62,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Waits(Protocol):
-    """What all write concerns share (``proxy.backend.write_concern_waits``)."""
+    """The state that all write concerns share (``proxy.backend.write_concern_waits``)."""
 
     pool: Pool
     spawn: Spawn
@@ -74,20 +74,20 @@ class Waits(Protocol):
 
 
 def term_of(reply: Mapping[str, Any]) -> object:
-    """In whose time as primary a reply was made."""
+    """The term of the primary that made a reply."""
     optime = reply.get("opTime")
     return optime.get("t") if isinstance(optime, Mapping) else reply.get("electionId")
 
 
 class Wait:
-    """A stored write that is not replicated yet as its clients asked for; see ``catalog.ports.Confirmation``."""
+    """A stored write whose write concern is not met yet; see ``catalog.ports.Confirmation``."""
 
     __slots__ = ("_listeners", "_outcome", "_since_seconds", "concern", "fields", "is_over", "term")
 
     def __init__(
         self, concern: Mapping[str, Any], term: object, fields: Mapping[str, Any], since_seconds: float
     ) -> None:
-        """``concern`` as errors show it, empty for a default that no server has shown yet.
+        """``concern`` as errors show it; empty for a default that is not known yet.
 
         ``fields`` as for ``Acknowledgement``; the time limit counts from ``since_seconds``.
         """
@@ -101,7 +101,7 @@ class Wait:
 
     @property
     def deadline_seconds(self) -> float | None:
-        """When it is over, as its write concern says."""
+        """The time limit of its write concern; ``None`` if it has none."""
         limit_ms = int(self.concern.get("wtimeout", 0))
         return self._since_seconds + limit_ms / 1000 if limit_ms else None
 
@@ -112,11 +112,11 @@ class Wait:
             self._listeners.append((tell, is_gone))
 
     def forget_gone(self) -> None:
-        """Clients that left wait no more."""
+        """Remove the clients that have disconnected."""
         self._listeners = [listener for listener in self._listeners if not listener[1]()]
 
     def end(self, outcome: Acknowledgement | CommandError) -> None:
-        """Once: everybody is told."""
+        """Give the outcome to all clients that wait, once."""
         if self.is_over:
             return
         self.is_over = True
@@ -126,26 +126,26 @@ class Wait:
             tell(outcome)
 
     def confirm(self) -> None:
-        """The write is where it was wanted."""
+        """The write concern is met."""
         self.end(Acknowledgement(None, self.fields))
 
     def fail(self, error: Mapping[str, Any]) -> None:
-        """The server said so of this write concern; the client sees its own."""
+        """The write concern was not met; the clients get the server's error with their own write concern."""
         info = error.get("errInfo", {})
         if self.concern:
             info = {**info, "writeConcern": self.concern}
         self.end(Acknowledgement({**error, "errInfo": info}, self.fields))
 
     def lose(self, reason: str) -> None:
-        """Nobody can tell any more."""
+        """The outcome will never be known."""
         self.end(BackendUnavailable(f"the outcome of this write is unknown: {reason}", code=189))
 
 
 class Concern:
-    """One write concern without its time limit, and all who wait for it."""
+    """One write concern without its time limit, and the writes that wait for it."""
 
     def __init__(self, waits: Waits, document: Mapping[str, Any] | None) -> None:
-        """``document``: ``None`` for the default of the cluster, which is not known before it is not met in time."""
+        """``document``: ``None`` for the default of the cluster, which is unknown until a write with it is late."""
         self._waits = waits
         self.document = document
         self._shown: Mapping[str, Any] = {}
@@ -158,7 +158,7 @@ class Concern:
         self._scheduled = False
 
     def attempt(self) -> Attempt:
-        """How a write with this write concern is sent."""
+        """How to send a write with this write concern."""
         if self._shown and asyncio.get_running_loop().time() < self._shown_until_seconds:
             return self._waits.named(self._shown).attempt()
         if self.is_slow or self.trials >= TRIALS:
@@ -166,7 +166,7 @@ class Concern:
         return Attempt.LIMITED
 
     def show(self, shown: Mapping[str, Any]) -> Concern:
-        """The server was told to wait for the default, and not for long: it shows what it is now."""
+        """The server did not meet the default in time, and its error shows what the default is."""
         self._shown = shown
         self._shown_until_seconds = asyncio.get_running_loop().time() + DEFAULT_SECONDS
         named = self._waits.named(shown)
@@ -186,11 +186,11 @@ class Concern:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether anybody waits."""
+        """Whether any write waits for it."""
         return bool(self._under_way)
 
     def forget_gone(self) -> None:
-        """The same of every wait under way."""
+        """Remove the clients that have disconnected from all waits."""
         for wait in self._under_way:
             wait.forget_gone()
 
@@ -237,9 +237,9 @@ class Concern:
                 wait.fail(error)
 
     async def _ask(self, namespace: Namespace, concern: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """A delete of nothing, again after what says nothing; raises ``CommandError``.
+        """Send a delete of nothing, repeatedly if there is no result; raises ``CommandError``.
 
-        Without ``concern``, for the default, the server waits a second at most, and shows what it has waited for.
+        Without ``concern``, the server waits for the default, for at most a second, and its error shows that.
         """
         body: dict[str, Any] = {
             "delete": namespace.buckets.collection,
@@ -264,7 +264,7 @@ class Concern:
                 code = int(failure.get("code", 0))
                 if code not in _LOST and said.get("ok"):
                     return said
-                # In the proxy's words: the server's are about a step that the client did not send.
+                # The proxy's own message: the server's is about a step that the client did not send.
                 error = CommandError(code, f"waiting for its write concern failed with code {code}")
                 refusals += code not in _LOST
                 if refusals == MOST_REFUSALS:
@@ -282,7 +282,7 @@ class Concern:
             self._waits.spawn(self._expired(wait, namespace))
 
     async def _expired(self, wait: Wait, namespace: Namespace) -> None:
-        """The server says itself that it is not replicated, in its own words."""
+        """The time limit of a wait has expired: get the server's own error for it."""
         concern = {name: wait.concern[name] for name in ("w", "j") if name in wait.concern}
         try:
             said = await self._ask(namespace, {**concern, "wtimeout": 1})

@@ -1,7 +1,7 @@
-"""Which rows are stored that equal given measurements, now or at an earlier time (W102).
+"""Finds stored rows that equal given measurements, now or at an earlier time (W102).
 
-The server takes the buckets apart, compressed ones too. Earlier times are read from its own history: on replica sets
-and clusters a read may name the moment that it wants to see.
+The server unpacks the buckets, also compressed ones. Earlier states are read from its history: on replica sets and
+clusters, a read can specify the time of its snapshot.
 
 https://www.mongodb.com/docs/v6.0/reference/read-concern-snapshot/#read-concern-and-atclustertime
 """
@@ -28,15 +28,15 @@ from proxy.backend.service import ServicePool
 
 ROWS_AT_ONCE: Final = 1_000
 BYTES_AT_ONCE: Final = 1024 * 1024
-"""Of ids and meta values in one query; what is not scalar counts as its whole length."""
+"""Maximum size of ids and meta values in one query."""
 
 SNAPSHOT_TOO_OLD: Final = 239
 SNAPSHOT_UNAVAILABLE: Final = 246
 NO_HISTORY: Final = frozenset({SNAPSHOT_TOO_OLD, SNAPSHOT_UNAVAILABLE})
-"""The server does not know any more, or its catalog changed since, what there was at that time."""
+"""Error codes if the server no longer has the state at that time, or its catalog has changed since."""
 
 HISTORY_MS: Final = 2_000
-"""For how long a read of an earlier time may wait for a majority to have it."""
+"""How long a read of an earlier state may wait for a majority."""
 
 MOMENTS_LIMIT: Final = 10_000
 _SCALARS: Final = frozenset({raw.DOUBLE, raw.STRING, raw.OBJECT_ID, raw.BOOL, raw.DATE, raw.INT32, raw.INT64})
@@ -44,10 +44,10 @@ _TIMESTAMP: Final = 0x11
 
 
 class RowSearch:
-    """Over service connections, from the primary."""
+    """Searches rows over service connections, on the primary."""
 
     def __init__(self, pool: ServicePool, started: Timestamp | None) -> None:
-        """``started``: the backend's time when this process had not written anything; ``None`` without such times."""
+        """``started``: the backend's time before this process wrote anything; ``None`` if it reports none."""
         self._pool = pool
         self._started = started
         self._before: dict[VirtualCollection, Timestamp] = {}
@@ -55,14 +55,14 @@ class RowSearch:
         self._written: set[VirtualCollection] = set()
 
     def writes(self, collection: VirtualCollection) -> None:
-        """This process begins to write to the collection."""
+        """Record that this process begins to write to the collection."""
         if len(self._written) < MOMENTS_LIMIT:
             self._written.add(collection)
 
     async def stored(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
     ) -> Counter[bytes]:
-        """The rows that are there now; raises ``CommandError``."""
+        """The number of equal rows that are stored now, by digest; raises ``CommandError``."""
         rows, at = await self._find(collection, measurements, deadline_seconds, {})
         if at is not None and collection not in self._written and len(self._before) < MOMENTS_LIMIT:
             self._before.setdefault(collection, at)
@@ -75,10 +75,10 @@ class RowSearch:
         window_seconds: float,
         deadline_seconds: float,
     ) -> Counter[bytes]:
-        """The rows that were there before this process wrote any, and not yet ``window_seconds`` before it started.
+        """The rows that were stored in the ``window_seconds`` before this process wrote anything.
 
-        None where the server's history does not reach back to the first moment; all that were there then where it
-        does not reach back to the second. Raises ``CommandError``.
+        If the server's history does not reach back to the end of this window, there are none; if it does not reach
+        back to its beginning, all rows that were stored at its end count. Raises ``CommandError``.
         """
         if self._started is None:
             return await self.stored(collection, measurements, deadline_seconds)
@@ -111,13 +111,13 @@ class RowSearch:
         deadline_seconds: float,
         options: Mapping[str, Any],
     ) -> tuple[Counter[bytes], Timestamp | None]:
-        """With the backend's time of the first query."""
+        """The number of equal rows, and the backend's time of the first query."""
         meta = collection.options.meta_field
         meta_field = None if meta is None else meta.encode()
         wanted = {digest_of(measurement) for measurement in measurements}
         rows: Counter[bytes] = Counter()
         first: Timestamp | None = None
-        # Some are of buckets that two queries cover, but each query answers for its own measurements alone.
+        # Two queries may cover the same bucket, but each returns the rows of its own measurements only.
         for part in _parts(measurements):
             asked = wanted & {digest_of(measurement) for measurement in part}
             reply = await self._request(collection, encode(self._query(collection, part, options)), deadline_seconds)
@@ -164,7 +164,7 @@ class RowSearch:
             "pipeline": [
                 {"$match": covering},
                 {"$_internalUnpackBucket": unpack},
-                # What follows is looked at when the rows are whole.
+                # The following stages must see whole rows.
                 {"$_internalInhibitOptimization": {}},
                 {"$match": _same_ids(measurements)},
             ],
@@ -175,11 +175,11 @@ class RowSearch:
 
 
 def _parts(measurements: Sequence[Measurement]) -> Iterator[list[Measurement]]:
-    """Each row once, as many together as one query takes."""
+    """Each row once, in groups that fit into one query."""
     part: list[Measurement] = []
     size_bytes = 0
     seen: set[bytes] = set()
-    # In the order of time each query covers few buckets.
+    # In the order of time, so that each query covers few buckets.
     for measurement in sorted(measurements, key=lambda each: each.time_ms):
         digest = digest_of(measurement)
         if digest in seen:
@@ -195,7 +195,7 @@ def _parts(measurements: Sequence[Measurement]) -> Iterator[list[Measurement]]:
 
 
 def _same_ids(measurements: Sequence[Measurement]) -> RawBSONDocument:
-    """Matches every row that has the ``_id`` of one of these, and perhaps others."""
+    """A query that matches every row with the ``_id`` of one of these measurements, and possibly others."""
     ids = list(dict.fromkeys(each.columns.get(b"_id", b"\x0a") for each in measurements))
     if not _SCALARS.issuperset(each[0] for each in ids):
         return RawBSONDocument(encode({}))
@@ -203,7 +203,7 @@ def _same_ids(measurements: Sequence[Measurement]) -> RawBSONDocument:
 
 
 def time_of(reply: bytes) -> Timestamp | None:
-    """The backend's time of a reply; ``None`` from a standalone."""
+    """The backend's operation time in a reply; ``None`` from a standalone."""
     value = raw.fields_of(reply).get(b"operationTime", b"\0")
     if value[0] != _TIMESTAMP:
         return None

@@ -1,15 +1,15 @@
-"""Waiting for replication without holding what others need.
+"""Waits for write concerns without delaying the writes of other clients.
 
-A write whose write concern is not met soon is stored all the same. So the backend is told to wait a second at most
-(``maxTimeMS`` counts that too), and says then which write concern it waited for. From then on writes with it ask for
-``w: 1``, and their clients alone wait: for a delete of nothing with that write concern, which a server answers when all
-that it had written before is replicated. Few such deletes are under way, however many wait; what a client that waits
-costs is a place in a list. When replication is fast again, writes wait for it themselves, as one command costs less.
+A write is stored even if its write concern is not met. So the backend waits for at most a second (``maxTimeMS``
+includes that wait), and its error then shows the write concern. From then on, writes with it use ``w: 1``, and only
+their clients wait: for a delete of nothing with that write concern, to which a server replies when everything that it
+had written before is replicated. A few such deletes are enough for any number of clients. When replication is fast
+again, writes wait for it themselves, because one command costs less.
 
-What the default of the cluster is, the server shows when it is not met within a second; then it is waited for like a
-write concern that clients name. An account needs no privilege for that, and a default that changes counts at once.
+If the default write concern of the cluster is not met within a second, the server's error shows it, and it is then
+handled like one that clients name. This needs no privilege, and a change of the default applies at once.
 
-A write that was stored by one primary is not confirmed by another one, which may never have had it.
+Only the primary that stored a write can confirm it; another one may not have it.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from proxy.backend.replication_wait import TIME_LIMIT_EXCEEDED, Attempt, Concern
 
 MOST_CONCERNS: Final = 256
 MOST_MEMBERS: Final = 50
-"""Of a replica set; a server refuses to wait for more."""
+"""Maximum number of members of a replica set; a server refuses to wait for more."""
 SWEEP_SECONDS: Final = 1.0
 OVERLOADED_SECONDS: Final = 30.0
-"""For so long writes are not limited in time after one needed longer by itself."""
+"""After a write itself took too long, writes have no time limit for this time."""
 TIMED_OUT: Final = 64
 ODD_AT_ONCE: Final = 4
-"""Writes whose write concern only the server understands, at the same time."""
+"""Maximum number of concurrent writes with a write concern that only the server can interpret."""
 ACKNOWLEDGED_FIELDS: Final = ("electionId", "opTime", "$clusterTime", "operationTime")
 
 Send = Callable[[Attempt], Awaitable[bytes]]
-"""Sends a write; the raw reply document."""
+"""Sends a write and returns the raw reply document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a client asks for: a write concern and its time limit in ms, ``None`` for none."""
+    """A client's write concern and its time limit in ms, ``None`` for none."""
 
     concern: Concern
     limit_ms: int | None
     is_odd: bool = False
-    """In a form that only the server understands."""
+    """Whether only the server can interpret it."""
 
 
 class WriteConcernWaits:
     """All write concerns that are in use."""
 
     def __init__(self, pool: Pool, spawn: Spawn, patience_seconds: float) -> None:
-        """``patience_seconds``: how long a backend that is away is waited for, beyond what was asked for."""
+        """``patience_seconds``: how long to wait for an unavailable backend, in addition to the client's time limit."""
         self.pool = pool
         self.spawn = spawn
         self.patience_seconds = patience_seconds
@@ -72,9 +72,9 @@ class WriteConcernWaits:
     async def write(
         self, write_concern: WriteConcern, namespace: Namespace, send: Send
     ) -> tuple[Mapping[str, Any], Wait | None]:
-        """The decoded reply to a write that ``send`` sends, and what its clients have to wait for.
+        """Send a write; returns the decoded reply, and the wait for its write concern if there is one.
 
-        With something to wait for, a time limit in the reply is not the client's.
+        If there is a wait, an exceeded time limit in the reply is that of the proxy.
         """
         asked = self._asked_for(write_concern.raw)
         if asked is None:
@@ -134,7 +134,7 @@ class WriteConcernWaits:
         return said, self._wait(asked, namespace, said, since_seconds)
 
     def _asked_for(self, raw: bytes) -> Asked | None:
-        """``None`` for a write concern that waits for nobody."""
+        """A raw write concern; ``None`` if it needs no wait."""
         if raw not in self._asked:
             if len(self._asked) >= MOST_CONCERNS:
                 self._asked.clear()
@@ -178,7 +178,7 @@ class WriteConcernWaits:
         return Asked(self._concerns[key], limit_ms)
 
     def _learn(self, raw: bytes, asked: Asked, shown: Mapping[str, Any]) -> Asked:
-        """The server said what it waited for in vain."""
+        """Record the write concern that the server shows in its error."""
         if asked.is_odd:
             asked = self._asked[raw] = self._of(_named(shown), int(shown.get("wtimeout", 0)) or None)
         if asked.concern.document is None:
@@ -198,7 +198,7 @@ class WriteConcernWaits:
         since_seconds: float,
         default: Mapping[str, Any] = MappingProxyType({}),
     ) -> Wait:
-        """``default``: as the server showed it, of this very write."""
+        """``default``: the default write concern that the server showed for this write."""
         concern, shown = asked.concern, default
         if concern.document is not None:
             shown = {**concern.document, "wtimeout": asked.limit_ms or 0, "provenance": "clientSupplied"}
@@ -226,11 +226,11 @@ def _named(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decoded(reply: bytes) -> Mapping[str, Any]:
-    """A reply as the server means it."""
+    """A decoded reply."""
     return bson.decode(reply, codec_options=TOLERANT)
 
 
 def _code(said: Mapping[str, Any]) -> object:
-    """Of a command that failed, or of its first statement that did."""
+    """The error code of a command, or of its first failed statement."""
     errors = said.get("writeErrors")
     return said.get("code") if not said.get("ok") else errors[0].get("code") if errors else None

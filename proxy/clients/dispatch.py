@@ -20,7 +20,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.legacy import legacy_command, refuse_legacy
 from proxy.clients.new_collections import NewCollections
-from proxy.clients.unwrapping import ASIDE_BYTES, Unwrapping
+from proxy.clients.unwrapping import LARGE_MESSAGE_BYTES, Unwrapping
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
 from proxy.inserts.plain_insert import Inserts
@@ -115,7 +115,7 @@ class Dispatcher:
         """Start the command in ``message``; raises ``ProtocolError`` if the connection must be closed."""
         if message.response_to != 0:
             raise ProtocolError("a request that answers something")
-        if message.pieces is not None or op_compressed.claimed_bytes(message) > ASIDE_BYTES:
+        if message.pieces is not None or op_compressed.claimed_bytes(message) > LARGE_MESSAGE_BYTES:
             unwrapping = Unwrapping(client, lambda whole: self.start(session, whole, client))
             self._tasks.spawn(unwrapping.run(message, session.message_limit_bytes))
             return unwrapping

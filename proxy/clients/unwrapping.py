@@ -16,7 +16,7 @@ from proxy.wire import op_compressed, op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message, Opcode
 
-ASIDE_BYTES: Final = 128 * 1024
+LARGE_MESSAGE_BYTES: Final = 128 * 1024
 """Messages whose stated uncompressed size is larger are decompressed in a thread."""
 
 _threads: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="expanding")

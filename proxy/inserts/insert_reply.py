@@ -35,11 +35,11 @@ class InsertReply:
         "_failure",
         "_insert",
         "_is_gone",
+        "_on_stored",
         "_outstanding",
         "_reply",
         "_staged",
         "_stored",
-        "_told",
         "is_bulk",
     )
 
@@ -55,7 +55,7 @@ class InsertReply:
         ``stored`` is called before that when only a write concern is still waited for; ``is_gone``: whether the client
         has disconnected.
         """
-        self._told = stored
+        self._on_stored = stored
         self._is_gone = is_gone
         self._confirmations: list[Confirmation] = []
         self._insert = insert
@@ -131,8 +131,8 @@ class InsertReply:
 
     def _wait(self) -> None:
         """All measurements are stored or refused: wait for the write concerns, one after the other."""
-        if self._told is not None:
-            self._told()
+        if self._on_stored is not None:
+            self._on_stored()
         self._confirmations.pop(0).when_known(self._confirmed, self._is_gone or _stays)
 
     def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
@@ -147,9 +147,9 @@ class InsertReply:
         if failure is not None:
             return failure.reply()
         acknowledgement = self._acknowledgement or Acknowledgement()
-        return _stored_document(self._stored, acknowledgement, self._told_errors())
+        return _stored_document(self._stored, acknowledgement, self._reported_errors())
 
-    def _told_errors(self) -> list[tuple[int, CommandError]]:
+    def _reported_errors(self) -> list[tuple[int, CommandError]]:
         errors = sorted((self._errors or {}).items())
         return errors[:1] if self._insert.ordered else errors
 

@@ -28,7 +28,7 @@ from proxy.members.read_preference import MembersRead
 from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.reads.cursor_names import CursorNames
-from proxy.reads.translate import Surroundings, TranslateHandler
+from proxy.reads.translate import PlanEnvironment, TranslateHandler
 from proxy.request.authorisation import Authorisation
 from proxy.request.router import Unresolved
 from proxy.request.service_sessions import ServiceSessions, session_secret
@@ -155,7 +155,7 @@ async def assemble(
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
     effects = CatalogEffects(catalog, committer, backend.registry)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
-    surroundings = Surroundings(
+    environment = PlanEnvironment(
         rewriters=REWRITERS,
         profile=lambda: backend.profile,
         resolve=lambda namespace: _known(backend.registry, namespace),
@@ -179,7 +179,7 @@ async def assemble(
         catalog=catalog,
         committer=committer,
         ingest=ingest,
-        translate=TranslateHandler(surroundings),
+        translate=TranslateHandler(environment),
         effects=effects,
         cursors=cursors,
         authorisation=authorisation,

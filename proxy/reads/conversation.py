@@ -1,7 +1,7 @@
-"""A dialogue's generator, driven so that what it makes of large replies holds nobody.
+"""Runs the generator of a dialogue, in a thread after large replies.
 
-Deletes of measurements take whole buckets apart and put them together again. That is done in a thread as soon as a
-reply was large: the generators are pure, so it does not matter where they run.
+Deletes of measurements unpack and repack whole buckets, which would block the event loop. The generators are pure, so
+they can run in any thread.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from proxy.reads.step_places import StepPlaces
 from rewrite.plan import Document, Effect, PassThrough, Pause, Step
 
 LARGE_BYTES: Final = 16 * 1024
-"""After a reply of so many bytes a dialogue goes on in a thread."""
+"""After a reply of at least this size, a dialogue continues in a thread."""
 
 RAW_CODEC: Final[CodecOptions[RawBSONDocument]] = CodecOptions(
     document_class=RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_MS
 )
-"""Replies whose documents are kept byte for byte."""
+"""For replies whose documents are kept unchanged."""
 
 _threads: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dialogues")
 
 
 class Conversation:
-    """One dialogue under way."""
+    """One running dialogue."""
 
     def __init__(
         self,
@@ -40,20 +40,20 @@ class Conversation:
         turns: StepPlaces,
         owner: Hashable,
     ) -> None:
-        """``turns``: of the thread, by ``owner``, so that nobody's many dialogues keep another's from it."""
+        """``turns``: fair turns of the thread by ``owner``, so that one client's dialogues do not delay another's."""
         self._generator = generator
         self._turns = turns
         self._owner = owner
         self._is_large = False
         self.result: Document | PassThrough = {}
-        """What it ended with, once nothing more is said."""
+        """The result, after the end."""
 
     async def begin(self) -> Step | Effect | Pause | None:
-        """What is said first; ``None``: nothing more."""
+        """Start the dialogue; returns what it yields first, ``None`` at its end."""
         return self._next()
 
     async def go_on(self, reply: bytes = b"", *, raw: bool = False) -> Step | Effect | Pause | None:
-        """What is said after this raw reply, or after an effect; ``None``: nothing more."""
+        """Continue after this raw reply, or after an effect; returns what it yields next, ``None`` at its end."""
         self._is_large = self._is_large or len(reply) > LARGE_BYTES
         if not self._is_large:
             return self._send(reply, raw=raw)
@@ -61,9 +61,9 @@ class Conversation:
             return await asyncio.get_running_loop().run_in_executor(_threads, lambda: self._send(reply, raw=raw))
 
     def close(self) -> None:
-        """Whether or not it has ended."""
+        """Close the generator, also before its end."""
         with suppress(ValueError):
-            # When the proxy stops a thread may still be at it; then it ends with the thread.
+            # At a stop, a thread may still run the generator, which then ends with the thread.
             self._generator.close()
 
     def _next(self) -> Step | Effect | Pause | None:

@@ -1,8 +1,7 @@
-"""Cursors that the backend keeps under another namespace than their clients know.
+"""Records cursors whose namespace at the backend differs from the one that their clients know.
 
-A read that was rewritten to the bucket collection leaves a cursor there, while its client goes on with
-``getMore`` on the collection that it named. Cursors belong to the whole proxy, since drivers continue them over
-any of their connections.
+A rewritten read leaves its cursor on the bucket collection, but its client sends ``getMore`` with the collection that
+it named. Cursors are recorded for the whole process, because drivers continue them over any of their connections.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from catalog.bson.raw import OBJECT, STRING, iter_positions, pack_int32, string_
 from catalog.namespaces import Namespace
 
 SERVER_CURSOR_TIMEOUT_SECONDS = 600.0
-"""After so long without use a server ends a cursor."""
+"""Time without use after which a server closes a cursor."""
 
 MAX_REMEMBERED = 32_768
-"""Cursors that no client finishes are ended by the backend; the oldest are forgotten here."""
+"""Maximum number of recorded cursors; above it, the oldest are forgotten."""
 
 
 class CursorNames:
-    """Cursor id → namespace at the backend."""
+    """The namespace at the backend of each open cursor, by cursor id."""
 
     def __init__(self, max_remembered: int = MAX_REMEMBERED, now_seconds: Callable[[], float] = time.monotonic) -> None:
         self._backend: dict[int, Namespace] = {}
@@ -34,11 +33,11 @@ class CursorNames:
         return len(self._backend)
 
     def backend_namespace(self, cursor_id: int) -> Namespace | None:
-        """Where the backend keeps this cursor, ``None`` when under the name that the client knows."""
+        """The backend's namespace of this cursor; ``None`` if it is the one that the client knows."""
         return self._backend.get(cursor_id)
 
     def opened(self, cursor_id: int, backend: Namespace) -> None:
-        """The backend keeps this cursor there; id 0 is no cursor."""
+        """Record the backend's namespace of a cursor; id 0 means no cursor."""
         if not cursor_id:
             return
         self._backend.pop(cursor_id, None)
@@ -53,12 +52,12 @@ class CursorNames:
         self._used_at_seconds.pop(cursor_id, None)
 
     def killed(self, cursor_id: int) -> None:
-        """A client gives it up. The backend may refuse that, so its name is kept."""
+        """A client kills the cursor. The backend may refuse that, so its namespace stays recorded."""
         if cursor_id in self._used_at_seconds:
             self._used_at_seconds[cursor_id] = -math.inf
 
     def is_open_in(self, database: str) -> bool:
-        """Whether a reader may come back to a cursor that may read collections of this database."""
+        """Whether a client may continue a cursor that reads collections of this database."""
         if not self._backend:
             return False
         since_seconds = self._now_seconds() - SERVER_CURSOR_TIMEOUT_SECONDS
@@ -69,9 +68,9 @@ class CursorNames:
 
 
 def rename_cursor(reply: bytes, namespace: Namespace) -> tuple[bytes, int, Namespace | None]:
-    """The reply with ``cursor.ns`` naming ``namespace``; the cursor's id; the namespace that stood there.
+    """The reply with ``namespace`` as ``cursor.ns``; the cursor's id; the previous namespace.
 
-    Batches are never looked into, and copied once. A reply without a cursor (an error) stays as it is: id 0 and
+    Batches are not parsed, and copied once. A reply without a cursor (an error) is returned unchanged, with id 0 and
     ``None``.
     """
     for kind_at, name, start, end in iter_positions(reply):
@@ -81,7 +80,7 @@ def rename_cursor(reply: bytes, namespace: Namespace) -> tuple[bytes, int, Names
 
 
 def _rename_inside(reply: bytes, start: int, end: int, namespace: Namespace) -> tuple[bytes, int, Namespace | None]:
-    """``reply[start:end]`` is the cursor."""
+    """As ``rename_cursor``; ``reply[start:end]`` is the cursor."""
     cursor_id = 0
     named: tuple[int, int] | None = None
     for kind_at, field, value, stop in iter_positions(reply, start, end):

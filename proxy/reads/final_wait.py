@@ -1,7 +1,7 @@
-"""The write concern of a command that is carried out in several steps: waited for once, after the last of them.
+"""Waits for the write concern of a command with several steps once, after the last of them.
 
-The steps themselves ask for ``w: 1``, also where the client names nothing and the default of the cluster counts. A wait
-keeps no place at the backend, and ends when its client leaves.
+The steps themselves use ``w: 1``, also if the client sends no write concern and the default of the cluster applies. The
+wait occupies no place at the backend, and ends when the client disconnects.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement, Confirmation
 
 LOOK_SECONDS: Final = 0.5
-"""How often a client that waits is looked after."""
+"""Interval between checks whether a waiting client has disconnected."""
 _WRITES: Final = frozenset({"delete", "findAndModify", "update"})
 
 
 class Replication(Protocol):
-    """Waits for write concerns of writes that are made already."""
+    """Waits for the write concerns of writes that are already stored."""
 
     def of_steps(self, concern: bytes) -> Mapping[str, Any] | None:
-        """The write concern (raw) as steps have it; ``None`` if they have to wait themselves."""
+        """The write concern of the steps for the client's (raw) one; ``None`` if they have to wait themselves."""
         ...
 
     def after(
         self, concern: bytes, namespace: Namespace, reply: Mapping[str, Any], since_seconds: float
     ) -> Confirmation:
-        """Waiting for what the primary that made ``reply`` has written by now; time counts from ``since_seconds``."""
+        """A wait for everything that the primary of ``reply`` has written; time counts from ``since_seconds``."""
         ...
 
 
@@ -38,7 +38,7 @@ class FinalWait:
     """The wait of one command."""
 
     def __init__(self, replication: Replication | None, body: Mapping[str, Any], namespace: Namespace) -> None:
-        """``replication``: ``None`` where there is none; ``body``: the client's, whose write concern is an object."""
+        """``replication``: ``None`` without a replica set; ``body``: the client's, whose write concern is an object."""
         concern = body.get("writeConcern", {})
         self._concern = encode(concern)
         self._replication = replication
@@ -48,12 +48,12 @@ class FinalWait:
         self._is_unacknowledged = concern.get("w") == 0
         self._of_steps: Mapping[str, Any] | None = None
         if replication is not None:
-            # Without a write concern of their own steps would wait for the default of the cluster.
+            # Without a write concern of their own, steps would wait for the default of the cluster.
             self._of_steps = {"w": 1} if self._is_unacknowledged else replication.of_steps(self._concern)
 
     @property
     def probe(self) -> Mapping[str, Any] | None:
-        """A delete of nothing, whose reply shows the primary before the first write; ``None``: none is needed."""
+        """A delete of nothing, whose reply shows the primary before the first write; ``None`` if not needed."""
         if self._of_steps is None or self._is_unacknowledged:
             return None
         nothing = {"q": {"_id": {"$in": []}}, "limit": 1}
@@ -64,18 +64,18 @@ class FinalWait:
         }
 
     def sent(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A step as it is sent."""
+        """A step with the write concern with which it is sent."""
         if self._of_steps is None or next(iter(body)) not in _WRITES:
             return body
         return {**body, "writeConcern": self._of_steps}
 
     def began(self, reply: Mapping[str, Any]) -> None:
-        """The reply to ``probe``."""
+        """Record the reply to ``probe``."""
         if reply.get("ok"):
             self._first = reply
 
     async def finish(self, reply: Mapping[str, Any], is_gone: Callable[[], bool]) -> Mapping[str, Any]:
-        """The client's reply, with what its write concern came to; raises ``CommandError``."""
+        """Wait; returns the client's reply with the result of its write concern. Raises ``CommandError``."""
         if self._replication is None or self._first is None or not reply.get("ok"):
             return reply
         known: asyncio.Future[Acknowledgement | CommandError] = asyncio.get_running_loop().create_future()
@@ -92,7 +92,7 @@ class FinalWait:
             return reply
         outcome = known.result()
         if isinstance(outcome, CommandError):
-            # The client's own connection is well: it gets an error that drivers retry, as a server's at a step-down.
+            # The client's own connection is intact, so it gets an error that drivers retry, as at a step-down.
             raise CommandError(outcome.code, outcome.message)
         if outcome.write_concern_error is None:
             return reply

@@ -1,7 +1,7 @@
-"""How many steps of the proxy's own account are under way for whom.
+"""Limits the concurrent steps of the proxy's own account, in total and for each client.
 
-A step may go through a whole collection. So a client, however many connections it opens, has a limited number of them
-at the backend, and where all places are taken clients have them by turns.
+A step may read a whole collection. So each client, however many connections it opens, has a limited number of places,
+and if all places are taken, clients get them in fair turns.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class _Owner:
 
 
 class StepPlaces:
-    """Gives out the places."""
+    """Allocates the places."""
 
     def __init__(self, places: int = STEPS_AT_ONCE, places_of_one: int = PLACES_OF_ONE) -> None:
-        """In all, and for one client."""
+        """``places``: in total; ``places_of_one``: for one client."""
         self._free = places
         self._places_of_one = places_of_one
         self._owners: dict[Hashable, _Owner] = {}
@@ -38,7 +38,7 @@ class StepPlaces:
 
     @asynccontextmanager
     async def place(self, owner: Hashable) -> AsyncIterator[None]:
-        """Wait for a place, and keep it meanwhile."""
+        """Wait for a place, and keep it inside the context."""
         state = self._owners.get(owner)
         if state is None:
             state = self._owners[owner] = _Owner(asyncio.Semaphore(self._places_of_one))

@@ -95,7 +95,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PlanEnvironment:
     """What the execution of plans needs, apart from the client."""
 
     rewriters: Mapping[str, Rewriter]
@@ -121,18 +121,18 @@ class Surroundings:
 class TranslateHandler:
     """Executes the plans of rewriters, for the ``commands`` that have one."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._around = surroundings
-        self.commands = frozenset((*surroundings.rewriters, "getMore"))
+    def __init__(self, environment: PlanEnvironment) -> None:
+        self._environment = environment
+        self.commands = frozenset((*environment.rewriters, "getMore"))
 
     def takes_cursor(self, command: CursorCommand) -> bool:
         """Whether a ``getMore`` must be renamed, because its cursor is on buckets or may be."""
         if command.name != "getMore":
             return False
-        if knows_cursor(self._around.cursors, command.get("getMore")):
+        if knows_cursor(self._environment.cursors, command.get("getMore")):
             return True
         named = Namespace(command.namespace.database, str(command.get("collection")))
-        return self._around.resolve(named) is not None
+        return self._environment.resolve(named) is not None
 
     async def __call__(
         self, session: ClientSession, command: ClientCommand, collection: VirtualCollection | None
@@ -144,7 +144,9 @@ class TranslateHandler:
         """
         if command.name == "getMore":
             session_fields = session_of(command.body)
-            return await continue_cursor(session, self._around.cursors, command, self._around.resolve, session_fields)
+            return await continue_cursor(
+                session, self._environment.cursors, command, self._environment.resolve, session_fields
+            )
         try:
             fields = take_apart(command.body, command.sequences, command.name)
         except Undecodable:
@@ -152,7 +154,7 @@ class TranslateHandler:
             raise
         reads_buckets = True
         if collection is not None and command.name in HAS_VIEW:
-            reads_buckets = await self._around.gate.reads_buckets(session, collection.namespace)
+            reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
         target = None if collection is None else self.as_written(collection)
         plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
         return await self._carry_out(plan, session, command, fields)
@@ -166,31 +168,31 @@ class TranslateHandler:
             body=fields.body,
             target=target,
             profile=self.profile,
-            resolve=self._around.resolve,
+            resolve=self._environment.resolve,
             in_transaction=fields.in_transaction,
             has_txn_number=fields.has_txn_number,
             reads_buckets=reads_buckets,
-            catalog_stats=self._around.catalog_stats,
-            about=self._around.about,
+            catalog_stats=self._environment.catalog_stats,
+            about=self._environment.about,
             statement_ids=fields.statement_ids,
         )
-        return self._around.rewriters[command.name](request)
+        return self._environment.rewriters[command.name](request)
 
     # --- parts of it, for ``proxy.reads.inline_reads`` --------------------------------------------------------------
 
     @property
     def profile(self) -> Profile:
         """The version and capabilities of the backend."""
-        return self._around.profile()
+        return self._environment.profile()
 
     @property
     def cursors(self) -> CursorNames:
         """The names of open cursors."""
-        return self._around.cursors
+        return self._environment.cursors
 
     def as_written(self, collection: VirtualCollection) -> VirtualCollection:
         """``collection`` with ``extended_range`` if this process has written such times since the listing (Q12)."""
-        if collection.extended_range or not self._around.holds_extended_range(collection.namespace):
+        if collection.extended_range or not self._environment.holds_extended_range(collection.namespace):
             return collection
         return replace(collection, extended_range=True)
 
@@ -201,7 +203,7 @@ class TranslateHandler:
     async def _carry_out(
         self, plan: Plan, session: ClientSession, command: ClientCommand, fields: ClientFields
     ) -> bytes:
-        steps = _Steps(session, self._around, fields, command.namespace)
+        steps = _Steps(session, self._environment, fields, command.namespace)
         match plan:
             case PassThrough():
                 return await self._pass(plan, session, command)
@@ -221,11 +223,11 @@ class TranslateHandler:
                     return await self._pass(PassThrough(), session, command) if command.name in HAS_VIEW else reply
             case Dialogue():
                 actions = ACTIONS.get(command.name.lower(), ())
-                if not await self._around.gate.allows(session, actions, command.namespace):
+                if not await self._environment.gate.allows(session, actions, command.namespace):
                     # The backend refuses the command.
                     return await self._pass(PassThrough(), session, command)
                 said = await self._waited_for(
-                    plan, steps, FinalWait(self._around.replication, fields.body, command.namespace)
+                    plan, steps, FinalWait(self._environment.replication, fields.body, command.namespace)
                 )
                 reply = bson.encode(said, codec_options=CODEC)
                 return _retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
@@ -254,7 +256,7 @@ class TranslateHandler:
             self._take_effects(plan.effects)
         if is_ok(reply) and command.name in OPENS_CURSOR and b"$changeStream\0" not in command.body:
             _, cursor_id, backend = rename_cursor(reply, command.namespace)
-            self._around.cursors.opened(cursor_id, backend or command.namespace)
+            self._environment.cursors.opened(cursor_id, backend or command.namespace)
         return reply
 
     def reshaped(self, plan: Single, reply: bytes) -> bytes:
@@ -271,14 +273,14 @@ class TranslateHandler:
         renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
         if backend is None:
             return _reshaped_by(plan.reshape_error, reply)
-        self._around.cursors.opened(cursor_id, backend)
+        self._environment.cursors.opened(cursor_id, backend)
         self._take_effects(plan.effects)
         return renamed
 
     async def _converse(
         self, conversation: Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough], steps: _Steps
     ) -> Document | PassThrough:
-        talk = Conversation(conversation, self._around.turns, steps.owner)
+        talk = Conversation(conversation, self._environment.turns, steps.owner)
         try:
             said = await talk.begin()
             while said is not None:
@@ -289,7 +291,7 @@ class TranslateHandler:
                         await asyncio.sleep(0)
                         said = await talk.go_on()
                     case _:
-                        self._around.take_effect(said)
+                        self._environment.take_effect(said)
                         said = await talk.go_on()
             return talk.result
         finally:
@@ -297,7 +299,7 @@ class TranslateHandler:
 
     def _take_effects(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
-            self._around.take_effect(effect)
+            self._environment.take_effect(effect)
 
 
 CLIENT_DISCONNECT: Final = 279
@@ -308,10 +310,10 @@ class _Steps:
     """Sends the steps of one command, over the client's own or a service connection."""
 
     def __init__(
-        self, session: ClientSession, around: Surroundings, fields: ClientFields, namespace: Namespace
+        self, session: ClientSession, environment: PlanEnvironment, fields: ClientFields, namespace: Namespace
     ) -> None:
         self._session = session
-        self._around = around
+        self._environment = environment
         self._fields = fields
         self.namespace = namespace
         self.wait: FinalWait | None = None
@@ -328,9 +330,9 @@ class _Steps:
                 body = step.body if self.wait is None else self.wait.sent(step.body)
                 if step.statement is not None:
                     body = {**body, **self._fields.service_extra(step.statement, self._service_session())}
-                async with self._around.places.place(self.owner):
+                async with self._environment.places.place(self.owner):
                     self._check_client(body)
-                    reply = await self._around.service.run_raw(step.database, body)
+                    reply = await self._environment.service.run_raw(step.database, body)
                 return client_reply(reply, holds_data=step.holds_data)
         assert_never(step.via)
 
@@ -362,7 +364,7 @@ class _Steps:
         own = self._fields.own_session
         if own is None:
             return None
-        return self._around.sessions.session_of(self._session.identity, own, self.namespace)
+        return self._environment.sessions.session_of(self._session.identity, own, self.namespace)
 
 
 def _retryable(reply: bytes) -> bytes:

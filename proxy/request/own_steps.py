@@ -1,8 +1,8 @@
-"""What a client hears when a command of the proxy's own account fails.
+"""The error messages that clients get when a command of the proxy's own account fails.
 
-The backend words its errors for whoever sent the command. That was the proxy: the words may quote the whole command
-with measurements of others, name the buckets and the account. So they are passed on only where they can speak of
-nothing but the state of the server, or of what this client asked for itself.
+The backend's message is meant for the sender of the command, which is the proxy: it may quote the whole command with
+measurements of other clients, and name the buckets and the account. So it is passed on only if it can be about nothing
+but the state of the server, or about what this client has sent.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from catalog.namespaces import BUCKETS_PREFIX
 from proxy.upstream.not_primary import says_ok
 
 OF_THE_SERVER: Final = frozenset({64, 79, 91, 100, 189, 10107, 11600, 11602, 13435, 13436})
-"""Write concerns that are not met or not known, and members that step down or shut down."""
+"""Codes of write concerns that are not met or not known, and of members that step down or shut down."""
 
 OF_OPTIONS: Final = frozenset({2, 9, 14, 72, 40415})
-"""Options of the command that are no good, such as a write concern. A text with a document in it is not about these."""
+"""Codes of invalid options, such as a write concern. If the message quotes a document, the cause is another one."""
 
 LONGEST_TEXT: Final = 1_000
 _MAY_QUOTE: Final = frozenset("{[")
 
 
 def client_message(code: int, message: str, *, holds_data: bool) -> str:
-    """The text for the client; ``holds_data``: the command held more than what this client asked for."""
+    """The message for the client; ``holds_data``: the command contains more than what this client has sent."""
     if code == UNAUTHORIZED:
         return "tsproxy's account at the backend lacks a privilege that this command needs"
     is_harmless = code in OF_THE_SERVER or (code in OF_OPTIONS and not _MAY_QUOTE.intersection(message))
@@ -41,24 +41,26 @@ def client_message(code: int, message: str, *, holds_data: bool) -> str:
 
 
 def client_reply(reply: bytes, *, holds_data: bool) -> bytes:
-    """A raw reply with the texts of its errors as a client may hear them."""
+    """A raw reply with the error messages that the client may get."""
     fields = fields_of(reply)
     if says_ok(fields) and b"writeErrors" not in fields:
         return reply
     said: dict[str, Any] = bson.decode(reply, codec_options=TOLERANT)
     if not said.get("ok"):
-        said = {**_told(said, holds_data=holds_data), "ok": 0.0}
+        said = {**_error(said, holds_data=holds_data), "ok": 0.0}
     errors = said.get("writeErrors", ())
     if errors:
-        said["writeErrors"] = [{"index": each.get("index", 0), **_told(each, holds_data=holds_data)} for each in errors]
+        said["writeErrors"] = [
+            {"index": each.get("index", 0), **_error(each, holds_data=holds_data)} for each in errors
+        ]
     return bson.encode(said, codec_options=TOLERANT)
 
 
 _KEPT: Final = ("code", "codeName", "errorLabels", "operationTime", "$clusterTime")
 
 
-def _told(error: Mapping[str, Any], *, holds_data: bool) -> dict[str, Any]:
-    """Details beside the text, such as the key of a duplicate, say as much as the text."""
+def _error(error: Mapping[str, Any], *, holds_data: bool) -> dict[str, Any]:
+    """An error without the fields that could reveal as much as the message, such as the key of a duplicate."""
     code = int(error.get("code", 1))
     kept = {name: error[name] for name in _KEPT if name in error}
     return {**kept, "code": code, "errmsg": client_message(code, str(error.get("errmsg", "")), holds_data=holds_data)}

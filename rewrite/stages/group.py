@@ -88,17 +88,17 @@ def _guess(key: Any, partials: Mapping[str, Partial]) -> tuple[Stage, ...]:
     """The group from headers alone; fails on the server if one of them is not sufficient."""
     group: dict[str, Any] = {"_id": key} | {field: part.over_buckets for field, part in partials.items()}
     doubts = list({str(doubt): doubt for part in partials.values() for doubt in part.doubts}.values())
-    told: list[Any] = [
+    conditions: list[Any] = [
         {"$or": [{"$lt": [f"${field}", part.below]}, {"$gte": [f"${field}", NOT_MERGED]}]}
         for field, part in partials.items()
         if part.below is not None
     ]
     if doubts:
         group[DOUBT] = {"$max": {"$or": doubts}}
-        told.append({"$ne": [f"${DOUBT}", True]})
+        conditions.append({"$ne": [f"${DOUBT}", True]})
     # Converting the name of a type to a number fails with GUESS_FAILED.
     fails: Stage = {"$toInt": {"$type": "$_id"}}
-    stages: list[Stage] = [{"$group": group}, {"$match": {"$expr": {"$cond": [{"$and": told}, True, fails]}}}]
+    stages: list[Stage] = [{"$group": group}, {"$match": {"$expr": {"$cond": [{"$and": conditions}, True, fails]}}}]
     if doubts:
         stages.append({"$project": {DOUBT: 0}})
     if key is not None:

@@ -10,7 +10,7 @@ from catalog.errors import BackendUnavailable
 from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.inline_reads import InlineReads
-from proxy.reads.translate import Surroundings, TranslateHandler
+from proxy.reads.translate import PlanEnvironment, TranslateHandler
 from proxy.request import router
 from proxy.request.command import parse_command
 from proxy.wire.message import Message
@@ -36,7 +36,7 @@ class Reads(Recognising):
         self.cursors = CursorNames()
         self.profile = Profile()
         handler = TranslateHandler(
-            Surroundings(
+            PlanEnvironment(
                 rewriters=REWRITERS,
                 profile=lambda: self.profile,
                 resolve=lambda _: TARGET,

@@ -17,7 +17,7 @@ from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.reads.cursor_names import CursorNames
-from proxy.reads.translate import Surroundings, TranslateHandler
+from proxy.reads.translate import PlanEnvironment, TranslateHandler
 from rewrite.plan import CatalogStats, Document, Effect
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
@@ -101,7 +101,7 @@ class PlanRunner:
         self.upstream = Direct(client)
         self.profile = profile_of(client)
         self.handler = TranslateHandler(
-            Surroundings(
+            PlanEnvironment(
                 rewriters=REWRITERS,
                 profile=lambda: self.profile,
                 resolve=lambda namespace: virtual_collection(client, namespace),

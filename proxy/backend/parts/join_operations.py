@@ -1,13 +1,13 @@
-"""The ``applyOps`` by which a standalone joins parts: raw, for there may be many.
+"""Encodes the ``applyOps`` command with which a standalone joins parts.
 
-It is carried out as a whole, or not at all when one of its conditions does not hold. They tell whether parts are still
-what was read. Where other processes of the proxy may take out single rows each part is compared; where there are none,
-what the server's own writes would change: those choose by meta, which the parts of a bucket have in common, and go
-through them in the order of any index. So no part may have another meta, and each must be there still: one that a
-delete has taken already would come back.
+The server executes it as a whole, or not at all if one of its conditions does not hold. The conditions are that the
+parts are still what was read. If other proxies may delete single rows, each part is compared. Otherwise only the
+server's own writes can change parts: these select by meta value, which all parts of a bucket share, and process them in
+the order of some index. So it is enough that no part has another meta value and that each still exists; a deleted one
+would otherwise be stored again.
 
-The last document stays and gets all rows; its meta value is not written. So a change of it that no condition notices,
-because the values are equal (1 and 1.0), is not undone.
+The last document is kept and gets all rows; its meta value is not written. So a change of the meta value that no
+condition detects, because the values are equal (1 and 1.0), is not undone.
 
 https://www.mongodb.com/docs/v6.0/reference/command/applyOps/
 """
@@ -97,7 +97,7 @@ def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement]
 
 
 def update_of_the_last(replacement: Replacement) -> bytes:
-    """An update statement that puts all rows into the last of the documents; its meta value stays what it is."""
+    """An update statement that stores all rows in the last of the documents; its meta value is not written."""
     fields = fields_of(replacement.joined)
     new = [sub_document(name, [element(b"$literal", fields[name])]) for name in (b"control", b"data")]
     stages = document([sub_document(b"0", [sub_document(b"$set", new)])])

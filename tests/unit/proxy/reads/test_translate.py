@@ -12,7 +12,7 @@ from bson import Int64
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from proxy.reads.cursor_names import CursorNames
-from proxy.reads.translate import CLIENT_DISCONNECT, Surroundings, TranslateHandler
+from proxy.reads.translate import CLIENT_DISCONNECT, PlanEnvironment, TranslateHandler
 from proxy.request.command import parse_command
 from proxy.request.session_fields import Undecodable
 from proxy.upstream.connection import UpstreamLost
@@ -54,7 +54,7 @@ class Translated:
         self.asked_gate: list[tuple[str, ...]] = []
         self.cursors = CursorNames()
         self.handler = TranslateHandler(
-            Surroundings(
+            PlanEnvironment(
                 rewriters=dict.fromkeys(("count", "find", "delete", "update"), lambda _: plan),
                 profile=Profile,
                 resolve=lambda named: TARGET if named == TARGET.namespace else None,
