@@ -1,4 +1,4 @@
-"""Queries of deletes: which buckets may contain matches, which rows match, which rows there are.
+"""Builds the queries of deletes: for buckets that may contain matches, for matching rows, for all rows.
 
 They apply the user's predicate after unpacking, and only necessary conditions to the buckets before (Q10-Q13).
 """
@@ -80,7 +80,7 @@ class Selection:
         return _mentions(self.query, _SEE_WHOLE_ROWS)
 
     def looked_through(self) -> Generator[Pause, Any, None]:
-        """Find out what takes long to find out of a large query, with pauses."""
+        """Compute the expensive properties of a large query, with pauses."""
         if isinstance(self.query, Opaque) and "sees_whole_rows" not in self.__dict__:
             found = False
             for found in _names_whole_rows(bytes(self.query.raw)):
@@ -102,7 +102,7 @@ class Selection:
 
 
 def _names_whole_rows(query: bytes) -> Iterator[bool]:
-    """For one piece of a raw query after the other."""
+    """As ``sees_whole_rows``, for each piece of a raw query."""
     longest = max(map(len, _SEE_WHOLE_ROWS))
     for start in range(0, len(query), _PIECE_BYTES):
         piece = query[start : start + _PIECE_BYTES + longest]

@@ -1,7 +1,7 @@
-"""Deletes of any measurements: out of their buckets, never losing what others append meanwhile (U8).
+"""Deletes any measurements from their buckets, without losing rows that are appended concurrently (U8).
 
-A bucket is only changed while it is exactly what was read of it. When a guard does not hold, somebody else
-changed the bucket: look again.
+A bucket is changed only if it is exactly what was read. If a guard does not match, another writer has changed the
+bucket, and it is read again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rewrite.plan import ClearBuckets, Document, Step, Via
 from rewrite.repacking import columns_of, repacked, survivors
 
 PAGE = 25
-"""Buckets that are looked at together."""
+"""Number of buckets that are processed together."""
 
 ATTEMPTS = 64
-"""How often a bucket that others keep changing is looked at again."""
+"""How often a bucket that other writers change is read again."""
 
 
 def read(selection: Selection, body: Document, *, raw: bool = False, holds_data: bool = False) -> Talk[list[Any]]:
-    """Everything that a reading command answers, over as many batches as it takes; ``holds_data``: see ``Step``."""
+    """All results of a reading command, over all its batches; ``holds_data``: see ``Step``."""
     database = selection.target.buckets.database
     documents: list[Any] = []
     reply = checked((yield Step(database, body, Via.SERVICE, raw=raw, holds_data=holds_data)))
@@ -43,13 +43,13 @@ def read(selection: Selection, body: Document, *, raw: bool = False, holds_data:
 
 
 def remove_all(removal: Removal, selection: Selection) -> Talk[int]:
-    """Remove every match; how many there were."""
+    """Remove every match; returns their number."""
     removed = 0
     after: ObjectId | None = None
     while True:
         page = yield from read(selection, bucket_reads.candidates(selection, after, PAGE))
         if not page and after is None:
-            # There is nothing to look at, but a server looks at the predicate itself first.
+            # No bucket can match, but a server first validates the predicate.
             yield from read(selection, bucket_reads.tagged_matches(selection, NO_BUCKET))
         if not page:
             return removed
@@ -64,7 +64,7 @@ def remove_all(removal: Removal, selection: Selection) -> Talk[int]:
 def _delete_covered(
     removal: Removal, selection: Selection, covered: Sequence[Mapping[str, Any]]
 ) -> Talk[tuple[int, list[ObjectId]]]:
-    """Delete buckets whose measurements all match; how many measurements that were, and which buckets stayed."""
+    """Delete buckets whose measurements all match; returns the number of measurements, and the remaining buckets."""
     if not covered:
         return 0, []
     ids = [bucket["_id"] for bucket in covered]
@@ -80,7 +80,7 @@ def _delete_covered(
 
 
 def _remove_from(removal: Removal, selection: Selection, ids: Sequence[ObjectId]) -> Talk[int]:
-    """Remove the matches of these buckets; how many there were."""
+    """Remove the matches in these buckets; returns their number."""
     removed = 0
     pending = list(ids)
     for _ in range(ATTEMPTS):
@@ -140,7 +140,7 @@ def _tagged_id(row: bytes) -> ObjectId:
 
 
 def _stored(selection: Selection, ids: Sequence[ObjectId]) -> Talk[tuple[dict[ObjectId, bytes], Rows]]:
-    """These buckets as they are stored, and then their rows: what changed in between fails its guard."""
+    """These buckets as they are stored, and then their rows; a bucket that changes in between fails its guard."""
     stored = yield from read(selection, bucket_reads.documents(selection, ids), raw=True)
     buckets = {ObjectId(fields_of(bytes(bucket.raw))[b"_id"][1:]): bytes(bucket.raw) for bucket in stored}
     rows = yield from read(selection, bucket_reads.all_rows(selection, ids), raw=True)
@@ -149,7 +149,7 @@ def _stored(selection: Selection, ids: Sequence[ObjectId]) -> Talk[tuple[dict[Ob
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What is to go from one bucket. ``bucket`` is ``None`` when it is gone already."""
+    """The rows to remove from one bucket; ``bucket`` is ``None`` if it no longer exists."""
 
     bucket_id: ObjectId
     bucket: bytes | None
@@ -158,7 +158,7 @@ class _Change:
 
 
 def _apply(removal: Removal, selection: Selection, change: _Change, statement: int | None = None) -> Talk[bool]:
-    """Repack or delete the bucket; ``False`` when it is no longer what was read."""
+    """Repack or delete the bucket; ``False`` if it is no longer what was read."""
     kept = survivors(change.rows, change.doomed)
     if change.bucket is None or kept is None:
         return False
@@ -166,14 +166,14 @@ def _apply(removal: Removal, selection: Selection, change: _Change, statement: i
     guard = unchanged(change.bucket_id, change.bucket, time)
     bucket = repacked(change.bucket, kept, time.encode()) if kept else None
     if bucket is not None and selection.profile.deletes_from_closed_buckets:
-        # Rows have other numbers now: the guard of an append, that of a late copy too, must not hold any more.
+        # Rows have new numbers, so the guards of appends, including late copies, must not match any more.
         bucket = closed(bucket)
     return (yield from removal.change(selection, guard, bucket, statement))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The one measurement that a single delete takes: as its readers see it, and without the meta field."""
+    """The measurement that a single delete removes: as readers see it, and without the meta field."""
 
     bucket_id: ObjectId
     seen: bytes
@@ -181,7 +181,7 @@ class Found:
 
 
 def remove_one(removal: Removal, selection: Selection, statement: int | None = None) -> Talk[bool]:
-    """Remove one match; whether there was one."""
+    """Remove one match; returns whether there was one."""
     for _ in range(ATTEMPTS):
         found = yield from find_one(selection, None)
         if found is None:
@@ -192,7 +192,7 @@ def remove_one(removal: Removal, selection: Selection, statement: int | None = N
 
 
 def remove_found(removal: Removal, selection: Selection, found: Found, statement: int | None) -> Talk[bool]:
-    """Remove this measurement; ``False`` when its bucket is no longer what it was."""
+    """Remove this measurement; ``False`` if its bucket is no longer what was read."""
     yield _clear(selection, [found.bucket_id])
     buckets, rows = yield from _stored(selection, [found.bucket_id])
     bucket, doomed = buckets.get(found.bucket_id), [found.columns]
@@ -203,7 +203,7 @@ def remove_found(removal: Removal, selection: Selection, found: Found, statement
 
 
 def find_one(selection: Selection, sort: Mapping[str, Any] | None) -> Talk[Found | None]:
-    """The first match in the order of ``sort``, else the first that there is."""
+    """The first match in the order of ``sort``, or any match without one."""
     then = first_of(sort)
     meta = _meta_name(selection)
     for _ in range(ATTEMPTS):
@@ -229,5 +229,5 @@ def _buckets_to_search(
 
 
 def first_of(sort: Mapping[str, Any] | None) -> list[Stage]:
-    """The stages that leave the first row."""
+    """The stages that keep only the first row."""
     return [*([{"$sort": sort}] if sort else []), {"$limit": 1}]

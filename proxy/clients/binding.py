@@ -10,7 +10,7 @@ from contextlib import ExitStack
 async def bound(host: str, port: int) -> list[socket.socket]:
     """Sockets that are bound to every address of the host and do not listen yet. The caller closes them.
 
-    Another socket may be bound beside them by whoever allows the reuse of addresses, too (socket(7), SO_REUSEADDR).
+    Another program that also allows the reuse of addresses can bind the same one (socket(7), SO_REUSEADDR).
     Raises ``OSError``; then nothing stays bound.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

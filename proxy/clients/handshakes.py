@@ -1,4 +1,4 @@
-"""TLS handshakes that fail are logged: asyncio closes such connections without a word."""
+"""Logs failed TLS handshakes, because asyncio closes such connections silently."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Warns of inserts that are about to create an ordinary collection.
 
-The server creates a collection that does not exist with the first insert. It is an ordinary one for ever, so that its
-inserts are never batched, which is hardly what somebody wants who sends them through this proxy.
+If a collection does not exist, the server creates an ordinary one with the first insert. Its inserts are never batched,
+which is probably not what users of this proxy want.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proxy.observe.limited_log import noticed
 from proxy.request.command import Command
 
 SEEN_BYTES: Final = 1 << 20
-"""For the names of collections that were looked at; one that is forgotten is looked at once more."""
+"""Limit of the cache of checked names; a name that was removed from it is checked again."""
 
 WARNING: Final = "an insert creates an ordinary collection, whose inserts are not batched"
 REMEDY: Final = "create it as a time-series collection first"
@@ -28,20 +28,20 @@ def _weight(namespace: Namespace, seen: bool) -> int:
 
 
 class NewCollections:
-    """Looks once whether a collection exists, before the first insert that is relayed to it."""
+    """Checks whether a collection exists, before the first insert that is relayed to it."""
 
     def __init__(
         self,
         exists: Callable[[Namespace], Awaitable[bool]],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        """``exists`` raises ``CommandError`` if the backend cannot be asked; ``spawn`` owns the look."""
+        """``exists`` raises ``CommandError`` if the backend does not respond; ``spawn`` owns the tasks."""
         self._exists = exists
         self._spawn = spawn
         self._seen: BoundedCache[Namespace, bool] = BoundedCache(SEEN_BYTES, _weight)
 
     def looks_first(self, command: Command, go_on: Callable[[], None]) -> bool:
-        """Whether the insert has to wait for a look; ``go_on`` is called after it."""
+        """Whether the insert has to wait for a check; ``go_on`` is called after it."""
         if not self.is_unseen(command):
             return False
         self._spawn(self._look_and_go_on(command.namespace, go_on))
@@ -52,7 +52,7 @@ class NewCollections:
         go_on()
 
     def is_unseen(self, command: Command) -> bool:
-        """Whether this is the first insert into a collection of that name; from now on it is none."""
+        """Whether this is the first insert into a collection of that name; records the name."""
         namespace = command.namespace
         if command.name != "insert" or namespace.collection.startswith("system."):
             return False
@@ -62,7 +62,7 @@ class NewCollections:
         return True
 
     async def look(self, namespace: Namespace) -> None:
-        """Warn if the collection does not exist; what cannot be found out is no reason to warn."""
+        """Warn if the collection does not exist; do not warn if that is unknown."""
         with suppress(CommandError):
             if not await self._exists(namespace):
                 noticed.warning(WARNING, collection=str(namespace), remedy=REMEDY)

@@ -1,4 +1,4 @@
-"""Which certificate file is not usable, and why: OpenSSL's own words name neither."""
+"""Finds out which certificate file is invalid, and why: OpenSSL's messages show neither."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Listens for TLS clients: counts handshakes before they begin, which the event loop's own server does not.
+"""Listens for TLS clients, and admits each connection before its handshake, which the event loop's server cannot.
 
-Here a connection is accepted by itself, admitted, and only then greeted in a task that has ``HANDSHAKE_SECONDS``.
+A connection is accepted and admitted; then its handshake runs in a task, for at most ``HANDSHAKE_SECONDS``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from proxy.clients.tls import HANDSHAKE_SECONDS
 log = structlog.get_logger()
 
 RETRY_SECONDS: Final = 0.1
-"""Pause when no connection can be accepted, such as for want of file descriptors."""
+"""Pause if no connection can be accepted, for example without free file descriptors."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class TlsListener:
-    """The sockets that are listened on, and who accepts from them."""
+    """The listening sockets and the tasks that accept connections."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class TlsListener:
                 self._protocol, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS
             )
         except (OSError, TimeoutError):
-            # Whoever it was did not speak TLS as this side does, or left. ``ssl.SSLError`` is an ``OSError``.
+            # The handshake has failed, or the client has disconnected. ``ssl.SSLError`` is an ``OSError``.
             accepted.close()
         except asyncio.CancelledError:
             accepted.close()

@@ -1,7 +1,7 @@
-"""How the proxy presents itself.
+"""Builds the reply to ``hello``, in which the proxy presents itself.
 
-In front of a replica set or a sharded cluster it is a mongos (``msg: "isdbgrid"``), so that clients never learn the
-backend's addresses; otherwise a standalone.
+With a replica set or a sharded cluster, it presents itself as a mongos (``msg: "isdbgrid"``), so that clients never
+learn the backend's addresses; otherwise as a standalone.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from proxy.wire.framing import ARRAY, BOOL, DOCUMENT, STRING, TYPE_NAMES, Elemen
 from proxy.wire.op_compressed import COMPRESSOR_IDS
 
 MAX_WIRE_VERSION: Final = 21
-"""The newest wire version whose commands this proxy knows how to route (7.0)."""
+"""The newest wire version whose commands the proxy can route (7.0)."""
 
 CARRIED_FIELDS: Final = frozenset(
     (b"saslSupportedMechs", b"speculativeAuthenticate", b"apiVersion", b"apiStrict", b"apiDeprecationErrors")
 )
-"""A hello with any of these is also put to the backend: logins and API rules are its own business.
+"""A hello with any of these fields is also sent to the backend, which handles logins and API versions.
 
-Fields that nobody knows (drivers announce what they can) are ignored, as by servers.
+Unknown fields, with which drivers announce capabilities, are ignored, as by servers.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyVersion:
-    """This process and how often its answer changed: never."""
+    """The topology version: the id of this process, and a counter that never changes."""
 
     process_id: ObjectId
     counter: int = 0
 
     def document(self) -> dict[str, Any]:
-        """As hello shows it."""
+        """The document in the reply to hello."""
         return {"processId": self.process_id, "counter": Int64(self.counter)}
 
 
 def negotiate(wanted: object, offered: Sequence[str]) -> tuple[str, ...]:
-    """The compressors both sides know, each once, in the client's order; ``wanted`` is a list of anything."""
+    """The compressors that both sides support, each once, in the client's order; ``wanted`` may have any values."""
     if not isinstance(wanted, list):
         return ()
     known = (name for name in wanted if isinstance(name, str) and name in offered and name in COMPRESSOR_IDS)
@@ -53,7 +53,7 @@ def negotiate(wanted: object, offered: Sequence[str]) -> tuple[str, ...]:
 
 
 _ABSENT: Final = frozenset({0x06, 0x0A})
-"""Undefined and null say as much as no field."""
+"""Undefined and null count as a missing field."""
 _NUMBERS: Final = frozenset({0x01, 0x10, 0x12, 0x13})
 _FLAGS: Final = _NUMBERS | {BOOL}
 
@@ -66,12 +66,12 @@ _TYPES: Final[Mapping[bytes, tuple[frozenset[int], str]]] = {
     b"topologyVersion": (frozenset({DOCUMENT}), "type 'object'"),
     b"maxAwaitTimeMS": (_NUMBERS, "types '[long, int, decimal, double']"),
 }
-"""What the proxy alone reads. What is carried to the backend is judged there."""
+"""Fields that only the proxy reads. The backend checks those that are sent to it."""
 _VERSION_TYPES: Final = ((b"processId", 0x07, "objectId"), (b"counter", 0x12, "long"))
 
 
 def check_types(command: Command) -> None:
-    """Raise ``CommandError`` for a field of a type that servers refuse, as they do."""
+    """Raise ``CommandError`` for a field with a type that servers refuse, with their error."""
     for name, (kinds, expected) in _TYPES.items():
         kind = command.fields.get(name, (0x0A,))[0]
         if kind not in kinds and kind not in _ABSENT:
@@ -96,9 +96,9 @@ def _missing(command: Command, name: str) -> CommandError:
 
 
 def await_time_ms(command: Command, current: TopologyVersion) -> int | None:
-    """How long to wait for a change; 0 when the client knows an older state, ``None`` when it does not wait.
+    """How long to wait for a change; 0 if the client knows another state, ``None`` if it does not wait.
 
-    Raises ``CommandError`` as 6.0.5 does. ``check_types`` comes first.
+    Raises ``CommandError`` as 6.0.5 does. ``check_types`` must be called before.
     """
     version, time = (_given(command, name) for name in (b"topologyVersion", b"maxAwaitTimeMS"))
     if version is None and time is None:
@@ -131,7 +131,7 @@ def _given(command: Command, name: bytes) -> Element | None:
 
 
 def whole_number(value: object) -> int:
-    """A number of any type as servers read it where they want a whole one: cut off, within 64 bits, NaN is 0."""
+    """A number of any type as servers convert it to an integer: truncated, within 64 bits, NaN is 0."""
     if isinstance(value, Decimal128):
         value = float(value.to_decimal())
     if isinstance(value, float):
@@ -168,8 +168,8 @@ def describe(
 ) -> dict[str, Any]:
     """The reply to hello, in the server's field order.
 
-    ``backend`` is its own hello; ``compressors`` is ``None`` when none were agreed on; ``carried`` are
-    ``saslSupportedMechs`` and ``speculativeAuthenticate`` as the backend answered them to this client.
+    ``backend``: the backend's own reply; ``compressors``: ``None`` if none were negotiated; ``carried``:
+    ``saslSupportedMechs`` and ``speculativeAuthenticate`` from the backend's reply to this client.
     """
     is_cluster = "setName" in backend or backend.get("msg") == "isdbgrid"
     reply: dict[str, Any] = {}

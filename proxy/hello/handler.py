@@ -1,4 +1,4 @@
-"""hello: answered by the proxy itself, with what only the backend can say carried through."""
+"""Handles ``hello``: the proxy replies itself, and includes the backend's reply to a login inside it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from proxy.wire.framing import DOCUMENT, top_level
 from proxy.wire.message import HEADER, Message
 
 _OWN_FIELDS: Final = (b"compression", b"topologyVersion", b"maxAwaitTimeMS", b"loadBalanced")
-"""What the client settles with the proxy alone."""
+"""Fields that concern only the proxy."""
 
 _OBJECT: Final = bytes([DOCUMENT])
 _HELLO_OK: Final = b"\x08helloOk\0\1"
@@ -47,14 +47,14 @@ _LOGIN_FIELDS: Final = (b"saslSupportedMechs", b"speculativeAuthenticate")
 
 
 SHORTEST_PERIOD_MS: Final = 500
-"""A stream goes no faster while nothing changes, whatever its client asks for: drivers never look more often."""
+"""Minimum interval of a stream of replies while nothing changes; drivers never use a shorter one."""
 LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
 
 
 class HelloHandler:
-    """Answers hello, also the kind that waits and the stream of answers that drivers use to watch.
+    """Replies to hello, including those that wait for a change and the streams that drivers use for monitoring.
 
-    The answer changes at no time, so those that wait get it when their time is over.
+    The reply never changes, so waiting clients get it when their time is over.
     """
 
     def __init__(self, backend: BackendView, tasks: TaskSet, compressors: Sequence[str]) -> None:
@@ -65,12 +65,12 @@ class HelloHandler:
         self.waiting: set[_Watch] = set()
 
     def interrupt(self) -> None:
-        """End the connections of those who wait, so that drivers leave all that they have to this proxy."""
+        """Close the connections of waiting clients, so that drivers discard all their connections to this proxy."""
         for watch in list(self.waiting):
             watch.stop()
 
     def start(self, exchange: Exchange) -> None:
-        """Answer one hello; raises ``CommandError``."""
+        """Reply to one hello; raises ``CommandError``."""
         command = exchange.command
         assert command is not None
         client = command.fields.get(b"client")
@@ -99,7 +99,7 @@ class HelloHandler:
             session.compressors = negotiate(command.get("compression"), self._compressors)
 
     async def _carry(self, exchange: Exchange, command: Command) -> None:
-        """Logins begin inside hello: the client's own connection to the backend hears it too."""
+        """Send a hello that begins a login to the backend, too, over the client's own connection."""
         upstream = exchange.session.upstream
         try:
             await upstream.connect()
@@ -124,7 +124,7 @@ class HelloHandler:
             exchange.refuse(error)
 
     def document(self, exchange: Exchange, carried: Mapping[str, Any]) -> bytes:
-        """The reply to this hello; compressors are agreed on by it."""
+        """The reply to this hello; records the negotiated compressors."""
         command, session = exchange.command, exchange.session
         assert command is not None
         self._agree(session, command)
@@ -142,9 +142,9 @@ class HelloHandler:
 
 
 def _greeting(command: Command) -> bytes:
-    """What the client's own connection to the backend begins with.
+    """The hello with which the client's own connection to the backend begins.
 
-    Nothing of what the client said but its metadata: it is kept for as long as the client is connected.
+    It contains only the client's metadata, because it is kept while the client is connected.
     """
     metadata = command.raw(b"client")
     said = element(b"client", _OBJECT + without_our_name(metadata)) if metadata else b""
@@ -152,7 +152,7 @@ def _greeting(command: Command) -> bytes:
 
 
 def _with_database(body: bytes, command: Command) -> bytes:
-    """An OP_QUERY's command names its database outside."""
+    """The body with ``$db``: an OP_QUERY has the database outside of its command."""
     if b"$db" in command.fields:
         return body
     name = command.namespace.database.encode()
@@ -161,7 +161,7 @@ def _with_database(body: bytes, command: Command) -> bytes:
 
 
 def _keep_little(exchange: Exchange, command: Command) -> None:
-    """Of a message that may be as long as any, what its answers depend on: it waits as long as its client likes."""
+    """Keep only the parts of a message that the replies need, because the client may wait for any time."""
     message = exchange.message
     head = Message(
         message.raw[: op_msg.BODY_AT], message.request_id, message.response_to, message.opcode, message.compressor
@@ -172,7 +172,7 @@ def _keep_little(exchange: Exchange, command: Command) -> None:
 
 
 class _Watch:
-    """A hello that waits; with ``streaming`` it is answered again and again until the client leaves."""
+    """A waiting hello; with ``streaming``, replies are sent repeatedly until the client disconnects."""
 
     __slots__ = ("_exchange", "_handler", "_period_ms", "_response_to", "_streaming", "_timer")
 
@@ -188,7 +188,7 @@ class _Watch:
         _keep_little(exchange, exchange.command)
 
     def wait(self, first_ms: int) -> None:
-        """Until the time is over."""
+        """Wait, first for ``first_ms``."""
         self._handler.waiting.add(self)
         self._exchange.on_abandon = self._stop
         self._timer = asyncio.get_running_loop().call_later(min(first_ms, LONGEST_WAIT_MS) / 1000, self.fire)
@@ -199,11 +199,11 @@ class _Watch:
         self._exchange.close()
 
     def fire(self) -> None:
-        """Answer now."""
+        """Reply now."""
         self._stop()
         client = self._exchange.client
         if self._streaming and client.unsent_bytes:
-            # It has not read the last one: it gets the next when it has.
+            # The client has not read the previous reply: it gets the next one after that.
             self.wait(self._period_ms)
             return
         document = self._handler.document(self._exchange, {})

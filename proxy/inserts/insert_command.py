@@ -1,4 +1,4 @@
-"""The ``insert`` command as the catalog takes it, and which inserts it leaves to the backend (W90-W106)."""
+"""Parses ``insert`` commands, and decides which inserts the catalog takes (W90-W106)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from proxy.wire.framing import ARRAY, array_documents
 from proxy.wire.op_msg import OpMsg, no_rest
 
 MAX_DOCUMENTS = 100_000
-"""What one insert may hold (W94)."""
+"""Maximum number of documents in one insert (W94)."""
 
 
 MOST_STATEMENT_IDS_BYTES: Final = 2 * 1024 * 1024
-"""As many ids as there may be documents fit into these."""
+"""Maximum size of ``stmtIds``; enough for the maximum number of documents."""
 
 
 def too_many_documents(count: int) -> str:
-    """What a server says of more than ``MAX_DOCUMENTS`` (W94)."""
+    """The server's error message for more than ``MAX_DOCUMENTS`` (W94)."""
     return f"Write batch sizes must be between 1 and {MAX_DOCUMENTS}. Got {count} operations."
 
 
@@ -47,14 +47,14 @@ TAKEN_FIELDS = frozenset(
         b"apiDeprecationErrors",
     }
 )
-"""Fields that an insert taken by the catalog may have; with any other it is the backend's to answer."""
+"""Fields that an insert for the catalog may have; an insert with any other is relayed."""
 
 _API_DETAILS: Final = frozenset({b"apiStrict", b"apiDeprecationErrors"})
 
 
 @dataclass(slots=True)
 class InsertCommand:
-    """What an ``insert`` asks for. Not frozen only because one is made for each insert; nobody changes it.
+    """A parsed ``insert``. It is never changed, and not frozen only because frozen objects are slower to make.
 
     ``documents`` are raw. ``write_concern`` is the raw document, ``b""`` for the server's default; unacknowledged
     writes are acknowledged by the backend all the same. ``session``, the raw ``lsid``, is ``b""``, ``txn_number`` and
@@ -90,14 +90,14 @@ def with_documents(
 def takes_inserts(collection: VirtualCollection) -> bool:
     """Whether inserts into this collection go through the catalog.
 
-    With a collation ``control.min`` and ``control.max`` would have to compare strings as the server's ICU does
-    (W21); and an empty time field name breaks buckets that clients write. Both are left to the backend.
+    With a collation, ``control.min`` and ``control.max`` would have to compare strings as the server's ICU does (W21).
+    With an empty name of the time field, buckets that clients write are invalid (H6). Such inserts are relayed.
     """
     return collection.collation is None and collection.options.time_field != ""
 
 
 def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand | None:
-    """What the catalog is to do, ``None`` when the command is not a plain valid insert of documents.
+    """The parsed insert; ``None`` if the command is not a plain valid insert.
 
     ``retryable_writes``: the backend keeps transaction numbers (a replica set or mongos).
     """
@@ -136,11 +136,11 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
 
 
 def _is_plain(command: Command) -> bool:
-    """Whether every field has the type that it should have; the backend says what is wrong with others."""
+    """Whether every field has the correct type; the backend reports errors of others."""
     body, fields = command.body, command.fields
     if not _API_DETAILS.isdisjoint(fields) and b"apiVersion" not in fields:
         return False
-    # The documents themselves are looked at one by one.
+    # The documents themselves are checked one by one.
     return all(
         name == b"documents" or is_plain(name, body[start - len(name) - 2 : start - len(name) - 1] + body[start:end])
         for name, (_, start, end) in fields.items()

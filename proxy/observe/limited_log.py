@@ -1,4 +1,4 @@
-"""Log messages about what strangers can cause as often as they like: a few of each kind in a while."""
+"""Limits log messages that clients can cause as often as they like: a few of each kind in each period."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_IN_A_PERIOD: Final = 5
 
 
 class LimitedLog:
-    """``event`` must be a text of ours: each has a counter, for ever.
+    """``event`` must be a constant, because each has a counter for ever.
 
     For the thread of the event loop only.
     """
@@ -24,7 +24,7 @@ class LimitedLog:
         self._periods: dict[str, _Period] = {}
 
     def info(self, event: str, **values: object) -> None:
-        """Log, or only count; the first message of the next period says how many were not logged."""
+        """Log or only count; the first message of the next period has the number of those not logged."""
         self._say(self._logger.info, event, values)
 
     def warning(self, event: str, **values: object) -> None:
@@ -56,4 +56,4 @@ class _Period:
 
 
 noticed: Final = LimitedLog(structlog.get_logger("tsproxy.noticed"))
-"""Shared, so that the limits count for the whole process."""
+"""Shared, so that the limits apply to the whole process."""

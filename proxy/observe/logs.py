@@ -14,7 +14,7 @@ from proxy.settings.redaction import redact_uri
 _form: Literal["console", "json"] = "console"
 
 LONGEST_TEXT = 8_192
-"""In characters, of one value in a log message."""
+"""Maximum length of one value in a log message, in characters."""
 
 
 def configure(level: Literal["debug", "info", "warning", "error"], form: Literal["console", "json"]) -> None:
@@ -74,7 +74,7 @@ def mask_secrets(logger: object, method: str, event: MutableMapping[str, Any]) -
 
 
 def shortened(text: str) -> str:
-    """The beginning and the end: what an error quotes may be as long as a client's message."""
+    """The beginning and the end of a text, because an error may quote a whole message of a client."""
     if len(text) <= LONGEST_TEXT:
         return text
     half = LONGEST_TEXT // 2

@@ -1,7 +1,7 @@
-"""How long the event loop is held: what one client's work costs all others.
+"""Measures how long the event loop is blocked, which is how long one client's work delays all others.
 
-A timer that comes late tells that somebody held the loop. Time on the clock says little on a busy machine, so it
-counts only as far as the loop's own thread was computing meanwhile.
+A late timer shows that the loop was blocked. On a busy machine the thread may also have been waiting for the CPU, so
+only the CPU time of the loop's thread in that period counts.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 BUSY_SECONDS: Final = 0.005
-"""Between two looks while something is done; shorter holds than this may go unnoticed."""
+"""Interval of the timer while the process is busy; shorter delays may not be noticed."""
 IDLE_SECONDS: Final = 0.04
-"""Between two looks while next to nothing is done, so that an idle process sleeps."""
+"""Interval of the timer while the process is idle, so that it rarely wakes."""
 IDLE_SHARE: Final = 0.02
-"""Computing for less than this share of the time is next to nothing."""
+"""A process that computes for less than this share of the time is idle."""
 
 
 class Observer(Protocol):
-    """Who keeps what was seen (``proxy.observe.metrics``)."""
+    """Records the delays (``proxy.observe.metrics``)."""
 
     def observe(self, value: float) -> None:
-        """The loop was held for so many seconds of computing."""
+        """The loop was blocked for this time, in seconds of CPU."""
         ...
 
 
 class LoopWatch:
-    """Looks at the loop from within."""
+    """A timer in the event loop that measures its own delay."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class LoopWatch:
         now_seconds: Callable[[], float] = time.monotonic,
         computed_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
-        """``computed_seconds``: the processor time of the thread that runs the loop."""
+        """``computed_seconds`` returns the CPU time of the thread that runs the loop."""
         self._observer = observer
         self._now_seconds = now_seconds
         self._computed_seconds = computed_seconds
@@ -45,7 +45,7 @@ class LoopWatch:
         self._computed_until_seconds = computed_seconds()
 
     async def run(self) -> None:
-        """For ever: look."""
+        """Measure until the task is cancelled."""
         pause_seconds = BUSY_SECONDS
         while True:
             self._due_seconds = self._now_seconds() + pause_seconds
@@ -53,7 +53,7 @@ class LoopWatch:
             pause_seconds = self.look()
 
     def look(self) -> float:
-        """Note for how long the loop was held; after how many seconds to look again."""
+        """Record how long the loop was blocked; returns the interval to the next measurement in seconds."""
         now_seconds, computed_seconds = self._now_seconds(), self._computed_seconds()
         computed = computed_seconds - self._computed_until_seconds
         since_seconds = now_seconds - self._looked_at_seconds

@@ -1,8 +1,8 @@
-"""What is measured: plain numbers that are raised where things happen and read when somebody scrapes.
+"""The metrics: plain numbers that are incremented where events happen and read by each scrape.
 
-The hot path pays an attribute increment and, for latencies, one bisection; no lock, no lookup by label. Whoever
-counts often binds its meter once (``Metrics.requests``). The Prometheus side is one collector over these numbers,
-registered with the registry that is passed in.
+An event on the fast path costs an increment of an attribute and, for latencies, one bisection: no lock, and no lookup
+by label, because frequent callers keep their meter (``Metrics.requests``). For Prometheus there is one collector over
+these numbers, which is registered with the given registry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COMMIT_KINDS = {"documents": "insert", "updates": "update"}
 
 
 class Histogram:
-    """Counts of observations by upper bound. ``bounds`` ascend; whatever is above the last counts as more."""
+    """Counts of observations by upper bound. ``bounds`` ascend; the last count is for values above all of them."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -50,7 +50,7 @@ class Histogram:
         self.total += value
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """Upper bound as text and how many observations do not exceed it, ending with ``+Inf``."""
+        """Each upper bound as text with the number of observations up to it, ending with ``+Inf``."""
         reached = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             reached += count
@@ -58,7 +58,7 @@ class Histogram:
 
 
 class Held(Histogram):
-    """For how long the event loop was held, and the longest of these since somebody looked last."""
+    """How long the event loop was blocked, and the longest time since the last scrape."""
 
     __slots__ = ("longest_seconds",)
 
@@ -72,13 +72,13 @@ class Held(Histogram):
         self.longest_seconds = max(self.longest_seconds, value)
 
     def take_longest_seconds(self) -> float:
-        """The longest since this was called last."""
+        """The longest time since the previous call."""
         taken, self.longest_seconds = self.longest_seconds, 0.0
         return taken
 
 
 class RequestMeter:
-    """Requests of one command name that went one way through the proxy (relay, translate, ingest …)."""
+    """Counts the requests of one command name that went one way through the proxy (relay, translate, ingest …)."""
 
     __slots__ = ("failed", "latency", "succeeded")
 
@@ -88,7 +88,7 @@ class RequestMeter:
         self.failed = 0
 
     def done(self, seconds: float, *, failed: bool = False) -> None:
-        """Count one request that was answered after ``seconds``; ``failed`` when the reply says ``ok: 0``."""
+        """Count one request that took ``seconds``; ``failed``: its reply has ``ok: 0``."""
         if failed:
             self.failed += 1
         else:
@@ -97,7 +97,7 @@ class RequestMeter:
 
 
 class CommitterNumbers(Protocol):
-    """What ``catalog.committer`` counts."""
+    """The counters of ``catalog.committer``."""
 
     rounds: int
     commands: int
@@ -108,7 +108,7 @@ class CommitterNumbers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CatalogReadings:
-    """How to read the catalog of this process; called once a scrape."""
+    """Functions that return the numbers of the catalog; called by each scrape."""
 
     counters: Callable[[], Counters]
     gauges: Callable[[], Mapping[str, int]]
@@ -137,9 +137,9 @@ class Metrics(Collector):
         registry.register(self)
 
     def requests(self, command: str, way: str) -> RequestMeter:
-        """The meter for this command name and way; keep it where requests are many.
+        """The meter for this command name and way; frequent callers should keep it.
 
-        Each name stays as a label for ever, so it must be one of ours, not what a client sent.
+        Each name stays as a label for ever, so it must not be an arbitrary name from a client.
         """
         meter = self._meters.get((command, way))
         if meter is None:
@@ -148,18 +148,18 @@ class Metrics(Collector):
         return meter
 
     def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:
-        """Count one commit command by the name of its document sequence; others are of no interest here."""
+        """Count one commit command by the name of its document sequence; other commands are ignored."""
         histogram = self.commit_seconds.get(_COMMIT_KINDS.get(identifier, ""))
         if histogram is not None:
             histogram.observe(seconds)
             self.commit_statements.observe(statements)
 
     def read_catalog(self, readings: CatalogReadings) -> None:
-        """From now on show these numbers of the catalog."""
+        """Show these numbers of the catalog from now on."""
         self._catalog = readings
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry: everything, as it is now."""
+        """All metrics with their current values, for the registry."""
         yield from self._collect_requests()
         yield from self.connections.collect()
         yield _gauge("tsproxy_backend_up", "1 if the backend is reachable.", float(self.backend_up))
@@ -214,7 +214,7 @@ class Metrics(Collector):
 
 
 class ConnectionNumbers:
-    """Connections of clients and what they carry."""
+    """Counters of client connections and their traffic."""
 
     __slots__ = ("bytes_received", "bytes_sent", "open", "opened", "rejected")
 
@@ -226,20 +226,20 @@ class ConnectionNumbers:
         self.rejected: dict[str, int] = {}
 
     def accept(self) -> None:
-        """Count a client that was let in."""
+        """Count an accepted client."""
         self.open += 1
         self.opened += 1
 
     def close(self) -> None:
-        """Count the end of a client that was let in."""
+        """Count the end of an accepted client."""
         self.open -= 1
 
     def reject(self, reason: str) -> None:
-        """Count a client that was not let in, by a word of ours for the reason."""
+        """Count a rejected client; ``reason`` is a constant."""
         self.rejected[reason] = self.rejected.get(reason, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
-        """As Prometheus sees them."""
+        """The metrics with their current values."""
         yield _gauge("tsproxy_connections_open", "Clients currently connected.", self.open)
         yield _counter("tsproxy_connections", "Clients that have connected since the start.", self.opened)
         rejected = CounterMetricFamily(

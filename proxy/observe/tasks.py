@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 END_SECONDS: Final = 2.0
-"""Time in which a cancelled task ends. One that waits for something that never comes is left behind."""
+"""Time in which a cancelled task must end; one that does not is abandoned."""
 
 
 class TaskSet:
@@ -33,7 +33,7 @@ class TaskSet:
             self._on_error(error)
 
     async def close(self, patience_seconds: float = 0.0) -> None:
-        """Cancel running tasks, those that do not end by themselves so soon; wait ``END_SECONDS`` for their end."""
+        """Cancel the tasks that still run after ``patience_seconds``, and wait ``END_SECONDS`` for their end."""
         if self._tasks and patience_seconds:
             await asyncio.wait(list(self._tasks), timeout=patience_seconds)
         tasks = list(self._tasks)

@@ -1,4 +1,4 @@
-"""Watches whether the proxy's own account may do what the proxy needs."""
+"""Watches whether the proxy's own account has the required privileges."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from catalog.errors import UNAUTHORIZED, CommandError
 
 LOOK_SECONDS: Final = 30.0
 LOOK_AGAIN_SECONDS: Final = 2.0
-"""While a right is missing: an administrator may grant it at any time."""
+"""Interval of checks while a privilege is missing, which may be granted at any time."""
 
 log = structlog.get_logger(__name__)
 
 
 class AccountCheck:
-    """``trouble`` says what is missing; ``""`` if nothing is."""
+    """``trouble`` describes the missing privileges; ``""`` if there are none."""
 
     def __init__(
         self, account: str, missing_rights: Callable[[], Awaitable[Sequence[str]]], tell: Callable[[str], None]
@@ -54,7 +54,7 @@ class AccountCheck:
             raise CommandError(UNAUTHORIZED, self.trouble)
 
     async def watch(self) -> None:
-        """Look forever; while the backend does not answer, nothing changes."""
+        """Check until the task is cancelled; while the backend does not respond, nothing changes."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_SECONDS if self.trouble else LOOK_SECONDS)
             with suppress(CommandError):

@@ -67,9 +67,9 @@ def calm_garbage_collector() -> None:
     """Collect reference cycles rarely.
 
     Each insert creates a few dozen objects that live until its commit, so the default thresholds start a collection
-    every few inserts. These find nothing: nearly everything is freed by its reference count. A collection looks at what
-    came since the one before, and nobody is served meanwhile: twice 10,000 objects, the most that it looks at, take
-    about five milliseconds. All objects are looked at hardly ever.
+    every few inserts. These find nothing, because nearly everything is freed by its reference count. A collection
+    blocks the event loop while it checks the objects created since the previous ones: at most twice 10,000, which takes
+    about five milliseconds. All objects are checked very rarely.
     """
     gc.collect()
     gc.freeze()

@@ -1,6 +1,6 @@
-"""Exit codes of the program, and which error ends it with which.
+"""The exit codes of the program, and the code for each error.
 
-They tell a supervisor whether another start may succeed (``deploy/tsproxy.service``, docs/operating.md).
+They show a supervisor whether another start may succeed (``deploy/tsproxy.service``, docs/operating.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from proxy.settings.table import Address
 
 
 class ExitCode(IntEnum):
-    """What a supervisor does next."""
+    """What a supervisor should do next."""
 
     STOPPED = 0
     TRY_AGAIN = 1
@@ -41,7 +41,7 @@ def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationE
 
 
 def exit_code_of(error: Exception) -> ExitCode:
-    """For an error that ended the program."""
+    """The exit code for an error that ends the program."""
     if isinstance(error, AddressInUse):
         return ExitCode.TRY_AGAIN
     if isinstance(error, ConfigurationError):

@@ -1,8 +1,8 @@
-"""What becomes of a command whose primary was lost under it.
+"""Handles commands whose primary has stepped down or was lost.
 
-A command that may be sent again goes to the next primary. A login cannot be taken there, so a client that has logged in
-has to come again over a new connection: its own is closed, but not before there is a next primary. Drivers repeat a
-command once and at once, over any connection that they have, and a second failure is the application's.
+A command that may be sent again goes to the next primary. A login cannot be transferred, so a client that has logged in
+needs a new connection: its old one is closed, but only when there is a new primary. Drivers retry a command only once
+and immediately, on any of their connections, and report a second failure to the application.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from proxy.request.attempt import Primary
 from proxy.request.session import Session
 
 SETTLING_SECONDS: Final = 0.5
-"""Drivers hear at once that the connections in their pools are no good, but not all at the same moment."""
+"""Time in which drivers notice that the connections in their pools are invalid."""
 
 
 class Failover:
-    """Finds out, and waits where that is right."""
+    """Asks whether the primary has moved, and waits for the next one."""
 
     def __init__(self, has_left: Callable[[str], Awaitable[bool]], next_primary: Callable[[], Awaitable[None]]) -> None:
-        """``has_left`` tells whether a server is primary no more; ``next_primary`` waits for one, not for ever."""
+        """``has_left``: whether a server is no longer the primary; ``next_primary`` waits for one, for limited time."""
         self._has_left = has_left
         self._next_primary = next_primary
 
     async def ask(self, session: Session) -> Primary:
-        """What became of the primary, after a reply that says "not primary", or a lost connection.
+        """The state of the primary, after a reply "not primary" or a lost connection.
 
-        Returns ``MOVED_FROM_LOGIN`` only when there is a primary again, or none came in time.
+        Returns ``MOVED_FROM_LOGIN`` only when there is a primary again, or none was found in time.
         """
         upstream = session.upstream
         if not upstream.address or not await self._has_left(upstream.address):

@@ -1,7 +1,8 @@
-"""What commands in transactions changed counts when the transaction is committed.
+"""Holds the effects of commands in transactions until the commit.
 
-A transaction belongs to a session, not to a connection: drivers may send its commands over several. So this is kept for
-all clients together, and bounded: what is more counts at once, which lets go of a few buckets too early.
+A transaction belongs to a session, not to a connection: drivers may send its commands over several. So the effects of
+all clients are kept together. Their number is bounded; above it, effects apply at once, which only drops a few buckets
+from memory too early.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rewrite.plan import Effect
 MOST_TRANSACTIONS: Final = 1_024
 MOST_EFFECTS: Final = 64
 LONGEST_SESSION_BYTES: Final = 256
-"""Of a session's id; a server takes no longer ones."""
+"""Maximum length of a session's id; servers accept no longer ones."""
 
 ENDS: Final = frozenset({"abortTransaction", "commitTransaction"})
 
@@ -25,18 +26,18 @@ _Key: TypeAlias = tuple[Hashable, bytes, bytes]
 
 
 class TransactionEffects:
-    """Effects of transactions that are under way."""
+    """The effects of running transactions."""
 
     def __init__(self, take: Effects) -> None:
         self._take = take
         self._held: OrderedDict[_Key, dict[Effect, None]] = OrderedDict()
 
     def concerns(self, command: Command | None) -> bool:
-        """Whether it may end a transaction with effects."""
+        """Whether the command may end a transaction with effects."""
         return bool(self._held) and command is not None and command.name in ENDS
 
     def hold(self, command: Command, identity: Hashable, effects: tuple[Effect, ...]) -> None:
-        """``command`` was carried out in a transaction of this user."""
+        """Hold the effects of ``command``, which was executed in a transaction of this user."""
         key = _key(command, identity)
         if len(key[1]) > LONGEST_SESSION_BYTES:
             self._carry_out(effects)
@@ -50,7 +51,7 @@ class TransactionEffects:
             self._carry_out(tuple(oldest))
 
     def ended(self, command: Command, identity: Hashable, *, changed: bool) -> None:
-        """``command`` ended the transaction; ``changed``: it was committed, or may have been."""
+        """``command`` has ended the transaction; ``changed``: it was committed, or may have been."""
         held = self._held.pop(_key(command, identity), {})
         if changed and command.name == "commitTransaction":
             self._carry_out(tuple(held))

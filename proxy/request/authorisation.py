@@ -1,9 +1,9 @@
-"""May this client do that on this collection? The backend's word, remembered for a bounded time.
+"""Checks the privileges of clients, with replies of the backend that are cached for a limited time.
 
-What the proxy's own account does for a client (writing buckets, reading them for a removal) is done only for
-clients whose own connection to the backend may do the same on the collection. The backend is asked over that very
-connection, with ``connectionStatus``; its answer counts for ``roles_refresh_seconds``. A client that may not is not
-refused here: its command goes to the backend as it came, which refuses it in its own words.
+The proxy's own account acts for a client (writes buckets, reads them for a delete) only if the client may do the same
+on the collection. The backend is asked over the client's own connection, with ``connectionStatus``; its reply is used
+for ``roles_refresh_seconds``. A command that is not allowed is not refused here: it is relayed, and the backend refuses
+it.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from catalog.namespaces import Namespace
 from proxy.upstream.not_primary import says_ok
 
 MAX_DECISIONS: Final = 64
-"""How many decisions about one answer of the backend are kept."""
+"""Maximum number of cached decisions for one reply of the backend."""
 ANSWERS_BYTES: Final = 16 << 20
-"""For all answers together that are kept decoded."""
+"""Limit of the cache of decoded replies."""
 
 _FIND: Final = ("find",)
 _CODE: Final = b"\x10code\0"
 _INT32: Final = bytes([INT32])
 
 PRIVILEGES: Final[Mapping[str, Any]] = {"connectionStatus": 1, "showPrivileges": True}
-"""Needs no privilege itself; tells a connection what it may do."""
+"""Returns the privileges of the connection; needs no privilege itself."""
 
 PROBE: Final[Mapping[str, Any]] = {"getParameter": 1, "authenticationMechanisms": 1, "$db": "admin"}
-"""Changes nothing, tells nothing secret, and is refused to the unauthenticated where access control is on."""
+"""A harmless command that is refused on an unauthenticated connection if access control is enabled."""
 
 
 class ResourceKind(Enum):
-    """What a privilege is about; a cluster resource is about no collection."""
+    """The kind of a privilege's resource; the cluster resource covers no collection."""
 
     ANYTHING = auto()
     COLLECTION = auto()
@@ -46,7 +46,7 @@ class ResourceKind(Enum):
 
 
 Resource = tuple[ResourceKind, str, str]
-"""Kind, database and collection; an empty name stands for every one."""
+"""Kind, database and collection; an empty name means all."""
 
 _ANYTHING: Final[Resource] = (ResourceKind.ANYTHING, "", "")
 
@@ -86,12 +86,12 @@ def may_on_cluster(privileges: Iterable[Mapping[str, Any]], action: str) -> bool
 
 
 class Rights:
-    """What one answer of the backend allows."""
+    """The privileges in one reply of the backend."""
 
     __slots__ = ("_actions", "_decided")
 
     def __init__(self, privileges: Sequence[Mapping[str, Any]]) -> None:
-        """``privileges`` as ``connectionStatus`` lists them; what is not understood allows nothing."""
+        """``privileges`` as ``connectionStatus`` lists them; unknown ones allow nothing."""
         self._actions: dict[Resource, frozenset[str]] = {}
         self._decided: dict[tuple[tuple[str, ...], Namespace], bool] = {}
         for privilege in privileges:
@@ -115,7 +115,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class KnownRights:
-    """The rights of one client connection: for whom they were told, and until when they count."""
+    """The rights of one client connection, with the identity that they belong to and the time when they expire."""
 
     identity: Identity
     rights: Rights
@@ -124,18 +124,18 @@ class KnownRights:
 
 class _Upstream(Protocol):
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
-        """One command over the client's own connection."""
+        """Run one command over the client's own connection."""
         ...
 
 
 class AuthorisedSession(Protocol):
-    """What is needed of a client's session."""
+    """A client's session, as this module needs it."""
 
     rights: KnownRights | None
 
     @property
     def identity(self) -> Identity:
-        """The users that it authenticated as."""
+        """The users that the client has authenticated as."""
 
     @property
     def upstream(self) -> _Upstream:
@@ -143,10 +143,10 @@ class AuthorisedSession(Protocol):
 
 
 class AccessControl:
-    """Whether the backend has access control on; on until it showed otherwise.
+    """Whether access control is enabled at the backend; assumed until the backend shows otherwise.
 
-    Without credentials in the backend's connection string the proxy can do no more than any unauthenticated client,
-    so there is nothing to guard.
+    Without credentials in the backend's connection string, the proxy can do no more than any unauthenticated client, so
+    no checks are needed.
     """
 
     def __init__(self, *, has_account: bool) -> None:
@@ -155,13 +155,13 @@ class AccessControl:
 
     @property
     def enforced(self) -> bool:
-        """Whether clients have to be asked for."""
+        """Whether the privileges of clients must be checked."""
         return self.has_account and self._refuses
 
     def record_probe(self, reply: Mapping[str, Any]) -> None:
-        """What an unauthenticated connection was told when it sent ``PROBE``; anything but a yes means "on".
+        """Record the reply to ``PROBE`` on an unauthenticated connection; anything but success means "enabled".
 
-        Raises ``CommandError`` when access control is on and the proxy has no account.
+        Raises ``CommandError`` if access control is enabled and the proxy has no account.
         """
         self._refuses = reply.get("ok") != 1
         if not self.has_account and reply.get("code") == UNAUTHORIZED:
@@ -173,7 +173,7 @@ class AccessControl:
 
 
 def is_unauthorized(reply: bytes) -> bool:
-    """Whether a raw command reply refuses for want of a privilege."""
+    """Whether a raw command reply says that a privilege is missing."""
     if _CODE not in reply:
         return False
     fields = fields_of(reply)
@@ -182,26 +182,26 @@ def is_unauthorized(reply: bytes) -> bool:
 
 
 def _weight(told: bytes, rights: Rights) -> int:
-    """Resources and actions as objects take several times the bytes of the answer; decisions are bounded."""
+    """The estimated memory: decoded rights take several times the size of the reply; decisions are bounded."""
     return 6 * len(told) + 400 * MAX_DECISIONS
 
 
 class Authorisation:
-    """Decides for clients, from memory where it can."""
+    """Decides for clients, from the cache if possible."""
 
     def __init__(self, access: AccessControl, now_seconds: Callable[[], float], refresh_seconds: float) -> None:
         self._access = access
         self._now_seconds = now_seconds
         self._refresh_seconds = refresh_seconds
-        # Many clients have the same roles: equal answers are decoded once.
+        # Many clients have the same roles: equal replies are decoded once.
         self._decoded: BoundedCache[bytes, Rights] = BoundedCache(ANSWERS_BYTES, _weight)
 
     def is_stranger(self, session: AuthorisedSession) -> bool:
-        """Whether nobody has logged in over this connection where somebody has to."""
+        """Whether the client has not logged in although it must."""
         return not session.identity and self._access.enforced
 
     def known(self, session: AuthorisedSession, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
-        """From memory; ``None`` when the backend must be asked."""
+        """The cached decision; ``None`` if the backend must be asked."""
         if not self._access.enforced:
             return True
         known = session.rights
@@ -210,16 +210,16 @@ class Authorisation:
         return known.rights.allow(actions, namespace)
 
     async def allows(self, session: AuthorisedSession, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """As ``known``, asking the backend where needed; raises ``BackendUnavailable``."""
+        """As ``known``, asking the backend if needed; raises ``BackendUnavailable``."""
         decision = self.known(session, actions, namespace)
         if decision is None:
             decision = (await self._ask(session)).allow(actions, namespace)
         return decision
 
     async def reads_buckets(self, session: AuthorisedSession, namespace: Namespace) -> bool:
-        """Whether a read of this collection may be turned into one of its buckets for this client.
+        """Whether a read of this collection may be rewritten to its buckets for this client.
 
-        The roles ``read`` and ``readWrite`` say nothing of buckets, so most clients read through the view.
+        The roles ``read`` and ``readWrite`` do not include buckets, so most clients read through the view.
         """
         return await self.allows(session, _FIND, namespace) and await self.allows(session, _FIND, namespace.buckets)
 
@@ -254,7 +254,7 @@ _BYPASS: Final = b"bypassDocumentValidation"
 
 
 def insert_actions(command: _Command) -> tuple[str, ...]:
-    """What an insert needs; skipping the validator is an action of its own."""
+    """The actions that an insert requires; bypassing the validator is a separate one."""
     element = command.fields.get(_BYPASS)
     if element is None:
         return _INSERT

@@ -1,4 +1,4 @@
-"""What a client says of itself in its first hello: checked as a server does, and never worth more than its word.
+"""Checks the client metadata of the first ``hello``, as a server does; nothing in it is trusted.
 
 https://github.com/mongodb/specifications/blob/master/source/mongodb-handshake/handshake.md
 """
@@ -22,18 +22,18 @@ from catalog.bson.raw import (
 from catalog.errors import CommandError
 
 MAX_BYTES: Final = 1024
-"""Of the whole document, as of 6.0 servers."""
+"""Maximum size of the whole document, as in 6.0."""
 MAX_APPLICATION_NAME_BYTES: Final = 128
 
 OWN_PROGRAM: Final = b"tsproxy"
-"""How processes of the proxy call themselves towards the backend (``proxy.backend.current_op``)."""
+"""The application name of the proxy's own connections to the backend (``proxy.backend.current_op``)."""
 _PREFIX: Final = b"client "
 
 _REQUIRED: Final[Mapping[bytes, tuple[bytes, ...]]] = {b"driver": (b"name", b"version"), b"os": (b"type",)}
 
 
 def check_metadata(kind: int, metadata: bytes) -> None:
-    """Raise ``CommandError`` for what servers refuse, with their words; ``kind`` is the type of the value."""
+    """Raise ``CommandError`` with the server's message for invalid metadata; ``kind`` is the type of the value."""
     if kind not in NESTED_TYPES:
         raise CommandError(14, "The client metadata document must be a document")
     if len(metadata) > MAX_BYTES:
@@ -82,9 +82,9 @@ def _wrong(what: str) -> CommandError:
 
 
 def without_our_name(metadata: bytes) -> bytes:
-    """The document, with another application name where it names a process of the proxy.
+    """The document, with another application name if it has that of the proxy.
 
-    Without access control nothing else tells a proxy from its clients.
+    Without access control, only the name distinguishes a proxy from its clients.
     """
     application = fields_of(metadata).get(b"application")
     if application is None:

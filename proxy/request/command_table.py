@@ -1,6 +1,6 @@
-"""Every command that the proxy treats in a way of its own, and what it has to know about each: one table.
+"""The table of all commands that the proxy does not simply relay, with the facts that it needs about each.
 
-A pure module: data only. Commands that are not in the table are relayed, and the backend says what is unknown.
+A pure module: data only. Commands that are not in the table are relayed, and the backend reports unknown ones.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ class Target(Enum):
     """Where a command names its collection."""
 
     FIRST = auto()
-    """The first value, when it is a string; database-wide otherwise."""
+    """The first value, if it is a string; database-wide otherwise."""
     CURSOR = auto()
-    """Nowhere that matters: the cursor decides."""
+    """The cursor decides, not the name."""
     EXPLAINED = auto()
     """In the command inside."""
     DATABASE = auto()
@@ -36,28 +36,28 @@ class Way(Enum):
 
 
 class Fact(Flag):
-    """What is true of a command, whichever way it goes."""
+    """Facts about a command, on any route."""
 
     REDEFINES = auto()
     """It may change which namespaces are virtual."""
     WRITES = auto()
     """It changes documents."""
     CHANGES_IDENTITY = auto()
-    """Afterwards the connection may be somebody else's."""
+    """It may change the identity of the connection."""
     CHANGES_INDEXES = auto()
-    """Afterwards it is looked up anew which indexes tell the latest measurements; open buckets stay."""
+    """It may change which indexes support reads of the latest measurements; open buckets stay."""
     READS_BUCKETS = auto()
-    """Relayed, it may read buckets all the same: through a view, or of other collections in a pipeline."""
+    """It may read buckets even if it is relayed: through a view, or of other collections in a pipeline."""
     OPENS_CURSOR = auto()
     """Its reply may leave a cursor on documents."""
     REPEATABLE = auto()
-    """It does no more harm when it runs twice. A pipeline that ends in ``$out`` or ``$merge`` is an exception."""
+    """Executing it twice is harmless. A pipeline that ends in ``$out`` or ``$merge`` is an exception."""
     ANY_MEMBER = auto()
     """A read preference applies: another member of the replica set than the primary may answer."""
     HAS_VIEW = auto()
     """The collection's view answers it, too, to clients that may not read the buckets."""
     INLINE = auto()
-    """Where one step does, it is sent without a task of its own."""
+    """If its plan has one step, it is sent without a task."""
 
 
 _QUERY: Final = Fact.READS_BUCKETS | Fact.REPEATABLE | Fact.ANY_MEMBER | Fact.HAS_VIEW | Fact.INLINE

@@ -1,4 +1,4 @@
-"""A queue in which owners have their turns by what they ask for, so that nobody's many delay another's few."""
+"""A fair queue: owners take turns by the cost of their items, so that one owner's items do not delay those of others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Final, Generic, TypeVar
 Item = TypeVar("Item")
 
 _STALE: Final = 64
-"""So much may be kept of items that were dropped, and of owners who have none, beyond what is kept of items."""
+"""How many discarded items, and owners without items, may be kept in addition to the waiting items."""
 
 
 @dataclass(slots=True)
 class _Owner:
-    """Whose items wait: their number, and when the next one would begin."""
+    """An owner: the number of its waiting items, and the start time of its next one."""
 
     waiting: int
     next_start: int
@@ -25,10 +25,10 @@ class _Owner:
 class FairQueue(Generic[Item]):
     """Start-time fair queueing.
 
-    Each item begins, on a clock of costs, where its owner's previous one ends, but not before now; that which begins
-    first comes first. So an owner who comes anew waits for one item of each other owner at most, cheap items come
-    before dear ones, and a dear one waits for a limited amount of cheap ones only. Owners without items are known for
-    as long as their last ones count, but never many of them.
+    On a virtual clock that counts costs, each item starts when its owner's previous item ends, but not before now; the
+    item with the earliest start comes first. So a new owner waits for at most one item of each other owner, cheap items
+    come before expensive ones, and an expensive one waits for a limited amount of cheap ones. Owners without items are
+    kept while their last item counts, but never many of them.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class FairQueue(Generic[Item]):
         return len(self._items)
 
     def add(self, owner: Hashable, cost: int, item: Item) -> int:
-        """One more at the end of this owner's; the number by which ``discard`` knows it."""
+        """Add an item after the others of its owner; returns its number for ``discard``."""
         state = self._owners.get(owner)
         if state is None:
             if len(self._owners) > 2 * len(self._items) + _STALE:
@@ -57,7 +57,7 @@ class FairQueue(Generic[Item]):
         return self._number
 
     def pop(self) -> Item:
-        """The next one; there must be any."""
+        """Remove and return the next item; the queue must not be empty."""
         while True:
             start, number = heapq.heappop(self._heap)
             if number in self._items:
@@ -66,21 +66,21 @@ class FairQueue(Generic[Item]):
 
     @property
     def oldest(self) -> Item:
-        """The one that waits longest; there must be any."""
+        """The item that has waited longest; the queue must not be empty."""
         return next(iter(self._items.values()))[1]
 
     def pop_oldest(self) -> Item:
-        """The one that waits longest, out of turn; there must be any."""
+        """Remove and return the item that has waited longest; the queue must not be empty."""
         item = self._remove(next(iter(self._items)))
         self._tidy()
         return item
 
     def get(self, number: int) -> Item | None:
-        """This one, if it still waits."""
+        """The item with this number, if it still waits."""
         return self._items.get(number, (None, None))[1]
 
     def discard(self, number: int) -> None:
-        """This one waits no more, if it still did."""
+        """Remove the item with this number, if it still waits."""
         if number in self._items:
             self._remove(number)
             self._tidy()

@@ -1,7 +1,7 @@
-"""Which fields of a command are of the type that the protocol gives them.
+"""Checks that the fields of a command have the types that the protocol defines.
 
-Servers judge some types strictly, others they bend (a number for a flag, a symbol for a string), and each version does
-so in its own way. The proxy reads only what is plain; a command with anything else is the backend's as it came.
+Servers check some types strictly and convert others (a number for a flag, a symbol for a string), depending on the
+version. The proxy reads only plain types, and relays a command with any other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _of(*kinds: int) -> Judge:
 
 
 def number_in(value: bytes) -> int | None:
-    """A whole number of any plain type; ``None`` for fractions, NaN, infinities, decimals and what is no number."""
+    """A whole number of any plain type; ``None`` for anything else, such as fractions, NaN and decimals."""
     kind = value[0]
     if kind in (INT32, INT64):
         return int.from_bytes(value[1:], "little", signed=True)
@@ -61,7 +61,7 @@ def _is_time_limit(value: bytes) -> bool:
 
 
 def is_session(value: bytes) -> bool:
-    """Whether it is the id of a session as drivers make it: a UUID and nothing else."""
+    """Whether the value is a session id as drivers make it: a UUID and nothing else."""
     return len(value) == _SESSION_BYTES and value.startswith(_SESSION)
 
 
@@ -118,13 +118,13 @@ PLAIN: Final[Mapping[bytes, Judge]] = {
     b"upsert": _FLAG,
     b"verbosity": _STRING,
 }
-"""Fields that mean the same in each command that has them. Others are read by nobody, or by the rewriter of one."""
+"""Fields that have the same meaning in every command. Others are read by the rewriter of one command only, or not."""
 
 _INSIDE: Final[Mapping[bytes, tuple[bytes, Judge]]] = {
     b"cursor": (b"batchSize", _is_whole),
     b"readConcern": (b"level", _STRING),
 }
-"""What stands in a field and is read, too."""
+"""Fields inside a field that are read, too."""
 
 LONGEST_WRITE_CONCERN_BYTES: Final = 512
 _WRITE_CONCERN: Final[Mapping[bytes, Judge]] = {

@@ -1,7 +1,7 @@
-"""What a reply says of its command: whether something was changed, or may have been.
+"""Determines from a reply whether its command has changed something, or may have.
 
-What is known of collections and buckets is let go after a change only. Were it let go after a refusal, whoever is
-allowed nothing could keep everybody's inserts from sharing buckets.
+The proxy forgets state of collections and buckets after a change only. If it did so after a refusal, a client without
+privileges could prevent the inserts of all others from sharing buckets.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LEAVES_OPEN: Final = frozenset(
         13436,
     }
 )  # fmt: skip
-"""Errors that come after a part was done, or may: time limits, interruptions, step-downs, write concerns (a
-``dropDatabase`` waits for the members between its collections and itself)."""
+"""Errors after which a part may have been done: time limits, interruptions, step-downs, write concerns (a
+``dropDatabase`` waits for the members after its collections and before the database)."""
 
 
 def may_have_changed(reply: bytes) -> bool:
-    """Whether the command with this reply document changed something, or leaves that open."""
+    """Whether the command with this reply document has changed something, or may have."""
     said = bson.decode(reply, codec_options=TOLERANT)
     if not said.get("ok"):
         return said.get("code") in LEAVES_OPEN or bool(said.get("applied")) or "writeConcernError" in said

@@ -1,4 +1,4 @@
-"""What the network side calls and others provide; the server wires them together."""
+"""Interfaces that the network side calls and other rooms implement; the server connects them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rewrite.plan import Effect
 
 
 class Translate(Protocol):
-    """Answers commands on virtual collections that are no inserts, and some that concern a whole database."""
+    """Executes commands on virtual collections other than inserts, and some database-wide commands."""
 
     def __call__(self, session: Session, command: Command, collection: VirtualCollection | None) -> Awaitable[bytes]:
         """The raw reply document; raises ``CommandError``. ``collection`` is ``None`` for database-wide commands."""
@@ -22,63 +22,63 @@ class Translate(Protocol):
 
 
 class Namespaces(Protocol):
-    """Which namespaces are virtual."""
+    """The virtual namespaces."""
 
     def lookup(self, namespace: Namespace) -> VirtualCollection | Unresolved | None:
-        """From memory; ``UNRESOLVED`` when the backend must be asked."""
+        """From the cache; ``None`` if it is not virtual, ``UNRESOLVED`` if the backend must be asked."""
         ...
 
     async def resolve(self, namespace: Namespace) -> VirtualCollection | None:
-        """As ``lookup``, asking the backend where needed; raises ``CommandError``."""
+        """As ``lookup``, asking the backend if needed; raises ``CommandError``."""
         ...
 
 
 class Gate(Protocol):
-    """What clients may do, for what the proxy's own account would do for them."""
+    """The privileges of clients, for commands that the proxy's own account executes for them."""
 
     def is_stranger(self, session: Session) -> bool:
-        """Whether nobody has logged in over this connection where somebody has to."""
+        """Whether the client has not logged in although it must."""
         ...
 
     def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
-        """From memory whether all these actions are allowed; ``None`` when the backend must be asked."""
+        """Whether all these actions are allowed, from the cache; ``None`` if the backend must be asked."""
         ...
 
     async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """As ``known``, asking the backend where needed; raises ``BackendUnavailable``."""
+        """As ``known``, asking the backend if needed; raises ``BackendUnavailable``."""
         ...
 
 
 class Readers(Protocol):
-    """Who reads which database at the moment (``proxy.readers.register``)."""
+    """The active readers by database (``proxy.readers.register``)."""
 
     def of_relayed(self, command: Command) -> Reader | None:
-        """What this command reads when it is relayed; ``None`` if nothing that anybody has to wait for."""
+        """What this command reads if it is relayed; ``None`` if joins need not wait for it."""
         ...
 
     def of_rewritten(self, namespace: Namespace) -> Reader:
-        """What a command on this collection reads when it is rewritten."""
+        """What a rewritten command on this collection reads."""
         ...
 
 
 class BackendView(Protocol):
-    """What the network side knows of the backend."""
+    """The properties of the backend that the network side needs."""
 
     @property
     def hello(self) -> Mapping[str, Any]:
-        """The backend's latest answer to ``hello``."""
+        """The backend's latest reply to ``hello``."""
         ...
 
     async def primary_address(self) -> tuple[str, int]:
-        """Where the clients' own connections go; raises ``BackendUnavailable``."""
+        """The server to which the clients' own connections go; raises ``BackendUnavailable``."""
         ...
 
 
 STEPS_AT_ONCE: Final = 256
-"""Steps of deletes and their like that are under way at the backend; one may go through a whole collection.
+"""Maximum number of concurrent steps of deletes and the like; one may read a whole collection.
 
-As many connections are kept for them as places are given out, so that nobody waits for a connection out of turn.
+There are as many connections as places, so that no step waits for a connection out of turn.
 """
 
 Effects = Callable[[Effect], None]
-"""Carries out what a command changed: buckets to clear, namespaces to forget."""
+"""Applies an effect of a command: buckets to clear, namespaces to forget."""

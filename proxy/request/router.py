@@ -126,9 +126,9 @@ def route(
 
 
 def route_of_stranger(command: Command) -> Route:
-    """Where a command of somebody who has not logged in goes where that is needed.
+    """The route of a command of a client that must log in and has not.
 
-    To the backend, which refuses it or not; besides logins and ``hello`` nothing of it is the proxy's business.
+    All commands are relayed, except that the proxy handles logins and ``hello``.
     """
     row = TABLE.get(command.name)
     if row is None or not (row.way is Way.ANSWER or command.name in CHANGES_IDENTITY):
@@ -137,8 +137,8 @@ def route_of_stranger(command: Command) -> Route:
 
 
 def _on_virtual(command: Command, row: Row, collection: VirtualCollection, translated: Collection[str]) -> Route:
-    # In a transaction the backend's own collection of that name refuses writes in its own words (X1), and the
-    # refusal must reach the transaction that the backend holds.
+    # In a transaction, the backend's native collection refuses writes (X1), and the error must end the backend's
+    # transaction.
     if row.way is Way.INGEST and not command.in_transaction:
         return Ingest(collection)
     if row.way is Way.TRANSLATE and command.name in translated:
@@ -149,7 +149,7 @@ def _on_virtual(command: Command, row: Row, collection: VirtualCollection, trans
 
 
 def as_it_is(command: Command, collection: VirtualCollection | None) -> Relay:
-    """For a command that turned out to be none that can be translated; what it may have changed is looked up anew."""
+    """The route of a command that cannot be translated after all; it has the effects of what it may change."""
     row = TABLE.get(command.name)
     if row is None or command.name not in _CHANGES:
         return RELAY

@@ -1,12 +1,11 @@
 """The sessions in which the proxy's own account records retryable writes of clients (W103).
 
-The backend tells the sessions of different users apart, but all of these are one user's. So the id of each is made of
-who the client is, of its own session, and of the collection, with a secret: nobody meets the record of another, and
-nobody can tell or block the id of a session that is not his.
+The backend distinguishes the sessions of different users, but all of these belong to one user. So each id is derived
+from the client's identity, its own session and the collection, with a secret: clients neither share records, nor can
+they guess or block the id of another client's session.
 
-The secret hangs on the account's credentials, which those who share the account share. So a retry finds what was
-done before a restart, and through another proxy. Without an account the backend asks nobody who he is, and there is
-nothing to guard.
+The secret is derived from the account's credentials, so that proxies with the same account find each other's records,
+also after a restart. Without an account, the backend does not authenticate anyone, and no secret is needed.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from catalog.identity import Identity
 from catalog.namespaces import Namespace
 
 _DERIVATIONS: Final = 15_000
-"""As often as servers hash passwords: ids of sessions shall not be a shorter way to the password."""
+"""As many iterations as servers use for passwords, so that session ids do not make guessing the password easier."""
 
 
 class ServiceSessions:
-    """Derives the id of a session from whose it is."""
+    """Derives the ids of sessions."""
 
     def __init__(self, secret: bytes) -> None:
         """``secret``: see ``session_secret``."""
@@ -51,10 +50,10 @@ class ServiceSessions:
 
 
 def session_secret(uri: str) -> bytes:
-    """What only holders of the account named in ``uri`` know; equal for all of them.
+    """A secret that only holders of the account in ``uri`` know, and that is equal for all of them.
 
-    For an account with a certificate that is its key, so it changes with it. Where the key cannot be read, or the
-    mechanism has none, it is random, and retries of removals end with the process.
+    For an account with a certificate it is derived from the key, and changes with it. If the key cannot be read, or the
+    mechanism has none, it is random, and deletes cannot be retried after a restart.
     """
     parsed = parse_uri(uri, validate=False, warn=False)
     username, password = parsed.get("username"), parsed.get("password")

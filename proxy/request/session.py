@@ -1,4 +1,4 @@
-"""What is kept of a client between its commands: who it is, what it may do, its connections to the backend."""
+"""The state of a client between its commands: its identity, its rights, its connections to the backend."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The parts of a client's command: what it asks for, and the session that it asks in.
+"""Splits a client's command into its body and its session fields.
 
-Session fields travel to the backend as the client encoded them; only what is asked for is decoded.
+Session fields are sent to the backend as the client encoded them; only the body is decoded.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ SESSION_FIELDS = (
         }
     )
 )
-"""What is said of the session, the routing and the API rather than of the command itself."""
+"""Fields about the session, the routing and the API."""
 
 GOSSIP: Final = ("$clusterTime", "operationTime")
-"""What members of a cluster tell each other and their clients in every reply."""
+"""The cluster times that members of a cluster include in every reply."""
 
 
 MOST_FIELDS: Final = 1_000
 
 MAX_COMMAND_BYTES: Final = 2 * MAX_BYTES
-"""Of a command that is analysed, its session included."""
+"""Maximum size of a command that is analysed, including its session fields."""
 
 _LONGEST_IDS_BYTES: Final = 2 * 1024 * 1024
-"""More ids than a command may have statements do not get in here (W94)."""
+"""Maximum size of ``stmtIds``; enough for the maximum number of statements (W94)."""
 
 
 class Undecodable(ValueError):
-    """The command is the backend's as it is: no BSON, none that can be decoded without loss, or of unusual types."""
+    """The command must be relayed: it is not BSON, cannot be decoded without loss, or has unusual types."""
 
 
 _UUID = b"\x05\x10\0\0\0\x04"
-"""How an element value starts that is a UUID."""
+"""The beginning of an element value that is a UUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFields:
-    """One command taken apart. ``session`` holds raw element values by name, in the client's order."""
+    """One command in parts. ``session``: raw element values by name, in the client's order."""
 
     body: Mapping[str, Any]
     session: Mapping[bytes, bytes]
@@ -93,7 +93,7 @@ class ClientFields:
         return tuple(map(int, numbers))
 
     def extra(self, statement: int | None = None, *, starts_transaction: bool = True) -> bytes:
-        """The raw elements that a step on the client's behalf carries besides its own body.
+        """The raw session fields for a step on the client's behalf.
 
         In a transaction all of them, ``startTransaction`` only while ``starts_transaction``; otherwise the
         ``txnNumber`` goes along only for a ``statement``, and names it.
@@ -110,7 +110,7 @@ class ClientFields:
 
     @property
     def own_session(self) -> bytes | None:
-        """The raw ``lsid`` of the client (type byte and value) if it is one; the backend judges any other."""
+        """The raw ``lsid`` of the client (type byte and value) if it is valid, otherwise ``None``."""
         value = self.session.get(b"lsid")
         if value is None or value[0] != OBJECT:
             return None
@@ -179,11 +179,11 @@ def session_of(body: bytes) -> ClientFields:
 
 
 Positions = Mapping[bytes, tuple[int, int, int]]
-"""By name: where the type byte of an element is, where its value starts and where it ends."""
+"""By name: the offsets of an element's type byte, of the start of its value and of its end."""
 
 
 def _without_session(body: bytes) -> tuple[dict[bytes, bytes], Positions]:
-    """Raw element values of the session, and where in ``body`` is what is asked for: that may be long."""
+    """The raw session fields, and the positions of all other fields in ``body``, which may be long."""
     session: dict[bytes, bytes] = {}
     asked: dict[bytes, tuple[int, int, int]] = {}
     try:
@@ -194,7 +194,7 @@ def _without_session(body: bytes) -> tuple[dict[bytes, bytes], Positions]:
                 session.setdefault(name, value)
             elif end - start <= MAX_BYTES:
                 value += body[start:end]
-            # Of a longer value its type is told, and it must be none that has to be looked into.
+            # Longer values are judged by their type alone, which must not require parsing them.
             if not is_plain(name, value):
                 raise Undecodable(f"{name!r} is of an unusual type")
             if name in asked:

@@ -1,4 +1,4 @@
-"""A connection that tells when its peer does not keep up with what it is sent."""
+"""A connection that detects when its peer does not keep up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class BackPressure(asyncio.Protocol):
-    """What the event loop says of a transport's buffer, for one who wants to wait."""
+    """Records whether a transport's write buffer is full, for one caller that waits."""
 
     def __init__(self) -> None:
         self.takes_no_more = False
@@ -15,7 +15,7 @@ class BackPressure(asyncio.Protocol):
         self._on_writable: Callable[[], None] | None = None
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Call this once when the peer takes more, or when the connection ends. One waits at a time."""
+        """Call this once when the peer keeps up again, or when the connection ends. One caller can wait at a time."""
         self._on_writable = callback
 
     def pause_writing(self) -> None:

@@ -42,7 +42,7 @@ def not_primary(reply: bytes) -> NotPrimary | None:
 def says_ok(fields: Mapping[bytes, bytes]) -> bool:
     """Whether the fields of a reply say that the command did not fail; the number may be of any type (C26).
 
-    This comes before anything else that a reply holds: what stands beside it may be somebody's data.
+    Check this before any other field of a reply, because these may contain stored data.
     """
     value = fields.get(b"ok", b"")
     match value[:1]:

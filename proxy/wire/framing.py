@@ -68,7 +68,7 @@ REST_BYTES: Final = 64 * 1024
 
 
 def array_documents(data: bytes, start: int, end: int, rest: Callable[[], None]) -> list[bytes] | None:
-    """The elements of the array that stands there, if all are documents and are counted in their names as they should.
+    """The elements of the array at ``start``, if all are documents and their names count from zero.
 
     ``rest`` is called after ``REST_BYTES`` each, to let other threads go on.
     """

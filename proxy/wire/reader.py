@@ -4,8 +4,8 @@
 checked before the body arrives, so at most one message of the allowed length is buffered (and what the caller fed in
 one piece).
 
-Copying a large message takes long, most of it for memory that is used for the first time. So a large one can be had
-in the pieces in which it came; whoever wants it in one piece puts them together in a thread.
+Copying a large message takes long, mostly because new memory is used for the first time. So a large message is returned
+in the pieces in which it has arrived, and the caller assembles them in a thread.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _HTTP_ANSWER: Final = (
 
 
 LARGE_BYTES: Final = 512 * 1024
-"""Messages of clients that are larger come in pieces."""
+"""Larger messages of clients are returned in pieces."""
 _PIECE_BYTES: Final = 16 * 1024
-"""Smaller pieces are put together at once, or one byte at a time would take many times its memory."""
+"""Smaller pieces are joined at once, because pieces of one byte would use many times their size."""
 
 
 class MessageReader:
@@ -49,19 +49,19 @@ class MessageReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes that were fed and not consumed yet."""
+        """The number of bytes that were fed and not consumed yet."""
         return self._collected_bytes + len(self._buffer) + (len(self._whole) if self._whole is not None else 0)
 
     @property
     def expected_bytes(self) -> int:
-        """The length of the message of which only the first bytes are here; 0 if it is not known."""
+        """The length of the message that has arrived in part; 0 if it is not known."""
         if self._pieces is not None:
             return self._collected_bytes + len(self._buffer) + self._missing_bytes
         length: int = LENGTH.unpack_from(self._buffer)[0] if len(self._buffer) >= 4 else 0
         return length
 
     def feed(self, data: bytes) -> None:
-        """Add what was received."""
+        """Add received bytes."""
         if self._missing_bytes:
             data = self._collect(data)
             if not data:
@@ -78,7 +78,7 @@ class MessageReader:
         buffer += data
 
     def _collect(self, data: bytes) -> bytes:
-        """The next bytes of a large message; returns those behind it."""
+        """Add the next bytes of a large message; returns those after its end."""
         missing = self._missing_bytes
         own = data if len(data) <= missing else data[:missing]
         self._missing_bytes = missing = missing - len(own)
