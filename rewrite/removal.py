@@ -154,12 +154,12 @@ class _Change:
     bucket_id: ObjectId
     bucket: bytes | None
     rows: Sequence[bytes]
-    doomed: Sequence[bytes]
+    removed: Sequence[bytes]
 
 
 def _apply(removal: Removal, selection: Selection, change: _Change, statement: int | None = None) -> Talk[bool]:
     """Repack or delete the bucket; ``False`` if it is no longer what was read."""
-    kept = survivors(change.rows, change.doomed)
+    kept = survivors(change.rows, change.removed)
     if change.bucket is None or kept is None:
         return False
     time = selection.target.options.time_field
@@ -195,8 +195,8 @@ def remove_found(removal: Removal, selection: Selection, found: Found, statement
     """Remove this measurement; ``False`` if its bucket is no longer what was read."""
     yield _clear(selection, [found.bucket_id])
     buckets, rows = yield from _stored(selection, [found.bucket_id])
-    bucket, doomed = buckets.get(found.bucket_id), [found.columns]
-    change = _Change(found.bucket_id, bucket, rows.get(found.bucket_id, []), doomed)
+    bucket, removed = buckets.get(found.bucket_id), [found.columns]
+    change = _Change(found.bucket_id, bucket, rows.get(found.bucket_id, []), removed)
     applied = yield from _apply(removal, selection, change, statement)
     yield _clear(selection, [found.bucket_id])
     return applied

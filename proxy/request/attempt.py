@@ -1,7 +1,7 @@
-"""How one attempt to carry out a command ended, and what follows from that: closed values and one pure function.
+"""The outcomes of an attempt to execute a command, and the pure function that says what follows.
 
-Whoever carries a command out (relay, reads, inserts) says with ``Exchange.end`` how it ended. ``what_follows`` decides,
-``proxy.clients.dispatch`` acts on it.
+The room that executes a command (relay, reads, inserts) passes the outcome to ``Exchange.end``. ``what_follows``
+decides, and ``proxy.clients.dispatch`` acts on it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _INT32: Final = bytes([INT32])
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """There is a reply, also one that says ``ok: 0``.
+    """There is a reply, which may have ``ok: 0``.
 
-    ``document`` is its raw document, ``None`` where the client wants none; ``raw`` is the whole message of the backend
-    where the client gets it unchanged.
+    ``document``: the raw reply document, ``None`` if the client wants none; ``raw``: the backend's whole message, if
+    the client gets it unchanged.
     """
 
     document: bytes | None
@@ -37,14 +37,14 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """The client has got the whole reply as it came; ``document`` is the reply without its batch."""
+    """The whole reply was streamed to the client; ``document`` is the reply without its batch."""
 
     document: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Deposed:
-    """The server replied that it is not, or soon not, the primary."""
+    """The server replied that it is not the primary, or is stepping down."""
 
     document: bytes
     raw: bytes | None = None
@@ -60,21 +60,21 @@ class CursorMissing:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The proxy refuses, or asked the backend over its own account in vain."""
+    """The proxy refuses the command, or the backend has refused a step of the proxy's own account."""
 
     error: CommandError
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The client's own connection to the backend cannot be opened, or got what is no reply."""
+    """The client's own connection to the backend cannot be opened, or has got an invalid reply."""
 
     error: BackendUnavailable
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection ended under the command; ``partly_sent``: the client has begun to get the reply."""
+    """The connection ended during the command; ``partly_sent``: the client has got a part of the reply."""
 
     partly_sent: bool = False
 
@@ -88,14 +88,14 @@ class NeedsLongWay:
 
 @dataclass(frozen=True, slots=True)
 class NotTranslatable:
-    """Only the backend can judge the command as the client sent it."""
+    """The command must be relayed unchanged."""
 
     collection: VirtualCollection | None
 
 
 @dataclass(frozen=True, slots=True)
 class Unexpected:
-    """A bug of ours. ``in_doubt``: nobody knows what became of the command, or who the connection is now."""
+    """An internal error. ``in_doubt``: the command's result, or the connection's identity, is unknown."""
 
     error: Exception
     in_doubt: bool = False
@@ -105,24 +105,24 @@ Answered: TypeAlias = Replied | Deposed | CursorMissing
 Outcome: TypeAlias = Answered | Streamed | Refused | Unreachable | Lost | NeedsLongWay | NotTranslatable | Unexpected
 
 MAY_GO_ELSEWHERE: Final = (CursorMissing, Deposed, Lost, Unreachable)
-"""The outcomes for which the situation counts besides the login."""
+"""The outcomes for which the situation matters, in addition to the login."""
 
 
 class Primary(Enum):
-    """What is known of the primary that the command was sent to (``proxy.relay.failover``)."""
+    """The state of the primary to which the command was sent (``proxy.relay.failover``)."""
 
     UNASKED = auto()
     STAYS = auto()
-    """It is primary still, so something else went wrong, which is the client's to know."""
+    """It is still the primary, so the error has another cause and goes to the client."""
     MOVED = auto()
     """The command may be sent again over the session's upstream."""
     MOVED_FROM_LOGIN = auto()
-    """There is a primary again, and the client has to log in there."""
+    """There is a new primary, and the client has to log in there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What counts besides the outcome.
+    """What decides, in addition to the outcome.
 
     ``repeatable``: the command may be sent again, and there are other servers. ``at_member``: it was sent to another
     member than the primary. ``may_seek``: its cursor may be at a former primary. ``has_login``: the client has
@@ -142,7 +142,7 @@ class Next(Enum):
     REPLY = auto()
     """The client gets the reply."""
     FINISH = auto()
-    """The client has got all that it gets."""
+    """The command ends without a further reply."""
     REFUSE = auto()
     """The client gets the error."""
     REFUSE_RETRYABLY = auto()
@@ -150,7 +150,7 @@ class Next(Enum):
     CLOSE = auto()
     """The client's connection is closed, as without a proxy; a driver opens another."""
     COME_AGAIN = auto()
-    """The client is told to authenticate again, and its connection is closed."""
+    """The client gets an error that makes it authenticate again, and its connection is closed."""
     FIND_PRIMARY = auto()
     """Ask whether the primary has moved, then decide again."""
     BEGIN_AGAIN = auto()
@@ -158,7 +158,7 @@ class Next(Enum):
     LEAVE_MEMBER = auto()
     """The command is sent to another member, or to the primary."""
     SEEK_CURSOR = auto()
-    """A former primary is asked; where there is none left, decide again."""
+    """The command is sent to a former primary; if there is no other, decide again."""
     LONG_WAY = auto()
     """The command is rewritten by ``proxy.reads.translate``."""
     RELAY = auto()
@@ -169,7 +169,7 @@ class Next(Enum):
 
 
 def what_follows(outcome: Outcome, situation: Situation) -> Next:
-    """The next thing to do about a command whose attempt ended so."""
+    """What to do next about a command whose attempt has this outcome."""
     match outcome:
         case Replied():
             return Next.REPLY
@@ -185,7 +185,7 @@ def what_follows(outcome: Outcome, situation: Situation) -> Next:
             # Connecting to the primary is retried before this; connecting to another member is not.
             if situation.repeatable and situation.at_member:
                 return Next.LEAVE_MEMBER
-            # A login goes with the connection. A driver makes both anew.
+            # A login ends with its connection. Drivers open another connection and log in again.
             return Next.CLOSE if situation.has_login else Next.REFUSE_RETRYABLY
         case Refused(error=error):
             retryable = isinstance(error, BackendUnavailable) or error.code in NOT_PRIMARY_CODES
@@ -245,9 +245,9 @@ def _misses_cursor(document: bytes) -> bool:
 
 
 def may_be_sent_again(command: Command | None) -> bool:
-    """Whether a command does no more harm when it runs twice, as the servers of a cluster judge it too.
+    """Whether executing a command twice is harmless, as a mongos decides it, too.
 
-    Retryable writes carry a number under which the backend knows what it has done; reads change nothing.
+    Retryable writes have a number under which the backend records their execution; reads change nothing.
     """
     if command is None or command.in_transaction or not command.expects_reply or command.exhaust_allowed:
         return False

@@ -26,7 +26,7 @@ _LARGE_BYTES: Final = 64 * 1024
 SHUTDOWN_IN_PROGRESS: Final = 91
 
 TAIL_BYTES: Final = 2_048
-"""Behind its batch a reply has the cursor's id, its name of up to 255 bytes, and times."""
+"""Enough for the end of a reply after its batch: the cursor's id, its name of up to 255 bytes, and times."""
 
 
 class Client(Protocol):
@@ -42,7 +42,7 @@ class Client(Protocol):
         ...
 
     def finish(self) -> None:
-        """The command is answered; continue with the next."""
+        """The command has ended; continue with the next."""
         ...
 
     def close(self) -> None:
@@ -54,15 +54,15 @@ class Pending(Protocol):
     """A running command, as the client's connection sees it."""
 
     def abandon(self) -> None:
-        """The client is gone."""
+        """The client has disconnected."""
         ...
 
 
 class Meter(Protocol):
-    """Counts the requests of one command that go one way."""
+    """Counts the requests of one command and way."""
 
     def done(self, seconds: float, *, failed: bool = False) -> None:
-        """One more, answered after ``seconds``."""
+        """Count one request that took ``seconds``."""
         ...
 
 
@@ -71,7 +71,7 @@ class Reader(Protocol):
 
     @property
     def leaves_cursor(self) -> bool:
-        """Whether ``leave`` wants to see the end of a relayed reply."""
+        """Whether ``leave`` needs the end of a relayed reply."""
         ...
 
     def enter(self) -> None:
@@ -98,7 +98,7 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 
 class Attempts(Protocol):
-    """Who decides what follows when an attempt to carry out a command has ended (``proxy.clients.dispatch``)."""
+    """Decides what follows when an attempt to execute a command has ended (``proxy.clients.dispatch``)."""
 
     def ended(self, exchange: Exchange, outcome: Outcome) -> None:
         """Act on what ``what_follows`` says; raises nothing."""
@@ -108,10 +108,10 @@ class Attempts(Protocol):
 class Exchange:
     """One command from its message to its reply. Also the sink of a relayed reply.
 
-    It is finished exactly once: by a reply, by nothing when the client wants none, or by closing. The clock starts when
-    it is made; ``meter`` is told the seconds at the end. ``command`` is ``None`` until the message is parsed, which a
-    recognised command needs only if something goes wrong. ``reader`` is entered by ``enter`` and left at the end, also
-    if the client has disconnected. ``on_abandon`` is called if the client disconnects before.
+    It is finished exactly once: with a reply, without one if the client wants none, or by closing. The clock starts
+    when it is made; ``meter`` gets the duration at the end. ``command`` is ``None`` until the message is parsed, which
+    a recognised command needs only in case of an error. ``reader`` is entered by ``enter`` and left at the end, also if
+    the client has disconnected. ``on_abandon`` is called if the client disconnects before the end.
     """
 
     __slots__ = (
@@ -165,7 +165,7 @@ class Exchange:
         reader.enter()
 
     def end(self, outcome: Outcome) -> None:
-        """An attempt to carry the command out has ended so."""
+        """An attempt to execute the command has this outcome."""
         self.attempts.ended(self, outcome)
 
     # --- replies of the proxy -----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Exchange:
         self.close()
 
     def abandon(self) -> None:
-        """The client is gone."""
+        """The client has disconnected."""
         callback, self.on_abandon = self.on_abandon, None
         if callback is not None:
             callback()

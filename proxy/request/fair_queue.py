@@ -1,4 +1,4 @@
-"""A fair queue: owners take turns by the cost of their items, so that one owner's items do not delay those of others."""
+"""A fair queue: owners take turns by the cost of their items, so that one owner's items do not delay the others."""
 
 from __future__ import annotations
 
