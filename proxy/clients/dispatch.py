@@ -67,7 +67,7 @@ class Numbers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The handler of each kind of route; ``gate`` checks rights before ``ingest``, ``memory`` has recognised commands."""
+    """The handler of each kind of route, the ``gate`` that checks rights, and the ``memory`` of recognised commands."""
 
     relay: RelayHandler
     answer: HelloHandler

@@ -1,4 +1,4 @@
-"""What takes inserts into virtual collections, as dispatch and the rest of this room see it."""
+"""The interface through which dispatch and this room stage inserts into virtual collections."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Ingest(Protocol):
-    """Takes inserts into virtual collections."""
+    """Stages inserts into virtual collections."""
 
     @property
     def retryable_writes(self) -> bool:
-        """Whether the backend keeps transaction numbers, so that the proxy does too."""
+        """Whether the backend supports retryable writes, so that the proxy does, too."""
         ...
 
     def submit(
@@ -29,7 +29,7 @@ class Ingest(Protocol):
     ) -> None:
         """Stage the documents, now or in their turn; the exchange gets its reply once. Raises nothing.
 
-        The collection must still be the one of ``template``, and the client allowed to do what it needs.
+        The collection must still be that of ``template``, and the client must have the rights for the insert.
         ``session``, the raw ``lsid``, and ``txn_number`` are those of a retryable write.
         """
         ...

@@ -1,8 +1,8 @@
-"""What the body of an insert means, without what changes from insert to insert.
+"""Templates of inserts: the parsed body, without the values that change from insert to insert.
 
-Drivers send the same body with every insert, but for the session, the transaction number of retryable writes and the
-cluster time; only the documents behind it differ. So the body of a plain insert is understood once and recognised
-afterwards (``proxy.request.recognition``); where the documents end is checked each time.
+Drivers send the same body with every insert, except for the session, the transaction number of retryable writes and the
+cluster time; only the documents after it differ. So the body of a plain insert is parsed once and recognised afterwards
+(``proxy.request.recognition``). The bounds of the documents are checked each time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DOCUMENTS_AT: Final = 1 + 4 + len(_SEQUENCE_HEAD)
 
 
 class InsertTemplate(Shortcut):
-    """What a body of an insert means."""
+    """The parsed body of an insert."""
 
     __slots__ = ("_ingest", "_is_retryable", "_key", "_statement_ids", "collection", "insert")
 
@@ -43,24 +43,24 @@ class InsertTemplate(Shortcut):
     ) -> None:
         """``insert`` was sent with that body; its documents, its session and its transaction number are not kept.
 
-        ``numbers_statements``: the body has ids of its own for the statements, so it is not to be recognised.
+        ``numbers_statements``: the body has ``stmtIds``, so it must not be recognised.
         """
         super().__init__(_WEIGHT_BYTES + len(insert.write_concern))
         self._ingest = ingest
         self._is_retryable = insert.txn_number is not None
         self._statement_ids = insert.statement_ids if numbers_statements else None
-        # Without the documents that came with it: they may be as large as any.
+        # Without its documents, which may be large.
         self.insert = with_documents(insert, ())
         self.collection = collection
         self._key: CombineKey | None = None
 
     @property
     def numbers_statements(self) -> bool:
-        """Whether the client gave its statements numbers of its own."""
+        """Whether the client has sent ``stmtIds``."""
         return self._statement_ids is not None
 
     def repeats(self, command: Command) -> bool:
-        """Whether inserts with the same body as ``command``, whose template this is, differ in their documents only."""
+        """Whether inserts with the same body as ``command``, whose template this is, differ only in their documents."""
         return bool(command.sequences) and self._statement_ids is None
 
     def command(self, documents: Sequence[bytes], session: bytes, txn_number: int | None) -> InsertCommand:
@@ -71,7 +71,7 @@ class InsertTemplate(Shortcut):
         return insert
 
     def key(self, identity: Identity) -> CombineKey:
-        """With whom those who authenticated as ``identity`` share write batches."""
+        """The key that decides with which writers this identity shares write batches."""
         key = self._key
         if key is None or key.identity != identity:
             # Most applications have one user.
@@ -79,7 +79,7 @@ class InsertTemplate(Shortcut):
         return key
 
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
-        """See ``Shortcut``: the documents are all that comes behind the body."""
+        """See ``Shortcut``: only the documents may follow the body."""
         raw = exchange.message.raw
         documents = documents_behind(raw, end)
         if documents is None:
@@ -99,7 +99,7 @@ class InsertTemplate(Shortcut):
 
 
 def documents_behind(raw: bytes, end: int) -> Sequence[bytes] | None:
-    """The documents of a message whose body ends there; ``None`` if not just they come behind it."""
+    """The documents of a message whose body ends at ``end``; ``None`` if anything else follows the body."""
     documents_at = end + _DOCUMENTS_AT
     size = len(raw)
     if (

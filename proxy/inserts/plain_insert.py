@@ -1,7 +1,7 @@
 """Inserts of one measurement, and inserts that were parsed.
 
-What the body of an insert means is a template (``proxy.inserts.insert_templates``). An insert of one measurement with a
-known body needs two objects on its whole way: its exchange, and the writer that the catalog tells.
+The parsed body of an insert is a template (``proxy.inserts.insert_templates``). An insert of one measurement with a
+known body needs only two objects: its exchange, and the writer that the catalog settles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proxy.request.exchange import Exchange
 
 
 class _Latest:
-    """The reply to one measurement by the acknowledgement it belongs to: those of a round come one after another."""
+    """The latest reply to one measurement and its acknowledgement, which the inserts of a round share."""
 
     acknowledgement: Acknowledgement | None = None
     reply = b""
@@ -42,20 +42,20 @@ def _reply_to_one(acknowledgement: Acknowledgement | None) -> bytes:
 
 
 class Settles(Protocol):
-    """Who counts what is under way (``proxy.inserts.ingest``)."""
+    """Counts pending measurements (``proxy.inserts.ingest``)."""
 
     def settled_one(self, size_bytes: int) -> None:
-        """A single document of this size is not under way any more."""
+        """A single document of this size is settled."""
         ...
 
 
 class PlainInsert:
-    """One insert of one measurement on its way; a ``Writer``."""
+    """One pending insert of one measurement; implements ``Writer``."""
 
     __slots__ = ("_exchange", "_ingest", "_size_bytes", "_template")
 
     def __init__(self, ingest: Settles, exchange: Exchange, template: InsertTemplate, size_bytes: int) -> None:
-        """``size_bytes`` is that of the document."""
+        """``size_bytes``: size of the document."""
         self._ingest = ingest
         self._exchange = exchange
         self._template = template
@@ -63,16 +63,16 @@ class PlainInsert:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether a large insert brought it."""
+        """Whether it belongs to a large insert, which is never so."""
         return False
 
     def expect(self) -> None:
-        """See ``InsertReply``; nothing has to be counted."""
+        """See ``InsertReply``; there is nothing to count."""
 
     def settle(
         self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
     ) -> None:
-        """See ``Writer``: the answer is known."""
+        """See ``Writer``: sends the reply."""
         self._ingest.settled_one(self._size_bytes)
         if error is not None:
             self._submitted(error)
@@ -88,16 +88,16 @@ class PlainInsert:
             self.reply(_reply_to_one(outcome))
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
-        """See ``Writer``: this client is told that the outcome is unknown."""
+        """See ``Writer``: the client gets ``error``, which says that the outcome is unknown."""
         self.settle(indexes, error, None)
         return None
 
     def reply(self, document: bytes | None) -> None:
-        """Answer with a raw document."""
+        """Reply with a raw document."""
         self._exchange.reply(document)
 
     def is_abandoned(self) -> bool:
-        """Whether the client is gone."""
+        """Whether the client has disconnected."""
         return self._exchange.session.upstream.is_closed
 
     def _submitted(self, error: CommandError) -> None:
@@ -114,9 +114,9 @@ class Inserts:
         self._ingest = ingest
 
     def submit(self, exchange: Exchange, command: Command, collection: VirtualCollection) -> InsertTemplate | None:
-        """Begin to carry out a parsed insert of a client that may; returns what its body means.
+        """Start a parsed insert of a client that has the rights for it; returns its template.
 
-        ``None``: it is not for the catalog, and nothing was done; it has to be relayed.
+        ``None``, with nothing done, if the insert is not for the catalog and must be relayed.
         """
         if not takes_inserts(collection):
             return None

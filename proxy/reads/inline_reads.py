@@ -32,9 +32,9 @@ from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
 
 
 class ReadStep:
-    """The step of a read: its ``document`` with the fields of the session, and what becomes of the reply.
+    """The step of a read: its ``document`` with the session fields, and how its reply is processed.
 
-    ``shortcut`` does the same for the same message; ``None`` where no message is known to be.
+    ``shortcut`` does the same for equal messages; ``None`` if these cannot be recognised.
     """
 
     __slots__ = ("document", "prepared", "shortcut")
@@ -46,7 +46,7 @@ class ReadStep:
 
 
 class InlineReads:
-    """Finds the step of such a read, and sends it."""
+    """Plans reads that need one step, and sends the step."""
 
     def __init__(self, translate: TranslateHandler, memory: Memory) -> None:
         """Plans are kept in ``memory``."""
@@ -56,9 +56,9 @@ class InlineReads:
     def step(
         self, command: Command, collection: VirtualCollection | None, reads_buckets: bool | None
     ) -> ReadStep | None:
-        """``None`` when the command has to go the long way.
+        """The step of a read; ``None`` if ``proxy.reads.translate`` must handle it.
 
-        ``reads_buckets``: whether its client may; ``None`` when the backend must be asked.
+        ``reads_buckets``: whether the client may read the buckets; ``None`` if the backend must be asked.
         """
         if command.sequences or not command.expects_reply:
             return None
@@ -71,7 +71,7 @@ class InlineReads:
     def send(
         self, exchange: Exchange, step: ReadStep, collection: VirtualCollection | None, connection: UpstreamConnection
     ) -> None:
-        """Send the step; the exchange is told the outcome. Raises ``UpstreamLost`` if the connection has just ended."""
+        """Send the step; the exchange gets the outcome. Raises ``UpstreamLost`` if the connection has just ended."""
         raw = op_msg.build(next_request_id(), 0, step.document)
         connection.stream(raw, InlineReply(exchange, collection, step.prepared, self._translate.cursors))
 
@@ -91,7 +91,7 @@ class InlineReads:
         renaming = kept.renaming
         prepared = Prepared(self._finish(kept.plan), None if renaming is None else renaming.grown_bytes, renaming)
         whole = whole_command(kept.document, asked.session, database)
-        # Only what is asked a second time is worth being recognised.
+        # Only reads that are repeated are worth recognising.
         pieces = pieces_of(command, whole) if is_known else None
         shortcut = None if pieces is None else PlainQuestion(translate, kept, prepared, pieces)
         return ReadStep(whole, prepared, shortcut)
@@ -122,7 +122,7 @@ class InlineReads:
         return finish
 
     def _through_the_view(self, command: Command) -> ReadStep:
-        """As the client sent it; most clients may read the collection but not its buckets."""
+        """The command as the client sent it, for clients that may read the collection but not its buckets."""
 
         def finish(reply: bytes) -> bytes:
             if command.name in OPENS_CURSOR and b"$changeStream\0" not in command.body and is_ok(reply):
@@ -133,7 +133,7 @@ class InlineReads:
         return ReadStep(command.body, Prepared(finish, grown_bytes=0))
 
     def _more(self, command: Command) -> ReadStep | None:
-        """The next batch of a cursor that this process opened on buckets, asked for by its own collection's name."""
+        """A ``getMore`` of a cursor that this process opened on buckets, if it names the cursor's collection."""
         cursors = self._translate.cursors
         cursor_id = command.get("getMore")
         buckets = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None

@@ -22,8 +22,8 @@ Finish = Callable[[bytes], bytes | None]
 class Prepared:
     """How the reply to a step is processed.
 
-    ``grown_bytes`` is how much longer the reply gets by its cursor's name, where that is all that becomes of it;
-    ``renaming`` does that to a whole reply. ``more_of`` is the cursor that goes on, 0 for a new one.
+    ``grown_bytes``: how much longer the reply becomes if only its cursor is renamed, otherwise ``None``; ``renaming``
+    renames the cursor in a whole reply. ``more_of``: the cursor of a ``getMore``, 0 for a new one.
     """
 
     __slots__ = ("finish", "grown_bytes", "more_of", "renaming")
@@ -38,7 +38,7 @@ class Prepared:
 
 
 def prepared_more(cursors: CursorNames, cursor_id: int, renaming: Renaming) -> Prepared:
-    """How the next batch of this cursor is processed."""
+    """How the reply with the next batch of this cursor is processed."""
     buckets = renaming.buckets
 
     def finish(reply: bytes) -> bytes:
@@ -59,7 +59,7 @@ class InlineReply:
         prepared: Prepared,
         cursors: CursorNames,
     ) -> None:
-        """To a command on ``collection`` that was sent."""
+        """``collection``: that of the command."""
         self._exchange = exchange
         self._collection = collection
         self._prepared = prepared
@@ -81,7 +81,7 @@ class InlineReply:
             exchange.end(Replied(document))
 
     def _finished(self, reply: bytes) -> bytes | None:
-        """The reply as the client gets it; ``None`` if the exchange has been told another outcome."""
+        """The client's reply; ``None`` if the exchange has got another outcome."""
         try:
             document = self._prepared.finish(reply_document(Message.from_bytes(reply)))
         except Exception as error:  # noqa: BLE001  (an outcome, too)
@@ -127,7 +127,7 @@ class InlineReply:
             return
         document = self._renamed(stream.without_batch())
         if document is None:
-            # The client has already seen wrong lengths, so it cannot continue.
+            # The client has already got wrong lengths, so its connection must be closed.
             self._exchange.end(Lost(partly_sent=True))
             return
         self._pieces.append(stream.tail(document))
@@ -135,7 +135,7 @@ class InlineReply:
         self._exchange.end(Streamed(document))
 
     def _renamed(self, told: bytes) -> bytes | None:
-        """A reply without its batch as the client gets it; ``None`` when its length is not as it was announced."""
+        """The client's form of a reply without its batch; ``None`` if its length is not as announced."""
         exchange, renaming = self._exchange, self._prepared.renaming
         if renaming is not None and exchange.session.member is None:
             renamed = renaming.document(told)
@@ -151,7 +151,7 @@ class InlineReply:
         return document
 
     def _is_left(self, renaming: Renaming, cursor_id: int) -> None:
-        """Record the cursor after the reply; 0 if there is none."""
+        """Record the cursor that the reply leaves open; ``cursor_id`` is 0 if there is none."""
         if cursor_id:
             self._cursors.opened(cursor_id, renaming.buckets)
         elif self._prepared.more_of:
@@ -164,5 +164,5 @@ class InlineReply:
             self._exchange.end(Deposed(document))
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
-        """See ``Sink``; until a batch streams the client has seen nothing of it."""
+        """See ``Sink``; the client has got a part of the reply only if it is streamed."""
         self._exchange.end(of_error(error) if self._stream is None else Lost(partly_sent=True))

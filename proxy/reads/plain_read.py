@@ -1,7 +1,8 @@
-"""Reads of time-series collections that were asked before: their step is sent without parsing them.
+"""Shortcuts for repeated reads of time-series collections, whose step is sent without parsing the read.
 
-Dashboards ask the same thing again and again. What changes between two such messages, their session and their time,
-changes in the step as well; everything else of it is kept. Whatever goes wrong afterwards takes the ordinary way.
+Dashboards send the same reads repeatedly. Between two such messages, only session and cluster time change; these are
+copied to the step, and the rest of the step is kept. If anything fails afterwards, the read is parsed and planned as
+usual.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _WEIGHT_BYTES: Final = 1_200
 
 
 class Surroundings(Protocol):
-    """What plans depend on besides the question (``proxy.reads.translate``)."""
+    """What plans depend on in addition to the question (``proxy.reads.translate``)."""
 
     @property
     def profile(self) -> Profile:
-        """What the backend can do."""
+        """The version and capabilities of the backend."""
         ...
 
     @property
@@ -41,19 +42,19 @@ class Surroundings(Protocol):
         ...
 
     def as_written(self, collection: VirtualCollection) -> VirtualCollection:
-        """The collection as this process knows it, which may be more than the backend lists."""
+        """``collection`` with what this process has written since the backend's listing."""
         ...
 
 
 Pieces = tuple[bytes, ...]
-"""A step's document, without the values that its command has from its session."""
+"""A step's document in pieces, between which the values of its session are inserted."""
 
 
 def pieces_of(command: Command, whole: bytes) -> Pieces | None:
-    """``whole`` is the step that is sent for ``command``.
+    """The pieces of ``whole``, the step that is sent for ``command``.
 
-    ``None`` when the step of a repeated command cannot be told from it: in a transaction, or where the values that
-    change are not the same in both.
+    ``None`` if the step of a repeated command does not follow from it: in a transaction, or if command and step do not
+    have the same changing values.
     """
     if not TRANSACTION_FIELDS.isdisjoint(command.fields):
         return None
@@ -75,13 +76,13 @@ def _weight(pieces: Pieces) -> int:
 
 
 class PlainQuestion(Shortcut):
-    """Sends the step of a plan."""
+    """Sends the step of a cached plan."""
 
     __slots__ = ("_around", "_kept", "_pieces", "_prepared")
 
     def __init__(self, around: Surroundings, kept: CachedPlan, prepared: Prepared, pieces: Pieces) -> None:
         """``prepared``: how the reply to ``kept`` is processed."""
-        # The plan may live on here when it is not kept as such any more.
+        # This keeps the plan in memory even after the plan cache has removed it.
         super().__init__(_weight(pieces) + kept.weight_bytes)
         self._around = around
         self._kept = kept
@@ -89,7 +90,7 @@ class PlainQuestion(Shortcut):
         self._pieces = pieces
 
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
-        """See ``Shortcut``: the plan must be as good as when it was made."""
+        """See ``Shortcut``: the plan must still be valid."""
         raw = exchange.message.raw
         around, kept, collection = self._around, self._kept, known.needs.collection
         if (
@@ -104,12 +105,12 @@ class PlainQuestion(Shortcut):
 
 
 class PlainMore(Shortcut):
-    """Asks for more of a cursor on buckets, which may be another one each time."""
+    """Sends a ``getMore`` of a cursor on buckets, which may be a different one each time."""
 
     __slots__ = ("_cursors", "_pieces", "_renaming")
 
     def __init__(self, cursors: CursorNames, renaming: Renaming, pieces: Pieces) -> None:
-        """The cursor must be one of the collection of ``renaming``."""
+        """The cursor must belong to the collection of ``renaming``."""
         super().__init__(_weight(pieces))
         self._cursors = cursors
         self._renaming = renaming

@@ -1,7 +1,7 @@
-"""Plans of reads that were asked before, so that a repeated question is neither decoded nor rewritten again.
+"""Caches the plans of reads, so that a repeated read is neither decoded nor rewritten again.
 
-Dashboards ask the same thing again and again. What a read becomes depends on the bytes of its body (without the fields
-that tell of the session), on the collection and on the backend, and on nothing else.
+Dashboards send the same reads repeatedly. The plan of a read depends only on the bytes of its body (without the session
+fields), on the collection and on the backend.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from rewrite.plan import Cursor, Single
 from rewrite.profile import Profile
 
 DECODED: Final = 32
-"""So many times the bytes of a document may be what it takes as objects of the interpreter."""
+"""Upper bound of the memory of a decoded document, relative to its bytes."""
 LONGEST_BYTES: Final = 8 * 1024
 
 _OUTSIDE: Final = STATEMENT_FIELDS | TRANSACTION_FIELDS
-"""What a read outside a transaction does not take along."""
+"""Session fields that a read outside a transaction does not send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A read as its client sent it: what it asks, and the raw elements of the session that go along."""
+    """A read as its client sent it: its own raw fields, and the raw session fields to be sent with it."""
 
     asked: bytes
     session: bytes
@@ -36,10 +36,9 @@ class Question:
 
 
 def question(command: Command, also_left_out: bytes = b"") -> Question | None:
-    """``command`` taken apart without decoding it.
+    """``command`` split without decoding it.
 
-    ``None`` when a name stands in it twice, when what it says of its session is not of the usual types, or when it is
-    too long to be analysed.
+    ``None`` if it repeats a name, if its session fields have unusual types, or if it is too long to be analysed.
     """
     body, fields = command.body, command.fields
     if len(body) > MAX_COMMAND_BYTES:
@@ -69,7 +68,7 @@ def question(command: Command, also_left_out: bytes = b"") -> Question | None:
 class CachedPlan(Remembered):
     """A plan of one step over the client's own connection. Immutable.
 
-    ``document`` is the step's raw body, ``renaming`` what becomes of its reply's cursor.
+    ``document``: the step's raw body; ``renaming`` renames the cursor of its reply.
     """
 
     __slots__ = ("document", "plan", "profile", "renaming", "target")
@@ -82,7 +81,7 @@ class CachedPlan(Remembered):
         document: bytes,
         renaming: Renaming | None = None,
     ) -> None:
-        # The document as it is, and what the rewriter holds of it decoded.
+        # The raw document, and what the rewriter keeps of it decoded.
         super().__init__((1 + DECODED) * len(document) + 1_500)
         self.target = target
         self.profile = profile
@@ -92,23 +91,23 @@ class CachedPlan(Remembered):
 
 
 class PlanCache:
-    """The plans by what was asked of which collection."""
+    """The plans by question and collection."""
 
     def __init__(self, memory: Memory) -> None:
-        """They are kept in ``memory``."""
+        """``memory`` keeps the plans."""
         self._memory = memory
 
     def find(
         self, database: bytes, question: Question, target: VirtualCollection, profile: Profile
     ) -> CachedPlan | None:
-        """The plan for the same question, if ``target`` and ``profile`` are what they were."""
+        """The plan for the same question, if it was made for this ``target`` and ``profile``."""
         kept = self._memory.get((question.asked, database, question.in_transaction))
         if not isinstance(kept, CachedPlan) or kept.target is not target or kept.profile is not profile:
             return None
         return kept
 
     def keep(self, database: bytes, question: Question, kept: CachedPlan) -> None:
-        """Keep it, unless it is long."""
+        """Keep a plan, unless it is too long."""
         if len(question.asked) > LONGEST_BYTES or len(kept.document) > LONGEST_BYTES:
             return
         self._memory.put((question.asked, database, question.in_transaction), kept)

@@ -1,7 +1,7 @@
-"""Commands that are relayed without being parsed, because an earlier one tells that they go this way.
+"""Shortcuts for relayed commands, which are relayed without parsing if an earlier one was relayed.
 
-On an ordinary collection that is every command with the same name, collection and database; the rest of the message is
-the backend's to judge. A ``ping`` has no collection, so it has to be the same as a whole.
+On an ordinary collection, this applies to every command with the same name, collection and database; the backend checks
+the rest of the message. A ``ping`` has no collection, so its whole body must be the same.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from proxy.request.recognition import LONGEST_BYTES, Form, Recognised, Shortcut
 
 _WEIGHT_BYTES: Final = 600
 _NEVER_ENDS: Final = {"aggregate": b"$changeStream\0", "find": b"tailable\0"}
-"""What makes the reply of a reading command one that never ends (``proxy.readers.register``)."""
+"""Bytes that occur in a reading command whose cursor never ends (``proxy.readers.register``)."""
 
 
 class PlainRelay(Shortcut):
-    """Relays a message as it came."""
+    """Relays a message unchanged."""
 
     __slots__ = ("_avoid",)
 
     def __init__(self, avoid: tuple[bytes, ...], *, by_head: bool) -> None:
-        """A message with any of ``avoid`` in it is another case."""
+        """A message that contains any of ``avoid`` is not handled."""
         super().__init__(_WEIGHT_BYTES, by_head=by_head)
         self._avoid = avoid
 
@@ -40,9 +40,9 @@ class PlainRelay(Shortcut):
 
 
 def plain_relay(command: Command, route: router.Relay, *, has_members: bool) -> PlainRelay | None:
-    """What relays ``command``, which took this route, and others like it; ``None`` if none may be like it.
+    """The shortcut for commands like ``command``, which took this route; ``None`` if there can be none.
 
-    ``has_members``: reads with a read preference may go elsewhere.
+    ``has_members``: reads with a read preference may go to another member.
     """
     row, raw = TABLE.get(command.name), command.message.raw
     if route is not router.RELAY or row is None or command.name in REDEFINES or len(raw) > LONGEST_BYTES:

@@ -1,7 +1,7 @@
-"""What a command needs before it may begin, and whether it has that now.
+"""The conditions that a command must meet before it may start, and their check.
 
-A command that was parsed and one that was recognised by its bytes pass the same checks here: that its collection is
-still what it was, that its client may do what the proxy does for it, and that no join of bucket parts keeps it out.
+Parsed and recognised commands pass the same checks: the collection has not changed, the client has the rights for what
+the proxy does for it, and no join of bucket parts keeps readers out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_CURSORS: Final = frozenset({"getMore", "killCursors"})
 
 
 class Needs:
-    """What one command needs on its route."""
+    """The conditions of one command on its route."""
 
     __slots__ = ("asks_members", "collection", "namespace", "reader", "rights")
 
@@ -39,10 +39,10 @@ class Needs:
         *,
         asks_members: bool = False,
     ) -> None:
-        """``namespace`` must be ``collection``, ``None`` for an ordinary one; without it, any name will do.
+        """``namespace`` must refer to ``collection``, ``None`` for an ordinary one; without ``namespace``, to anything.
 
-        ``rights`` are what the proxy does for the client, ``reader`` is what has to wait for joins. ``asks_members``:
-        a member of the replica set is chosen for the command, so its way may be another each time.
+        ``rights``: for what the proxy does for the client; ``reader``: what joins must wait for. ``asks_members``: a
+        member of the replica set is selected for the command, which may be a different one each time.
         """
         self.namespace = namespace
         self.collection = collection
@@ -52,12 +52,12 @@ class Needs:
 
 
 class Requirements:
-    """Says what commands need, and whether they have it."""
+    """Determines the conditions of commands, and checks them."""
 
     def __init__(self, lookup: router.Lookup, gate: Gate, readers: Readers | None, *, has_members: bool) -> None:
-        """``readers`` is ``None`` where no joins have to be waited for.
+        """``readers`` is ``None`` if there are no joins.
 
-        ``has_members``: reads and cursors may have to go elsewhere than to the client's own connection.
+        ``has_members``: reads and cursors may have to go to other members than the client's own connection.
         """
         self._lookup = lookup
         self._gate = gate
@@ -65,7 +65,7 @@ class Requirements:
         self.has_members = has_members
 
     def of(self, command: Command, route: router.Route) -> Needs:
-        """What ``command`` needs when it takes this route."""
+        """The conditions of ``command`` on this route."""
         asks_members = self.has_members and (
             command.name in _OF_CURSORS or (command.name in ANY_MEMBER and PREFERENCE in command.fields)
         )
@@ -90,7 +90,7 @@ class Requirements:
         return Needs()
 
     def are_met(self, session: Session, needs: Needs) -> bool:
-        """Whether a command that needs this may begin at once; false, too, if somebody has to be asked first."""
+        """Whether a command with these conditions may start at once; also false if the backend must be asked first."""
         if not self.is_as_it_was(needs):
             return False
         if needs.rights:
@@ -102,12 +102,12 @@ class Requirements:
         return reader is None or not reader.is_kept_out
 
     def is_as_it_was(self, needs: Needs) -> bool:
-        """Whether the name is still what it was."""
+        """Whether the namespace still refers to the same collection."""
         namespace = needs.namespace
         return namespace is None or self._lookup(namespace) is needs.collection
 
     def rights(self, session: Session, needs: Needs) -> bool | None:
-        """Whether the client has the rights, from memory; ``None`` when the backend must be asked."""
+        """Whether the client has the rights, from the cache; ``None`` if the backend must be asked."""
         for actions, namespace in needs.rights:
             known = self._gate.known(session, actions, namespace)
             if not known:
@@ -115,7 +115,7 @@ class Requirements:
         return True
 
     async def asked_rights(self, session: Session, needs: Needs) -> bool:
-        """As ``rights``, asking the backend where needed; raises ``BackendUnavailable``."""
+        """As ``rights``, asking the backend if needed; raises ``BackendUnavailable``."""
         for actions, namespace in needs.rights:
             if not await self._gate.allows(session, actions, namespace):
                 return False

@@ -1,18 +1,17 @@
-"""Commands that were seen before, recognised by their bytes instead of being parsed.
+"""Recognises commands that were seen before by their bytes, instead of parsing them.
 
-Drivers send the same commands again and again. From one to the next only a few values change: the id of the session,
-the number of a retryable write, the cluster time, the id of a cursor. The key of a message is its body without them.
+Drivers send the same commands repeatedly. Only a few values change: the id of the session, the number of a retryable
+write, the cluster time, the id of a cursor. The key of a message is its body without these values.
 
-Where these values stand is told by the fields of a command that was parsed, and found again by the length of the body
-(``Form``). Nothing is searched for, so no bytes inside of a string or a document pass for such a value: what stands
-before a value that is cut out, its name and type among it, belongs to the key. All cut values have a fixed size, and
-any bytes are valid in them.
+Their positions come from a command that was parsed, and are looked up by the length of the body (``Form``). Nothing is
+searched for, so bytes inside a string or a document are never taken for such a value: the name and type of each value
+that is cut out belong to the key. All cut values have a fixed size, and any bytes are valid in them.
 
-Where a command on an ordinary collection goes depends on its name, its collection and its database alone; these are the
-key of its head, and the rest of the message is the backend's to judge.
+The destination of a command on an ordinary collection depends only on its name, collection and database. These are the
+key of its head; the backend checks the rest of the message.
 
-What is done for a recognised message is a ``Shortcut`` of the rooms that carry commands out. What is not recognised
-takes the ordinary way, which also words the errors.
+A recognised message is executed by a ``Shortcut`` of the room concerned. All others are parsed as usual, which also
+reports errors.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from proxy.wire.message import Opcode, length_at
 from proxy.wire.op_msg import BODY_AT
 
 REMEMBERED_BYTES: Final = 40 << 20
-"""For everything that is remembered together; about 20,000 inserts or relayed commands, or 900 questions of dashboards,
-each with its plan."""
+"""Limit of everything that is remembered: about 20,000 inserts or relayed commands, or 900 reads of dashboards, each
+with its plan."""
 LONGEST_BODY_BYTES: Final = 8 * 1024
-"""A longer body gains nothing from being recognised as a whole."""
+"""Longer bodies gain nothing from being recognised as a whole."""
 LONGEST_BYTES: Final = 64 * 1024
-"""Nor does a longer message from being recognised by its head."""
+"""Longer messages gain nothing from being recognised by their head."""
 LONGEST_HEAD_BYTES: Final = 512
-"""No collection has a name so long."""
+"""Maximum length of a head; no collection has a longer name."""
 MOST_FORMS: Final = 4_096
 FORM_BYTES: Final = 1_024
-"""What a form takes at most."""
+"""Maximum memory of a form."""
 FORMS_OF_A_LENGTH: Final = 4
-"""Bodies of one length in which the values stand elsewhere."""
+"""Maximum number of forms for bodies of one length."""
 
 _MSG: Final = int(Opcode.MSG)
 _NAME_AT: Final = BODY_AT + 4
@@ -61,30 +60,30 @@ _NUMBER_BYTES: Final = 8
 _MORE: Final = b"getMore"
 _CURSOR_AT: Final = 4 + 1 + len(_MORE) + 1
 SESSION_BEFORE: Final = len(_SESSION)
-"""So many bytes of the value of ``lsid`` stand before the id that is cut out."""
+"""Number of bytes of the value of ``lsid`` before the id that is cut out."""
 SESSION_BEHIND: Final = _SESSION_ID_BYTES + 1
-"""So many bytes of it come from there on."""
+"""Number of bytes of that value from the id on."""
 
 
 class Value(Enum):
-    """What changes from command to command."""
+    """The kinds of values that change from command to command."""
 
     SESSION = auto()
     NUMBER = auto()
     TIME = auto()
     HASH = auto()
-    """Of the cluster time."""
+    """The hash in the signature of the cluster time."""
     CURSOR = auto()
 
 
 Cut: TypeAlias = tuple[int, int, Value]
-"""Where a value starts and ends, and which it is."""
+"""Start, end and kind of a value."""
 
 
 def cuts_of(body: bytes, fields: Mapping[bytes, Element]) -> tuple[Cut, ...]:
-    """The values that change in a command, or in the step that is sent for it, with these fields; in their order.
+    """The changing values in a command, or in the step that is sent for it, with these fields; in their order.
 
-    What is not of the form in which drivers send it stays.
+    Values that do not have the form that drivers send stay in the key.
     """
     cuts: list[Cut] = []
     kind, start, end = fields.get(b"lsid", (0, 0, 0))
@@ -108,12 +107,12 @@ def cuts_of(body: bytes, fields: Mapping[bytes, Element]) -> tuple[Cut, ...]:
 
 
 class Form:
-    """Where the values that change stand in messages of one length; 0 for those that they have not."""
+    """The positions of the changing values in messages of one length; 0 for missing ones."""
 
     __slots__ = ("_starts", "_stops", "cursor_at", "cuts", "number_at", "session_at")
 
     def __init__(self, cuts: tuple[Cut, ...]) -> None:
-        """``cuts`` are of a body."""
+        """``cuts``: those of a body."""
         self.cuts = cuts
         at = {value: BODY_AT + start for start, _, value in cuts}
         self.session_at = at.get(Value.SESSION, 0)
@@ -128,16 +127,16 @@ class Form:
         self._stops = (stops[0], stops[1], stops[2], stops[3], stops[4])
 
     def key(self, raw: bytes, end: int) -> bytes:
-        """The body of a message, which ends at ``end``, without the values that change."""
+        """The body of a message, which ends at ``end``, without the changing values."""
         a, b, c, d, e, f = self._starts
         p, q, r, s, t = self._stops
         if b == t:
-            # The body has one of them at most.
+            # The body has at most one of these values.
             return raw[a:p] + raw[b:end]
         return b"".join((raw[a:p], raw[b:q], raw[c:r], raw[d:s], raw[e:t], raw[f:end]))
 
     def filled(self, raw: bytes, pieces: tuple[bytes, ...]) -> bytes:
-        """The values of a message between these pieces, of which there is one more."""
+        """``pieces`` with the values of a message between them; there is one value less than pieces."""
         whole = [pieces[0]]
         for (start, stop, _), piece in zip(self.cuts, pieces[1:], strict=True):
             whole.append(raw[BODY_AT + start : BODY_AT + stop])
@@ -149,7 +148,7 @@ _NO_FORM: Final = Form(())
 
 
 class Remembered:
-    """What is kept by its key; ``weight_bytes`` is what it takes besides that."""
+    """An entry of the memory; ``weight_bytes``: its size without its key."""
 
     __slots__ = ("weight_bytes",)
 
@@ -158,11 +157,11 @@ class Remembered:
 
 
 Memory: TypeAlias = BoundedCache[Hashable, Remembered]
-"""Everything that is remembered of commands. Keys of different kinds are of different types, or begin otherwise."""
+"""Everything that is remembered of commands. Keys of different kinds have different types or beginnings."""
 
 
 def memory(limit_bytes: int = REMEMBERED_BYTES) -> Memory:
-    """An empty one."""
+    """An empty memory."""
     return BoundedCache(limit_bytes, _weight)
 
 
@@ -172,7 +171,7 @@ def _weight(key: Hashable, kept: Remembered) -> int:
 
 
 class Shortcut:
-    """What is done for a message that is recognised. Immutable."""
+    """Executes recognised messages. Immutable."""
 
     __slots__ = ("by_head", "weight_bytes")
 
@@ -182,7 +181,7 @@ class Shortcut:
         self.by_head = by_head
 
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
-        """Begin to carry the command out; false when this message is another case, and nothing was done.
+        """Start the command; false, with nothing done, if the shortcut does not handle this message.
 
         ``end`` is that of the body. What ``known`` needs is there.
         """
@@ -190,7 +189,7 @@ class Shortcut:
 
 
 class Recognised(Remembered):
-    """What is known of the messages with one key."""
+    """What is remembered of the messages with one key."""
 
     __slots__ = ("meter", "needs", "shortcut")
 
@@ -201,16 +200,16 @@ class Recognised(Remembered):
         self.shortcut = shortcut
 
     def begin(self, exchange: Exchange) -> None:
-        """From now on the command is counted."""
+        """Start counting the command."""
         exchange.meter = self.meter
         reader = self.needs.reader
         if reader is not None:
             exchange.enter(reader)
 
     def send(self, exchange: Exchange, raw: bytes, sink: Sink) -> bool:
-        """Begin, and send this over the client's own connection; the reply goes to ``sink``.
+        """Begin, and send ``raw`` over the client's own connection; the reply goes to ``sink``.
 
-        False where that is not open, or where the reply has to be compressed; nothing was done then.
+        False, with nothing done, if the connection is not open or the reply must be compressed.
         """
         connection = exchange.session.upstream.ready
         if connection is None or exchange.message.compressor:
@@ -224,17 +223,17 @@ class Recognised(Remembered):
 
 
 class Recogniser:
-    """Recognises commands, and begins those that may."""
+    """Recognises commands, and starts those whose conditions are met."""
 
     def __init__(self, remembered: Memory, requirements: Requirements) -> None:
         self._memory = remembered
         self._requirements = requirements
         self._forms: list[tuple[Form, ...]] = [()] * (LONGEST_BODY_BYTES + 1)
-        """By the length of the body."""
+        """The forms by the length of the body."""
         self._count = 0
 
     def start(self, exchange: Exchange) -> bool:
-        """Begin the command of an OP_MSG if it is recognised; false when it is not, and nothing was done."""
+        """Start the command of an OP_MSG if it is recognised; false, with nothing done, if it is not."""
         message = exchange.message
         raw = message.raw
         end = body_end(raw)
@@ -256,7 +255,7 @@ class Recogniser:
         return known.shortcut.start(exchange, known, form, end)
 
     def remember(self, command: Command, needs: Needs, meter: Meter, shortcut: Shortcut | None) -> None:
-        """``shortcut`` does what was done for ``command``, which was counted by ``meter``."""
+        """Remember ``command``: ``shortcut`` will execute messages like it, and ``meter`` counts them."""
         message = command.message
         end = body_end(message.raw) if message.opcode == _MSG else 0
         if shortcut is None or not end or needs.asks_members or not self._requirements.is_as_it_was(needs):
@@ -294,10 +293,10 @@ def body_end(raw: bytes) -> int:
 
 
 def head_of(raw: bytes, end: int) -> bytes | None:
-    """What tells where a command on an ordinary collection goes: its first element and its database.
+    """The bytes that determine the destination of a command on an ordinary collection: first element and database.
 
-    ``$db`` may stand anywhere in the body, but a body in which these bytes stand once has no other. ``None`` if the
-    first element is no string, or if the message is not as drivers send it.
+    ``$db`` may be anywhere in the body, but if its bytes occur only once, there is no other. ``None`` if the first
+    element is not a string, or if the message is not as drivers send it.
     """
     if raw[_NAME_AT] != STRING or len(raw) > LONGEST_BYTES:
         return None
@@ -316,7 +315,7 @@ def head_of(raw: bytes, end: int) -> bytes | None:
     stop = at + 9 + length_at(raw, at + 5)
     if stop > end or first_end + stop - at - _NAME_AT > LONGEST_HEAD_BYTES:
         return None
-    # Nothing but its own end comes behind a database that stands last, which it does most of the time.
+    # Usually the database is the last field, so that no other can follow it.
     if stop != end - 1 and raw.find(_DATABASE, at + 5, end) >= 0:
         return None
     return raw[_NAME_AT:first_end] + raw[at:stop]

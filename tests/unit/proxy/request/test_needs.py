@@ -43,7 +43,7 @@ def needs(document: dict[str, Any], route: router.Route, *, has_members: bool = 
         ({"insert": "x"}, router.RELAY, NAME, (), False),
         ({"aggregate": 1}, router.RELAY, None, (), True),
         ({"ping": 1}, router.RELAY, None, (), False),
-        ({"hello": 1}, router.Answer(), None, (), False),
+        ({"hello": 1}, router.AnswerLocally(), None, (), False),
     ],
     ids=str,
 )
