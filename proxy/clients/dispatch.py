@@ -1,9 +1,9 @@
 """From a message to a reply: chooses routes, retries attempts and handles unexpected errors; no other module does.
 
 A message either ends its connection (``ProtocolError``) or becomes an ``Exchange``, which measures the time and is
-finished exactly once. The rooms carry the command out and pass an ``Outcome`` to the exchange; ``ended`` then does what
-``proxy.request.attempt.what_follows`` says: reply, refuse, begin again elsewhere, go the long way, or close. Unexpected
-exceptions are caught here, logged and counted; the client gets an error with a reference to the log.
+finished exactly once. The rooms execute the command and pass an ``Outcome`` to the exchange; ``ended`` then does what
+``proxy.request.attempt.what_follows`` says: reply, refuse, begin again elsewhere, translate, relay, or close.
+Unexpected exceptions are caught here, logged and counted; the client gets an error with a reference to the log.
 """
 
 from __future__ import annotations
@@ -160,16 +160,16 @@ class Dispatcher:
 
     def _start_command(self, exchange: Exchange) -> None:
         command = exchange.parsed()
-        if self._requirements.is_stranger(exchange.session):
-            self._start_of_stranger(exchange, command)
+        if self._requirements.must_log_in(exchange.session):
+            self._start_before_login(exchange, command)
             return
         if self._handlers.members is not None:
             exchange.session = self._handlers.members.session_for(exchange.session, command)
         self._route(exchange, command)
 
-    def _start_of_stranger(self, exchange: Exchange, command: Command) -> None:
+    def _start_before_login(self, exchange: Exchange, command: Command) -> None:
         """Start a command of a client that has yet to log in: without look-ups, caches or waiting."""
-        route = router.route_of_stranger(command)
+        route = router.route_before_login(command)
         if isinstance(route, router.Relay):
             self._measure(exchange, command, "relay")
             self._handlers.relay.start(exchange, route)
@@ -254,7 +254,7 @@ class Dispatcher:
     def _read_at_once(
         self, exchange: Exchange, command: Command, collection: VirtualCollection | None, needs: Needs, meter: Meter
     ) -> bool:
-        """False when it has to go the long way, and nothing was done."""
+        """Start a read of one step; false, with nothing done, if ``proxy.reads.translate`` must handle it."""
         reads, connection = self._handlers.at_once, exchange.session.upstream.ready
         if reads is None or connection is None:
             return False
@@ -325,7 +325,7 @@ class Dispatcher:
             case Next.REPLY:
                 self._reply(exchange, outcome)
             case Next.FINISH:
-                self._heard(exchange, outcome)
+                self._record_cursor(exchange, outcome)
                 exchange.done()
             case Next.REFUSE | Next.REFUSE_RETRYABLY:
                 assert isinstance(outcome, attempt.Refused | attempt.Unreachable)
@@ -333,14 +333,14 @@ class Dispatcher:
                 exchange.refuse(error if following is Next.REFUSE else labelled(error, exchange.command))
             case Next.CLOSE:
                 exchange.close()
-            case Next.COME_AGAIN:
-                exchange.come_again()
+            case Next.REAUTHENTICATE:
+                exchange.require_login()
             case Next.FIND_PRIMARY:
                 self._tasks.spawn(self._find_primary(exchange, outcome, situation))
             case Next.BEGIN_AGAIN | Next.LEAVE_MEMBER | Next.SEEK_CURSOR:
                 self._begin_again(exchange, outcome, situation, following)
-            case Next.LONG_WAY:
-                assert isinstance(outcome, attempt.NeedsLongWay)
+            case Next.TRANSLATE:
+                assert isinstance(outcome, attempt.NeedsTranslation)
                 self._tasks.spawn(self._translate(exchange, exchange.parsed(), outcome.collection))
             case Next.RELAY:
                 assert isinstance(outcome, attempt.NotTranslatable)
@@ -358,13 +358,13 @@ class Dispatcher:
 
     def _reply(self, exchange: Exchange, outcome: Outcome) -> None:
         assert isinstance(outcome, attempt.Replied | attempt.Deposed | attempt.CursorMissing)
-        self._heard(exchange, outcome)
+        self._record_cursor(exchange, outcome)
         if outcome.raw is None:
             exchange.reply(outcome.document)
         else:
             exchange.relayed(outcome.raw)
 
-    def _heard(self, exchange: Exchange, outcome: Outcome) -> None:
+    def _record_cursor(self, exchange: Exchange, outcome: Outcome) -> None:
         """Record the cursor that a reply of another member leaves open there."""
         if exchange.session.member is None or self._handlers.members is None:
             return

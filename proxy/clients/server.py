@@ -80,7 +80,7 @@ def no_effects(effect: Effect) -> None:
 class OpenGate:
     """For a backend without access control."""
 
-    def is_stranger(self, session: Session) -> bool:
+    def must_log_in(self, session: Session) -> bool:
         """See ``Gate``."""
         return False
 

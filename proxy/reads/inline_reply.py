@@ -9,7 +9,7 @@ from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.cursor_stream import HEAD_BYTES, CursorStream, Renaming
 from proxy.reads.cursors import answered_more
-from proxy.request.attempt import Deposed, Lost, NeedsLongWay, Replied, Streamed, of_error
+from proxy.request.attempt import Deposed, Lost, NeedsTranslation, Replied, Streamed, of_error
 from proxy.request.exchange import Exchange
 from proxy.upstream.connection import reply_document
 from proxy.wire.message import Message
@@ -88,7 +88,7 @@ class InlineReply:
             self._exchange.end(of_error(error))
             return None
         if document is None:
-            self._exchange.end(NeedsLongWay(self._collection))
+            self._exchange.end(NeedsTranslation(self._collection))
         return document
 
     def write(self, data: bytes) -> None:

@@ -28,7 +28,7 @@ from rewrite.profile import Profile
 _WEIGHT_BYTES: Final = 1_200
 
 
-class Surroundings(Protocol):
+class PlanContext(Protocol):
     """What plans depend on in addition to the question (``proxy.reads.translate``)."""
 
     @property
@@ -78,13 +78,13 @@ def _weight(pieces: Pieces) -> int:
 class PlainQuestion(Shortcut):
     """Sends the step of a cached plan."""
 
-    __slots__ = ("_around", "_kept", "_pieces", "_prepared")
+    __slots__ = ("_context", "_kept", "_pieces", "_prepared")
 
-    def __init__(self, around: Surroundings, kept: CachedPlan, prepared: Prepared, pieces: Pieces) -> None:
+    def __init__(self, context: PlanContext, kept: CachedPlan, prepared: Prepared, pieces: Pieces) -> None:
         """``prepared``: how the reply to ``kept`` is processed."""
         # This keeps the plan in memory even after the plan cache has removed it.
         super().__init__(_weight(pieces) + kept.weight_bytes)
-        self._around = around
+        self._context = context
         self._kept = kept
         self._prepared = prepared
         self._pieces = pieces
@@ -92,16 +92,16 @@ class PlainQuestion(Shortcut):
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
         """See ``Shortcut``: the plan must still be valid."""
         raw = exchange.message.raw
-        around, kept, collection = self._around, self._kept, known.needs.collection
+        context, kept, collection = self._context, self._kept, known.needs.collection
         if (
             end != len(raw)
             or collection is None
-            or around.as_written(collection) is not kept.target
-            or around.profile is not kept.profile
+            or context.as_written(collection) is not kept.target
+            or context.profile is not kept.profile
         ):
             return False
         step = op_msg.build(next_request_id(), 0, form.filled(raw, self._pieces))
-        return known.send(exchange, step, InlineReply(exchange, kept.target, self._prepared, around.cursors))
+        return known.send(exchange, step, InlineReply(exchange, kept.target, self._prepared, context.cursors))
 
 
 class PlainMore(Shortcut):

@@ -80,7 +80,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsLongWay:
+class NeedsTranslation:
     """A read that was sent in one step needs ``proxy.reads.translate`` after all; the client has got nothing."""
 
     collection: VirtualCollection | None
@@ -102,7 +102,9 @@ class Unexpected:
 
 
 Answered: TypeAlias = Replied | Deposed | CursorMissing
-Outcome: TypeAlias = Answered | Streamed | Refused | Unreachable | Lost | NeedsLongWay | NotTranslatable | Unexpected
+Outcome: TypeAlias = (
+    Answered | Streamed | Refused | Unreachable | Lost | NeedsTranslation | NotTranslatable | Unexpected
+)
 
 MAY_GO_ELSEWHERE: Final = (CursorMissing, Deposed, Lost, Unreachable)
 """The outcomes for which the situation matters, in addition to the login."""
@@ -149,7 +151,7 @@ class Next(Enum):
     """The client gets the error with the labels that make drivers retry."""
     CLOSE = auto()
     """The client's connection is closed, as without a proxy; a driver opens another."""
-    COME_AGAIN = auto()
+    REAUTHENTICATE = auto()
     """The client gets an error that makes it authenticate again, and its connection is closed."""
     FIND_PRIMARY = auto()
     """Ask whether the primary has moved, then decide again."""
@@ -159,7 +161,7 @@ class Next(Enum):
     """The command is sent to another member, or to the primary."""
     SEEK_CURSOR = auto()
     """The command is sent to a former primary; if there is no other, decide again."""
-    LONG_WAY = auto()
+    TRANSLATE = auto()
     """The command is rewritten by ``proxy.reads.translate``."""
     RELAY = auto()
     """The command is relayed as it came."""
@@ -190,8 +192,8 @@ def what_follows(outcome: Outcome, situation: Situation) -> Next:
         case Refused(error=error):
             retryable = isinstance(error, BackendUnavailable) or error.code in NOT_PRIMARY_CODES
             return Next.REFUSE_RETRYABLY if retryable else Next.REFUSE
-        case NeedsLongWay():
-            return Next.LONG_WAY
+        case NeedsTranslation():
+            return Next.TRANSLATE
         case NotTranslatable():
             return Next.RELAY
         case Unexpected(in_doubt=in_doubt):
@@ -212,7 +214,7 @@ def _elsewhere_or(otherwise: Next, situation: Situation) -> Next:
         case Primary.MOVED:
             return Next.BEGIN_AGAIN
         case Primary.MOVED_FROM_LOGIN:
-            return Next.COME_AGAIN
+            return Next.REAUTHENTICATE
     assert_never(situation.primary)
 
 

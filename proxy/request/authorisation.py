@@ -196,7 +196,7 @@ class Authorisation:
         # Many clients have the same roles: equal replies are decoded once.
         self._decoded: BoundedCache[bytes, Rights] = BoundedCache(ANSWERS_BYTES, _weight)
 
-    def is_stranger(self, session: AuthorisedSession) -> bool:
+    def must_log_in(self, session: AuthorisedSession) -> bool:
         """Whether the client has not logged in although it must."""
         return not session.identity and self._access.enforced
 

@@ -214,11 +214,11 @@ class Exchange:
         """Close the client's connection instead of replying."""
         self._finish(True, closing=True)
 
-    def come_again(self) -> None:
+    def require_login(self) -> None:
         """Tell a client whose login was lost with the primary to retry, and close its connection.
 
-        A driver leaves all its connections to a server that shuts down, and sends a retryable command again. At the
-        mere end of a connection some do so only if their watch over this server says just then that it is well.
+        If a server shuts down, drivers discard all connections to it and retry the command. If only a connection ends,
+        some retry only if their monitoring of this server reports it as available at that moment.
         """
         if self.expects_reply:
             error = CommandError(

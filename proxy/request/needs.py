@@ -96,7 +96,7 @@ class Requirements:
         if needs.rights:
             if not self.rights(session, needs):
                 return False
-        elif self._gate.is_stranger(session):
+        elif self._gate.must_log_in(session):
             return False
         reader = needs.reader
         return reader is None or not reader.is_kept_out
@@ -121,6 +121,6 @@ class Requirements:
                 return False
         return True
 
-    def is_stranger(self, session: Session) -> bool:
+    def must_log_in(self, session: Session) -> bool:
         """See ``Gate``."""
-        return self._gate.is_stranger(session)
+        return self._gate.must_log_in(session)

@@ -36,7 +36,7 @@ class Namespaces(Protocol):
 class Gate(Protocol):
     """The privileges of clients, for commands that the proxy's own account executes for them."""
 
-    def is_stranger(self, session: Session) -> bool:
+    def must_log_in(self, session: Session) -> bool:
         """Whether the client has not logged in although it must."""
         ...
 

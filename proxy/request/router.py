@@ -125,7 +125,7 @@ def route(
     return Relay(_redefinition(command, namespace)) if command.name in REDEFINES else RELAY
 
 
-def route_of_stranger(command: Command) -> Route:
+def route_before_login(command: Command) -> Route:
     """The route of a command of a client that must log in and has not.
 
     All commands are relayed, except that the proxy handles logins and ``hello``.

@@ -48,7 +48,7 @@ class Recognising:
     def done(self, seconds: float, *, failed: bool = False) -> None:
         self.counted.append(failed)
 
-    def is_stranger(self, session: Session) -> bool:
+    def must_log_in(self, session: Session) -> bool:
         return self.stranger
 
     def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool | None:

@@ -39,7 +39,7 @@ VIRTUAL = VirtualCollection(Namespace("d", "ts"), TimeseriesOptions("t", "m", Gr
 class Door(OpenGate):
     stranger = False
 
-    def is_stranger(self, session: Session) -> bool:
+    def must_log_in(self, session: Session) -> bool:
         return self.stranger
 
 

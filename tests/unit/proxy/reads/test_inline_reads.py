@@ -8,7 +8,7 @@ import bson
 import pytest
 from bson import Binary, Int64
 
-from proxy.request.attempt import Deposed, Lost, NeedsLongWay, Streamed, Unexpected
+from proxy.request.attempt import Deposed, Lost, NeedsTranslation, Streamed, Unexpected
 from proxy.wire import op_msg
 from proxy.wire.message import Message
 from rewrite.profile import Profile
@@ -98,7 +98,7 @@ def test_refused_read_is_tried_as_its_client_sent_it() -> None:
     reads = Reads()
     assert reads.start(command(FIND))
     assert reads.answer({"ok": 0.0, "errmsg": "not authorized", "code": 13}) is None
-    assert reads.told.outcomes == [NeedsLongWay(TARGET)]
+    assert reads.told.outcomes == [NeedsTranslation(TARGET)]
 
 
 def test_guess_that_fails_goes_the_long_way() -> None:
@@ -107,7 +107,7 @@ def test_guess_that_fails_goes_the_long_way() -> None:
     error = {"ok": 0.0, "errmsg": "no number", "code": 241}
     assert reads.start(command({"aggregate": "x", "pipeline": [{"$count": "n"}], "cursor": {}, "$db": "db"}))
     assert reads.answer(error) is None
-    assert reads.outcomes == [NeedsLongWay]
+    assert reads.outcomes == [NeedsTranslation]
     assert reads.start(command(FIND))
     assert reads.answer(error) == error
 
@@ -231,7 +231,7 @@ def test_client_that_may_not_read_buckets_reads_through_the_view(read: dict[str,
     assert reads.start(command(read))
     error = {"ok": 0.0, "errmsg": "not authorized", "code": 13}
     assert reads.answer(error) == error
-    assert NeedsLongWay not in reads.outcomes
+    assert NeedsTranslation not in reads.outcomes
 
 
 def test_cursor_of_the_view_is_continued_under_its_name() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bson import Binary, Int64, Timestamp
 
 from proxy.reads.plain_read import pieces_of
-from proxy.request.attempt import Lost, NeedsLongWay
+from proxy.request.attempt import Lost, NeedsTranslation
 from proxy.request.command import parse_command
 from proxy.request.recognition import LONGEST_BODY_BYTES
 from proxy.request.router import UNRESOLVED
@@ -90,7 +90,7 @@ def test_errors_are_the_clients() -> None:
     assert reads.answer(error) == error
     assert reads.recognises(command(FIND)) is not None
     assert reads.answer({**error, "code": 13}) is None
-    assert reads.told.outcomes[-1] == NeedsLongWay(TARGET)
+    assert reads.told.outcomes[-1] == NeedsTranslation(TARGET)
     assert reads.recognises(command(FIND)) is not None
     reads.connection.connection_lost(None)
     assert reads.told.outcomes[-1] == Lost()

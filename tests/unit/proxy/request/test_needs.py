@@ -89,7 +89,7 @@ def test_rights_are_needed_or_at_least_a_login() -> None:
         assert rooms.requirements.rights(rooms.session, Needs(rights=READS)) is rooms.allowed
         assert rooms.requirements.are_met(rooms.session, Needs())
     rooms.stranger = True
-    assert rooms.requirements.is_stranger(rooms.session)
+    assert rooms.requirements.must_log_in(rooms.session)
     assert not rooms.requirements.are_met(rooms.session, Needs())
 
 

@@ -126,4 +126,4 @@ def test_unknown_commands_are_relayed() -> None:
 )
 def test_strangers_only_greet_and_log_in(document: dict[str, Any], expected: router.Route) -> None:
     parsed = parse_command(Message.from_bytes(command({**document, "$db": "d"})))
-    assert router.route_of_stranger(parsed) == expected
+    assert router.route_before_login(parsed) == expected
