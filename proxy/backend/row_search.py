@@ -8,8 +8,10 @@ https://www.mongodb.com/docs/v6.0/reference/read-concern-snapshot/#read-concern-
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from bson.datetime_ms import DatetimeMS
@@ -19,12 +21,14 @@ from bson.timestamp import Timestamp
 
 from catalog.bson import raw
 from catalog.bson.codec import decode, encode
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
 from catalog.rows import digest_of, digest_of_stored
+from proxy.backend import service_retry
 from proxy.backend.covering import covering_query
-from proxy.backend.service import ServicePool
+from proxy.backend.service import LostAfterSending, ServicePool
+from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 
 ROWS_AT_ONCE: Final = 1_000
 BYTES_AT_ONCE: Final = 1024 * 1024
@@ -34,6 +38,10 @@ SNAPSHOT_TOO_OLD: Final = 239
 SNAPSHOT_UNAVAILABLE: Final = 246
 NO_HISTORY: Final = frozenset({SNAPSHOT_TOO_OLD, SNAPSHOT_UNAVAILABLE})
 """Error codes if the server no longer has the state at that time, or its catalog has changed since."""
+
+CURSOR_NOT_FOUND: Final = 43
+CURSOR_LOST: Final = NOT_PRIMARY_CODES | {CURSOR_NOT_FOUND}
+_PAUSE_SECONDS: Final = 0.05
 
 HISTORY_MS: Final = 2_000
 """How long a read of an earlier state may wait for a majority."""
@@ -120,23 +128,49 @@ class RowSearch:
         # Two queries may cover the same bucket, but each returns the rows of its own measurements only.
         for part in _parts(measurements):
             asked = wanted & {digest_of(measurement) for measurement in part}
-            reply = await self._request(collection, encode(self._query(collection, part, options)), deadline_seconds)
-            first = first or time_of(reply)
-            while True:
-                cursor = raw.fields_of(raw.fields_of(reply)[b"cursor"], 1)
-                batch = cursor.get(b"firstBatch", cursor.get(b"nextBatch", b"\x04\x05\0\0\0\0"))
-                digests = (digest_of_stored(row, meta_field) for row in raw.documents_of(batch, 1))
-                rows.update(digest for digest in digests if digest in asked)
-                cursor_id = raw.unpack_int64(cursor[b"id"], 1)[0]
-                if not cursor_id:
-                    break
-                more = {"getMore": Int64(cursor_id), "collection": collection.buckets.collection}
-                more["$db"] = collection.buckets.database
-                reply = await self._request(collection, encode(more), deadline_seconds)
+            found, time = await self._find_part(
+                collection, self._query(collection, part, options), meta_field, asked, deadline_seconds
+            )
+            rows += found
+            first = first or time
         return rows, first
 
-    async def _request(self, collection: VirtualCollection, body: bytes, deadline_seconds: float) -> bytes:
-        reply = await self._pool.request(body, deadline_seconds)
+    async def _find_part(
+        self,
+        collection: VirtualCollection,
+        query: Mapping[str, Any],
+        meta_field: bytes | None,
+        asked: AbstractSet[bytes],
+        deadline_seconds: float,
+    ) -> tuple[Counter[bytes], Timestamp | None]:
+        """The rows of one query among those asked for. Starts again if the cursor is lost with the primary."""
+        while True:
+            rows: Counter[bytes] = Counter()
+            reply = await self._request(collection, query, deadline_seconds)
+            time = time_of(reply)
+            try:
+                while True:
+                    cursor = raw.fields_of(raw.fields_of(reply)[b"cursor"], 1)
+                    batch = cursor.get(b"firstBatch", cursor.get(b"nextBatch", b"\x04\x05\0\0\0\0"))
+                    digests = (digest_of_stored(row, meta_field) for row in raw.documents_of(batch, 1))
+                    rows.update(digest for digest in digests if digest in asked)
+                    cursor_id = raw.unpack_int64(cursor[b"id"], 1)[0]
+                    if not cursor_id:
+                        return rows, time
+                    more = {"getMore": Int64(cursor_id), "collection": collection.buckets.collection}
+                    more["$db"] = collection.buckets.database
+                    reply = await self._request(collection, more, deadline_seconds)
+            except LostAfterSending:
+                pass
+            except CommandError as error:
+                if error.code not in CURSOR_LOST:
+                    raise
+            if asyncio.get_running_loop().time() >= deadline_seconds:
+                raise BackendUnavailable(f"the stored rows of {collection.namespace} could not be read in time")
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _request(self, collection: VirtualCollection, body: Mapping[str, Any], deadline_seconds: float) -> bytes:
+        reply = await service_retry.request(self._pool, body, deadline_seconds)
         if b"cursor" not in raw.fields_of(reply):
             said = decode(reply)
             code = int(said.get("code", 1))

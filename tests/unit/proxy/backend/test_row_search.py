@@ -21,6 +21,7 @@ from catalog.rows import digest_of
 from proxy.backend import row_search
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import ServicePool
+from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from tests.support.mongod import MongodProcess
 
 START_MS = 1_714_521_600_000
@@ -55,6 +56,11 @@ class Case:
     def time(self) -> Timestamp:
         reply: dict[str, Any] = self.client.admin.command("ping")
         return reply.get("operationTime", Timestamp(1, 1))
+
+    def fail(self, command: str, code: int, times: int = 1) -> None:
+        """Let the server fail the next such commands with this error."""
+        data = {"failCommands": [command], "errorCode": code, "failInternalCommands": True}
+        self.client.admin.command("configureFailPoint", "failCommand", mode={"times": times}, data=data)
 
     def search(self, started: Timestamp | None = None) -> RowSearch:
         return RowSearch(self.pool, started)
@@ -208,3 +214,29 @@ async def test_errors_tell_nothing_of_what_was_asked(case: Case) -> None:
         await case.stored(measurement(meta="a secret", identity="another"))
     assert "secret" not in refused.value.message
     assert "system.buckets" not in refused.value.message
+
+
+@pytest.mark.parametrize("code", sorted(NOT_PRIMARY_CODES))
+async def test_a_step_down_begins_the_query_again(case: Case, code: int) -> None:
+    """The next primary has the row."""
+    stored = measurement(v=1)
+    case.store(stored)
+    case.fail("aggregate", code, times=2)
+    assert await case.stored(stored) == {digest_of(stored): 1}
+
+
+@pytest.mark.parametrize("code", [43, 10107, 11602])
+async def test_a_cursor_that_is_lost_begins_the_query_again(case: Case, code: int) -> None:
+    """No row counts twice, though some of them came before; the server returns 16 MB at a time."""
+    rows = [measurement(number, identity="large", v="x" * 5_000_000) for number in range(5)]
+    for each in rows:
+        case.store(each)
+    case.fail("getMore", code)
+    assert await case.stored(*rows) == {digest_of(each): 1 for each in rows}
+
+
+async def test_another_error_is_raised(case: Case) -> None:
+    case.fail("aggregate", 96)
+    with pytest.raises(CommandError, match="error 96") as failure:
+        await case.stored(measurement())
+    assert failure.value.code == 96
