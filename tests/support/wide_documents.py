@@ -147,6 +147,8 @@ def damaged_bucket(chance: random.Random, document: bytes) -> bytes:
     """A few bytes of it changed, taken out or put in."""
     damaged = bytearray(document)
     for _ in range(chance.randrange(1, 4)):
+        if not damaged:
+            break
         at = chance.randrange(len(damaged))
         match chance.randrange(3):
             case 0:
