@@ -27,14 +27,14 @@ _NOT_CLOSED = b"\x08\0"
 
 @dataclass(frozen=True, slots=True)
 class CompressingOptions:
-    """``interval_seconds``: between passes; ``at_once``: buckets read with one command.
+    """``interval_seconds``: between passes; ``batch_size``: buckets read with one command.
 
     ``patience_seconds``: timeout of a step. ``inactive_seconds``: an archived bucket without new rows is closed at the
     second check that finds it so; checks are half this time apart.
     """
 
     interval_seconds: float = 0.25
-    at_once: int = 32
+    batch_size: int = 32
     patience_seconds: float = 10.0
     inactive_seconds: float = 300.0
 
@@ -81,8 +81,8 @@ class Compressing:
             elif not ended.buckets.replaced and not self._catalog.is_under_way(_stored_id(ended)):
                 ready.setdefault(ended.buckets, []).append(_stored_id(ended))
         for buckets, ids in ready.items():
-            for start in range(0, len(ids), self._options.at_once):
-                await self._compress(buckets, ids[start : start + self._options.at_once])
+            for start in range(0, len(ids), self._options.batch_size):
+                await self._compress(buckets, ids[start : start + self._options.batch_size])
 
     async def _compress(self, buckets: CollectionBuckets, ids: Sequence[bytes]) -> None:
         deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds

@@ -75,7 +75,7 @@ class Handlers:
     translate: Translate
     gate: Gate
     members: MemberSelector | None = None
-    at_once: InlineReads | None = None
+    inline_reads: InlineReads | None = None
     failover: Failover | None = None
     memory: Memory = field(default_factory=memory)
 
@@ -255,7 +255,7 @@ class Dispatcher:
         self, exchange: Exchange, command: Command, collection: VirtualCollection | None, needs: Needs, meter: Meter
     ) -> bool:
         """Start a read of one step; false, with nothing done, if ``proxy.reads.translate`` must handle it."""
-        reads, connection = self._handlers.at_once, exchange.session.upstream.ready
+        reads, connection = self._handlers.inline_reads, exchange.session.upstream.ready
         if reads is None or connection is None:
             return False
         step = reads.step(command, collection, self._requirements.rights(exchange.session, needs))

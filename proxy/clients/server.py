@@ -114,7 +114,7 @@ class Parts:
     namespaces: Namespaces = field(default_factory=NoNamespaces)
     ingest: Ingest | None = None
     translate: Translate = no_translate
-    at_once: InlineReads | None = None
+    inline_reads: InlineReads | None = None
     translated: Collection[str] = ()
     knows_cursor: Callable[[Command], bool] = no_cursors
     effects: Effects = no_effects
@@ -154,7 +154,7 @@ class Server:
             parts.translate,
             parts.gate,
             self._members(),
-            parts.at_once,
+            parts.inline_reads,
             Failover(self._step_downs.suspect, self._next_primary) if in_replica_set else None,
             parts.memory,
         )

@@ -73,9 +73,9 @@ class HeldInsert:
 
     def turn_away(self) -> None:
         """Refuse the insert, which has waited for ``server_selection_timeout_ms``; none of it was written."""
-        submission = InsertReply(self.insert, self.reply)
-        submission.fail(BackendUnavailable("the backend is too slow: too many measurements are pending", code=262))
-        submission.staged()
+        insert_reply = InsertReply(self.insert, self.reply)
+        insert_reply.fail(BackendUnavailable("the backend is too slow: too many measurements are pending", code=262))
+        insert_reply.staged()
 
 
 class Pending:

@@ -167,22 +167,22 @@ class InsertHandler:
         pending: Pending,
     ) -> None:
         staged = StagedInsert(pending, insert.size_bytes, len(insert.documents), reply, self._release_if_held)
-        submission = InsertReply(insert, staged.settled, staged.stored, reply.is_gone)
+        insert_reply = InsertReply(insert, staged.settled, staged.stored, reply.is_gone)
         key = CombineKey(insert.write_concern, identity)
         stage = self._stage_documents if insert.statement_ids is None else self._stage_statements
-        work = self._staging(stage(insert, collection, key, submission), submission)
+        work = self._staging(stage(insert, collection, key, insert_reply), insert_reply)
         self._slices.start(work, self._kick)
 
-    def _staging(self, staging: Iterator[Step], submission: InsertReply) -> Iterator[Step]:
+    def _staging(self, staging: Iterator[Step], insert_reply: InsertReply) -> Iterator[Step]:
         try:
             yield from staging
         except CommandError as error:
-            submission.fail(error)
+            insert_reply.fail(error)
         except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
             self._committer.report(error)
-            submission.fail(_internal_error(error))
+            insert_reply.fail(_internal_error(error))
         self._kick()
-        submission.staged()
+        insert_reply.staged()
 
     def _kick(self) -> None:
         if self._catalog.has_work:
@@ -199,11 +199,11 @@ class InsertHandler:
         self._stage(held.insert, held.collection, held.identity, held.reply, pending)
 
     def _stage_documents(
-        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: InsertReply
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
     ) -> Iterator[Step]:
         """Stage the documents. Pauses after many new batches, so that these are committed meanwhile."""
         buckets = self._catalog.collection(collection)
-        place, submit, is_bulk = self._catalog.place, self._committer.submit, submission.is_bulk
+        place, submit, is_bulk = self._catalog.place, self._committer.submit, insert_reply.is_bulk
         previous, until_pause, until_step = None, BATCHES_IN_A_TURN, DOCUMENTS_IN_A_STEP
         for index, document in enumerate(insert.documents):
             if until_step <= 0 or not until_pause:
@@ -218,13 +218,13 @@ class InsertHandler:
                     buckets, measurement = self._catalog.collection(collection), parsing.result
                 else:
                     measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
-                batch = place(buckets, measurement, submission, index, key)
+                batch = place(buckets, measurement, insert_reply, index, key)
             except CommandError as error:
-                submission.refuse(index, error)
+                insert_reply.refuse(index, error)
                 if insert.ordered:
                     break
                 continue
-            submission.expect()
+            insert_reply.expect()
             if batch is None:
                 continue
             if batch.claim():
@@ -236,7 +236,7 @@ class InsertHandler:
             previous = batch
 
     def _stage_statements(
-        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, submission: InsertReply
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
     ) -> Iterator[Step]:
         """As ``_stage_documents``, for a retryable write: statements already written are not written again (W102)."""
         assert insert.txn_number is not None
@@ -255,9 +255,9 @@ class InsertHandler:
                 if len(document) > LARGE_BYTES:
                     yield (parsing := ThreadCall(parse_measurement, document, buckets.time_field, buckets.meta_field))
                     buckets = self._catalog.collection(collection)
-                self._stage_statement(transaction, number, document, buckets, key, submission, index, sought, parsing)
+                self._stage_statement(transaction, number, document, buckets, key, insert_reply, index, sought, parsing)
             except CommandError as error:
-                submission.refuse(index, error)
+                insert_reply.refuse(index, error)
                 if insert.ordered:
                     break
         if sought:
@@ -305,7 +305,7 @@ class InsertHandler:
         document: bytes,
         buckets: CollectionBuckets,
         key: CombineKey,
-        submission: InsertReply | PlainInsert,
+        insert_reply: InsertReply | PlainInsert,
         index: int,
         sought: list[tuple[Statement, Measurement]] | None,
         parsing: ThreadCall | None = None,
@@ -316,12 +316,12 @@ class InsertHandler:
         """
         known = transaction.under_way.get(number)
         if known is not None:
-            submission.expect()
-            known.wait(submission, index, self._committer.deadline_seconds())
+            insert_reply.expect()
+            known.wait(insert_reply, index, self._committer.deadline_seconds())
             return
         if number in transaction.written:
-            submission.expect()
-            submission.settle((index,), None, transaction.unmet_write_concern)
+            insert_reply.expect()
+            insert_reply.settle((index,), None, transaction.unmet_write_concern)
             return
         if number in transaction.lost:
             raise CommandError(1, "the outcome of this statement is unknown, so it is not executed again")
@@ -330,9 +330,9 @@ class InsertHandler:
         else:
             measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
         statement = Statement(transaction, number)
-        statement.is_bulk = submission.is_bulk
-        submission.expect()
-        statement.wait(submission, index, self._committer.deadline_seconds())
+        statement.is_bulk = insert_reply.is_bulk
+        insert_reply.expect()
+        statement.wait(insert_reply, index, self._committer.deadline_seconds())
         if sought is None:
             self._place_statement(statement, measurement, buckets, key)
         else:

@@ -101,10 +101,10 @@ class PlainInsert:
         return self._exchange.session.upstream.is_closed
 
     def _submitted(self, error: CommandError) -> None:
-        submission = InsertReply(self._template.insert, self.reply)
-        submission.expect()
-        submission.settle((0,), error, None)
-        submission.staged()
+        insert_reply = InsertReply(self._template.insert, self.reply)
+        insert_reply.expect()
+        insert_reply.settle((0,), error, None)
+        insert_reply.staged()
 
 
 class Inserts:

@@ -127,7 +127,7 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         namespaces=assembly.backend.registry,
         ingest=assembly.ingest,
         translate=assembly.translate,
-        at_once=InlineReads(assembly.translate, remembered),
+        inline_reads=InlineReads(assembly.translate, remembered),
         memory=remembered,
         translated=assembly.translate.commands,
         knows_cursor=assembly.translate.takes_cursor,

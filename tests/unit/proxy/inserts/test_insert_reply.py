@@ -19,12 +19,12 @@ class Answers:
     def __init__(self, *, ordered: bool = True, expects_reply: bool = True) -> None:
         self.raw: list[bytes | None] = []
         insert = InsertCommand([b""] * 3, ordered, b"", b"", None, None, expects_reply, 0)
-        self.submission = InsertReply(insert, self.raw.append)
+        self.insert_reply = InsertReply(insert, self.raw.append)
 
     def expect(self, count: int) -> InsertReply:
         for _ in range(count):
-            self.submission.expect()
-        return self.submission
+            self.insert_reply.expect()
+        return self.insert_reply
 
     @property
     def only(self) -> dict[str, Any]:
@@ -39,24 +39,24 @@ def test_the_frequent_reply_is_what_the_codec_makes() -> None:
 
 def test_nothing_is_said_before_all_is_staged_and_settled() -> None:
     answers = Answers()
-    submission = answers.expect(2)
-    submission.settle((0,), None, None)
-    submission.settle((1,), None, None)
-    submission.expect()
-    submission.staged()
+    insert_reply = answers.expect(2)
+    insert_reply.settle((0,), None, None)
+    insert_reply.settle((1,), None, None)
+    insert_reply.expect()
+    insert_reply.staged()
     assert answers.raw == []
-    submission.settle((2,), None, None)
+    insert_reply.settle((2,), None, None)
     assert answers.only == {"n": 3, "ok": 1.0}
 
 
 @pytest.mark.parametrize(("ordered", "told"), [(True, [0]), (False, [0, 2])])
 def test_w90_errors_are_told_by_index_an_ordered_insert_tells_the_first(ordered: bool, told: list[int]) -> None:
     answers = Answers(ordered=ordered)
-    submission = answers.expect(2)
-    submission.refuse(0, CommandError(2, "no time"))
-    submission.settle((2,), CommandError(11000, "twice"), None)
-    submission.settle((1,), None, None)
-    submission.staged()
+    insert_reply = answers.expect(2)
+    insert_reply.refuse(0, CommandError(2, "no time"))
+    insert_reply.settle((2,), CommandError(11000, "twice"), None)
+    insert_reply.settle((1,), None, None)
+    insert_reply.staged()
     assert [error["index"] for error in answers.only["writeErrors"]] == told
     assert (answers.only["n"], answers.only["ok"]) == (1, 1.0)
 
@@ -64,16 +64,16 @@ def test_w90_errors_are_told_by_index_an_ordered_insert_tells_the_first(ordered:
 def test_w95_what_was_said_of_a_whole_command_fails_this_one_as_a_whole() -> None:
     answers = Answers()
     answers.expect(1).settle((0,), CommandError(13, "not authorized", fails_command=True), None)
-    answers.submission.staged()
+    answers.insert_reply.staged()
     assert (answers.only["ok"], answers.only["code"]) == (0.0, 13)
 
 
 def test_w97_write_concern_errors_and_times_are_passed_on() -> None:
     answers = Answers()
-    submission = answers.expect(2)
-    submission.staged()
-    submission.settle((0,), None, Acknowledgement({"code": 64}, {"operationTime": bson.Timestamp(5, 1)}))
-    submission.settle((1,), None, Acknowledgement())
+    insert_reply = answers.expect(2)
+    insert_reply.staged()
+    insert_reply.settle((0,), None, Acknowledgement({"code": 64}, {"operationTime": bson.Timestamp(5, 1)}))
+    insert_reply.settle((1,), None, Acknowledgement())
     assert answers.only["writeConcernError"] == {"code": 64}
     assert answers.only["operationTime"] == bson.Timestamp(5, 1)
 
@@ -81,14 +81,14 @@ def test_w97_write_concern_errors_and_times_are_passed_on() -> None:
 def test_a_lost_backend_brings_labels_that_make_drivers_retry() -> None:
     answers = Answers()
     answers.expect(1).doubt((0,), BackendUnavailable("gone", labels=("RetryableWriteError",)), 0.0)
-    answers.submission.staged()
+    answers.insert_reply.staged()
     assert "RetryableWriteError" in answers.only["errorLabels"]
 
 
 def test_w104_without_a_wish_for_a_reply_there_is_none() -> None:
     answers = Answers(expects_reply=False)
     answers.expect(1).settle((0,), None, None)
-    answers.submission.staged()
+    answers.insert_reply.staged()
     assert answers.raw == [None]
 
 
@@ -118,13 +118,13 @@ def test_w97_what_is_stored_is_not_pending_while_its_write_concern_is_waited_for
     outcome: Acknowledgement, expected: dict[str, Any]
 ) -> None:
     answers, stored = Answers(), []
-    submission = InsertReply(answers.submission._insert, answers.raw.append, lambda: stored.append(1), lambda: True)
+    insert_reply = InsertReply(answers.insert_reply._insert, answers.raw.append, lambda: stored.append(1), lambda: True)
     first, second = Later(), Later()
     for index, later in enumerate((first, second)):
-        submission.expect()
-        submission.settle((index,), None, Acknowledgement(None, {"opTime": index}, later))
+        insert_reply.expect()
+        insert_reply.settle((index,), None, Acknowledgement(None, {"opTime": index}, later))
     assert stored == []
-    submission.staged()
+    insert_reply.staged()
     assert (bool(stored), answers.raw, first.is_gone()) == (True, [], True)
     first.tell(outcome)
     assert answers.raw == []
@@ -134,16 +134,16 @@ def test_w97_what_is_stored_is_not_pending_while_its_write_concern_is_waited_for
 
 def test_an_outcome_that_nobody_can_know_fails_the_command() -> None:
     answers, later = Answers(), Later()
-    submission = answers.expect(1)
-    submission.settle((0,), None, Acknowledgement(None, {}, later))
-    submission.staged()
+    insert_reply = answers.expect(1)
+    insert_reply.settle((0,), None, Acknowledgement(None, {}, later))
+    insert_reply.staged()
     later.tell(BackendUnavailable("another primary", code=189))
     assert (answers.only["ok"], answers.only["code"]) == (0.0, 189)
 
 
 def test_w104_who_wants_no_reply_waits_for_no_write_concern() -> None:
     answers = Answers(expects_reply=False)
-    submission = answers.expect(1)
-    submission.settle((0,), None, Acknowledgement(None, {}, Later()))
-    submission.staged()
+    insert_reply = answers.expect(1)
+    insert_reply.settle((0,), None, Acknowledgement(None, {}, Later()))
+    insert_reply.staged()
     assert answers.raw == [None]

@@ -101,10 +101,10 @@ def test_one_measurement_is_answered_as_by_a_submission(
     insert.settle((0,), error, told)
     assert rooms.settled_bytes == [len(DOCUMENTS[1])]
     expected: list[bytes | None] = []
-    submission = InsertReply(InsertCommand([DOCUMENTS[1]], True, b"", b"", None, None, True, 0), expected.append)
-    submission.expect()
-    submission.staged()
-    submission.settle((0,), error, told)
+    insert_reply = InsertReply(InsertCommand([DOCUMENTS[1]], True, b"", b"", None, None, True, 0), expected.append)
+    insert_reply.expect()
+    insert_reply.staged()
+    insert_reply.settle((0,), error, told)
     assert expected[0] is not None
     assert bson.encode(rooms.reply()) == bson.encode(bson.decode(expected[0]))
 
