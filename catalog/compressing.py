@@ -66,7 +66,10 @@ class Compressing:
             now_seconds = self._clock.monotonic_seconds()
             if now_seconds - self._looked_at_seconds >= self._options.inactive_seconds / 2:
                 self._looked_at_seconds = now_seconds
-                self._archived_rows = self._catalog.close_inactive(self._archived_rows)
+                rows: dict[bytes, int] = {}
+                for _ in self._catalog.close_inactive(self._archived_rows, rows):
+                    await asyncio.sleep(0)
+                self._archived_rows = rows
             await self.compress_due()
 
     async def compress_due(self) -> None:

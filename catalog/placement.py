@@ -6,7 +6,7 @@ The lower half of the catalog; the upper half, ``catalog.catalog``, prepares bat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
@@ -24,6 +24,7 @@ MOVES_LIMIT = 25
 """How often a measurement may be moved, because its bucket has changed, before its write fails."""
 
 FREED_AT_ONCE = 1_000
+CHECKED_AT_ONCE = 2_000
 """Maximum number of series and buckets that are freed in one turn of the event loop."""
 MOVED_AS_FREED = 4
 """Moving one measurement takes as long as freeing this number of buckets."""
@@ -335,11 +336,20 @@ class Placement:
         """Return a bucket to the list of ``take_full``."""
         self._memory.ended.append(ended)
 
-    def close_inactive(self, before: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Close archived buckets that have the same number of rows as ``before``; returns the rows by bucket id."""
-        rows: dict[bytes, int] = {}
-        for buckets in self._collections.values():
-            for series in list(buckets.series.values()):
+    def close_inactive(self, before: Mapping[bytes, int], rows: dict[bytes, int]) -> Iterator[None]:
+        """Close archived buckets that have the same number of rows as ``before``; ``rows`` gets those of all, by id.
+
+        Yields after every ``CHECKED_AT_ONCE`` series, and the catalog may change meanwhile.
+        """
+        checked = 0
+        for buckets in list(self._collections.values()):
+            for meta in list(buckets.series):
+                checked += 1
+                if checked % CHECKED_AT_ONCE == 0:
+                    yield
+                series = buckets.series.get(meta)
+                if series is None:
+                    continue
                 for bucket in list(series.archived):
                     state = bucket.state
                     rows[state.bucket_id] = state.rows
@@ -348,7 +358,6 @@ class Placement:
                         self._memory.release(bucket, full=True)
                         self._stored_until(buckets, state.start_ms)
                 self._drop_if_empty(series)
-        return rows
 
     def _drop_if_empty(self, series: Series) -> None:
         if series.is_empty and series.collection.series.get(series.meta) is series:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from catalog.growth import GrowthOptions
-from tests.support.catalog_parts import CatalogBench, measurement
+from tests.support.catalog_parts import HOUR_MS, CatalogBench, measurement
 
 SCALE = int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
 SERIES = 30_000 if SCALE == 1 else 100_000
@@ -84,3 +84,27 @@ def test_many_series_wait_for_what_is_stored(stored_until_ms: int | None) -> Non
     assert bench.open_buckets == SERIES
     assert longest(taken) < LONGEST_SECONDS
     assert taken[0] < LONGEST_SECONDS
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("meanwhile", ["nothing", "clear", "drop"])
+def test_inactive_buckets_of_many_series_are_closed(meanwhile: str) -> None:
+    """W50. What is cleared or dropped between two turns is not closed a second time."""
+    bench = bench_with()
+    for number in range(SERIES // 2):
+        bench.commit(measurement(meta=number))
+        bench.commit(measurement(HOUR_MS, meta=number))
+    before: dict[bytes, int] = {}
+    list(bench.catalog.close_inactive({}, before))
+    assert len(before) == SERIES // 2
+    steps = iter(bench.catalog.close_inactive(before, {}))
+    taken = [seconds_of(lambda: next(steps))]
+    if meanwhile != "nothing":
+        getattr(bench.catalog, meanwhile)(bench.virtual.namespace)
+        while bench.catalog.free_cleared():
+            pass
+    left = [None, None]
+    while left[-1] is None:
+        taken.append(seconds_of(lambda: left.append(next(steps, 0))))  # type: ignore[arg-type]
+    assert longest(taken) < LONGEST_SECONDS
+    assert bench.open_buckets == (SERIES // 2 if meanwhile == "nothing" else 0)

@@ -84,13 +84,19 @@ async def test_archived_buckets_are_left_until_nobody_comes_back() -> None:
     bench = CatalogBench()
     bench.commit(measurement(0, v=1), measurement(1, v=2))
     bench.commit(measurement(HOUR_MS, v=1))
-    seen = bench.catalog.close_inactive({})
+
+    def close_inactive(before: dict[bytes, int]) -> dict[bytes, int]:
+        rows: dict[bytes, int] = {}
+        list(bench.catalog.close_inactive(before, rows))
+        return rows
+
+    seen = close_inactive({})
     bench.commit(measurement(2, v=3))
-    seen = bench.catalog.close_inactive(seen)
+    seen = close_inactive(seen)
     assert bench.catalog.take_full() == []
     bench.commit(measurement(HOUR_MS + 1, v=1))
-    seen = bench.catalog.close_inactive(seen)
-    bench.catalog.close_inactive(seen)
+    seen = close_inactive(seen)
+    close_inactive(seen)
     assert len(bench.catalog.take_full()) == 1
 
 
