@@ -81,9 +81,10 @@ def _large_reads() -> tuple[bytes, ...]:
 
 @cache
 def _large_writes() -> tuple[bytes, ...]:
-    wide_row = bson.encode(_row(**{f"field{number}": number for number in range(100_000)}))
+    # Wider rows keep a server busy for minutes, in which nothing interrupts it, however they come to it.
+    wide_row = bson.encode(_row(**{f"field{number}": number for number in range(10_000)}))
     huge = bson.encode(_row(blob=bytes(16_000_000)))
-    nested = _row(value={f"k{number}": {f"l{inner}": inner for inner in range(30)} for number in range(3000)})
+    nested = _row(value={f"k{number}": {f"l{inner}": inner for inner in range(30)} for number in range(150)})
     deep: dict[str, Any] = {}
     for _ in range(90):
         deep = {"a": deep, "b": 1}
