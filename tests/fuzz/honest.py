@@ -30,6 +30,8 @@ WITNESS = "witness"
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 OVER = 2
 """The phase after ``ALONE`` and ``ATTACKED``."""
+BETWEEN = 3
+"""What hostile clients left behind, or the heavy client has under way, ends; who waits meanwhile does not count."""
 PACE_SECONDS = 0.01
 FIND_EVERY = 20
 SLOW_SECONDS = 5.0
@@ -46,8 +48,8 @@ SESSION = bson.Binary(bytes(range(16)), 4)
 class Measured:
     """What the measured client saw; times in seconds, by phase."""
 
-    waits: dict[int, list[float]] = field(default_factory=lambda: {ALONE: [], ATTACKED: []})
-    finds: dict[int, list[float]] = field(default_factory=lambda: {ALONE: [], ATTACKED: []})
+    waits: dict[int, list[float]] = field(default_factory=lambda: {ALONE: [], ATTACKED: [], BETWEEN: []})
+    finds: dict[int, list[float]] = field(default_factory=lambda: {ALONE: [], ATTACKED: [], BETWEEN: []})
     acknowledged: dict[ObjectId, bytes] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)

@@ -97,19 +97,20 @@ class Arena:
             client[MALLORY].create_collection("ts", timeseries=TIMESERIES)
 
     def calm(self) -> None:
-        """End what hostile clients left behind in mongod, so that who is measured alone is alone.
+        """Wait for what is under way in mongod, so that who is measured alone is alone; hostile clients' is ended.
 
         Not everything can be interrupted; what goes on for longer than ``_CALM_SECONDS`` is left.
         """
         end = time.monotonic() + _CALM_SECONDS
-        hostile = {"active": True, "ns": {"$regex": f"^({MALLORY}|{FUZZ})\\."}}
+        under_way = {"active": True, "ns": {"$regex": f"^({MALLORY}|{FUZZ}|{honest.HEAVY})\\."}}
         with self.native().client() as client:
             while time.monotonic() < end:
-                operations = list(client.admin.aggregate([{"$currentOp": {"allUsers": True}}, {"$match": hostile}]))
+                operations = list(client.admin.aggregate([{"$currentOp": {"allUsers": True}}, {"$match": under_way}]))
                 if not operations:
                     return
                 for each in operations:
-                    client.admin.command("killOp", op=each["opid"])
+                    if not each["ns"].startswith(f"{honest.HEAVY}."):
+                        client.admin.command("killOp", op=each["opid"])
                 time.sleep(0.5)
 
     def stop(self) -> None:
@@ -255,7 +256,8 @@ class Siege:
     def _hold(self, phase: int, seconds: float) -> None:
         (self._attack.set if phase == ATTACKED else self._attack.clear)()
         if phase == ALONE:
-            self._stop.wait(min(3.0, seconds / 4))  # what was under way ends
+            self._phase.value = honest.BETWEEN
+            self._stop.wait(min(3.0, seconds / 4))
             self._arena.calm()
         self._phase.value = phase
         end = time.monotonic() + seconds
