@@ -47,6 +47,12 @@ NODE_OR_SESSION_FAILED = frozenset({13, 22, 91, 189, 225, 251, 10107, 11600, 116
 not BSON (22), for which a server refuses the whole command."""
 
 
+def is_unacknowledged(write_concern: Mapping[str, Any]) -> bool:
+    """Whether it is ``w: 0``; a ``w: false`` is for the backend to refuse."""
+    w = write_concern.get("w")
+    return w == 0 and not isinstance(w, bool)
+
+
 @dataclass(slots=True)
 class Removal:
     """One running delete command: how it writes, and the backend's replies.
@@ -68,7 +74,7 @@ class Removal:
         holds_data: bool = True,
     ) -> Talk[Mapping[str, Any]]:
         """One write to the buckets; its reply. ``holds_data``: see ``Step``. Raises ``CommandError``."""
-        if self.write_concern and self.write_concern.get("w") != 0:
+        if self.write_concern and not is_unacknowledged(self.write_concern):
             body = {**body, "writeConcern": self.write_concern}
         body = {**body, **(selection.common or {})}
         step = Step(

@@ -2,6 +2,9 @@
 
 The steps themselves use ``w: 1``, also if the client sends no write concern and the default of the cluster applies. The
 wait occupies no place at the backend, and ends when the client disconnects.
+
+A write concern with anything unusual in it goes to the backend before the first step, because a command that finds
+nothing to write would otherwise be accepted with any. If the backend accepts it, each step waits for it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from catalog.bson.codec import encode
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement, Confirmation
+from proxy.request.field_types import plain_write_concern
+from rewrite.bucket_writes import is_unacknowledged
 
 LOOK_SECONDS: Final = 0.5
 """Interval between checks whether a waiting client has disconnected."""
@@ -45,22 +50,26 @@ class FinalWait:
         self._namespace = namespace
         self._since_seconds = asyncio.get_running_loop().time()
         self._first: Mapping[str, Any] | None = None
-        self._is_unacknowledged = concern.get("w") == 0
+        self._unusual = concern if plain_write_concern(self._concern) is None else None
+        self._is_unacknowledged = is_unacknowledged(concern)
         self._of_steps: Mapping[str, Any] | None = None
-        if replication is not None:
+        if replication is not None and self._unusual is None:
             # Without a write concern of their own, steps would wait for the default of the cluster.
             self._of_steps = {"w": 1} if self._is_unacknowledged else replication.of_steps(self._concern)
 
     @property
     def probe(self) -> Mapping[str, Any] | None:
-        """A delete of nothing, whose reply shows the primary before the first write; ``None`` if not needed."""
-        if self._of_steps is None or self._is_unacknowledged:
+        """A delete of nothing, whose reply shows the primary before the first write; ``None`` if not needed.
+
+        With an unusual write concern, its reply shows whether the backend accepts that.
+        """
+        if self._unusual is None and (self._of_steps is None or self._is_unacknowledged):
             return None
         nothing = {"q": {"_id": {"$in": []}}, "limit": 1}
         return {
             "delete": self._namespace.buckets.collection,
             "deletes": [nothing],
-            "writeConcern": self._of_steps,
+            "writeConcern": self._of_steps if self._unusual is None else self._unusual,
         }
 
     def sent(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -69,10 +78,13 @@ class FinalWait:
             return body
         return {**body, "writeConcern": self._of_steps}
 
-    def began(self, reply: Mapping[str, Any]) -> None:
-        """Record the reply to ``probe``."""
+    def began(self, reply: Mapping[str, Any]) -> bool:
+        """Record the reply to ``probe``; false if it is the reply to the command, which is refused."""
+        if self._unusual is not None:
+            return bool(reply.get("ok"))
         if reply.get("ok"):
             self._first = reply
+        return True
 
     async def finish(self, reply: Mapping[str, Any], is_gone: Callable[[], bool]) -> Mapping[str, Any]:
         """Wait; returns the client's reply with the result of its write concern. Raises ``CommandError``."""

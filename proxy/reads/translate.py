@@ -35,6 +35,7 @@ from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import not_primary
+from rewrite.bucket_writes import is_unacknowledged
 from rewrite.commands.refused import refuse_always
 from rewrite.plan import (
     GUESS_FAILED,
@@ -236,8 +237,9 @@ class TranslateHandler:
     async def _waited_for(self, plan: Dialogue, steps: _Steps, wait: FinalWait) -> Document:
         """Run a dialogue and wait for its write concern; raises ``Undecodable`` if the command must be relayed."""
         if wait.probe is not None:
-            probed = await steps.run(Step(steps.namespace.database, wait.probe, Via.SERVICE))
-            wait.began(_decoded(probed))
+            probed = _decoded(await steps.run(Step(steps.namespace.database, wait.probe, Via.SERVICE)))
+            if not wait.began(probed):
+                return probed
         steps.wait = wait
         said = await self._converse(plan.run(), steps)
         if isinstance(said, PassThrough):
@@ -358,7 +360,7 @@ class _Steps:
     @property
     def _is_unacknowledged(self) -> bool:
         concern = self._fields.body.get("writeConcern")
-        return isinstance(concern, Mapping) and concern.get("w") == 0
+        return isinstance(concern, Mapping) and is_unacknowledged(concern)
 
     def _service_session(self) -> Mapping[str, Any] | None:
         own = self._fields.own_session

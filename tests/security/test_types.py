@@ -11,10 +11,12 @@ from tests.support.typed_commands import Asked, Make, cases, find, hello, insert
 
 
 @pytest.mark.parametrize("make", [hello, insert, find], ids=lambda make: make.__name__)
-def test_values_of_every_type_before_the_login(make: Make, guarded: GuardedMongod, guarded_proxy: ProxyProcess) -> None:
+def test_values_of_every_type_before_the_login(
+    make: Make, guarded: GuardedMongod, guarded_proxy: ProxyProcess, mongod_version: tuple[int, ...]
+) -> None:
     ends = Asked(guarded.port), Asked(guarded_proxy.port)
     differences = []
-    for path, word, fields in cases(make):
+    for path, word, fields in cases(make, mongod_version):
         if path == "$db":
             # Whether a name is right is told before who asks.
             continue

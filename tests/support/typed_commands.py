@@ -19,8 +19,13 @@ Make = Callable[[], Fields]
 
 TOO_SLOW = 50
 TOO_LONG = (0.0, 159, None, [])
+ACCEPTED = (1.0, None, None, [])
 IS_TIMESERIES = (0.0, 166, None, [])
 """What servers say of ``findAndModify``, which the proxy carries out where it removes."""
+NOT_ENABLED = (0.0, 72, None, [])
+"""What 5.0.4 says of ``delete``, which the proxy carries out (V1)."""
+UNREAD_BEFORE_6_0 = frozenset({"loadBalanced"})
+"""Accepted with any value; the proxy judges them as 6.0 does."""
 
 
 def insert() -> Fields:
@@ -99,7 +104,8 @@ COMMANDS: Mapping[Make, tuple[str, ...]] = {
     distinct: ("distinct", "key", "query", "collation", "readConcern", *EVERYWHERE),
     delete: ("delete", "deletes", "deletes.0", "ordered", "writeConcern", "writeConcern.w", "let", *EVERYWHERE),
     find_and_modify: (
-        "findAndModify", "query", "remove", "sort", "fields", "new", "upsert", "update", "writeConcern", *EVERYWHERE,
+        "findAndModify", "query", "remove", "sort", "fields", "new", "upsert", "update", "writeConcern",
+        "writeConcern.w", "writeConcern.j", "writeConcern.wtimeout", *EVERYWHERE,
     ),
     get_more: ("getMore", "collection", "batchSize", *EVERYWHERE),
     kill_cursors: ("killCursors", "cursors", "cursors.0", *EVERYWHERE),
@@ -145,9 +151,21 @@ def companions(fields: Fields, path: str) -> Fields:
     return fields
 
 
-def cases(make: Make) -> Iterator[tuple[str, str, Fields]]:
-    """Every field of the command with a value of every type: the field, a word for the value, the command."""
+def refusal(make: Make, version: tuple[int, ...]) -> tuple[Any, ...] | None:
+    """What a server of ``version`` says of the command with any values that it accepts; ``None`` if it runs it."""
+    if make is find_and_modify:
+        return IS_TIMESERIES
+    return NOT_ENABLED if make is delete and version < (6,) else None
+
+
+def cases(make: Make, version: tuple[int, ...]) -> Iterator[tuple[str, str, Fields]]:
+    """Every field of the command with a value of every type: the field, a word for the value, the command.
+
+    Without the fields that a server of ``version`` does not read.
+    """
     for path in COMMANDS[make]:
+        if version < (6,) and path in UNREAD_BEFORE_6_0:
+            continue
         for word, value in values("ts").items():
             yield path, word, with_field(companions(make(), path), path, value)
 
@@ -179,5 +197,5 @@ class Asked:
         errors = [error["code"] for error in said.get("writeErrors", [])]
         if said.get("code") == TOO_SLOW:
             # What a millisecond is enough for differs from time to time.
-            return (1.0, None, None, [])
+            return ACCEPTED
         return said["ok"], said.get("code"), None if errors else said.get("n"), errors

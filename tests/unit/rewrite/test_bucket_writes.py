@@ -60,7 +60,10 @@ def test_x2_recorded_statements_keep_the_bucket_as_it_was(bucket: bytes | None) 
     assert (next(iter(step.body)), step.statement, changed) == ("findAndModify", 3, True)
 
 
-@pytest.mark.parametrize(("concern", "sent"), [({"w": "majority"}, {"w": "majority"}), ({"w": 0}, None), (None, None)])
+@pytest.mark.parametrize(
+    ("concern", "sent"),
+    [({"w": "majority"}, {"w": "majority"}), ({"w": False}, {"w": False}), ({"w": 0}, None), (None, None)],
+)
 def test_w104_the_write_concern_is_the_clients_but_always_acknowledged(concern: Any, sent: Any) -> None:
     step, _ = said(Removal(concern).delete(SELECTION, [GUARD]), {"ok": 1, "n": 0})
     assert step.body.get("writeConcern") == sent

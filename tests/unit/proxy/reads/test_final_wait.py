@@ -46,7 +46,7 @@ async def test_steps_ask_for_nobody_and_the_reply_has_the_outcome() -> None:
     wait = FinalWait(waits, ASKED, NAMESPACE)
     assert wait.probe is not None
     assert (wait.sent(STEP)["writeConcern"], wait.sent({"find": "x"})) == ({"w": 1}, {"find": "x"})
-    wait.began({"ok": 1.0, "opTime": {"t": 7}})
+    assert wait.began({"ok": 1.0, "opTime": {"t": 7}})
     said = await wait.finish(DONE, lambda: False)
     assert list(said.items()) == [("n", 3), ("writeConcernError", error), ("ok", 1.0), ("operationTime", 5)]
     assert waits.asked == [{"ok": 1.0, "opTime": {"t": 7}}]
@@ -76,6 +76,20 @@ async def test_what_wants_no_acknowledgement_waits_for_nothing() -> None:
     assert (wait.probe, wait.sent(STEP)["writeConcern"]) == (None, {"w": 1})
     assert await wait.finish(DONE, lambda: False) == DONE
     assert waits.asked == []
+
+
+@pytest.mark.parametrize("replication", [Waits(None), None], ids=["replica set", "standalone"])
+@pytest.mark.parametrize("unusual", [{"w": 1e300}, {"w": False}, {"w": 51}, {"j": "yes"}, {"w": 0, "j": 1}], ids=str)
+async def test_an_unusual_write_concern_is_judged_by_the_backend_and_waited_for_by_steps(
+    unusual: Mapping[str, Any], replication: Waits | None
+) -> None:
+    wait = FinalWait(replication, {"delete": "ts", "writeConcern": unusual}, NAMESPACE)
+    assert wait.probe is not None
+    assert wait.probe["writeConcern"] == unusual
+    assert not wait.began({"ok": 0.0, "code": 9})
+    assert wait.began({"ok": 1.0})
+    assert wait.sent(STEP) == STEP
+    assert await wait.finish(DONE, lambda: False) == DONE
 
 
 async def test_where_nothing_is_replicated_everything_is_as_it_was() -> None:
