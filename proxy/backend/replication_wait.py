@@ -226,7 +226,8 @@ class Concern:
         if error is not None and error.get("code") == TIME_LIMIT_EXCEEDED:
             shown = error.get("errInfo", {}).get("writeConcern", {})
         for wait, namespace in wave:
-            if term != wait.term:
+            # A reply without a term is to a write concern for which the server does not wait: 5.0 takes ``w: ""`` so.
+            if term is not None and term != wait.term:
                 wait.lose("another primary was elected before it was replicated")
             elif error is None:
                 wait.confirm()

@@ -67,6 +67,15 @@ async def test_another_primary_confirms_nothing() -> None:
     assert isinstance(outcome, BackendUnavailable)
 
 
+async def test_a_write_concern_for_which_the_server_does_not_wait_is_met() -> None:
+    """5.0 takes ``w: ""`` so, and its reply has no term."""
+    waits = Waits()
+    wait, client = stored(Concern(waits, {"w": ""}), term=7)
+    await waits.answer(0, opTime=None)
+    await settled(wait)
+    assert client.heard == [Acknowledgement(None, {"opTime": 1})]
+
+
 async def test_what_fails_for_a_reason_that_stays_is_told_soon_and_not_in_the_words_of_the_server() -> None:
     waits = Waits()
     waits.patience_seconds = 3_600.0
