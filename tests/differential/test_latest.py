@@ -70,10 +70,16 @@ def check(twins: Twins, pipeline: list[dict[str, Any]]) -> int:
     return len(virtual["cursor"]["firstBatch"])
 
 
+@pytest.fixture
+def has_them(mongod_version: tuple[int, ...]) -> bool:
+    """Whether the server knows the accumulators: before 5.2 it refuses them, and the proxy as it does."""
+    return mongod_version >= (5, 2)
+
+
 OUTPUTS: tuple[Any, ...] = ("$v", ["$t", "$w"], "$$ROOT", "$w.k")
 
 
-def test_q23_accumulators_that_sort(twins: Twins) -> None:
+def test_q23_accumulators_that_sort(twins: Twins, has_them: bool) -> None:
     """``$top`` and its relatives, for every order, key and number."""
     fill(twins)
     found = 0
@@ -85,23 +91,23 @@ def test_q23_accumulators_that_sort(twins: Twins) -> None:
         for n in (1, 2, Int64(1), 1.0):
             several = {f"{operator}N": {**argument, "n": n}}
             found += check(twins, [{"$match": {"m.b": 1}}, {"$group": {"_id": GROUPS[group], "v": several}}])
-    assert found > 1000
+    assert found > 1000 if has_them else found == 0
 
 
-def test_q23_several_accumulators(twins: Twins) -> None:
+def test_q23_several_accumulators(twins: Twins, has_them: bool) -> None:
     fill(twins)
     latest = {"$top": {"sortBy": {"t": -1}, "output": "$v"}}
     last = {"$bottomN": {"sortBy": {"t": 1}, "output": "$w", "n": 1}}
     for other in (last, {"$top": {"sortBy": {"v": 1, "_id": 1}, "output": "$v"}}, {"$sum": 1}, {"$max": "$v"}):
-        assert check(twins, [{"$group": {"_id": "$m.a", "v": latest, "w": other}}]) == 4
+        assert check(twins, [{"$group": {"_id": "$m.a", "v": latest, "w": other}}]) == (4 if has_them else 0)
 
 
 @pytest.mark.parametrize("direction", [1, -1])
-def test_q23_first_and_last_of_a_sort(twins: Twins, direction: int) -> None:
+def test_q23_first_and_last_of_a_sort(twins: Twins, direction: int, has_them: bool) -> None:
     fill(twins)
     for operator, n in itertools.product(("$firstN", "$lastN"), (1, 2)):
         group = {"_id": "$m", "v": {operator: {"input": "$v", "n": n}}}
-        assert check(twins, [{"$sort": {"t": direction}}, {"$group": group}]) == 12
+        assert check(twins, [{"$sort": {"t": direction}}, {"$group": group}]) == (12 if has_them else 0)
 
 
 @pytest.mark.parametrize(
