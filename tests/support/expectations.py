@@ -13,6 +13,7 @@ _REFUSED = "V1: 5.0.4 refuses updates and deletes; test_other_versions.py tests 
 _CODES = "V1: 5.0 has other codes for some refusals, and the proxy passes them on"
 _LEGACY = "V1: 5.0 still understands legacy opcodes; the proxy refuses them as 6.0 does"
 _ONE_SIDED = "Q12: 5.0 does not say whether times out of range are stored, so one bound alone does not bound ids"
+_STRICT = "V1: 5.0 refuses strict clients the stage of the view (323), the proxy as well"
 
 BEFORE_6_0: Mapping[str, str] = {
     "test_aggregate.py::test_refusals": _CODES,
@@ -57,6 +58,8 @@ BEFORE_6_0: Mapping[str, str] = {
         )
     },
     "test_latest.py::test_q23_one_bucket_of_each_series_is_unpacked": "V2: $top is a matter of 5.2",
+    "test_strict_api.py::test_cursors_of_strict_clients": _STRICT,
+    "test_strict_api.py::test_strict_drivers_read_in_transactions": _STRICT,
     "test_relay_hostile.py::test_proxy_answers_as_mongod[security token]": "V1: 5.0 knows no such section",
     **{
         f"test_relay_hostile.py::test_proxy_answers_as_mongod[{name}]": _LEGACY
