@@ -21,6 +21,9 @@ COMPRESSION = {
 TIMING = {"numWaits"}
 """Depends on who is faster."""
 
+OF_THE_SERVER_ALONE = {"numMeasurementsGroupCommitted"}
+"""The proxy has no such counter, so it shows it only once the server's own catalog is in use (W83)."""
+
 
 def statistics(reply: dict[str, Any]) -> dict[str, Any]:
     """What two collections with the same contents have in common."""
@@ -85,5 +88,7 @@ def test_w82_server_status_counts_the_proxys_catalog(twins: Twins) -> None:
     sections = list(status)
     assert sections[sections.index("bucketCatalog") + 1] == list(native)[list(native).index("bucketCatalog") + 1]
     names = list(native["bucketCatalog"])
-    assert [name for name in section if name in names] == names
+    assert [name for name in section if name in names] == [name for name in names if name not in OF_THE_SERVER_ALONE]
+    both = run(twins.virtual.client.admin, {"serverStatus": 1})["bucketCatalog"]
+    assert [name for name in both if name in names] == names
     assert "bucketCatalog" not in run(twins.virtual.client.admin, {"serverStatus": 1, "bucketCatalog": 0})
