@@ -23,7 +23,12 @@ BANNED_WORDS = ("manager", "helper", "util", "utils", "info", "data", "processor
 MAY_SPELL_BUCKETS_PREFIX = ("catalog/namespaces.py",)
 MAY_AWAIT_THE_DRIVER = ("proxy/backend/driver_calls.py", "proxy/process/embedded.py")
 """Elsewhere it is imported to be configured only; the embedded server's client is never cancelled but at the end."""
-MAY_CONNECT_THE_DRIVER = (*MAY_AWAIT_THE_DRIVER, "proxy/backend/backend.py", "proxy/backend/first_answer.py")
+MAY_CONNECT_THE_DRIVER = (
+    *MAY_AWAIT_THE_DRIVER,
+    "proxy/backend/backend.py",
+    "proxy/backend/backend_tls.py",
+    "proxy/backend/first_answer.py",
+)
 DRIVER_REQUESTS = frozenset(
     ("command", "aggregate", "find", "find_one", "list_collections", "list_collection_names", "to_list", "primary")
 )

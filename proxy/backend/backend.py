@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import structlog
 from bson.timestamp import Timestamp
@@ -24,6 +24,7 @@ from catalog.bson.codec import TOLERANT, encode
 from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.backend import service_retry as repeating
+from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.current_op import CurrentOperations, account_of, process_name
 from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
@@ -134,7 +135,7 @@ class Backend:
         profile = profile_of(hello, build)
         log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
         # The driver has already parsed the URI's TLS options.
-        tls = cast("ssl.SSLContext | None", calls.client.options.pool_options._ssl_context)  # noqa: SLF001
+        tls = context_of(calls.client)
         access = AccessControl(has_account=authenticator(uri) is not None)
         pool = ServicePool(
             PrimarySearch(calls, server_selection_timeout_seconds).find,

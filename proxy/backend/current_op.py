@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from proxy.request.command_table import READS_BUCKETS, WRITES
 
 PROGRAM: Final = OWN_PROGRAM.decode()
 PATIENCE_SECONDS: Final = 2.0
+MOST_PROXIES: Final = 100
 
 _SEEKING_WRITES: Final = sorted(WRITES - {"insert"})
 """Writes that search documents, which count as readers on the buckets or their view only."""
@@ -81,22 +82,30 @@ class CurrentOperations:
         """Whether other processes of the proxy are connected; raises ``CommandError``."""
         return await self._any(_proxies_but(self._own))
 
+    async def count_proxies(self) -> int:
+        """The number of other processes of the proxy, at most ``MOST_PROXIES``; raises ``CommandError``."""
+        return len(await self._ask(_names_of_proxies_but(self._own)))
+
     async def _any(self, command: bytes) -> bool:
+        return bool(await self._ask(command))
+
+    async def _ask(self, command: bytes) -> list[Any]:
         deadline_seconds = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         reply = decode(await self._pool.request(command, deadline_seconds))
         if not reply.get("ok"):
             raise CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
-        return bool(reply["cursor"]["firstBatch"])
+        return list(reply["cursor"]["firstBatch"])
 
 
-def _current_operations(options: Mapping[str, Any], condition: Mapping[str, Any]) -> bytes:
-    """A command that returns whether there is an operation with this condition."""
-    pipeline = [
-        {"$currentOp": {"allUsers": True, **options}},
-        {"$match": condition},
-        {"$limit": 1},
-        {"$project": {"type": 1}},
-    ]
+_ANY: Final = ({"$limit": 1}, {"$project": {"type": 1}})
+_NAMES: Final = ({"$group": {"_id": "$appName"}}, {"$limit": MOST_PROXIES})
+
+
+def _current_operations(
+    options: Mapping[str, Any], condition: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]] = _ANY
+) -> bytes:
+    """A command that returns what is ``wanted`` of the operations with this condition: by default, whether any."""
+    pipeline = [{"$currentOp": {"allUsers": True, **options}}, {"$match": condition}, *wanted]
     return encode({"aggregate": 1, "pipeline": pipeline, "cursor": {}, "$db": "admin"})
 
 
@@ -122,6 +131,10 @@ def _readers_of(database: str, own: Own, or_proxies: bool) -> bytes:
 
 def _proxies_but(own: Own) -> bytes:
     return _current_operations({"idleConnections": True}, _proxy_but(own))
+
+
+def _names_of_proxies_but(own: Own) -> bytes:
+    return _current_operations({"idleConnections": True}, _proxy_but(own), _NAMES)
 
 
 def _proxy_but(own: Own) -> dict[str, Any]:

@@ -7,7 +7,7 @@ finds it without reading the others. This only affects how the latest measuremen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from catalog.errors import CommandError
@@ -42,13 +42,15 @@ async def lastpoint_indexes(
 
 def telling_the_latest(reply: Mapping[str, Any], time_field: str) -> LastpointIndexes:
     """From a reply to ``listIndexes``; indexes of further batches are ignored."""
-    found = set()
+    return frozenset(
+        (str(paths[0][0]), int(paths[0][1]))
+        for paths in usable_indexes(reply)
+        if len(paths) > 1 and paths[1] == (time_field, -1) and paths[0][1] in (1, -1)
+    )
+
+
+def usable_indexes(reply: Mapping[str, Any]) -> Iterator[list[tuple[str, Any]]]:
+    """The keys of those indexes in a reply to ``listIndexes`` that contain every bucket and may be used."""
     for index in reply.get("cursor", {}).get("firstBatch", ()):
-        paths = list(index.get("key", {}).items())
-        if len(paths) > 1 and paths[1] == (time_field, -1) and paths[0][1] in (1, -1) and not _has(index, _NOT_ALL):
-            found.add((str(paths[0][0]), int(paths[0][1])))
-    return frozenset(found)
-
-
-def _has(index: Mapping[str, Any], options: tuple[str, ...]) -> bool:
-    return any(index.get(option) for option in options)
+        if not any(index.get(option) for option in _NOT_ALL):
+            yield list(index.get("key", {}).items())

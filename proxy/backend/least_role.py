@@ -10,15 +10,47 @@ from typing import Any, Final
 
 from catalog.namespaces import BUCKETS_PREFIX
 
+ROLE: Final = "tsproxy"
+"""The name of the role in docs/security.md."""
 LIST: Final = "listCollections"
 ON_BUCKETS: Final = ("find", "insert", "update", "remove", "bypassDocumentValidation")
 ANY_ACTION: Final = "anyAction"
 
+Privilege = Mapping[str, Any]
+"""A resource and actions on it, as in the command ``createRole``."""
 
-def missing_rights(privileges: Iterable[Mapping[str, Any]]) -> list[str]:
+
+def listing(*further: str) -> Privilege:
+    """The privilege to list collections, with ``further`` actions on all collections."""
+    return {"resource": {"db": "", "collection": ""}, "actions": [LIST, *further]}
+
+
+def on_buckets(actions: Iterable[str] = ON_BUCKETS) -> Privilege:
+    """The privilege for these actions on all buckets."""
+    return {"resource": {"db": "", "system_buckets": ""}, "actions": list(actions)}
+
+
+def least_privileges() -> list[Privilege]:
+    """The privileges of the least role."""
+    return [listing(), on_buckets()]
+
+
+def missing_rights(privileges: Iterable[Privilege]) -> list[str]:
     """Descriptions of the missing privileges of the least role; ``privileges`` are from ``connectionStatus``."""
+    lists, writes = _missing(privileges)
+    return [*([LIST] if lists else []), *([f"{', '.join(writes)} on system_buckets"] if writes else [])]
+
+
+def missing_privileges(privileges: Iterable[Privilege]) -> list[Privilege]:
+    """As ``missing_rights``, as the commands ``createRole`` and ``grantPrivilegesToRole`` take them."""
+    lists, writes = _missing(privileges)
+    return [*([listing()] if lists else []), *([on_buckets(writes)] if writes else [])]
+
+
+def _missing(privileges: Iterable[Privilege]) -> tuple[bool, list[str]]:
+    """Whether listing collections is missing, and the missing actions on buckets."""
     everywhere: set[str] = set()
-    on_buckets: set[str] = set()
+    of_buckets: set[str] = set()
     for privilege in privileges:
         resource, actions = privilege.get("resource", {}), privilege.get("actions", ())
         everywhere.update(actions)
@@ -27,7 +59,6 @@ def missing_rights(privileges: Iterable[Mapping[str, Any]]) -> list[str]:
             or "system_buckets" in resource
             or str(resource.get("collection", "")).startswith(BUCKETS_PREFIX)
         ):
-            on_buckets.update(actions)
-    lists = [] if {LIST, ANY_ACTION} & everywhere else [LIST]
-    writes = [] if ANY_ACTION in on_buckets else [action for action in ON_BUCKETS if action not in on_buckets]
-    return [*lists, *([f"{', '.join(writes)} on system_buckets"] if writes else [])]
+            of_buckets.update(actions)
+    writes = [] if ANY_ACTION in of_buckets else [action for action in ON_BUCKETS if action not in of_buckets]
+    return not {LIST, ANY_ACTION} & everywhere, writes

@@ -1,4 +1,4 @@
-"""The command line: ``tsproxy serve``, ``tsproxy check-config``, ``tsproxy health``.
+"""The command line: ``tsproxy serve``, ``tsproxy check-config``, ``tsproxy doctor``, ``tsproxy health``.
 
 ``proxy.process.exit_codes`` lists the exit codes.
 """
@@ -101,6 +101,19 @@ def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
     click.echo(render_example() if example else render_settings(loaded), nl=False)
 
 
+def _doctor(loaded: LoadedSettings, *, as_json: bool, strict: bool) -> None:
+    """Examine the backend: what the proxy would miss there, and the command or setting that mends it.
+
+    Nothing on the backend is changed. All flags of ``serve`` are accepted. Exit code 0: the proxy can serve (there may
+    be warnings); 1: the backend cannot be reached; 2: settings are wrong; 3: the backend or the account must be mended
+    first.
+    """
+    from proxy.process.doctor.command import run
+
+    exit_code = run(loaded.settings, lambda text: click.echo(text, nl=False), is_json=as_json, strict=strict)
+    sys.exit(exit_code)
+
+
 def _health(loaded: LoadedSettings) -> None:
     """Check whether the proxy that runs with these settings is ready; exit code 0 if it is, 1 otherwise."""
     import urllib.error
@@ -123,6 +136,8 @@ def _health(loaded: LoadedSettings) -> None:
 
 
 _print_config = click.Option(["--print-config"], is_flag=True, help="Print the effective settings and exit.")
+_as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of text.")
+_strict = click.Option(["--strict"], is_flag=True, help="Exit with code 3 if there are warnings.")
 _example = click.Option(["--example"], is_flag=True, help="Print config.example.toml instead.")
 
 
@@ -130,6 +145,7 @@ def _commands() -> None:
     for command, extra, shown in (
         (_serve, [_print_config], tuple(ROWS)),
         (_check_config, [_example], ("ignore_unknown_settings",)),
+        (_doctor, [_as_json, _strict], ("backend", "backend_file", "connect_timeout_ms", "bucket_growth")),
         (_health, [], ("status_listen",)),
     ):
         made = _with_settings(command, shown)

@@ -22,6 +22,7 @@ from proxy.backend.parts.part_store import joins_atomically
 from proxy.readers.register import ReaderRegister, nobody
 from proxy.reads.cursor_names import CursorNames
 from proxy.settings.table import Settings
+from rewrite.profile import Profile
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,19 @@ GONE_SECONDS = 5.0
 """Time for which a detected process counts as present; it may only be restarting."""
 
 
-async def growth_of(settings: Settings, backend: Backend) -> GrowthOptions:
+class Able(Protocol):
+    """What decides how buckets can grow."""
+
+    @property
+    def profile(self) -> Profile:
+        """The capabilities of the backend."""
+
+    def may_on_cluster(self, action: str) -> Awaitable[bool]:
+        """Whether the proxy's account has this privilege on the cluster; raises ``CommandError``."""
+        ...
+
+
+async def growth_of(settings: Settings, backend: Able) -> GrowthOptions:
     """Decide how buckets grow, before there are any parts.
 
     Logs a warning if the configured way is not possible, and what is missing for ``auto``.
@@ -54,16 +67,23 @@ async def growth_of(settings: Settings, backend: Backend) -> GrowthOptions:
     if settings.bucket_growth == "in_place":
         return GrowthOptions()
     is_auto = settings.bucket_growth == "auto"
-    able, sealed = joins_atomically(backend.profile)
-    reason = await _missing_right(backend, asks=is_auto) if able else CANNOT_JOIN
+    reason = await why_in_place(backend, asks=is_auto)
     if reason is None:
+        _, sealed = joins_atomically(backend.profile)
         return GrowthOptions(in_parts=True, sealed=sealed, busy=BUSY if is_auto else 0.0)
     say = log.info if is_auto else log.warning
     say(IN_PLACE, reason=reason)
     return GrowthOptions()
 
 
-async def _missing_right(backend: Backend, *, asks: bool) -> str | None:
+async def why_in_place(backend: Able, *, asks: bool) -> str | None:
+    """Why buckets cannot grow in parts, one of the messages above; ``None`` if they can. Raises ``CommandError``.
+
+    ``asks``: whether the proxy asks for other readers, as it does with ``auto``.
+    """
+    able, _ = joins_atomically(backend.profile)
+    if not able:
+        return CANNOT_JOIN
     if not backend.profile.is_replica_set and not await backend.may_on_cluster("applyOps"):
         return MAY_NOT_JOIN
     # With "in_parts" this is the responsibility of the user.

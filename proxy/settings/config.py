@@ -279,6 +279,8 @@ def _uri_fault(uri: str) -> str:
         return ""  # only a DNS query can tell
     try:
         parse_uri(uri, warn=False)
+    except OSError as error:  # a file that an option names
+        return f"{error.filename}: {error.strerror}"
     except (PyMongoError, ValueError) as error:
         return redact_uri(str(error)).rstrip(".")
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,16 @@ async def test_other_proxies_are_known_by_their_name(alone: tuple[MongodProcess,
     with pymongo.MongoClient[dict[str, Any]](server.uri, appname=name) as other:
         other.admin.command("ping")
         assert await others.are_proxies()
+
+
+async def test_other_proxies_are_counted_by_their_name(alone: tuple[MongodProcess, CurrentOperations]) -> None:
+    server, others = alone
+    assert await others.count_proxies() == 0
+    with ExitStack() as connected:
+        for name, count in (("tsproxy 1", 1), ("tsproxy 1", 1), ("tsproxy 2", 2)):
+            other = connected.enter_context(pymongo.MongoClient[dict[str, Any]](server.uri, appname=name))
+            other.admin.command("ping")
+            assert await others.count_proxies() == count
 
 
 async def test_another_proxy_can_count_as_a_reader_of_everything(

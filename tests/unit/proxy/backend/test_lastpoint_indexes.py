@@ -9,7 +9,7 @@ from typing import Any
 from pymongo import IndexModel
 
 from catalog.errors import CommandError
-from proxy.backend.lastpoint_indexes import lastpoint_indexes
+from proxy.backend.lastpoint_indexes import lastpoint_indexes, usable_indexes
 from tests.support.mongod import MongodProcess
 
 
@@ -42,3 +42,12 @@ def test_server_that_does_not_say() -> None:
         raise CommandError(13, "not authorized")
 
     assert asyncio.run(lastpoint_indexes(refuse, "db", {"x": "t"})) == {"x": None}
+
+
+def test_indexes_without_every_bucket_are_not_usable() -> None:
+    listed = [
+        {"key": {"m": 1}},
+        {"key": {"m": -1}, "sparse": True},
+        {"key": {"t": 1}, "partialFilterExpression": {"m": 1}},
+    ]
+    assert list(usable_indexes({"cursor": {"firstBatch": listed}})) == [[("m", 1)]]

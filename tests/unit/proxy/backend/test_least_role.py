@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from proxy.backend.least_role import ON_BUCKETS, missing_rights
+from proxy.backend.least_role import (
+    ON_BUCKETS,
+    least_privileges,
+    listing,
+    missing_privileges,
+    missing_rights,
+    on_buckets,
+)
 
 EVERYWHERE = {"db": "", "collection": ""}
 LISTS = {"resource": EVERYWHERE, "actions": ["listCollections"]}
@@ -32,3 +39,10 @@ def test_what_is_missing_is_named() -> None:
     assert missing_rights([plain]) == [everything]
     some = {"resource": {"system_buckets": ""}, "actions": ["find", "insert", "update", "remove"]}
     assert missing_rights([LISTS, some]) == ["bypassDocumentValidation on system_buckets"]
+
+
+def test_what_is_missing_is_a_privilege_to_grant() -> None:
+    assert missing_privileges([]) == least_privileges()
+    assert missing_privileges(least_privileges()) == []
+    some = on_buckets(("find", "insert", "update", "remove"))
+    assert missing_privileges([listing("listIndexes"), some]) == [on_buckets(["bypassDocumentValidation"])]

@@ -76,7 +76,20 @@ def flags_in_help(command: str) -> set[str]:
 def test_help_shows_the_flags_that_concern_a_command() -> None:
     assert flags_in_help("health") == {"--config", "--status-listen"}
     assert flags_in_help("check-config") == {"--config", "--example", "--ignore-unknown-settings"}
+    assert flags_in_help("doctor") == {
+        "--backend",
+        "--backend-file",
+        "--bucket-growth",
+        "--config",
+        "--connect-timeout-ms",
+        "--json",
+        "--strict",
+    }
     assert call("check-config", "--max-connections", "7").exit_code == 0
+
+
+def test_doctor_without_a_backend_is_bad_configuration() -> None:
+    assert isinstance(call("doctor").exception, ConfigurationError)
 
 
 def test_settings_of_a_newer_version_are_a_warning_when_asked_for(tmp_path: Path) -> None:

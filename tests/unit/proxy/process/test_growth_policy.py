@@ -104,3 +104,12 @@ def test_who_counts_as_alone(catalog: BucketCatalog) -> None:
     assert not growth.is_alone(in_parts, catalog), "nobody looks for others"
     catalog.growth.beside_other_proxies(are_there=True)
     assert not growth.is_alone(auto, catalog)
+
+
+async def test_the_reason_is_told_without_a_log() -> None:
+    with capture_logs() as logs:
+        assert await growth.why_in_place(Account(ALONE), asks=True) == growth.MAY_NOT_JOIN
+        assert await growth.why_in_place(Account(SET), asks=True) == growth.MAY_NOT_ASK
+        assert await growth.why_in_place(Account(SET), asks=False) is None
+        assert await growth.why_in_place(Account(ALONE_7), asks=False) == growth.CANNOT_JOIN
+    assert logs == []

@@ -146,6 +146,12 @@ def test_backend_is_read_from_a_file(tmp_path: Path) -> None:
     assert "No such file" in problems(tmp_path, backend_file=str(tmp_path / "missing"))
 
 
+def test_files_that_the_connection_string_names_must_exist(tmp_path: Path) -> None:
+    told = problems(tmp_path, backend="mongodb://u:secret@h/?tls=true&tlsCAFile=/missing")
+    assert "/missing: No such file or directory" in told
+    assert "secret" not in told
+
+
 def test_password_never_shows_in_a_problem(tmp_path: Path) -> None:
     for uri in ("mongodb://u:secret@h:99999/", "mongodb://u:sec@secret@h/", "mongodb://u:secret@h/?x=1"):
         assert "secret" not in problems(tmp_path, backend=uri)
