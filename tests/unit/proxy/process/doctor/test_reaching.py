@@ -6,7 +6,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -20,8 +20,10 @@ from tests.support.ports import LOOPBACK, free_port
 @asynccontextmanager
 async def answering(reply: bytes, *, closes: bool = False) -> AsyncIterator[str]:
     """The address of something that is no mongod."""
+    writers: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         await reader.read(1)
         writer.write(reply)
         if closes:
@@ -30,6 +32,10 @@ async def answering(reply: bytes, *, closes: bool = False) -> AsyncIterator[str]
     server = await asyncio.start_server(answer, LOOPBACK, 0)
     async with server:
         yield f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        for writer in writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 async def test_a_member_says_who_it_is(replica_set: MongodProcess) -> None:
