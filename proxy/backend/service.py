@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
@@ -226,8 +227,9 @@ class ServicePool:
         identifier: str,
         documents: Sequence[bytes],
     ) -> bytes:
-        sent_at = asyncio.get_running_loop().time()
-        self._deadlines.watch(connection, max(deadline_seconds, sent_at + _SHORTEST_WAIT_SECONDS))
+        earliest_seconds = asyncio.get_running_loop().time() + _SHORTEST_WAIT_SECONDS
+        self._deadlines.watch(connection, max(deadline_seconds, earliest_seconds))
+        sent_at_seconds = time.perf_counter()  # the loop's time is in whole milliseconds
         try:
             reply = await connection.request(body, identifier, documents)
         except BackendUnavailable:
@@ -235,7 +237,7 @@ class ServicePool:
             raise
         finally:
             self._deadlines.forget(connection)
-        self.answered(identifier, len(documents), asyncio.get_running_loop().time() - sent_at)
+        self.answered(identifier, len(documents), time.perf_counter() - sent_at_seconds)
         if self._closed:
             connection.close()
         else:

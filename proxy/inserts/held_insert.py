@@ -148,9 +148,9 @@ class HeldInserts:
     """The queues of held inserts."""
 
     def __init__(self, pending: Pending, is_over: Callable[[float], bool]) -> None:
-        """``pending`` counts all inserts outside the reserve; ``is_over``: whether a deadline has passed."""
+        """``pending`` counts all inserts outside ``reserve``; ``is_over``: whether a deadline has passed."""
         self._pending = pending
-        self._reserve = pending.reserve()
+        self.reserve = pending.reserve()
         self._is_over = is_over
         self._small: FairQueue[HeldInsert] = FairQueue()
         self._large: FairQueue[HeldInsert] = FairQueue()
@@ -167,8 +167,8 @@ class HeldInserts:
         """Stage a small insert at once if the reserve has room; queue any other behind those of its client."""
         size_bytes, measurements = held.insert.size_bytes, len(held.insert.documents)
         is_small = size_bytes <= SMALL_BYTES and measurements <= SMALL_MEASUREMENTS
-        if is_small and not self._small and not self._reserve.is_full:
-            stage(held, self._reserve)
+        if is_small and not self._small and not self.reserve.is_full:
+            stage(held, self.reserve)
             return
         queue = self._small if is_small else self._large
         number = queue.add(held.reply.owner, size_bytes + MEASUREMENT_COST * measurements, held)
@@ -180,7 +180,7 @@ class HeldInserts:
         if held is None:
             return
         size_bytes = held.insert.size_bytes
-        if held.insert.expects_reply or not self._reserve.takes(self._left_bytes + size_bytes):
+        if held.insert.expects_reply or not self.reserve.takes(self._left_bytes + size_bytes):
             queue.discard(number)
             return
         held.is_disconnected = True
@@ -200,8 +200,8 @@ class HeldInserts:
         self._releasing = True
         try:
             self._turn_away()
-            while self._small and not self._reserve.is_full:
-                stage(self._taken(self._small.pop()), self._reserve)
+            while self._small and not self.reserve.is_full:
+                stage(self._taken(self._small.pop()), self.reserve)
             while self and not self._pending.is_full:
                 queue = self._large if self._large and (self._is_turn_of_large or not self._small) else self._small
                 self._is_turn_of_large = queue is self._small

@@ -142,6 +142,11 @@ class InsertHandler:
         """Whether an earlier process may have written statements of this transaction."""
         return self._committer.restart_dedup.is_needed(first_of_session=not transaction.follows_another)
 
+    def uncommitted(self) -> tuple[int, int]:
+        """Measurements that are staged and not settled, also in the reserve, and the bytes of their documents."""
+        pending, reserve = self.pending, self._held.reserve
+        return pending.measurements + reserve.measurements, pending.size_bytes + reserve.size_bytes
+
     def settled_one(self, size_bytes: int) -> None:
         """A single document of this size is settled; called by its writer."""
         pending = self.pending

@@ -25,11 +25,19 @@ from prometheus_client.registry import Collector
 from catalog.stats import CLOSED_COUNTERS, Counters
 
 LATENCY_BOUNDS_SECONDS: Final = (
-    *(0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025),
+    *(0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025),
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 HELD_BOUNDS_SECONDS: Final = (0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZE_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0)
+
+LIMITS: Final = (
+    "max_connections",
+    "max_pending_measurements",
+    "max_pending_bytes",
+    "timeseries_idle_bucket_expiry_memory_usage_threshold",
+)
+"""Settings that limit what a metric shows; each scrape has them, so that an alert can compare the two."""
 
 _COMMIT_KINDS = {"documents": "insert", "updates": "update"}
 
@@ -117,15 +125,19 @@ class CatalogReadings:
     unjoined: Callable[[], int] = lambda: 0
     joined: Callable[[], int] = lambda: 0
     joins_put_off: Callable[[], int] = lambda: 0
+    uncommitted: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """Measurements that are staged and not settled, and the bytes of their documents."""
 
 
 class Metrics(Collector):
     """All numbers of one proxy process."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """``registry`` is the caller's own, never the library's global one."""
+    def __init__(self, registry: CollectorRegistry, limits: Mapping[str, int] | None = None) -> None:
+        """``registry`` is the caller's own, never the library's global one; ``limits``: the values of ``LIMITS``."""
+        self._limits = dict(limits or {})
         self.connections = ConnectionNumbers()
         self.backend_up = False
+        self.is_ready: Callable[[], bool] = lambda: False
         self.embedded_restarts: Callable[[], int] = lambda: 0
         self.invariant_violations = 0
         self.commit_seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
@@ -162,6 +174,11 @@ class Metrics(Collector):
         """All metrics with their current values, for the registry."""
         yield from self._collect_requests()
         yield from self.connections.collect()
+        yield _gauge("tsproxy_ready", "1 if clients can be served, as /readyz says.", float(self.is_ready()))
+        limits = GaugeMetricFamily("tsproxy_limit", "Values of settings that are limits.", labels=("setting",))
+        for setting, value in self._limits.items():
+            limits.add_metric((setting,), value)
+        yield limits
         yield _gauge("tsproxy_backend_up", "1 if the backend is reachable.", float(self.backend_up))
         yield _counter("tsproxy_embedded_restarts", "Restarts of the embedded mongod.", self.embedded_restarts())
         yield _counter("tsproxy_invariant_violations", "Internal invariant violations.", self.invariant_violations)
@@ -179,7 +196,7 @@ class Metrics(Collector):
             requests.add_metric((command, way, "error"), meter.failed)
         yield requests
         latencies = HistogramMetricFamily(
-            "tsproxy_request_seconds", "Time from the last byte of a request to its reply.", labels=("way",)
+            "tsproxy_request_seconds", "Time from a complete request to its reply.", labels=("way",)
         )
         for way, histogram in list(self._latencies.items()):
             latencies.add_metric((way,), list(histogram.cumulative()), histogram.total)
@@ -265,6 +282,9 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
     yield _gauge("tsproxy_unjoined_parts", "Parts that are not joined yet.", catalog.unjoined())
     yield _counter("tsproxy_joined_parts", "Parts that were joined.", catalog.joined())
     yield _counter("tsproxy_joins_put_off", "Joins postponed because of active readers.", catalog.joins_put_off())
+    measurements, size_bytes = catalog.uncommitted()
+    yield _gauge("tsproxy_uncommitted_measurements", "Measurements that are not committed yet.", measurements)
+    yield _gauge("tsproxy_uncommitted_bytes", "Size of their documents.", size_bytes)
     counters = catalog.counters()
     committed = SummaryMetricFamily("tsproxy_batch_measurements", "Measurements per committed write batch.")
     committed.add_metric((), counters.numCommits, counters.numMeasurementsCommitted)

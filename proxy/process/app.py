@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from catalog.errors import CommandError
 from proxy.observe import logs
-from proxy.observe.metrics import Metrics
+from proxy.observe.metrics import LIMITS, Metrics
 from proxy.observe.status import StatusServer
 from proxy.observe.tasks import TaskSet
 from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
@@ -83,7 +83,8 @@ class _App:
         self._last_resort = last_resort
         self._stop = asyncio.Event()
         self._metrics_registry = CollectorRegistry()
-        self._metrics = Metrics(self._metrics_registry)
+        self._metrics = Metrics(self._metrics_registry, {name: getattr(settings, name) for name in LIMITS})
+        self._metrics.is_ready = lambda: not self._why_not_ready()
         self._embedded: EmbeddedMongod | None = None
         self._trouble = "the proxy is starting"
         self._serves = False

@@ -173,7 +173,7 @@ async def assemble(
     if readers is not None:
         joining = JoiningOptions(compress=compresses(settings, backend.profile))
         in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, Forms(report))
-    metrics.read_catalog(_readings(catalog, committer, in_parts))
+    metrics.read_catalog(_readings(catalog, committer, ingest, in_parts))
     return Assembly(
         backend=backend,
         catalog=catalog,
@@ -191,7 +191,9 @@ async def assemble(
     )
 
 
-def _readings(catalog: BucketCatalog, committer: Committer, in_parts: InParts | None) -> CatalogReadings:
+def _readings(
+    catalog: BucketCatalog, committer: Committer, ingest: InsertHandler, in_parts: InParts | None
+) -> CatalogReadings:
     joins = in_parts.joining.metrics if in_parts is not None else JoiningMetrics()
     return CatalogReadings(
         lambda: catalog.totals,
@@ -201,6 +203,7 @@ def _readings(catalog: BucketCatalog, committer: Committer, in_parts: InParts | 
         lambda: catalog.growth.unjoined,
         lambda: joins.documents_joined,
         lambda: joins.readers_in_the_way,
+        ingest.uncommitted,
     )
 
 

@@ -9,6 +9,7 @@ from typing import cast
 
 import bson
 import pytest
+import uvloop
 
 from catalog.errors import BackendUnavailable
 from proxy.backend.service import Deadlines, LostAfterSending, NotSent, ServiceConnection, ServicePool
@@ -58,6 +59,23 @@ async def test_a_command_with_a_document_sequence(mongod: MongodProcess, db_name
     assert (reply["n"], reply["ok"]) == (3, 1.0)
     assert heard == [("documents", 3)]
     pool.close()
+
+
+def test_response_times_are_finer_than_the_clock_of_the_loop(mongod: MongodProcess) -> None:
+    """The time of a uvloop is in whole milliseconds, and many commits take less than one."""
+
+    async def response_times() -> list[float]:
+        pool, heard = pool_to(mongod.port), list[float]()
+        pool.answered = lambda identifier, length, seconds: heard.append(seconds)
+        for _ in range(3):
+            await pool.request(PING, within(10))
+        pool.close()
+        return heard
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        heard = runner.run(response_times())
+    assert min(heard) > 0
+    assert [seconds for seconds in heard if (seconds * 1_000).is_integer()] == []
 
 
 async def test_requests_side_by_side_each_get_their_own_answer(mongod: MongodProcess) -> None:

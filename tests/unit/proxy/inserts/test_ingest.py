@@ -212,6 +212,16 @@ async def test_large_inserts_wait_while_too_much_is_pending(limits: dict[str, in
     assert [reply["n"] for reply in ingest.replies] == [200, 150]
 
 
+async def test_uncommitted_measurements_include_those_in_the_reserve() -> None:
+    ingest, store = full()
+    ingest.insert(document(9))
+    await turns(ingest)
+    assert ingest.handler.uncommitted() == (201, sum(map(len, FILLING)) + len(document(9)))
+    store.gate.set()
+    await ingest.rest()
+    assert ingest.handler.uncommitted() == (0, 0)
+
+
 async def test_small_inserts_go_on_while_too_much_is_pending() -> None:
     """Out of a reserve that has a bound of its own; what is beyond it waits, and all arrive."""
     ingest, store = full()

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from catalog.rollover import RolloverReason
 from catalog.stats import Counters
-from proxy.observe.metrics import CatalogReadings, Histogram, Metrics
+from proxy.observe.metrics import LATENCY_BOUNDS_SECONDS, LIMITS, CatalogReadings, Histogram, Metrics
+from proxy.settings.table import ROWS
 
 
 @dataclass
@@ -66,6 +67,17 @@ def test_requests_are_counted_by_command_way_and_outcome(registry: CollectorRegi
     assert shown["tsproxy_request_seconds_bucket", "0.25", "relay"] == 1
 
 
+@pytest.mark.parametrize(("seconds", "bound"), [(0.000_03, "5e-05"), (0.000_08, "0.0001"), (0.000_2, "0.00025")])
+def test_commands_below_a_millisecond_are_told_apart(
+    registry: CollectorRegistry, metrics: Metrics, seconds: float, bound: str
+) -> None:
+    """The medians of small inserts and of ``ping`` are far below a millisecond."""
+    metrics.requests("insert", "ingest").done(seconds)
+    below = [value for key, value in samples(registry).items() if key[0] == "tsproxy_request_seconds_bucket"]
+    assert samples(registry)["tsproxy_request_seconds_bucket", bound, "ingest"] == 1
+    assert below.index(1) == LATENCY_BOUNDS_SECONDS.index(float(bound))
+
+
 def test_a_meter_is_the_same_each_time(metrics: Metrics) -> None:
     assert metrics.requests("insert", "ingest") is metrics.requests("insert", "ingest")
 
@@ -84,6 +96,29 @@ def test_connections(registry: CollectorRegistry, metrics: Metrics) -> None:
     assert shown["tsproxy_connections_rejected_total", "too_many"] == 1
     assert shown[("tsproxy_received_bytes_total",)] == 10
     assert shown[("tsproxy_sent_bytes_total",)] == 20
+
+
+def test_limits_are_shown_beside_what_they_limit(registry: CollectorRegistry) -> None:
+    Metrics(registry, {"max_connections": 500})
+    assert samples(registry)["tsproxy_limit", "max_connections"] == 500
+
+
+def test_limits_are_settings() -> None:
+    assert set(LIMITS) <= set(ROWS)
+
+
+def test_readiness_is_asked_for_by_each_scrape(registry: CollectorRegistry, metrics: Metrics) -> None:
+    assert samples(registry)[("tsproxy_ready",)] == 0
+    metrics.is_ready = lambda: True
+    assert samples(registry)[("tsproxy_ready",)] == 1
+
+
+def test_uncommitted_measurements_are_shown(registry: CollectorRegistry, metrics: Metrics) -> None:
+    gauges = {"numOpenBuckets": 0, "numIdleBuckets": 0, "memoryUsage": 0}
+    metrics.read_catalog(CatalogReadings(Counters, lambda: gauges, CommitterNumbers(), uncommitted=lambda: (7, 420)))
+    shown = samples(registry)
+    assert shown[("tsproxy_uncommitted_measurements",)] == 7
+    assert shown[("tsproxy_uncommitted_bytes",)] == 420
 
 
 def test_catalog_is_read_when_it_is_scraped(registry: CollectorRegistry, metrics: Metrics) -> None:
