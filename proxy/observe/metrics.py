@@ -39,6 +39,9 @@ LIMITS: Final = (
 )
 """Settings that limit what a metric shows; each scrape has them, so that an alert can compare the two."""
 
+REJECTIONS: Final = ("too_many", "too_many_per_address", "too_many_handshakes")
+"""Why client connections are rejected. Each is shown from the start: an increase from nothing would not be noticed."""
+
 _COMMIT_KINDS = {"documents": "insert", "updates": "update"}
 
 
@@ -240,7 +243,7 @@ class ConnectionNumbers:
         self.opened = 0
         self.bytes_received = 0
         self.bytes_sent = 0
-        self.rejected: dict[str, int] = {}
+        self.rejected = dict.fromkeys(REJECTIONS, 0)
 
     def accept(self) -> None:
         """Count an accepted client."""
@@ -252,8 +255,8 @@ class ConnectionNumbers:
         self.open -= 1
 
     def reject(self, reason: str) -> None:
-        """Count a rejected client; ``reason`` is a constant."""
-        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+        """Count a rejected client; ``reason`` is one of ``REJECTIONS``."""
+        self.rejected[reason] += 1
 
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""

@@ -73,7 +73,7 @@ async def test_clients_over_the_limit_are_turned_away(
     async with relaying(mongod, **limit) as (_, port, metrics):
         kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         assert await ask(port) == b""
-        assert metrics.connections.rejected == {reason: 1}
+        assert {each: count for each, count in metrics.connections.rejected.items() if count} == {reason: 1}
         for reader, writer in kept:
             writer.write(PING)
             assert await reader.read(1000)

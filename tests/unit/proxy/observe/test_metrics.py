@@ -94,6 +94,7 @@ def test_connections(registry: CollectorRegistry, metrics: Metrics) -> None:
     assert shown[("tsproxy_connections_open",)] == 1
     assert shown[("tsproxy_connections_total",)] == 2
     assert shown["tsproxy_connections_rejected_total", "too_many"] == 1
+    assert shown["tsproxy_connections_rejected_total", "too_many_handshakes"] == 0
     assert shown[("tsproxy_received_bytes_total",)] == 10
     assert shown[("tsproxy_sent_bytes_total",)] == 20
 
