@@ -17,7 +17,7 @@ PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
-.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers fuzz fuzz-codec sanitize soak
+.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts fuzz fuzz-codec sanitize soak
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -67,6 +67,10 @@ test-drivers: install  ## run PyMongo's own test suite, sync and async, directly
 	@failed=0; for topology in standalone replica_set; do for half in sync async; do \
 		$(BIN)/python -m tests.drivers.pymongo_suite $$topology $$half || failed=1; \
 	done; done; exit $$failed
+
+test-alerts:  ## run the unit tests of the Prometheus rules (needs promtool, which comes with Prometheus)
+	promtool check rules deploy/prometheus/tsproxy.rules.yml
+	promtool test rules deploy/prometheus/tsproxy.rules.test.yml
 
 fuzz: install built  ## run two honest and two hostile clients on a proxy for FUZZ_SECONDS
 	$(INSTALLED) $(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) $(FUZZ_SEED)

@@ -13,6 +13,7 @@ from catalog.write_batch import TRANSITIONS
 from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.settings.table import ROWS
 from proxy.settings.text import render_example
+from tests.support.headings import anchors
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -57,15 +58,6 @@ def _is_module(parts: list[str]) -> bool:
 def test_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
     assert [link for link in links if not (path.parent / link).exists()] == []
-
-
-def anchors(path: Path) -> set[str]:
-    """Where a link into a document may lead: its headings, as they are commonly turned into anchors, and its own."""
-    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(
-        re.findall(r'<a id="([^"]+)"', text)
-    )
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
