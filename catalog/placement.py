@@ -337,10 +337,7 @@ class Placement:
         self._memory.ended.append(ended)
 
     def close_inactive(self, before: Mapping[bytes, int], rows: dict[bytes, int]) -> Iterator[None]:
-        """Close archived buckets that have the same number of rows as ``before``; ``rows`` gets those of all, by id.
-
-        Yields after every ``CHECKED_AT_ONCE`` series, and the catalog may change meanwhile.
-        """
+        """Close archived buckets with as many rows as ``before``; ``rows`` gets those of all, by id. Yields in between."""
         checked = 0
         for buckets in list(self._collections.values()):
             for meta in list(buckets.series):
