@@ -337,7 +337,7 @@ class Placement:
         self._memory.ended.append(ended)
 
     def close_inactive(self, before: Mapping[bytes, int], rows: dict[bytes, int]) -> Iterator[None]:
-        """Close archived buckets with as many rows as ``before``; ``rows`` gets those of all, by id. Yields in between."""
+        """Close archived buckets with as many rows as ``before``; fill ``rows`` by bucket id. Yields in between."""
         checked = 0
         for buckets in list(self._collections.values()):
             for meta in list(buckets.series):
