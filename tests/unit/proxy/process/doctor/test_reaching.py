@@ -30,8 +30,11 @@ async def answering(reply: bytes, *, closes: bool = False) -> AsyncIterator[str]
             writer.close()
 
     server = await asyncio.start_server(answer, LOOPBACK, 0)
-    async with server:
+    try:
         yield f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await asyncio.sleep(0.05)  # what was accepted before gets its writer
         for writer in writers:
             writer.close()
             with suppress(ConnectionError):
