@@ -23,10 +23,6 @@ class LimitedLog:
         self._now_seconds = now_seconds
         self._periods: dict[str, _Period] = {}
 
-    def forget(self) -> None:
-        """Begin new periods, as at the start of the process."""
-        self._periods.clear()
-
     def info(self, event: str, **values: object) -> None:
         """Log or only count; the first message of the next period has the number of those not logged."""
         self._say(self._logger.info, event, values)

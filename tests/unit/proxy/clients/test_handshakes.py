@@ -9,13 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.clients.tls import ListenerTls, TlsOptions
-from proxy.observe.limited_log import noticed
 from proxy.settings.table import Settings
 from tests.support.certificates import Certificates
 
 
 def test_reason_of_a_failed_handshake(tmp_path: Path) -> None:
-    noticed.forget()  # other tests have failed handshakes, too
     options = TlsOptions.of(Settings(tls_certificate_file=Certificates.make(tmp_path).server))
     assert options is not None
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
