@@ -57,10 +57,8 @@ def run(settings: Settings, say: Say, ignored: Sequence[str] = ()) -> None:
     calm_garbage_collector()
     # Large merges run in a thread; the event loop must not wait five milliseconds, the default, for the interpreter.
     sys.setswitchinterval(0.0005)
-    last_resort = LastResort()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with LastResort() as last_resort, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_App(settings, say, last_resort).run())
-    last_resort.cancel()
 
 
 def calm_garbage_collector() -> None:

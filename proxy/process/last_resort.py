@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Final
+from typing import Final, Self
 
 import structlog
 
@@ -21,10 +21,19 @@ LEAVE_SECONDS: Final = 3.0
 
 
 class LastResort:
-    """A timer in a thread of its own, which therefore works even if the event loop does not."""
+    """A timer in a thread of its own, which therefore works even if the event loop does not.
+
+    As a context manager it is cancelled at the end, also by an exception: what calls may handle it and go on.
+    """
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
 
     def within(self, seconds: float, exit_code: int) -> None:
         """From now on, the process ends with this code unless it has ended after this time, or ``cancel`` is called."""

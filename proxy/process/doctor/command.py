@@ -25,11 +25,9 @@ def run(settings: Settings, say: Callable[[str], None], *, is_json: bool, strict
     Raises ``ConfigurationError`` if the settings name no backend, or not a valid one.
     """
     logs.configure("error", settings.log_format)  # standard output is for the result
-    last_resort = LastResort()
-    last_resort.within(LONGEST_SECONDS, ExitCode.TRY_AGAIN)
-    exit_code = asyncio.run(_examine(settings, say, last_resort, is_json=is_json, strict=strict))
-    last_resort.cancel()
-    return exit_code
+    with LastResort() as last_resort:
+        last_resort.within(LONGEST_SECONDS, ExitCode.TRY_AGAIN)
+        return asyncio.run(_examine(settings, say, last_resort, is_json=is_json, strict=strict))
 
 
 async def _examine(
