@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
-
-import pytest
-import structlog
 
 from proxy.process.doctor.command import run
 from proxy.settings.table import Settings
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
-
-
-@pytest.fixture(autouse=True)
-def _logs_as_before() -> Iterator[None]:
-    """The command configures the logs of the process, which other tests look at."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_it_prints_text_or_json(mongod: MongodProcess) -> None:
