@@ -108,7 +108,7 @@ class Committer:
         self._catalog = catalog
         self._store = store
         self._clock = clock
-        self._options = options
+        self.options = options
         self.report = report
         self._lanes: set[_Lane] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,11 +127,11 @@ class Committer:
         lane = lanes.get(batch.key.write_concern)
         if lane is None:
             raw = batch.key.write_concern
-            limits = self._options.bulk_limits if batch.bulk else self._options.limits
+            limits = self.options.bulk_limits if batch.bulk else self.options.limits
             lane = lanes[raw] = _Lane(lanes, buckets.collection, WriteConcern(raw), limits)
             self._lanes.add(lane)
         lane.ready.append(batch)
-        if not lane.scheduled and lane.in_flight < self._options.rounds_in_flight:
+        if not lane.scheduled and lane.in_flight < self.options.rounds_in_flight:
             self._schedule(lane)
 
     def hasten(self, batch: WriteBatch) -> None:
@@ -176,7 +176,7 @@ class Committer:
 
     def deadline_seconds(self) -> float:
         """The time until which a writer that comes now may wait for its outcome."""
-        return self._clock.monotonic_seconds() + self._options.server_selection_timeout_seconds
+        return self._clock.monotonic_seconds() + self.options.server_selection_timeout_seconds
 
     def is_over(self, deadline_seconds: float) -> bool:
         """Whether this deadline has passed."""
@@ -222,8 +222,8 @@ class Committer:
 
     def _schedule(self, lane: _Lane) -> None:
         lane.scheduled = True
-        if self._options.linger_seconds > 0:
-            asyncio.get_running_loop().call_later(self._options.linger_seconds, self._start_round, lane)
+        if self.options.linger_seconds > 0:
+            asyncio.get_running_loop().call_later(self.options.linger_seconds, self._start_round, lane)
         else:
             # A new task starts in the same turn as a callback would, and sends in that turn.
             self._spawn(self._round(lane))
@@ -244,7 +244,7 @@ class Committer:
             return
         self.metrics.rounds += 1
         lane.in_flight += 1
-        if lane.ready and lane.in_flight < self._options.rounds_in_flight:
+        if lane.ready and lane.in_flight < self.options.rounds_in_flight:
             self._schedule(lane)
         try:
             commits = [self._commit(lane, writes) for writes in round_.commands]
@@ -259,7 +259,7 @@ class Committer:
     def _next(self, lane: _Lane) -> None:
         self.kick()
         if lane.ready:
-            if not lane.scheduled and lane.in_flight < self._options.rounds_in_flight:
+            if not lane.scheduled and lane.in_flight < self.options.rounds_in_flight:
                 self._schedule(lane)
         elif not lane.in_flight and not lane.scheduled:
             self._lanes.discard(lane)
@@ -268,7 +268,7 @@ class Committer:
 
     async def _commit(self, lane: _Lane, writes: Sequence[PreparedWrite]) -> None:
         since = min(write.batch.staged_at_seconds for write in writes)
-        deadline = since + self._options.server_selection_timeout_seconds
+        deadline = since + self.options.server_selection_timeout_seconds
         self.metrics.commands += 1
         self.metrics.statements += len(writes)
         commit = Commit(lane.collection, lane.write_concern, writes, since, deadline)

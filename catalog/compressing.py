@@ -54,7 +54,7 @@ class Compressing:
         self._catalog = catalog
         self._store = store
         self._clock = clock
-        self._options = options or CompressingOptions()
+        self.options = options or CompressingOptions()
         self._looked_at_seconds = clock.monotonic_seconds()
         self._archived_rows: dict[bytes, int] = {}
         """The rows of each archived bucket at the last check."""
@@ -62,9 +62,9 @@ class Compressing:
     async def run(self) -> None:
         """Compress closed buckets until the task is cancelled."""
         while True:
-            await asyncio.sleep(self._options.interval_seconds)
+            await asyncio.sleep(self.options.interval_seconds)
             now_seconds = self._clock.monotonic_seconds()
-            if now_seconds - self._looked_at_seconds >= self._options.inactive_seconds / 2:
+            if now_seconds - self._looked_at_seconds >= self.options.inactive_seconds / 2:
                 self._looked_at_seconds = now_seconds
                 rows: dict[bytes, int] = {}
                 for _ in self._catalog.close_inactive(self._archived_rows, rows):
@@ -84,11 +84,11 @@ class Compressing:
             elif not ended.buckets.replaced and not self._catalog.is_under_way(_stored_id(ended)):
                 ready.setdefault(ended.buckets, []).append(_stored_id(ended))
         for buckets, ids in ready.items():
-            for start in range(0, len(ids), self._options.batch_size):
-                await self._compress(buckets, ids[start : start + self._options.batch_size])
+            for start in range(0, len(ids), self.options.batch_size):
+                await self._compress(buckets, ids[start : start + self.options.batch_size])
 
     async def _compress(self, buckets: CollectionBuckets, ids: Sequence[bytes]) -> None:
-        deadline_seconds = self._clock.monotonic_seconds() + self._options.patience_seconds
+        deadline_seconds = self._clock.monotonic_seconds() + self.options.patience_seconds
         try:
             stored = await self._store.fetch(buckets.collection, ids, deadline_seconds)
         except CommandError:

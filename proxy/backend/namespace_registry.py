@@ -87,7 +87,7 @@ class NamespaceRegistry:
         self._list_collections = list_collections
         self._spawn = spawn
         self._now_seconds = now_seconds
-        self._refresh_seconds = refresh_seconds
+        self.refresh_seconds = refresh_seconds
         self._listings: BoundedCache[str, _Listing] = BoundedCache(LISTINGS_BYTES, _weight)
         self._fetching: dict[Namespace, _Fetch] = {}
 
@@ -97,8 +97,8 @@ class NamespaceRegistry:
         if listing is None or (listing.doubtful and namespace.collection in listing.doubtful):
             return UNRESOLVED
         age_seconds = self._now_seconds() - listing.listed_at_seconds
-        if age_seconds > self._refresh_seconds:
-            if age_seconds > self._refresh_seconds * STALE_FACTOR:
+        if age_seconds > self.refresh_seconds:
+            if age_seconds > self.refresh_seconds * STALE_FACTOR:
                 return UNRESOLVED
             if not listing.refreshing:
                 listing.refreshing = True
@@ -125,7 +125,7 @@ class NamespaceRegistry:
     def _fresh(self, database: str) -> _Listing | None:
         listing = self._listings.peek(database)
         is_old = (
-            listing is None or self._now_seconds() - listing.listed_at_seconds > self._refresh_seconds * STALE_FACTOR
+            listing is None or self._now_seconds() - listing.listed_at_seconds > self.refresh_seconds * STALE_FACTOR
         )
         return None if is_old else listing
 

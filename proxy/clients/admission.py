@@ -38,6 +38,11 @@ class Admission:
         self._handshaking = 0
         self.room = ReceivingRoom(settings.max_receiving_bytes)
 
+    def follow(self, settings: Settings) -> None:
+        """Apply reloaded settings; open connections stay open."""
+        self._settings = settings
+        self.room.limit_bytes = settings.max_receiving_bytes
+
     def refuses(self, address: str) -> bool:
         """Whether to reject one more connection; counts rejections. Handshakes in progress count as connections."""
         settings = self._settings

@@ -62,7 +62,7 @@ class ReceivingRoom:
 
     def __init__(self, limit_bytes: int) -> None:
         """``limit_bytes`` is at least ``LEAST_ROOM_BYTES``."""
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._clients: dict[Hashable, _Client] = {}
         self._turns: OrderedDict[Hashable, None] = OrderedDict()
@@ -118,11 +118,11 @@ class ReceivingRoom:
             owner = next(iter(self._turns))
             client = self._clients[owner]
             sender, size_bytes = next(iter(client.waiting.items()))
-            if client.used_bytes + size_bytes > self._limit_bytes // 2:
+            if client.used_bytes + size_bytes > self.limit_bytes // 2:
                 del self._turns[owner]
                 passed_over.append(owner)
                 continue
-            if self.used_bytes + size_bytes > self._limit_bytes:
+            if self.used_bytes + size_bytes > self.limit_bytes:
                 break
             del client.waiting[sender], self._waiting[sender]
             client.used_bytes += size_bytes
@@ -157,5 +157,5 @@ class ReceivingRoom:
         """Whether a waiting client could use the room of this one."""
         first = next(iter(self._turns))
         client = self._clients[first]
-        fits = client.used_bytes + next(iter(client.waiting.values())) <= self._limit_bytes // 2
+        fits = client.used_bytes + next(iter(client.waiting.values())) <= self.limit_bytes // 2
         return fits or owner in self._turns

@@ -132,7 +132,7 @@ class Server:
     """The listener for MongoDB clients and their connections."""
 
     def __init__(self, settings: Settings, parts: Parts) -> None:
-        self._settings = settings
+        self.settings = settings
         self._parts = parts
         self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
         in_replica_set = "setName" in parts.backend.hello
@@ -174,6 +174,12 @@ class Server:
         self._all_left = asyncio.Event()
         self._listener: asyncio.Server | TlsListener | None = None
 
+    def follow(self, settings: Settings) -> None:
+        """Apply reloaded settings: most to new connections only."""
+        self.settings = settings
+        self.admission.follow(settings)
+        self.hello.compressors = settings.compressors
+
     def _members(self) -> MemberSelector | None:
         topology = self._parts.topology
         return None if topology is None else MemberSelector(topology, self._dialer_to, self._parts.other_member_chosen)
@@ -182,7 +188,7 @@ class Server:
         async def address() -> tuple[str, int]:
             return member[0], member[1] or 27017
 
-        return Dialer(address, self._parts.tls_to_backend, self._settings.connect_timeout_ms / 1000)
+        return Dialer(address, self._parts.tls_to_backend, self.settings.connect_timeout_ms / 1000)
 
     # --- Host -----------------------------------------------------------------------------------------------
 
@@ -213,7 +219,7 @@ class Server:
         session = Session(next(self._connection_ids), peer, Upstream(self._dialer, upstream_lost))
         session.came_at_seconds = connection.active_at_seconds
         if self._parts.requires_login():
-            limit_messages(self._settings.pre_auth_max_message_bytes)
+            limit_messages(self.settings.pre_auth_max_message_bytes)
             session.on_login = lambda: limit_messages(MAX_MESSAGE_SIZE_BYTES)
         log.debug("client connected", peer=peer, connection=session.connection_id)
         return session
@@ -297,7 +303,7 @@ class Server:
 
     async def start(self, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Listen; returns the address, with the actual port if the setting is port 0. Raises ``OSError``."""
-        listen = self._settings.listen
+        listen = self.settings.listen
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon)
 
@@ -322,7 +328,7 @@ class Server:
 
     def close_idle(self) -> None:
         """Close clients whose last command ended too long ago; one that has arrived in part does not count."""
-        settings, now_seconds = self._settings, self.now_seconds()
+        settings, now_seconds = self.settings, self.now_seconds()
         login_seconds = settings.max_unauthenticated_seconds if self._parts.requires_login() else 0.0
         for client in list(self._clients):
             if client.is_busy or client.session is None:
@@ -348,7 +354,7 @@ class Server:
             client.drain()
         if self._clients:
             try:
-                async with asyncio.timeout(self._settings.shutdown_grace_seconds):
+                async with asyncio.timeout(self.settings.shutdown_grace_seconds):
                     await self._all_left.wait()
             except TimeoutError:
                 log.warning("closing remaining client connections after the grace period", clients=len(self._clients))

@@ -22,7 +22,7 @@ from proxy.settings.table import Settings
 log = structlog.get_logger(__name__)
 
 WATCH_SECONDS: Final = 5.0
-"""Interval at which the files are checked; SIGHUP checks at once."""
+"""Interval at which the files are checked; a reload of the settings checks at once."""
 
 HANDSHAKE_SECONDS: Final = 10.0
 """Maximum duration of a handshake."""
@@ -109,8 +109,9 @@ class ListenerTls:
         if self._newest is not context:
             connection.context = self._newest
 
-    def reload(self) -> bool:
-        """Reload the files; false if they are not valid and the previous ones stay in use."""
+    def reload(self, options: TlsOptions | None = None) -> bool:
+        """Reload the files, or load those of other ``options``; false if they are not valid, and nothing changes."""
+        self._options = options or self._options
         self._state = self._options.state()
         try:
             self._newest = self._options.context()

@@ -60,7 +60,7 @@ class HelloHandler:
     def __init__(self, backend: BackendView, tasks: TaskSet, compressors: Sequence[str]) -> None:
         self._backend = backend
         self._tasks = tasks
-        self._compressors = tuple(compressors)
+        self.compressors = tuple(compressors)
         self._version = TopologyVersion(ObjectId())
         self.waiting: set[_Watch] = set()
 
@@ -96,7 +96,7 @@ class HelloHandler:
 
     def _agree(self, session: Session, command: Command) -> None:
         if b"compression" in command.fields:
-            session.compressors = negotiate(command.get("compression"), self._compressors)
+            session.compressors = negotiate(command.get("compression"), self.compressors)
 
     async def _carry(self, exchange: Exchange, command: Command) -> None:
         """Send a hello that begins a login to the backend, too, over the client's own connection."""

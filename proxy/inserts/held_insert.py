@@ -104,6 +104,11 @@ class Pending:
         self.size_bytes += size_bytes
         self.measurements += measurements
 
+    def limit(self, max_bytes: int, max_measurements: int) -> None:
+        """Change the limits; what is counted stays counted."""
+        self._max_bytes = max_bytes
+        self._max_measurements = max_measurements
+
     def reserve(self) -> Pending:
         """Counts with smaller limits, for small inserts beyond these limits."""
         return Pending(self._max_bytes // RESERVED_PART, self._max_measurements // RESERVED_PART)
@@ -162,6 +167,11 @@ class HeldInserts:
     def __bool__(self) -> bool:
         """Whether any insert waits."""
         return bool(self._small or self._large)
+
+    def limit(self, max_bytes: int, max_measurements: int) -> None:
+        """Change the limits of all inserts, and those of the reserve in proportion."""
+        self._pending.limit(max_bytes, max_measurements)
+        self.reserve.limit(max_bytes // RESERVED_PART, max_measurements // RESERVED_PART)
 
     def add(self, held: HeldInsert, stage: Stage) -> None:
         """Stage a small insert at once if the reserve has room; queue any other behind those of its client."""

@@ -64,6 +64,11 @@ class InsertHandler:
         self.pending = Pending(max_pending_bytes, max_pending_measurements)
         self._held = HeldInserts(self.pending, committer.is_over)
 
+    def limit(self, max_pending_bytes: int, max_pending_measurements: int) -> None:
+        """Change the limits of unsettled documents, and stage waiting inserts for which there is room now."""
+        self._held.limit(max_pending_bytes, max_pending_measurements)
+        self._release_if_held()
+
     def submit(
         self,
         exchange: Exchange,

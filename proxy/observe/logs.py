@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import structlog
 
@@ -17,7 +17,10 @@ LONGEST_TEXT = 8_192
 """Maximum length of one value in a log message, in characters."""
 
 
-def configure(level: Literal["debug", "info", "warning", "error"], form: Literal["console", "json"]) -> None:
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+def configure(level: Level, form: Literal["console", "json"]) -> None:
     """Send messages of ``structlog`` and ``logging`` from ``level`` upwards to standard error."""
     global _form  # noqa: PLW0603 - as global as the configuration of the loggers
     _form = form
@@ -35,8 +38,13 @@ def configure(level: Literal["debug", "info", "warning", "error"], form: Literal
         structlog.processors.StackInfoRenderer(),
     ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        # Levels are checked for each message, not in the class of the loggers, so that ``set_level`` can change them.
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
@@ -54,6 +62,12 @@ def configure(level: Literal["debug", "info", "warning", "error"], form: Literal
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    set_level(level)
+
+
+def set_level(level: Level) -> None:
+    """Send messages from ``level`` upwards from now on."""
+    root = logging.getLogger()
     root.setLevel(level.upper())
     logging.getLogger("pymongo").setLevel(max(root.level, logging.WARNING))  # each command would be a line
 

@@ -137,7 +137,7 @@ class Metrics(Collector):
 
     def __init__(self, registry: CollectorRegistry, limits: Mapping[str, int] | None = None) -> None:
         """``registry`` is the caller's own, never the library's global one; ``limits``: the values of ``LIMITS``."""
-        self._limits = dict(limits or {})
+        self.limits = dict(limits or {})
         self.connections = ConnectionNumbers()
         self.backend_up = False
         self.is_ready: Callable[[], bool] = lambda: False
@@ -179,7 +179,7 @@ class Metrics(Collector):
         yield from self.connections.collect()
         yield _gauge("tsproxy_ready", "1 if clients can be served, as /readyz says.", float(self.is_ready()))
         limits = GaugeMetricFamily("tsproxy_limit", "Values of settings that are limits.", labels=("setting",))
-        for setting, value in self._limits.items():
+        for setting, value in self.limits.items():
             limits.add_metric((setting,), value)
         yield limits
         yield _gauge("tsproxy_backend_up", "1 if the backend is reachable.", float(self.backend_up))

@@ -2,7 +2,7 @@
 
 Startup: logs, signals, the status listener, the embedded mongod (if no backend is set), the server. Shutdown: the
 server drains its clients, then the mongod stops, then the status listener closes. SIGTERM and Ctrl-C have the same
-effect; a second signal during the drain stops immediately.
+effect; a second signal during the drain stops immediately. SIGHUP reloads the settings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -29,36 +29,38 @@ from proxy.observe.tasks import TaskSet
 from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.last_resort import CLOSE_SECONDS, LEAVE_SECONDS, LastResort
+from proxy.process.reloading import Reloading
 from proxy.process.reserving import reserved
 from proxy.process.serving import serve
 from proxy.process.starting import changed, shown
 from proxy.process.unreachable import unreachable
-from proxy.settings.config import Address, Settings, redact_uri
+from proxy.settings.config import Address, LoadedSettings, Settings, redact_uri
 
 Say = Callable[[str], None]
 
 log = structlog.get_logger(__name__)
 
 
-def run(settings: Settings, say: Say, ignored: Sequence[str] = ()) -> None:
-    """Serve until SIGTERM or Ctrl-C; ``say`` prints the lines for the user, ``ignored`` is logged as warnings.
+def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) -> None:
+    """Serve until SIGTERM or Ctrl-C; ``load`` reads the settings again, ``say`` prints the lines for the user.
 
     Raises ``ConfigurationError`` for an address or directory that is not valid, ``BackendUnavailable`` or
     ``EmbeddedFailed`` if there is no backend.
     """
+    settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     backend = redact_uri(settings.backend or "embedded")
     log.info(
         "starting", version=metadata.version("tsproxy"), pid=os.getpid(), backend=backend, settings=changed(settings)
     )
-    for line in ignored:
+    for line in loaded.ignored:
         log.warning("setting ignored", reason=line)
     log.debug("all settings", settings=shown(settings))
     calm_garbage_collector()
     # Large merges run in a thread; the event loop must not wait five milliseconds, the default, for the interpreter.
     sys.setswitchinterval(0.0005)
     with LastResort() as last_resort, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_App(settings, say, last_resort).run())
+        runner.run(_App(Reloading(loaded, load), say, last_resort).run())
 
 
 def calm_garbage_collector() -> None:
@@ -75,8 +77,9 @@ def calm_garbage_collector() -> None:
 
 
 class _App:
-    def __init__(self, settings: Settings, say: Say, last_resort: LastResort) -> None:
-        self._settings = settings
+    def __init__(self, reloading: Reloading, say: Say, last_resort: LastResort) -> None:
+        settings = reloading.settings
+        self._reloading = reloading
         self._say = say
         self._last_resort = last_resort
         self._stop = asyncio.Event()
@@ -86,6 +89,15 @@ class _App:
         self._embedded: EmbeddedMongod | None = None
         self._trouble = "the proxy is starting"
         self._serves = False
+        reloading.follow(self._follow)
+
+    @property
+    def _settings(self) -> Settings:
+        return self._reloading.settings
+
+    def _follow(self, settings: Settings) -> None:
+        logs.set_level(settings.log_level)
+        self._metrics.limits = {name: getattr(settings, name) for name in LIMITS}
 
     async def run(self) -> None:
         """As the function ``run``; a signal during startup stops it early and cleanly."""
@@ -106,9 +118,10 @@ class _App:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reloading.on_hangup)
         try:
             async with self._status(), self._reserved(), self._backend() as settings:
-                await serve(settings, self._metrics, self._stop, self._on_ready, self._on_waiting)
+                await serve(settings, self._metrics, self._stop, self._on_ready, self._on_waiting, self._reloading)
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise

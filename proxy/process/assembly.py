@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, assert_never
 
@@ -189,6 +189,23 @@ async def assemble(
         if compresses(settings, backend.profile)
         else None,
     )
+
+
+def follow_settings(assembly: Assembly, settings: Settings) -> None:
+    """Apply the reloadable ones of these settings."""
+    assembly.authorisation.refresh_seconds = settings.roles_refresh_seconds
+    assembly.backend.registry.refresh_seconds = settings.namespace_refresh_seconds
+    assembly.ingest.limit(settings.max_pending_bytes, settings.max_pending_measurements)
+    committer, catalog, compressing = assembly.committer, assembly.catalog, assembly.compressing
+    committer.options = replace(
+        committer.options,
+        linger_seconds=settings.commit_linger_ms / 1000,
+        rounds_in_flight=settings.commit_rounds_in_flight,
+    )
+    threshold_bytes = settings.timeseries_idle_bucket_expiry_memory_usage_threshold
+    catalog.options = replace(catalog.options, memory_threshold_bytes=threshold_bytes)
+    if compressing is not None:
+        compressing.options = replace(compressing.options, inactive_seconds=settings.compress_after_seconds)
 
 
 def _readings(

@@ -24,6 +24,7 @@ _HEALTH_SECONDS = 3.0
 def _option(row: SettingRow, *, hidden: bool) -> click.Option:
     metavar = "HOST:PORT" if row.is_address else "|".join(row.choices) or "VALUE"
     shown = "" if row.default is None else f"  [default: {_shown(row.default)}]"
+    shown += "  [reloadable]" if row.is_reloadable else ""
     return click.Option([row.flag], metavar=metavar, help=row.text + shown, hidden=hidden)
 
 
@@ -51,7 +52,9 @@ def _with_settings(command: Callable[..., None], shown: Collection[str]) -> clic
 
             logs.configure("info", log_format_of(chosen, os.environ, config))
         loaded = load_settings(chosen, os.environ, config)
-        if command is not _serve:
+        if command is _serve:
+            given["load"] = lambda: load_settings(chosen, os.environ, config)
+        else:
             for line in loaded.ignored:
                 click.echo(f"tsproxy: {line}; ignored", err=True)
         command(loaded, **given)
@@ -74,7 +77,7 @@ def cli() -> None:
     """
 
 
-def _serve(loaded: LoadedSettings, *, print_config: bool) -> None:
+def _serve(loaded: LoadedSettings, *, load: Callable[[], LoadedSettings], print_config: bool) -> None:
     """Serve MongoDB clients until SIGTERM or Ctrl-C.
 
     If no backend is set, an embedded mongod is started and stopped with the proxy.
@@ -85,7 +88,7 @@ def _serve(loaded: LoadedSettings, *, print_config: bool) -> None:
     # Imported here so that --help and --version are fast.
     from proxy.process.app import run
 
-    run(loaded.settings, click.echo, loaded.ignored)
+    run(loaded, load, click.echo)
 
 
 def _check_config(loaded: LoadedSettings, *, example: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -19,13 +18,15 @@ from proxy.observe.loop_watch import LoopWatch
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.process.account_check import AccountCheck
-from proxy.process.assembly import Assembly, assemble
+from proxy.process.assembly import Assembly, assemble, follow_settings
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
+from proxy.process.reloading import Reloading
 from proxy.process.unreachable import account_of, unreachable
 from proxy.reads.inline_reads import InlineReads
 from proxy.request.recognition import memory
 from proxy.settings.config import Address, Settings
+from proxy.settings.reload import with_reloadable
 from proxy.upstream.dialing import upstream_name
 
 log = structlog.get_logger(__name__)
@@ -46,8 +47,11 @@ async def serve(
     stop: asyncio.Event,
     on_ready: Callable[[Address], None],
     on_waiting: Callable[[str], None] = lambda reason: None,
+    reloading: Reloading | None = None,
 ) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
+
+    The components follow ``reloading``; without it, the settings stay as they are.
 
     A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason, and
     later the privileges that the account lacks, an empty text if none.
@@ -62,6 +66,15 @@ async def serve(
     account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics, tasks))
+
+    def follow(newer: Settings) -> None:
+        server.follow(with_reloadable(settings, newer))
+        follow_settings(assembly, newer)
+        if tls is not None:
+            tls.reload(TlsOptions.of(with_reloadable(settings, newer)))
+
+    if reloading is not None:
+        reloading.follow(follow)
     try:
         with suppress(BackendUnavailable):
             await account.look()
@@ -73,7 +86,6 @@ async def serve(
             raise cannot_listen("listen", settings.listen, error) from None
         if tls is not None:
             tasks.spawn(tls.watch())
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, tls.reload)
         tasks.spawn(LoopWatch(metrics.held).run())
         tasks.spawn(_watch_backend(assembly, metrics, server))
         tasks.spawn(account.watch())
@@ -85,7 +97,7 @@ async def serve(
         on_waiting(account.trouble)
         await stop.wait()
     finally:
-        await _stop(server, tasks, assembly, settings.shutdown_grace_seconds)
+        await _stop(server, tasks, assembly)
 
 
 async def _assembled(
@@ -106,10 +118,10 @@ async def _assembled(
     return await attempt() if settings.fail_fast else await until_reached(attempt, waiting)
 
 
-async def _stop(server: Server, tasks: TaskSet, assembly: Assembly, grace_seconds: float) -> None:
+async def _stop(server: Server, tasks: TaskSet, assembly: Assembly) -> None:
     """Stop within the grace period, whatever the backend does, and the little time that closing takes."""
     now_seconds = asyncio.get_running_loop().time
-    until_seconds = now_seconds() + grace_seconds
+    until_seconds = now_seconds() + server.settings.shutdown_grace_seconds
     try:
         await server.stop()
         await tasks.close()

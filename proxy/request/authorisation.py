@@ -192,7 +192,7 @@ class Authorisation:
     def __init__(self, access: AccessControl, now_seconds: Callable[[], float], refresh_seconds: float) -> None:
         self._access = access
         self._now_seconds = now_seconds
-        self._refresh_seconds = refresh_seconds
+        self.refresh_seconds = refresh_seconds
         # Many clients have the same roles: equal replies are decoded once.
         self._decoded: BoundedCache[bytes, Rights] = BoundedCache(ANSWERS_BYTES, _weight)
 
@@ -236,7 +236,7 @@ class Authorisation:
         if rights is None:
             rights = Rights(decode(reply)["authInfo"].get("authenticatedUserPrivileges", ()))
             self._decoded.put(told, rights)
-        session.rights = KnownRights(identity, rights, asked_seconds + self._refresh_seconds)
+        session.rights = KnownRights(identity, rights, asked_seconds + self.refresh_seconds)
         return rights
 
 

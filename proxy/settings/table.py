@@ -183,16 +183,44 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
 }
 """What each setting does, by heading; the order in which settings are shown."""
 
+_RELOADABLE = frozenset(
+    {
+        "shutdown_grace_seconds",
+        "max_connections",
+        "max_connections_per_address",
+        "max_unauthenticated_seconds",
+        "idle_timeout_seconds",
+        "pre_auth_max_message_bytes",
+        "max_receiving_bytes",
+        "compressors",
+        "tls_certificate_file",
+        "tls_key_file",
+        "tls_ca_file",
+        "log_level",
+        "ignore_unknown_settings",
+        "namespace_refresh_seconds",
+        "roles_refresh_seconds",
+        "commit_linger_ms",
+        "commit_rounds_in_flight",
+        "compress_after_seconds",
+        "max_pending_measurements",
+        "max_pending_bytes",
+        "timeseries_idle_bucket_expiry_memory_usage_threshold",
+    }
+)
+"""Settings that a running proxy can change (``proxy.process.reloading``); all others need a restart."""
+
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One row of the table."""
+    """One row of the table. ``is_reloadable``: whether a running proxy can change the setting."""
 
     name: str
     type: Any
     default: Any
     group: str
     text: str
+    is_reloadable: bool
 
     @property
     def is_address(self) -> bool:
@@ -229,7 +257,7 @@ def _rows() -> dict[str, SettingRow]:
     hints = get_type_hints(Settings, include_extras=True)
     defaults = {setting.name: setting.default for setting in fields(Settings)}
     return {
-        name: SettingRow(name, hints.pop(name), defaults[name], group, text)
+        name: SettingRow(name, hints.pop(name), defaults[name], group, text, name in _RELOADABLE)
         for group, texts in _TEXTS.items()
         for name, text in texts.items()
     }

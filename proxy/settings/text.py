@@ -14,7 +14,8 @@ _HEAD = """\
 # All settings of tsproxy with their default values. Copy the ones that you change into a file of your own:
 #     tsproxy serve --config FILE
 # A flag (--max-connections 500) overrides an environment variable (TSPROXY_MAX_CONNECTIONS=500), which overrides
-# the file. An empty string ("") means: not set, or disabled.
+# the file. An empty string ("") means: not set, or disabled. Reloadable settings take effect on SIGHUP; all others need
+# a restart.
 """
 
 
@@ -42,15 +43,17 @@ def render_example() -> str:
         if row.group != group:
             group = row.group
             lines.append(f"\n# ---- {group} ----\n")
-        text = textwrap.wrap(f"{row.text} ({describe_expected(row)})", 116, break_on_hyphens=False)
+        expected = describe_expected(row) + ("; reloadable" if row.is_reloadable else "")
+        text = textwrap.wrap(f"{row.text} ({expected})", 116, break_on_hyphens=False)
         lines.append("\n".join([*(f"# {line}" for line in text), f"{row.name} = {_toml(row.default)}"]))
     return "\n".join(lines) + "\n"
 
 
 def render_settings(loaded: LoadedSettings) -> str:
-    """The effective settings as TOML, each with its source, passwords masked."""
+    """The effective settings as TOML, each with its source and whether it is reloadable, passwords masked."""
     lines = [f"{name} = {_toml(getattr(loaded.settings, name))}" for name in ROWS]
     width = min(max(map(len, lines)), 70)
     return "".join(
-        f"{redact_uri(line):<{width}}  # {loaded.origins[name]}\n" for name, line in zip(ROWS, lines, strict=True)
+        f"{redact_uri(line):<{width}}  # {loaded.origins[name]}{'; reloadable' if row.is_reloadable else ''}\n"
+        for (name, row), line in zip(ROWS.items(), lines, strict=True)
     )

@@ -142,6 +142,11 @@ def test_systemd_restarts_only_what_may_pass() -> None:
     assert {int(code) for code in prevented[1].split()} == {ExitCode.MEND_SETTINGS, ExitCode.MEND_BACKEND}
 
 
+def test_systemd_reloads_with_the_signal_for_it() -> None:
+    unit = (Path(__file__).parents[2] / "deploy" / "tsproxy.service").read_text()
+    assert re.findall(r"^ExecReload=(.*)$", unit, re.MULTILINE)[-1] == "/bin/kill -HUP $MAINPID"
+
+
 @pytest.mark.parametrize("arguments", [["--max-connections", "0"], ["--no-such-flag"], ["--config", "/no/such/file"]])
 def test_bad_configuration_ends_with_2(arguments: list[str]) -> None:
     done = tsproxy("serve", *arguments)

@@ -1,0 +1,71 @@
+"""Reloads the settings of a running proxy, on SIGHUP or on request.
+
+The sources are read again: the file, and the flags and variables of the start. Settings with mistakes change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from proxy.clients.tls import ListenerTls, TlsOptions
+from proxy.process.starting import shown
+from proxy.settings.config import ConfigurationError, LoadedSettings, redact_uri
+from proxy.settings.reload import Reload, reload
+from proxy.settings.table import Settings
+
+log = structlog.get_logger(__name__)
+
+
+class Reloading:
+    """The settings in effect, and the components that follow them."""
+
+    def __init__(self, loaded: LoadedSettings, load: Callable[[], LoadedSettings]) -> None:
+        """``load`` reads the sources again; it raises ``ConfigurationError``."""
+        self.loaded = loaded
+        self._load = load
+        self._followers: list[Callable[[Settings], None]] = []
+        self._is_changed = False
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in effect."""
+        return self.loaded.settings
+
+    def follow(self, apply: Callable[[Settings], None]) -> None:
+        """Call ``apply`` with the settings after every reload, and at once if there was one already."""
+        self._followers.append(apply)
+        if self._is_changed:
+            apply(self.settings)
+
+    def reload(self) -> Reload:
+        """Read the settings again and apply those that can change; raises ``ConfigurationError`` with all mistakes."""
+        try:
+            read = self._load()
+            tls = TlsOptions.of(read.settings)
+            if tls is not None:
+                ListenerTls(tls)
+        except ConfigurationError as error:
+            problems = [redact_uri(problem) for problem in error.problems]
+            log.error("settings not reloaded, keeping the previous ones", problems=problems)
+            raise
+        done = reload(self.loaded, read)
+        self.loaded = done.loaded
+        self._is_changed = True
+        for apply in self._followers:
+            apply(self.settings)
+        values = shown(self.settings)
+        log.info("settings reloaded", changed={name: values[name] for name in done.changed})
+        if done.left:
+            log.warning("settings that need a restart are left as they were", settings=list(done.left))
+        return done
+
+    def on_hangup(self) -> None:
+        """As ``reload``, for the signal: mistakes are only logged."""
+        try:
+            self.reload()
+        except ConfigurationError:
+            return
+        except Exception as error:
+            log.error("settings not reloaded", exc_info=error)
