@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import bson
@@ -78,6 +79,20 @@ async def test_clients_over_the_limit_are_turned_away(
             writer.write(PING)
             assert await reader.read(1000)
             writer.close()
+
+
+async def test_reloaded_limits_apply_to_new_clients(mongod: MongodProcess) -> None:
+    async with relaying(mongod) as (server, port, metrics):
+        kept = await asyncio.open_connection("127.0.0.1", port)
+        kept[1].write(PING)
+        assert await kept[0].read(1000)
+        server.follow(replace(server.settings, max_connections=1, max_receiving_bytes=200_000_000, compressors=()))
+        assert await ask(port) == b""
+        assert metrics.connections.rejected["too_many"] == 1
+        assert (server.admission.room.limit_bytes, server.hello.compressors) == (200_000_000, ())
+        kept[1].write(PING)
+        assert await kept[0].read(1000)
+        kept[1].close()
 
 
 async def test_stopping_lets_a_command_under_way_finish(mongod: MongodProcess) -> None:

@@ -85,6 +85,18 @@ def test_small_inserts_have_a_reserve_with_a_bound() -> None:
     assert (len(held.staged), bool(held.held)) == (251, False)
 
 
+def test_other_limits_apply_to_what_waits_and_to_the_reserve() -> None:
+    held = filled()
+    held.add("a", 200)
+    held.held.limit(1 << 30, 2_000)
+    held.held.release(held.stage)
+    assert held.who == [("a", 200)]
+    held.pending.take(0, 2_001)
+    for _ in range(1_000):
+        held.add("a", 1)
+    assert len(held.staged) == 1 + 501
+
+
 def test_what_is_small_is_told_by_bytes_and_by_measurements() -> None:
     held = filled()
     held.add("a", 101)

@@ -21,6 +21,7 @@ from proxy.process.assembly import (
     committer_options,
     compresses,
     compressing_options,
+    follow_settings,
 )
 from proxy.settings.config import Settings, load_settings
 from rewrite.plan import ClearBuckets, DropNamespace, ForgetNamespace
@@ -67,6 +68,37 @@ def test_w11_ids_count_up_from_anywhere() -> None:
 async def test_the_clock_is_the_loops() -> None:
     before = asyncio.get_running_loop().time()
     assert before <= LoopClock().monotonic_seconds() <= asyncio.get_running_loop().time()
+
+
+async def test_reloaded_settings_reach_every_component(mongod: MongodProcess) -> None:
+    metrics, tasks = Metrics(CollectorRegistry()), TaskSet(lambda error: None)
+    assembly = await assemble(settings(backend=mongod.uri), metrics, tasks.spawn, lambda error: None)
+    try:
+        newer = settings(
+            roles_refresh_seconds="7",
+            namespace_refresh_seconds="8",
+            commit_linger_ms="9",
+            commit_rounds_in_flight="10",
+            compress_after_seconds="11",
+            max_pending_measurements="1",
+            timeseries_idle_bucket_expiry_memory_usage_threshold="13",
+            reopening="false",
+        )
+        follow_settings(assembly, newer)
+        assert assembly.authorisation.refresh_seconds == 7
+        assert assembly.backend.registry.refresh_seconds == 8
+        options = assembly.committer.options
+        assert (options.linger_seconds, options.rounds_in_flight) == (0.009, 10)
+        assert assembly.compressing is not None
+        assert assembly.compressing.options.inactive_seconds == 11
+        assembly.ingest.pending.take(0, 2)
+        assert assembly.ingest.pending.is_full
+        assembly.ingest.pending.take(0, -2)
+        assert assembly.catalog.options.memory_threshold_bytes == 13
+        assert assembly.catalog.options.reopening
+    finally:
+        await assembly.close(10.0)
+        await tasks.close()
 
 
 async def staged(assembly: Assembly, namespace: Namespace) -> RememberingWriter:
