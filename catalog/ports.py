@@ -36,6 +36,12 @@ class Acknowledgement:
     """``opTime``, ``electionId``, ``operationTime`` and ``$clusterTime``, if the backend sent them."""
     confirmation: Confirmation | None = None
     """Set if the write is stored but its write concern is still waited for."""
+    sent_at_seconds: float = field(default=0.0, compare=False)
+    """When the backend command was sent, by ``time.perf_counter``; 0 if that is not known."""
+    answered_at_seconds: float = field(default=0.0, compare=False)
+    """When its reply arrived."""
+    is_confirmed: bool = field(default=False, compare=False)
+    """Whether the write concern was waited for after that."""
 
     @property
     def is_plain(self) -> bool:

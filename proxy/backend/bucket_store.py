@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -118,11 +119,15 @@ class MongoBucketStore:
             return await self._pool.request(body, deadline_seconds, identifier, documents)
 
         wait: Wait | None = None
+        sent_at_seconds = time.perf_counter()
         try:
             if self._waits is None:
                 reply = await send(Attempt.AS_IT_IS)
                 if (plain := _PLAIN_SUCCESS.fullmatch(reply)) is not None:
-                    return Applied(int.from_bytes(plain[1], "little"), {}, NOTHING_MORE)
+                    acknowledgement = Acknowledgement(
+                        sent_at_seconds=sent_at_seconds, answered_at_seconds=time.perf_counter()
+                    )
+                    return Applied(int.from_bytes(plain[1], "little"), {}, acknowledgement)
                 said: Mapping[str, Any] = decoded(reply)
             else:
                 said, wait = await self._waits.write(write_concern, collection.namespace, send)
@@ -134,7 +139,7 @@ class MongoBucketStore:
         except CommandError as error:
             # The proxy's account could not authenticate.
             return Rejected(error)
-        outcome = outcome_of(said, wait)
+        outcome = outcome_of(said, wait, sent_at_seconds)
         if isinstance(outcome, Unknown):
             self._pool.forget_primary()
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
@@ -286,8 +291,11 @@ _PLAIN_SUCCESS = re.compile(
 """The usual reply of a standalone to a bulk write: success without errors."""
 
 
-def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None) -> BulkOutcome:
-    """The outcome that the reply to a bulk write reports; with ``wait``, the write concern is still waited for."""
+def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None, sent_at_seconds: float = 0.0) -> BulkOutcome:
+    """The outcome that the reply to a bulk write, which has just arrived, reports.
+
+    With ``wait``, the write concern is still waited for. ``sent_at_seconds``: see ``Acknowledgement``.
+    """
     if not reply.get("ok"):
         error = CommandError(
             int(reply.get("code", 1)),
@@ -310,14 +318,14 @@ def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None) -> BulkOutcom
     if concern is not None and concern.get("code") in UNDECIDED_CODES:
         # The primary stepped down before the write was replicated, so the write may be rolled back.
         return Unknown(CommandError(int(concern["code"]), _client_message(concern), fails_command=True))
-    acknowledgement = NOTHING_MORE
+    answered_at_seconds = time.perf_counter()
+    if wait is not None:
+        wait.sent_at_seconds, wait.answered_at_seconds = sent_at_seconds, answered_at_seconds
+    fields: Mapping[str, Any] = {}
     if len(reply) > 3 or "writeConcernError" in reply:
         fields = {name: reply[name] for name in ACKNOWLEDGED_FIELDS if name in reply}
-        acknowledgement = Acknowledgement(concern, fields, wait)
+    acknowledgement = Acknowledgement(concern, fields, wait, sent_at_seconds, answered_at_seconds)
     return Applied(int(reply["n"]), errors, acknowledgement)
-
-
-NOTHING_MORE = Acknowledgement()
 
 
 def _client_message(error: Mapping[str, Any]) -> str:

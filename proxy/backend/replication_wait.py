@@ -82,7 +82,17 @@ def term_of(reply: Mapping[str, Any]) -> object:
 class Wait:
     """A stored write whose write concern is not met yet; see ``catalog.ports.Confirmation``."""
 
-    __slots__ = ("_listeners", "_outcome", "_since_seconds", "concern", "fields", "is_over", "term")
+    __slots__ = (
+        "_listeners",
+        "_outcome",
+        "_since_seconds",
+        "answered_at_seconds",
+        "concern",
+        "fields",
+        "is_over",
+        "sent_at_seconds",
+        "term",
+    )
 
     def __init__(
         self, concern: Mapping[str, Any], term: object, fields: Mapping[str, Any], since_seconds: float
@@ -96,6 +106,8 @@ class Wait:
         self.fields = fields
         self._since_seconds = since_seconds
         self.is_over = False
+        self.sent_at_seconds = self.answered_at_seconds = 0.0
+        """Of the write; see ``Acknowledgement``."""
         self._outcome: Acknowledgement | CommandError = Acknowledgement()
         self._listeners: list[tuple[Confirmed, Callable[[], bool]]] = []
 
@@ -127,14 +139,19 @@ class Wait:
 
     def confirm(self) -> None:
         """The write concern is met."""
-        self.end(Acknowledgement(None, self.fields))
+        self.end(self._acknowledgement(None))
 
     def fail(self, error: Mapping[str, Any]) -> None:
         """The write concern was not met; the clients get the server's error with their own write concern."""
         info = error.get("errInfo", {})
         if self.concern:
             info = {**info, "writeConcern": self.concern}
-        self.end(Acknowledgement({**error, "errInfo": info}, self.fields))
+        self.end(self._acknowledgement({**error, "errInfo": info}))
+
+    def _acknowledgement(self, error: Mapping[str, Any] | None) -> Acknowledgement:
+        return Acknowledgement(
+            error, self.fields, None, self.sent_at_seconds, self.answered_at_seconds, is_confirmed=True
+        )
 
     def lose(self, reason: str) -> None:
         """The outcome will never be known."""

@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol, TypeAlias, assert_never
-from uuid import uuid4
-
-import structlog
+from typing import Final, TypeAlias, assert_never
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.legacy import legacy_command, refuse_legacy
+from proxy.clients.measuring import Measuring
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.unwrapping import LARGE_MESSAGE_BYTES, Unwrapping
 from proxy.hello.handler import HelloHandler
@@ -33,13 +31,13 @@ from proxy.relay.plain_relay import plain_relay
 from proxy.request import attempt, router
 from proxy.request.attempt import Next, Outcome, Situation, may_be_sent_again, of_error, of_reply, what_follows
 from proxy.request.command import Command
-from proxy.request.command_table import TABLE
 from proxy.request.exchange import Client, Exchange, Meter, Pending, Reader, labelled
 from proxy.request.needs import Needs, Requirements
 from proxy.request.ports import Gate, Namespaces, Readers, Translate
 from proxy.request.recognition import Memory, Recogniser, memory
 from proxy.request.session import Session
 from proxy.request.session_fields import Undecodable
+from proxy.request.times import NOT_SENT, Wait
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message, Opcode
@@ -48,21 +46,6 @@ _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
 Resolved: TypeAlias = tuple[Namespace, VirtualCollection | None]
 """A namespace, and the collection that the backend has just reported for it; ``None`` if it is not virtual."""
-
-log = structlog.get_logger()
-
-OTHER_COMMANDS: Final = "other"
-"""The label of all commands that the command table does not list."""
-
-
-class Numbers(Protocol):
-    """The counters of requests and internal errors (``proxy.observe.metrics``)."""
-
-    invariant_violations: int
-
-    def requests(self, command: str, way: str) -> Meter:
-        """The meter for a command and a way."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +73,7 @@ class Dispatcher:
         translated: Collection[str],
         knows_cursor: Callable[[Command], bool],
         tasks: TaskSet,
-        numbers: Numbers,
+        measuring: Measuring,
         readers: Readers | None = None,
         new_collections: NewCollections | None = None,
     ) -> None:
@@ -103,8 +86,7 @@ class Dispatcher:
         self._translated = frozenset(translated)
         self._knows_cursor = knows_cursor
         self._tasks = tasks
-        self._numbers = numbers
-        self._meters: dict[tuple[str, str], Meter] = {}
+        self._measuring = measuring
         self._new_collections = new_collections
         has_members = handlers.members is not None
         self._requirements = Requirements(namespaces.lookup, handlers.gate, readers, has_members=has_members)
@@ -121,7 +103,7 @@ class Dispatcher:
             return unwrapping
         if message.opcode == _COMPRESSED:
             message = op_compressed.unwrap(message, session.message_limit_bytes)
-        exchange = Exchange(session, client, message, self)
+        exchange = Exchange(session, client, message, self, self._measuring.slow)
         if message.opcode == _MSG:
             if self._recogniser.start(exchange):
                 return exchange
@@ -146,6 +128,7 @@ class Dispatcher:
             self.ended(exchange, of_error(error))
 
     def _begin(self, exchange: Exchange) -> None:
+        exchange.sent_seconds = NOT_SENT
         message = exchange.message
         if message.opcode == Opcode.QUERY:
             exchange.command = legacy_command(exchange)
@@ -171,10 +154,10 @@ class Dispatcher:
         """Start a command of a client that has yet to log in: without look-ups, caches or waiting."""
         route = router.route_before_login(command)
         if isinstance(route, router.Relay):
-            self._measure(exchange, command, "relay")
+            self._measuring.begin(exchange, command, "relay")
             self._handlers.relay.start(exchange, route)
         else:
-            self._measure(exchange, command, "answer")
+            self._measuring.begin(exchange, command, "answer")
             self._handlers.answer.start(exchange)
 
     def _route(self, exchange: Exchange, command: Command, resolved: Resolved | None = None) -> None:
@@ -189,24 +172,24 @@ class Dispatcher:
             exchange.enter(needs.reader)
         if command.name == "insert" and isinstance(route, router.Relay) and self._new_collections is not None:
             go_on = partial(self._guarded, exchange, partial(self._route, command=command))
-            if self._new_collections.looks_first(command, go_on):
+            if self._new_collections.looks_first(exchange, command, go_on):
                 return
         match route:
             case router.Relay():
                 self._relay(exchange, command, route, needs)
             case router.Ingest(collection=collection):
-                self._measure(exchange, command, "ingest")
+                self._measuring.begin(exchange, command, "ingest")
                 allowed = self._requirements.rights(session, needs)
                 if allowed is None:
                     self._tasks.spawn(self._ask_and_ingest(exchange, command, collection, needs))
                 else:
                     self._ingest(exchange, command, collection, needs, allowed)
             case router.Translate(collection=collection):
-                meter = self._measure(exchange, command, "translate")
+                meter = self._measuring.begin(exchange, command, "translate")
                 if self._may_seek(command) or not self._read_at_once(exchange, command, collection, needs, meter):
                     self._tasks.spawn(self._translate(exchange, command, collection))
             case router.AnswerLocally():
-                self._measure(exchange, command, "answer")
+                self._measuring.begin(exchange, command, "answer")
                 self._handlers.answer.start(exchange)
             case router.Resolve(namespace=namespace):
                 self._tasks.spawn(self._resolve(exchange, command, namespace))
@@ -218,11 +201,12 @@ class Dispatcher:
         return resolved[1] if resolved[0] == namespace else self._namespaces.lookup(namespace)
 
     async def _wait(self, exchange: Exchange, command: Command, reader: Reader, resolved: Resolved | None) -> None:
-        await reader.admitted()
+        with exchange.times().waiting(Wait.JOINS):
+            await reader.admitted()
         self._guarded(exchange, lambda exchange: self._route(exchange, command, resolved))
 
     def _relay(self, exchange: Exchange, command: Command, route: router.Relay, needs: Needs) -> None:
-        meter = self._measure(exchange, command, "relay")
+        meter = self._measuring.begin(exchange, command, "relay")
         shortcut = plain_relay(command, route, has_members=self._requirements.has_members)
         self._recogniser.remember(command, needs, meter, shortcut)
         if exchange.session.member is None and not self._may_seek(command):
@@ -245,7 +229,8 @@ class Dispatcher:
         self, exchange: Exchange, command: Command, collection: VirtualCollection, needs: Needs
     ) -> None:
         try:
-            allowed = await self._requirements.asked_rights(exchange.session, needs)
+            with exchange.times().at_backend():
+                allowed = await self._requirements.asked_rights(exchange.session, needs)
         except Exception as error:  # noqa: BLE001  (the last catch)
             self.ended(exchange, of_error(error))
         else:
@@ -267,7 +252,8 @@ class Dispatcher:
 
     async def _resolve(self, exchange: Exchange, command: Command, namespace: Namespace) -> None:
         try:
-            found = await self._namespaces.resolve(namespace)
+            with exchange.times().at_backend():
+                found = await self._namespaces.resolve(namespace)
         except CommandError as error:
             self.ended(exchange, attempt.Refused(error))
         except Exception as error:  # noqa: BLE001  (the last catch)
@@ -276,8 +262,9 @@ class Dispatcher:
             self._guarded(exchange, lambda exchange: self._route(exchange, command, (namespace, found)))
 
     async def _translate(self, exchange: Exchange, command: Command, collection: VirtualCollection | None) -> None:
+        exchange.not_sent()
         try:
-            document = await self._handlers.translate(exchange.session, command, collection)
+            document = await self._handlers.translate(exchange.session, command, collection, exchange.times())
             outcome: Outcome = of_reply(document, command.name)
         except Undecodable:
             outcome = attempt.NotTranslatable(collection)
@@ -285,21 +272,12 @@ class Dispatcher:
             outcome = of_error(error)
         self.ended(exchange, outcome)
 
-    def _measure(self, exchange: Exchange, command: Command, way: str) -> Meter:
-        meter = self._meters.get((command.name, way))
-        if meter is None:
-            # Clients can invent command names of any length.
-            name = command.name if command.name in TABLE else OTHER_COMMANDS
-            meter = self._meters[name, way] = self._numbers.requests(name, way)
-        exchange.meter = meter
-        return meter
-
     def ended(self, exchange: Exchange, outcome: Outcome) -> None:
         """See ``Attempts``."""
         try:
             self._act(exchange, outcome, self._situation(exchange, outcome))
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._report(exchange, error)
+            self._measuring.report(exchange, error)
             exchange.close()
 
     def _situation(self, exchange: Exchange, outcome: Outcome) -> Situation:
@@ -348,7 +326,7 @@ class Dispatcher:
                 self._guarded(exchange, lambda exchange: self._handlers.relay.start(exchange, route))
             case Next.REPORT | Next.REPORT_AND_CLOSE:
                 assert isinstance(outcome, attempt.Unexpected)
-                reference = self._report(exchange, outcome.error)
+                reference = self._measuring.report(exchange, outcome.error)
                 if following is Next.REPORT:
                     exchange.refuse(CommandError(1, f"internal error of the proxy, reference {reference}"))
                 else:
@@ -385,16 +363,10 @@ class Dispatcher:
     async def _find_primary(self, exchange: Exchange, outcome: Outcome, situation: Situation) -> None:
         try:
             assert self._handlers.failover is not None
-            primary = await self._handlers.failover.ask(exchange.session)
+            exchange.not_sent()
+            with exchange.times().waiting(Wait.PRIMARY):
+                primary = await self._handlers.failover.ask(exchange.session)
             self._act(exchange, outcome, replace(situation, primary=primary))
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._report(exchange, error)
+            self._measuring.report(exchange, error)
             exchange.close()
-
-    def _report(self, exchange: Exchange, error: Exception) -> str:
-        """Log and count an internal error; returns the reference that the client gets."""
-        self._numbers.invariant_violations += 1
-        reference, command = uuid4().hex[:12], exchange.command
-        known = command.name if command is not None and command.name in TABLE else OTHER_COMMANDS
-        log.error("unexpected error", reference=reference, command=known, exc_info=error)
-        return reference

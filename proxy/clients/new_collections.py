@@ -15,6 +15,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from proxy.observe.limited_log import noticed
 from proxy.request.command import Command
+from proxy.request.exchange import Exchange
 
 SEEN_BYTES: Final = 1 << 20
 """Limit of the cache of checked names; a name that was removed from it is checked again."""
@@ -34,21 +35,27 @@ class NewCollections:
         self,
         exists: Callable[[Namespace], Awaitable[bool]],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        record: Callable[[str, str], None] = lambda namespace, reason: None,
     ) -> None:
-        """``exists`` raises ``CommandError`` if the backend does not respond; ``spawn`` owns the tasks."""
+        """``exists`` raises ``CommandError`` if the backend does not respond; ``spawn`` owns the tasks.
+
+        ``record`` is called with the name of each such collection and the warning.
+        """
+        self._record = record
         self._exists = exists
         self._spawn = spawn
         self._seen: BoundedCache[Namespace, bool] = BoundedCache(SEEN_BYTES, _weight)
 
-    def looks_first(self, command: Command, go_on: Callable[[], None]) -> bool:
+    def looks_first(self, exchange: Exchange, command: Command, go_on: Callable[[], None]) -> bool:
         """Whether the insert has to wait for a check; ``go_on`` is called after it."""
         if not self.is_unseen(command):
             return False
-        self._spawn(self._look_and_go_on(command.namespace, go_on))
+        self._spawn(self._look_and_go_on(exchange, command.namespace, go_on))
         return True
 
-    async def _look_and_go_on(self, namespace: Namespace, go_on: Callable[[], None]) -> None:
-        await self.look(namespace)
+    async def _look_and_go_on(self, exchange: Exchange, namespace: Namespace, go_on: Callable[[], None]) -> None:
+        with exchange.times().at_backend():
+            await self.look(namespace)
         go_on()
 
     def is_unseen(self, command: Command) -> bool:
@@ -66,3 +73,4 @@ class NewCollections:
         with suppress(CommandError):
             if not await self._exists(namespace):
                 noticed.warning(WARNING, collection=str(namespace), remedy=REMEDY)
+                self._record(str(namespace), WARNING)

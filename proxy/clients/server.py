@@ -22,7 +22,8 @@ from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.admission import Admission
 from proxy.clients.connection import ClientConnection
-from proxy.clients.dispatch import Dispatcher, Handlers, Numbers
+from proxy.clients.dispatch import Dispatcher, Handlers
+from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.tls_listener import TlsListener
 from proxy.clients.turns import Turns
@@ -39,6 +40,8 @@ from proxy.request.command import Command
 from proxy.request.ports import BackendView, Effects, Gate, Namespaces, Readers, Translate
 from proxy.request.recognition import Memory, memory
 from proxy.request.session import Session
+from proxy.request.slow_threshold import NEVER_SLOW, SlowThreshold
+from proxy.request.times import Times
 from proxy.settings.table import Settings
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer, parse_upstream_name
@@ -68,7 +71,7 @@ class NoNamespaces:
         """See ``Namespaces``."""
 
 
-async def no_translate(session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
+async def no_translate(session: Session, command: Command, collection: VirtualCollection | None, times: Times) -> bytes:
     """For a proxy that only relays; see ``Translate``."""
     raise CommandError(59, f"no such command: '{command.name}'")
 
@@ -126,6 +129,7 @@ class Parts:
     other_member_chosen: Callable[[], None] = lambda: None
     new_collections: NewCollections | None = None
     memory: Memory = field(default_factory=memory)
+    slow: SlowThreshold = NEVER_SLOW
 
 
 class Server:
@@ -164,7 +168,7 @@ class Server:
             parts.translated,
             parts.knows_cursor,
             self._tasks,
-            parts.numbers,
+            Measuring(parts.numbers, parts.slow),
             parts.readers,
             parts.new_collections,
         )

@@ -10,16 +10,18 @@ may disconnect after sending them; these use at most as many bytes as the reserv
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from catalog.errors import BackendUnavailable
 from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
+from catalog.ports import Acknowledgement
 from proxy.inserts.insert_command import InsertCommand
-from proxy.inserts.insert_reply import InsertReply
+from proxy.inserts.insert_reply import InsertReply, ReplyToInsert
 from proxy.request.fair_queue import FairQueue
 from proxy.request.session import Session
 
@@ -35,15 +37,19 @@ MEASUREMENT_COST: Final = 1024
 class Recipient:
     """Sends the reply to a client, and shows whether the client is still connected."""
 
-    __slots__ = ("_reply", "_session")
+    __slots__ = ("_reply", "_session", "waited")
 
-    def __init__(self, reply: Callable[[bytes | None], None], session: Session) -> None:
+    def __init__(
+        self, reply: ReplyToInsert, session: Session, waited: Callable[[float], None] = lambda since_seconds: None
+    ) -> None:
+        """``waited`` records that the insert has waited since then (``time.perf_counter``)."""
         self._reply = reply
         self._session = session
+        self.waited = waited
 
-    def __call__(self, document: bytes | None) -> None:
-        """The raw reply document; ``None`` for no reply."""
-        self._reply(document)
+    def __call__(self, document: bytes | None, acknowledgement: Acknowledgement | None = None) -> None:
+        """The raw reply document, ``None`` for no reply; the acknowledgement of the last commit."""
+        self._reply(document, acknowledgement)
 
     @property
     def owner(self) -> Hashable:
@@ -68,11 +74,13 @@ class HeldInsert:
     identity: Identity
     reply: Recipient
     deadline_seconds: float
+    held_at_seconds: float = field(default_factory=time.perf_counter)
     is_disconnected: bool = False
     """Whether its client has disconnected since."""
 
     def turn_away(self) -> None:
         """Refuse the insert, which has waited for ``server_selection_timeout_ms``; none of it was written."""
+        self.reply.waited(self.held_at_seconds)
         insert_reply = InsertReply(self.insert, self.reply)
         insert_reply.fail(BackendUnavailable("the backend is too slow: too many measurements are pending", code=262))
         insert_reply.staged()
@@ -124,7 +132,7 @@ class StagedInsert:
     __slots__ = ("_count", "_pending", "_release", "_reply", "_size_bytes")
 
     def __init__(
-        self, pending: Pending, size_bytes: int, count: int, reply: Recipient, release: Callable[[], None]
+        self, pending: Pending, size_bytes: int, count: int, reply: ReplyToInsert, release: Callable[[], None]
     ) -> None:
         pending.take(size_bytes, count)
         self._pending = pending
@@ -139,10 +147,10 @@ class StagedInsert:
         self._size_bytes = self._count = 0
         self._release()
 
-    def settled(self, document: bytes | None) -> None:
+    def settled(self, document: bytes | None, acknowledgement: Acknowledgement | None) -> None:
         """The reply is complete."""
         self.stored()
-        self._reply(document)
+        self._reply(document, acknowledgement)
 
 
 Stage = Callable[[HeldInsert, Pending], None]

@@ -81,7 +81,7 @@ class InsertHandler:
         if len(documents) == 1 and self._submit_one(exchange, template, documents[0], session, txn_number):
             return
         insert, client = template.command(documents, session, txn_number), exchange.session
-        self.take(insert, template.collection, client.identity, Recipient(exchange.reply, client))
+        self.take(insert, template.collection, client.identity, Recipient(exchange.reply, client, exchange.queued))
 
     def _submit_one(
         self, exchange: Exchange, template: InsertTemplate, document: bytes, session: bytes, txn_number: int | None
@@ -206,6 +206,7 @@ class InsertHandler:
         self._held.release(self._stage_held)
 
     def _stage_held(self, held: HeldInsert, pending: Pending) -> None:
+        held.reply.waited(held.held_at_seconds)
         self._stage(held.insert, held.collection, held.identity, held.reply, pending)
 
     def _stage_documents(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from catalog.bson.codec import encode
 from catalog.errors import CommandError
@@ -23,6 +23,10 @@ _PLAIN_REPLY_BYTES = _PLAIN_REPLY.size
 def plain_reply(stored: int) -> bytes:
     """The encoded reply ``{n: stored, ok: 1.0}``, which is by far the most frequent."""
     return _PLAIN_REPLY.pack(_PLAIN_REPLY_BYTES, b"\x10n\0", stored, b"\x01ok\0", 1.0, 0)
+
+
+ReplyToInsert: TypeAlias = Callable[[bytes | None, Acknowledgement | None], None]
+"""Takes the reply document, ``None`` if the client wants none, and the acknowledgement of the last commit, if any."""
 
 
 class InsertReply:
@@ -46,11 +50,11 @@ class InsertReply:
     def __init__(
         self,
         insert: InsertCommand,
-        reply: Callable[[bytes | None], None],
+        reply: ReplyToInsert,
         stored: Callable[[], None] | None = None,
         is_gone: Callable[[], bool] | None = None,
     ) -> None:
-        """``reply`` is called once with the reply document, or ``None`` if the client wants none.
+        """``reply`` is called once.
 
         ``stored`` is called before that when only a write concern is still waited for; ``is_gone``: whether the client
         has disconnected.
@@ -117,17 +121,17 @@ class InsertReply:
         self.settle(indexes, error, None)
 
     def _finish(self) -> None:
+        acknowledgement = self._acknowledgement
         if not self._insert.expects_reply:
-            self._reply(None)
+            self._reply(None, acknowledgement)
             return
         if self._confirmations:
             self._wait()
             return
-        acknowledgement = self._acknowledgement
         if self._errors is None and self._failure is None and (acknowledgement is None or acknowledgement.is_plain):
-            self._reply(plain_reply(self._stored))
+            self._reply(plain_reply(self._stored), acknowledgement)
             return
-        self._reply(encode(self._document()))
+        self._reply(encode(self._document()), acknowledgement)
 
     def _wait(self) -> None:
         """All measurements are stored or refused: wait for the write concerns, one after the other."""

@@ -36,7 +36,7 @@ def _reply_to_one(acknowledgement: Acknowledgement | None) -> bytes:
     if acknowledgement is None:
         return plain_reply(1)
     if _latest.acknowledgement is not acknowledgement:
-        _latest.reply = stored_reply(1, acknowledgement)
+        _latest.reply = plain_reply(1) if acknowledgement.is_plain else stored_reply(1, acknowledgement)
         _latest.acknowledgement = acknowledgement
     return _latest.reply
 
@@ -79,22 +79,22 @@ class PlainInsert:
         elif acknowledgement is not None and acknowledgement.confirmation is not None:
             acknowledgement.confirmation.when_known(self._confirmed, self.is_abandoned)
         else:
-            self.reply(_reply_to_one(acknowledgement))
+            self.reply(_reply_to_one(acknowledgement), acknowledgement)
 
     def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
         if isinstance(outcome, CommandError):
             self._submitted(outcome)
         else:
-            self.reply(_reply_to_one(outcome))
+            self.reply(_reply_to_one(outcome), outcome)
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
         """See ``Writer``: the client gets ``error``, which says that the outcome is unknown."""
         self.settle(indexes, error, None)
         return None
 
-    def reply(self, document: bytes | None) -> None:
+    def reply(self, document: bytes | None, acknowledgement: Acknowledgement | None) -> None:
         """Reply with a raw document."""
-        self._exchange.reply(document)
+        self._exchange.reply(document, acknowledgement)
 
     def is_abandoned(self) -> bool:
         """Whether the client has disconnected."""

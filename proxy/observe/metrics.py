@@ -23,6 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from catalog.stats import CLOSED_COUNTERS, Counters
+from proxy.observe.slow_numbers import SlowNumbers
 
 LATENCY_BOUNDS_SECONDS: Final = (
     *(0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025),
@@ -91,9 +92,10 @@ class Held(Histogram):
 class RequestMeter:
     """Counts the requests of one command name that went one way through the proxy (relay, translate, ingest …)."""
 
-    __slots__ = ("failed", "latency", "succeeded")
+    __slots__ = ("failed", "latency", "succeeded", "way")
 
-    def __init__(self, latency: Histogram) -> None:
+    def __init__(self, way: str, latency: Histogram) -> None:
+        self.way = way
         self.latency = latency
         self.succeeded = 0
         self.failed = 0
@@ -139,6 +141,7 @@ class Metrics(Collector):
         """``registry`` is the caller's own, never the library's global one; ``limits``: the values of ``LIMITS``."""
         self.limits = dict(limits or {})
         self.connections = ConnectionNumbers()
+        self.slow = SlowNumbers()
         self.backend_up = False
         self.is_ready: Callable[[], bool] = lambda: False
         self.embedded_restarts: Callable[[], int] = lambda: 0
@@ -159,7 +162,7 @@ class Metrics(Collector):
         meter = self._meters.get((command, way))
         if meter is None:
             latency = self._latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
-            meter = self._meters[command, way] = RequestMeter(latency)
+            meter = self._meters[command, way] = RequestMeter(way, latency)
         return meter
 
     def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:
@@ -177,6 +180,7 @@ class Metrics(Collector):
         """All metrics with their current values, for the registry."""
         yield from self._collect_requests()
         yield from self.connections.collect()
+        yield from self.slow.collect()
         yield _gauge("tsproxy_ready", "1 if clients can be served, as /readyz says.", float(self.is_ready()))
         limits = GaugeMetricFamily("tsproxy_limit", "Values of settings that are limits.", labels=("setting",))
         for setting, value in self.limits.items():

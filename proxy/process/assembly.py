@@ -32,6 +32,7 @@ from proxy.reads.translate import PlanEnvironment, TranslateHandler
 from proxy.request.authorisation import Authorisation
 from proxy.request.router import Unresolved
 from proxy.request.service_sessions import ServiceSessions, session_secret
+from proxy.request.slow_commands import SlowCommands
 from proxy.settings.table import Settings
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
 from rewrite.profile import Profile
@@ -115,6 +116,7 @@ class Assembly:
     members_read: MembersRead
     in_parts: InParts | None
     compressing: Compressing | None
+    slow: SlowCommands
 
     async def close(self, patience_seconds: float) -> None:
         """Complete commits and join parts as far as ``patience_seconds`` allow, then disconnect from the backend."""
@@ -173,13 +175,14 @@ async def assemble(
     if readers is not None:
         joining = JoiningOptions(compress=compresses(settings, backend.profile))
         in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, Forms(report))
+    translate = TranslateHandler(environment)
     metrics.read_catalog(_readings(catalog, committer, ingest, in_parts))
     return Assembly(
         backend=backend,
         catalog=catalog,
         committer=committer,
         ingest=ingest,
-        translate=TranslateHandler(environment),
+        translate=translate,
         effects=effects,
         cursors=cursors,
         authorisation=authorisation,
@@ -188,6 +191,13 @@ async def assemble(
         compressing=Compressing(catalog, store, clock, Forms(report), compressing_options(settings))
         if compresses(settings, backend.profile)
         else None,
+        slow=SlowCommands(
+            settings.slow_command_ms,
+            metrics.slow,
+            report,
+            steps=translate.steps_of_read,
+            shows_plans=settings.slow_command_plans,
+        ),
     )
 
 

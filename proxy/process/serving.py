@@ -148,7 +148,8 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         on_step_down=assembly.backend.pool.forget_primary,
         topology=assembly.backend.topology,
         other_member_chosen=assembly.members_read.chosen,
-        new_collections=NewCollections(assembly.backend.exists, tasks.spawn),
+        new_collections=NewCollections(assembly.backend.exists, tasks.spawn, assembly.slow.record),
+        slow=assembly.slow.threshold,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
     )

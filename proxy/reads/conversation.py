@@ -18,6 +18,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
 from proxy.reads.step_places import StepPlaces
+from proxy.request.times import Times
 from rewrite.plan import Document, Effect, PassThrough, Pause, Step
 
 LARGE_BYTES: Final = 16 * 1024
@@ -39,8 +40,13 @@ class Conversation:
         generator: Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough],
         turns: StepPlaces,
         owner: Hashable,
+        times: Times,
     ) -> None:
-        """``turns``: fair turns of the thread by ``owner``, so that one client's dialogues do not delay another's."""
+        """``turns``: fair turns of the thread by ``owner``, so that one client's dialogues do not delay another's.
+
+        ``times`` records how long the dialogue waits for them.
+        """
+        self._times = times
         self._generator = generator
         self._turns = turns
         self._owner = owner
@@ -57,7 +63,7 @@ class Conversation:
         self._is_large = self._is_large or len(reply) > LARGE_BYTES
         if not self._is_large:
             return self._send(reply, raw=raw)
-        async with self._turns.place(self._owner):
+        async with self._turns.place(self._owner, self._times):
             return await asyncio.get_running_loop().run_in_executor(_threads, lambda: self._send(reply, raw=raw))
 
     def close(self) -> None:

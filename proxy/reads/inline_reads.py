@@ -73,6 +73,7 @@ class InlineReads:
     ) -> None:
         """Send the step; the exchange gets the outcome. Raises ``UpstreamLost`` if the connection has just ended."""
         raw = op_msg.build(next_request_id(), 0, step.document)
+        exchange.sent()
         connection.stream(raw, InlineReply(exchange, collection, step.prepared, self._translate.cursors))
 
     def _read(self, command: Command, collection: VirtualCollection) -> ReadStep | None:

@@ -12,7 +12,7 @@ from proxy.reads.cursors import answered_more
 from proxy.request.attempt import Deposed, Lost, NeedsTranslation, Replied, Streamed, of_error
 from proxy.request.exchange import Exchange
 from proxy.upstream.connection import reply_document
-from proxy.wire.message import Message
+from proxy.wire.message import Message, length_at
 from proxy.wire.request_ids import next_request_id
 
 Finish = Callable[[bytes], bytes | None]
@@ -117,6 +117,7 @@ class InlineReply:
         self._stream = stream
         self._pieces = []
         head = stream.head(data, grown_bytes, next_request_id(), exchange.message.request_id)
+        exchange.streamed_bytes = length_at(head, 0)
         exchange.client.write(head + stream.feed(data[stream.body_at() :]))
 
     def done(self) -> None:

@@ -7,6 +7,7 @@ and if all places are taken, clients get them in fair turns.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Final
 
 from proxy.request.fair_queue import FairQueue
 from proxy.request.ports import STEPS_AT_ONCE
+from proxy.request.times import Times, Wait
 
 PLACES_OF_ONE: Final = 32
 
@@ -37,8 +39,9 @@ class StepPlaces:
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
 
     @asynccontextmanager
-    async def place(self, owner: Hashable) -> AsyncIterator[None]:
-        """Wait for a place, and keep it inside the context."""
+    async def place(self, owner: Hashable, times: Times) -> AsyncIterator[None]:
+        """Wait for a place, and keep it inside the context; ``times`` records the wait."""
+        since_seconds = time.perf_counter()
         state = self._owners.get(owner)
         if state is None:
             state = self._owners[owner] = _Owner(asyncio.Semaphore(self._places_of_one))
@@ -46,6 +49,7 @@ class StepPlaces:
         try:
             async with state.own:
                 await self._take(owner)
+                times.wait(Wait.QUEUE, since_seconds)
                 try:
                     yield
                 finally:

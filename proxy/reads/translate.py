@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, assert_never
 
 import bson
 from bson.errors import InvalidBSON
 
-from catalog.bson.codec import CODEC, TOLERANT
-from catalog.bson.raw import document, element, fields_of, iter_elements
-from catalog.errors import BackendUnavailable
+from catalog.bson.codec import CODEC
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.conversation import Conversation
 from proxy.reads.cursor_names import CursorNames, rename_cursor
@@ -26,13 +25,15 @@ from proxy.reads.cursors import (
     knows_cursor,
 )
 from proxy.reads.final_wait import FinalWait, Replication
+from proxy.reads.replies import decoded, reshaped_by, retryable
 from proxy.reads.step_places import StepPlaces
 from proxy.request.authorisation import is_unauthorized
-from proxy.request.command_table import HAS_VIEW, OPENS_CURSOR
+from proxy.request.command_table import HAS_VIEW, INLINE, OPENS_CURSOR
 from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
+from proxy.request.times import Times, Wait
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import not_primary
 from rewrite.bucket_writes import is_unacknowledged
@@ -136,7 +137,7 @@ class TranslateHandler:
         return self._environment.resolve(named) is not None
 
     async def __call__(
-        self, session: ClientSession, command: ClientCommand, collection: VirtualCollection | None
+        self, session: ClientSession, command: ClientCommand, collection: VirtualCollection | None, times: Times
     ) -> bytes:
         """Execute a command; returns the raw reply document. ``collection`` is ``None`` for database-wide commands.
 
@@ -145,9 +146,10 @@ class TranslateHandler:
         """
         if command.name == "getMore":
             session_fields = session_of(command.body)
-            return await continue_cursor(
-                session, self._environment.cursors, command, self._environment.resolve, session_fields
-            )
+            with times.at_backend():
+                return await continue_cursor(
+                    session, self._environment.cursors, command, self._environment.resolve, session_fields
+                )
         try:
             fields = take_apart(command.body, command.sequences, command.name)
         except Undecodable:
@@ -155,10 +157,13 @@ class TranslateHandler:
             raise
         reads_buckets = True
         if collection is not None and command.name in HAS_VIEW:
-            reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
+            with times.at_backend():
+                reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
         target = None if collection is None else self.as_written(collection)
         plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
-        return await self._carry_out(plan, session, command, fields)
+        return await self._carry_out(
+            plan, command, _Steps(session, self._environment, fields, command.namespace, times)
+        )
 
     def _plan(
         self, command: ClientCommand, target: VirtualCollection | None, fields: ClientFields, *, reads_buckets: bool
@@ -201,55 +206,68 @@ class TranslateHandler:
         """The plan for a client that may read buckets; raises ``CommandError`` and ``Undecodable``."""
         return self._plan(command, target, take_apart(command.body, command.sequences), reads_buckets=True)
 
-    async def _carry_out(
-        self, plan: Plan, session: ClientSession, command: ClientCommand, fields: ClientFields
-    ) -> bytes:
-        steps = _Steps(session, self._environment, fields, command.namespace)
+    def steps_of_read(self, command: ClientCommand) -> Sequence[Mapping[str, Any]]:
+        """The bodies of the steps of a read of a known collection, planned again; empty for any other command."""
+        collection = self._environment.resolve(command.namespace)
+        if collection is None or command.name not in INLINE:
+            return ()
+        try:
+            plan = self.plan_of_read(command, self.as_written(collection))
+        except (CommandError, Undecodable):
+            return ()
+        return (plan.step.body,) if isinstance(plan, Single | Cursor) else ()
+
+    async def _carry_out(self, plan: Plan, command: ClientCommand, steps: _Steps) -> bytes:
+        fields = steps.fields
         match plan:
             case PassThrough():
-                return await self._pass(plan, session, command)
+                return await self._pass(plan, steps, command)
             case Single() | Cursor():
                 reply = await steps.run(plan.step)
                 if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:
                     reply = await steps.run(plan.otherwise)
                 if plan.step.via is Via.CLIENT and is_unauthorized(reply):
                     # The backend decides about the client's own command, and its refusal is the reply.
-                    return await self._pass(PassThrough(plan.effects), session, command)
+                    return await self._pass(PassThrough(plan.effects), steps, command)
                 if not isinstance(plan, Single):
                     return self.renamed(plan, reply)
                 try:
                     return self.reshaped(plan, reply)
                 except InvalidBSON:
                     # Some stored strings are not valid UTF-8: only the backend's own reply is exact.
-                    return await self._pass(PassThrough(), session, command) if command.name in HAS_VIEW else reply
+                    return await self._pass(PassThrough(), steps, command) if command.name in HAS_VIEW else reply
             case Dialogue():
                 actions = ACTIONS.get(command.name.lower(), ())
-                if not await self._environment.gate.allows(session, actions, command.namespace):
+                with steps.times.at_backend():
+                    allowed = await self._environment.gate.allows(steps.session, actions, command.namespace)
+                if not allowed:
                     # The backend refuses the command.
-                    return await self._pass(PassThrough(), session, command)
+                    return await self._pass(PassThrough(), steps, command)
                 said = await self._waited_for(
                     plan, steps, FinalWait(self._environment.replication, fields.body, command.namespace)
                 )
                 reply = bson.encode(said, codec_options=CODEC)
-                return _retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
+                return retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
         assert_never(plan)
 
     async def _waited_for(self, plan: Dialogue, steps: _Steps, wait: FinalWait) -> Document:
         """Run a dialogue and wait for its write concern; raises ``Undecodable`` if the command must be relayed."""
         if wait.probe is not None:
-            probed = _decoded(await steps.run(Step(steps.namespace.database, wait.probe, Via.SERVICE)))
+            probed = decoded(await steps.run(Step(steps.namespace.database, wait.probe, Via.SERVICE)))
             if not wait.began(probed):
                 return probed
         steps.wait = wait
         said = await self._converse(plan.run(), steps)
         if isinstance(said, PassThrough):
             raise Undecodable("the backend does all of it")
-        return dict(await wait.finish(said, lambda: steps.is_gone))
+        with steps.times.waiting(Wait.REPLICATION):
+            return dict(await wait.finish(said, lambda: steps.is_gone))
 
-    async def _pass(self, plan: PassThrough, session: ClientSession, command: ClientCommand) -> bytes:
+    async def _pass(self, plan: PassThrough, steps: _Steps, command: ClientCommand) -> bytes:
         whole = in_one_document(command.body, command.sequences)
         try:
-            reply = await session.upstream.run(command.namespace.database, whole)
+            with steps.times.at_backend():
+                reply = await steps.session.upstream.run(command.namespace.database, whole)
         except UpstreamLost:
             # The outcome is unknown: assume that everything that may have changed has changed.
             self._take_effects(plan.effects)
@@ -264,17 +282,17 @@ class TranslateHandler:
     def reshaped(self, plan: Single, reply: bytes) -> bytes:
         """The client's reply from the backend's; raises ``InvalidBSON`` if decoding would lose information."""
         if not is_ok(reply):
-            return _reshaped_by(plan.reshape_error, reply)
+            return reshaped_by(plan.reshape_error, reply)
         self._take_effects(plan.effects)
         if plan.reshape_raw is not None:
             return plan.reshape_raw(reply)
-        return _reshaped_by(plan.reshape, reply)
+        return reshaped_by(plan.reshape, reply)
 
     def renamed(self, plan: Cursor, reply: bytes) -> bytes:
         """The client's reply from the backend's; records its cursor."""
         renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
         if backend is None:
-            return _reshaped_by(plan.reshape_error, reply)
+            return reshaped_by(plan.reshape_error, reply)
         self._environment.cursors.opened(cursor_id, backend)
         self._take_effects(plan.effects)
         return renamed
@@ -282,7 +300,7 @@ class TranslateHandler:
     async def _converse(
         self, conversation: Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough], steps: _Steps
     ) -> Document | PassThrough:
-        talk = Conversation(conversation, self._environment.turns, steps.owner)
+        talk = Conversation(conversation, self._environment.turns, steps.owner, steps.times)
         try:
             said = await talk.begin()
             while said is not None:
@@ -312,41 +330,50 @@ class _Steps:
     """Sends the steps of one command, over the client's own or a service connection."""
 
     def __init__(
-        self, session: ClientSession, environment: PlanEnvironment, fields: ClientFields, namespace: Namespace
+        self,
+        session: ClientSession,
+        environment: PlanEnvironment,
+        fields: ClientFields,
+        namespace: Namespace,
+        times: Times,
     ) -> None:
-        self._session = session
+        self.session = session
         self._environment = environment
-        self._fields = fields
+        self.fields = fields
         self.namespace = namespace
+        self.times = times
         self.wait: FinalWait | None = None
         self._is_first = True
 
     async def run(self, step: Step) -> bytes:
         """Send one step; returns the raw reply."""
+        self.times.step(step.body)
         match step.via:
             case Via.CLIENT:
-                extra = self._fields.extra(step.statement, starts_transaction=self._is_first)
+                extra = self.fields.extra(step.statement, starts_transaction=self._is_first)
                 self._is_first = False
-                return await self._session.upstream.run(step.database, step.body, extra)
+                with self.times.at_backend():
+                    return await self.session.upstream.run(step.database, step.body, extra)
             case Via.SERVICE:
                 body = step.body if self.wait is None else self.wait.sent(step.body)
                 if step.statement is not None:
-                    body = {**body, **self._fields.service_extra(step.statement, self._service_session())}
-                async with self._environment.places.place(self.owner):
+                    body = {**body, **self.fields.service_extra(step.statement, self._service_session())}
+                async with self._environment.places.place(self.owner, self.times):
                     self._check_client(body)
-                    reply = await self._environment.service.run_raw(step.database, body)
+                    with self.times.at_backend():
+                        reply = await self._environment.service.run_raw(step.database, body)
                 return client_reply(reply, holds_data=step.holds_data)
         assert_never(step.via)
 
     @property
     def owner(self) -> Hashable:
         """The client for fair turns: its users and address."""
-        return self._session.identity, self._session.peer
+        return self.session.identity, self.session.peer
 
     @property
     def is_gone(self) -> bool:
         """Whether the client has disconnected."""
-        return self._session.upstream.is_closed
+        return self.session.upstream.is_closed
 
     def _check_client(self, body: Mapping[str, Any]) -> None:
         """Raises ``BackendUnavailable`` before a read if the client has disconnected, which ends the command.
@@ -354,38 +381,16 @@ class _Steps:
         Writes are still sent, and a command without a reply (``w: 0``) is completed, because its client may disconnect
         immediately.
         """
-        if self._session.upstream.is_closed and next(iter(body)) in _LOOKS and not self._is_unacknowledged:
+        if self.session.upstream.is_closed and next(iter(body)) in _LOOKS and not self._is_unacknowledged:
             raise BackendUnavailable("the client has disconnected", code=CLIENT_DISCONNECT)
 
     @property
     def _is_unacknowledged(self) -> bool:
-        concern = self._fields.body.get("writeConcern")
+        concern = self.fields.body.get("writeConcern")
         return isinstance(concern, Mapping) and is_unacknowledged(concern)
 
     def _service_session(self) -> Mapping[str, Any] | None:
-        own = self._fields.own_session
+        own = self.fields.own_session
         if own is None:
             return None
-        return self._environment.sessions.session_of(self._session.identity, own, self.namespace)
-
-
-def _retryable(reply: bytes) -> bytes:
-    """The reply with the label that makes drivers retry; statements that were executed are not executed again."""
-    fields = [element(name, value) for name, value in iter_elements(reply)]
-    labelled = b"errorLabels" in fields_of(reply)
-    return reply if labelled else document([*fields, bson.encode({"errorLabels": ["RetryableWriteError"]})[4:-1]])
-
-
-def _decoded(reply: bytes) -> Document:
-    """A decoded reply, whose error message may quote bytes of the client that are not valid UTF-8."""
-    return bson.decode(reply, codec_options=TOLERANT)
-
-
-def _reshaped_by(reshape: Callable[[Document], Document] | None, reply: bytes) -> bytes:
-    """``reply`` after ``reshape``; raises ``InvalidBSON`` if decoding would lose information."""
-    if reshape is None:
-        return reply
-    decoded = bson.decode(reply, codec_options=CODEC)
-    if bson.encode(decoded, codec_options=CODEC) != reply:
-        raise InvalidBSON("not the same when it is encoded again")
-    return bson.encode(reshape(decoded), codec_options=CODEC)
+        return self._environment.sessions.session_of(self.session.identity, own, self.namespace)

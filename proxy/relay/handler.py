@@ -39,6 +39,7 @@ class RelayHandler:
 
         The exchange gets the outcome. Raises ``UpstreamLost`` if the connection has just ended.
         """
+        exchange.sent()
         connection = exchange.session.upstream.ready
         if connection is None:
             self._tasks.spawn(self._connect_first(exchange, route))
@@ -49,6 +50,7 @@ class RelayHandler:
 
     async def start_observed(self, exchange: Exchange) -> None:
         """Relay a command whose reply may leave a cursor open or report it missing; the outcome has the whole reply."""
+        exchange.sent()
         try:
             reply = await exchange.session.upstream.exchange(exchange.message.raw)
             document = reply_document(reply)

@@ -10,9 +10,12 @@ import bson
 
 from catalog.bson.codec import CODEC
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.ports import Acknowledgement
 from proxy.request.attempt import Deposed, Lost, Outcome, of_error
 from proxy.request.command import Command, parse_command
 from proxy.request.session import Session
+from proxy.request.slow_threshold import NEVER_SLOW, Ended, SlowThreshold
+from proxy.request.times import NOT_SENT, Times, Wait
 from proxy.upstream.connection import reply_document
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.limits import HEADER_SIZE_BYTES
@@ -60,6 +63,11 @@ class Pending(Protocol):
 
 class Meter(Protocol):
     """Counts the requests of one command and way."""
+
+    @property
+    def way(self) -> str:
+        """The way: relay, translate, ingest, answer."""
+        ...
 
     def done(self, seconds: float, *, failed: bool = False) -> None:
         """Count one request that took ``seconds``."""
@@ -112,23 +120,31 @@ class Exchange:
     when it is made; ``meter`` gets the duration at the end. ``command`` is ``None`` until the message is parsed, which
     a recognised command needs only in case of an error. ``reader`` is entered by ``enter`` and left at the end, also if
     the client has disconnected. ``on_abandon`` is called if the client disconnects before the end.
+    ``sent_seconds``: since when the backend has the command as a whole, 0 if since its start, ``NOT_SENT`` if it has
+    not. ``streamed_bytes``: size of the reply as far as it was streamed.
     """
 
     __slots__ = (
         "_chunks",
         "_reader",
         "_tail",
+        "_times",
         "attempts",
         "client",
         "command",
         "message",
         "meter",
         "on_abandon",
+        "sent_seconds",
         "session",
+        "slow",
         "started_seconds",
+        "streamed_bytes",
     )
 
-    def __init__(self, session: Session, client: Client, message: Message, attempts: Attempts) -> None:
+    def __init__(
+        self, session: Session, client: Client, message: Message, attempts: Attempts, slow: SlowThreshold = NEVER_SLOW
+    ) -> None:
         self.session = session
         self.client = client
         self.message = message
@@ -137,6 +153,10 @@ class Exchange:
         self.command: Command | None = None
         self.meter: Meter | None = None
         self.started_seconds = time.perf_counter()
+        self.slow = slow
+        self.sent_seconds = 0.0
+        self.streamed_bytes = 0
+        self._times: Times | None = None
         self._reader: Reader | None = None
         # The last bytes of a relayed reply, where the reader wants to see them.
         self._tail: bytes | None = None
@@ -164,14 +184,49 @@ class Exchange:
             self._tail = b""
         reader.enter()
 
+    # --- where its time goes: only for commands that were not recognised, or have to wait ------------------------
+
+    def times(self) -> Times:
+        """Where the time of this command has gone."""
+        times = self._times
+        if times is None:
+            times = self._times = Times()
+        return times
+
+    @property
+    def known_times(self) -> Times | None:
+        """As ``times``; ``None`` if nothing was recorded."""
+        return self._times
+
+    def queued(self, since_seconds: float) -> None:
+        """The command has waited for its turn since then."""
+        self.times().wait(Wait.QUEUE, since_seconds)
+
+    def sent(self) -> None:
+        """The backend has the command from now on, until its end."""
+        self.not_sent()
+        self.sent_seconds = time.perf_counter()
+
+    def not_sent(self) -> None:
+        """The backend does not have the command, or no longer."""
+        since_seconds = self.sent_seconds
+        if 0.0 < since_seconds < NOT_SENT:
+            self.times().backend_seconds += time.perf_counter() - since_seconds
+        self.sent_seconds = NOT_SENT
+
     def end(self, outcome: Outcome) -> None:
         """An attempt to execute the command has this outcome."""
         self.attempts.ended(self, outcome)
 
     # --- replies of the proxy -----------------------------------------------------------------------------------
 
-    def reply(self, document: bytes | None, *, failed: bool = False) -> None:
-        """Reply with a raw document, or with nothing, and finish."""
+    def reply(
+        self, document: bytes | None, acknowledgement: Acknowledgement | None = None, *, failed: bool = False
+    ) -> None:
+        """Reply with a raw document, or with nothing, and finish.
+
+        ``acknowledgement``: of the commit with the measurements of an insert.
+        """
         if document is not None and self.expects_reply:
             if len(document) > _LARGE_BYTES and self.takes_plain_replies:
                 # Written after its header, to save copying both.
@@ -179,7 +234,7 @@ class Exchange:
                 self.client.write(document)
             else:
                 self.client.write(self.frame(document))
-        self._finish(failed)
+        self._finish(failed, document, None, acknowledgement)
 
     @property
     def takes_plain_replies(self) -> bool:
@@ -208,7 +263,7 @@ class Exchange:
         if self._tail is not None:
             self._tail = raw[-TAIL_BYTES:]
         self.client.write(op_compressed.wrap(raw, compressor) if compressor else raw)
-        self._finish(False)
+        self._finish(False, None, raw)
 
     def close(self) -> None:
         """Close the client's connection instead of replying."""
@@ -233,6 +288,9 @@ class Exchange:
         callback, self.on_abandon = self.on_abandon, None
         if callback is not None:
             callback()
+        seconds = time.perf_counter() - self.started_seconds
+        if seconds >= self.slow.seconds:
+            self.slow.report(self, Ended(seconds, disconnected=True))
         self._leave()
 
     # --- Sink: a reply that streams -----------------------------------------------------------------------------
@@ -240,12 +298,13 @@ class Exchange:
     def whole(self, reply: bytes) -> None:
         """The relayed reply in one piece."""
         self.write(reply)
-        self.done()
+        self._done(reply)
 
     def write(self, data: bytes) -> None:
         """The next bytes of a relayed reply."""
         if self._tail is not None:
             self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        self.streamed_bytes += len(data)
         if self._chunks is None:
             self.client.write(data)
         else:
@@ -253,10 +312,13 @@ class Exchange:
 
     def done(self) -> None:
         """The relayed reply is complete."""
+        self._done(None)
+
+    def _done(self, whole: bytes | None) -> None:
         if self._chunks:
             for raw in _messages(b"".join(self._chunks)):
                 self.client.write(op_compressed.wrap(raw, self.message.compressor))
-        self._finish(False)
+        self._finish(False, None, whole)
 
     def deposed(self, reply: bytes) -> None:
         """See ``Sink``: the command may go to the next primary, else its client gets this reply."""
@@ -266,11 +328,22 @@ class Exchange:
         """See ``Sink``: the connection to the backend was lost before the relayed reply was complete."""
         self.end(Lost(partly_sent=True) if partly_sent else of_error(error))
 
-    def _finish(self, failed: bool, *, closing: bool = False) -> None:
+    def _finish(
+        self,
+        failed: bool,
+        document: bytes | None = None,
+        message: bytes | None = None,
+        acknowledgement: Acknowledgement | None = None,
+        closing: bool = False,
+    ) -> None:
         # What this holds holds this exchange: its message must not wait for the collector of cycles.
         self.on_abandon = None
+        seconds = time.perf_counter() - self.started_seconds
         if self.meter is not None:
-            self.meter.done(time.perf_counter() - self.started_seconds, failed=failed)
+            self.meter.done(seconds, failed=failed)
+        if seconds >= self.slow.seconds:
+            ended = Ended(seconds, document, message, acknowledgement, self.streamed_bytes, closed=closing)
+            self.slow.report(self, ended)
         if self._reader is not None:
             self._leave()
         if closing:

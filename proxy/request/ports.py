@@ -10,14 +10,20 @@ from proxy.request.command import Command
 from proxy.request.exchange import Reader
 from proxy.request.router import Unresolved
 from proxy.request.session import Session
+from proxy.request.times import Times
 from rewrite.plan import Effect
 
 
 class Translate(Protocol):
     """Executes commands on virtual collections other than inserts, and some database-wide commands."""
 
-    def __call__(self, session: Session, command: Command, collection: VirtualCollection | None) -> Awaitable[bytes]:
-        """The raw reply document; raises ``CommandError``. ``collection`` is ``None`` for database-wide commands."""
+    def __call__(
+        self, session: Session, command: Command, collection: VirtualCollection | None, times: Times
+    ) -> Awaitable[bytes]:
+        """The raw reply document; raises ``CommandError``. ``collection`` is ``None`` for database-wide commands.
+
+        ``times`` records where the time goes.
+        """
         ...
 
 

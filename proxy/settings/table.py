@@ -86,6 +86,8 @@ class Settings:
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
+    slow_command_ms: SecondsOrNone | None = 100.0
+    slow_command_plans: bool = False
     ignore_unknown_settings: bool = False
 
     namespace_refresh_seconds: Seconds = 5.0
@@ -148,6 +150,8 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
     "Logging": {
         "log_level": "Minimum level of messages that are logged.",
         "log_format": "Log format: readable text, or one JSON object per line.",
+        "slow_command_ms": "Log commands that take at least this time; 0 = all commands, empty = none.",
+        "slow_command_plans": "Whether the log shows what slow commands on time-series collections are rewritten to.",
     },
     "Compatibility": {
         "ignore_unknown_settings": (

@@ -19,7 +19,7 @@ from catalog.identity import NOBODY
 from catalog.joining import Joining, JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
-from catalog.ports import COPIES_SECONDS
+from catalog.ports import COPIES_SECONDS, Acknowledgement
 from catalog.replacing import Forms
 from catalog.round import RoundLimits
 from catalog.statements import StatementLog
@@ -166,7 +166,7 @@ class Process:
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._waiting[answer] = None
 
-        def reply(document: bytes | None) -> None:
+        def reply(document: bytes | None, acknowledgement: Acknowledgement | None) -> None:
             if self.alive:
                 assert not answer.done() or answer.cancelled(), "answered twice"
                 if not answer.done():

@@ -18,6 +18,7 @@ from catalog.identity import NOBODY
 from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.translate import PlanEnvironment, TranslateHandler
+from proxy.request.times import Times
 from rewrite.plan import CatalogStats, Document, Effect
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
@@ -129,7 +130,7 @@ class PlanRunner:
         if command.namespace.collection and not command.namespace.collection.startswith(BUCKETS_PREFIX):
             target = virtual_collection(self.client, command.namespace)
         try:
-            return bson.decode(await self.handler(self, command, target), codec_options=CODEC)
+            return bson.decode(await self.handler(self, command, target, Times()), codec_options=CODEC)
         except CommandError as error:
             return error.reply()
 

@@ -14,7 +14,7 @@ from pymongo import AsyncMongoClient
 
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Applied, Rejected, Unknown
-from proxy.backend.bucket_store import NOTHING_MORE, MongoBucketStore, outcome_of, reopening_query
+from proxy.backend.bucket_store import MongoBucketStore, outcome_of, reopening_query
 from proxy.backend.driver_calls import DriverCalls
 from tests.support.mongod import MongodProcess
 
@@ -23,7 +23,7 @@ META = b"\x10\x05\0\0\0"
 
 
 def test_a_plain_success_tells_its_count() -> None:
-    assert outcome_of({"n": 3, "nModified": 3, "ok": 1.0}) == Applied(3, {}, NOTHING_MORE)
+    assert outcome_of({"n": 3, "nModified": 3, "ok": 1.0}) == Applied(3, {}, Acknowledgement())
 
 
 def test_w70_what_a_replica_set_adds_is_passed_on() -> None:

@@ -11,6 +11,7 @@ from bson import Int64
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.clients.dispatch import Dispatcher, Handlers
+from proxy.clients.measuring import Measuring
 from proxy.clients.server import OpenGate
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_templates import InsertTemplate
@@ -24,6 +25,7 @@ from proxy.request.exchange import Exchange, encode
 from proxy.request.ports import Readers
 from proxy.request.router import UNRESOLVED, Unresolved
 from proxy.request.session import Session
+from proxy.request.times import Times
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.dialing import Dialer
 from proxy.wire.errors import ProtocolError
@@ -77,7 +79,7 @@ class Rooms:
             failover,
         )
         self.dispatcher = Dispatcher(
-            handlers, self, {"find", "getMore"}, lambda command: True, self.tasks, self, readers
+            handlers, self, {"find", "getMore"}, lambda command: True, self.tasks, Measuring(self), readers
         )
         self.session = session()
 
@@ -109,7 +111,9 @@ class Rooms:
         self.parsed.append(exchange.command is not None)
         exchange.reply(self.reply)
 
-    async def translate(self, session: Session, command: Command, collection: VirtualCollection | None) -> bytes:
+    async def translate(
+        self, session: Session, command: Command, collection: VirtualCollection | None, times: Times
+    ) -> bytes:
         self.asked.append(session)
         reply = self.earlier.pop(0) if self.earlier else self.reply
         if isinstance(reply, Exception):

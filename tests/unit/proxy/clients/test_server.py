@@ -15,6 +15,7 @@ from catalog.namespaces import Namespace
 from proxy.clients import server as server_module
 from proxy.clients.server import NoNamespaces, Parts, Server, no_effects, no_translate
 from proxy.observe.metrics import Metrics
+from proxy.request.times import Times
 from proxy.settings.table import Address, Settings
 from rewrite.plan import ForgetNamespace
 from tests.support.mongod import MongodProcess
@@ -227,4 +228,4 @@ async def test_defaults_make_nothing_virtual() -> None:
     no_effects(ForgetNamespace(namespace))
     parsed: Any = type("C", (), {"name": "x"})
     with pytest.raises(CommandError):
-        await no_translate(session(), parsed, None)
+        await no_translate(session(), parsed, None, Times())

@@ -17,7 +17,8 @@ from tests.support.sessions import session
 async def test_who_waited_too_long_is_told_that_nothing_was_written() -> None:
     replies: list[bytes | None] = []
     insert = InsertCommand((b"",), True, b"", b"", None, None, True, 0)
-    HeldInsert(insert, CommitterBench().virtual, Identity(), replies.append, 0.0).turn_away()
+    recipient = Recipient(lambda raw, _: replies.append(raw), session())
+    HeldInsert(insert, CommitterBench().virtual, Identity(), recipient, 0.0).turn_away()
     (reply,) = replies
     assert bson.decode(reply or b"")["code"] == 262
 
@@ -48,7 +49,7 @@ class Held:
         insert = InsertCommand(
             (cast("bytes", document),) * measurements, True, b"", b"", None, None, expects_reply, size_bytes
         )
-        reply = Recipient(lambda _: self.refused.append(peer), client)
+        reply = Recipient(lambda *_: self.refused.append(peer), client)
         self.held.add(HeldInsert(insert, COLLECTION, NOBODY, reply, deadline_seconds), self.stage)
         return client
 
@@ -201,10 +202,10 @@ def test_what_is_stored_and_waits_for_its_write_concern_is_pending_no_more() -> 
     replies: list[bytes | None] = []
     released: list[int] = []
     pending = Pending(1_000, 10)
-    reply = Recipient(replies.append, session())
+    reply = Recipient(lambda raw, _: replies.append(raw), session())
     staged = StagedInsert(pending, 2_000, 3, reply, lambda: released.append(pending.size_bytes))
     assert (pending.size_bytes, pending.measurements, pending.is_full) == (2_000, 3, True)
     staged.stored()
     assert (pending.size_bytes, pending.measurements, released, replies) == (0, 0, [0], [])
-    staged.settled(b"reply")
+    staged.settled(b"reply", None)
     assert (pending.size_bytes, pending.measurements, replies) == (0, 0, [b"reply"])

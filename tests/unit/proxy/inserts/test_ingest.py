@@ -52,7 +52,7 @@ class Ingest:
         statements = None if txn_number is None else range(len(documents))
         size_bytes = sum(map(len, documents))
         insert = InsertCommand(documents, ordered, b"", b"session", txn_number, statements, True, size_bytes)
-        reply = Recipient(lambda raw: self.replies.append(bson.decode(raw or b"")), session())
+        reply = Recipient(lambda raw, _: self.replies.append(bson.decode(raw or b"")), session())
         self.handler.take(insert, self.bench.virtual, "", reply)
 
     def insert_one(self, raw: bytes, txn_number: int | None = None) -> FakeClient:

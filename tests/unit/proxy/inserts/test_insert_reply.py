@@ -19,7 +19,7 @@ class Answers:
     def __init__(self, *, ordered: bool = True, expects_reply: bool = True) -> None:
         self.raw: list[bytes | None] = []
         insert = InsertCommand([b""] * 3, ordered, b"", b"", None, None, expects_reply, 0)
-        self.insert_reply = InsertReply(insert, self.raw.append)
+        self.insert_reply = InsertReply(insert, lambda raw, _: self.raw.append(raw))
 
     def expect(self, count: int) -> InsertReply:
         for _ in range(count):
@@ -118,7 +118,9 @@ def test_w97_what_is_stored_is_not_pending_while_its_write_concern_is_waited_for
     outcome: Acknowledgement, expected: dict[str, Any]
 ) -> None:
     answers, stored = Answers(), []
-    insert_reply = InsertReply(answers.insert_reply._insert, answers.raw.append, lambda: stored.append(1), lambda: True)
+    insert_reply = InsertReply(
+        answers.insert_reply._insert, lambda raw, _: answers.raw.append(raw), lambda: stored.append(1), lambda: True
+    )
     first, second = Later(), Later()
     for index, later in enumerate((first, second)):
         insert_reply.expect()

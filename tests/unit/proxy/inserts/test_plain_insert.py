@@ -101,7 +101,9 @@ def test_one_measurement_is_answered_as_by_a_submission(
     insert.settle((0,), error, told)
     assert rooms.settled_bytes == [len(DOCUMENTS[1])]
     expected: list[bytes | None] = []
-    insert_reply = InsertReply(InsertCommand([DOCUMENTS[1]], True, b"", b"", None, None, True, 0), expected.append)
+    insert_reply = InsertReply(
+        InsertCommand([DOCUMENTS[1]], True, b"", b"", None, None, True, 0), lambda raw, _: expected.append(raw)
+    )
     insert_reply.expect()
     insert_reply.staged()
     insert_reply.settle((0,), error, told)
@@ -128,7 +130,7 @@ def test_doubt_is_told_as_an_error() -> None:
 def test_a_whole_reply_is_passed_on() -> None:
     """For an insert that had to wait for its turn."""
     rooms, insert = started()
-    insert.reply(bson.encode({"n": 1, "ok": 1.0}))
+    insert.reply(bson.encode({"n": 1, "ok": 1.0}), None)
     assert rooms.reply() == {"n": 1, "ok": 1.0}
     assert rooms.settled_bytes == []
 

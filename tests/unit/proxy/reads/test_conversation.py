@@ -11,6 +11,7 @@ import pytest
 
 from proxy.reads.conversation import LARGE_BYTES, Conversation
 from proxy.reads.step_places import StepPlaces
+from proxy.request.times import Times
 from rewrite.plan import Document, Effect, PassThrough, Pause, Step
 
 STEP = Step("db", {"ping": 1})
@@ -34,7 +35,7 @@ def reply(number: int, size_bytes: int = 0) -> bytes:
 
 async def test_a_dialogue_goes_on_in_a_thread_once_a_reply_was_large() -> None:
     threads: list[bool] = []
-    talk = Conversation(dialogue(threads), StepPlaces(), OWNER)
+    talk = Conversation(dialogue(threads), StepPlaces(), OWNER, Times())
     assert await talk.begin() is STEP
     assert await talk.go_on(reply(1)) is STEP
     assert await talk.go_on(reply(2, LARGE_BYTES)) is STEP
@@ -45,7 +46,7 @@ async def test_a_dialogue_goes_on_in_a_thread_once_a_reply_was_large() -> None:
 
 @pytest.mark.parametrize("size_bytes", [0, LARGE_BYTES])
 async def test_errors_of_a_dialogue_are_told(size_bytes: int) -> None:
-    talk = Conversation(dialogue([]), StepPlaces(), OWNER)
+    talk = Conversation(dialogue([]), StepPlaces(), OWNER, Times())
     await talk.begin()
     await talk.go_on(reply(1000, size_bytes))
     await talk.go_on(reply(1))
@@ -64,7 +65,7 @@ async def test_many_dialogues_of_one_client_do_not_keep_another_from_the_thread(
         done.append(owner)
         return {}
 
-    talks = [Conversation(work(owner), turns, owner) for owner in ("many",) * 20 + ("few",)]
+    talks = [Conversation(work(owner), turns, owner, Times()) for owner in ("many",) * 20 + ("few",)]
     for talk in talks:
         assert await talk.begin() is STEP
     await asyncio.gather(*(talk.go_on(reply(1, LARGE_BYTES)) for talk in talks))

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from proxy.reads.step_places import StepPlaces
+from proxy.request.times import Times
 
 
 class Work:
@@ -19,7 +20,7 @@ class Work:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def step(self, owner: str) -> None:
-        async with self.places.place(owner):
+        async with self.places.place(owner, Times()):
             end = asyncio.Event()
             self.under_way.append((owner, end))
             await end.wait()

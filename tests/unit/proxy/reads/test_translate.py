@@ -15,6 +15,7 @@ from proxy.reads.cursor_names import CursorNames
 from proxy.reads.translate import CLIENT_DISCONNECT, PlanEnvironment, TranslateHandler
 from proxy.request.command import parse_command
 from proxy.request.session_fields import Undecodable
+from proxy.request.times import Times
 from proxy.upstream.connection import UpstreamLost
 from proxy.wire.message import Message
 from rewrite.plan import (
@@ -79,7 +80,7 @@ class Translated:
 
     async def run(self, document: dict[str, Any]) -> dict[str, Any]:
         parsed = parse_command(Message.from_bytes(command({**document, "$db": "db"})))
-        return bson.decode(await self.handler(self.session, parsed, TARGET))
+        return bson.decode(await self.handler(self.session, parsed, TARGET, Times()))
 
     @property
     def asked(self) -> list[dict[str, Any]]:

@@ -1,0 +1,63 @@
+"""Divides the duration of a slow command: waiting in the proxy, the backend, and the rest, which is the proxy's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from catalog.ports import Acknowledgement
+from proxy.request.times import NOT_SENT, Times, Wait
+
+PROXY = "proxy"
+BACKEND = "backend"
+
+
+def spent(
+    started_seconds: float,
+    ended_seconds: float,
+    sent_seconds: float,
+    times: Times | None,
+    acknowledgement: Acknowledgement | None,
+    *,
+    is_insert: bool,
+) -> Mapping[str, float]:
+    """Seconds by part: ``proxy``, ``backend``, and the waits that were not zero. The sum is the whole duration.
+
+    ``sent_seconds``: see ``Exchange``. ``is_insert``: of measurements, so that a commit decides.
+    """
+    total = ended_seconds - started_seconds
+    waited = {} if times is None else dict(times.waited)
+    backend = 0.0 if times is None else times.backend_seconds
+    if is_insert:
+        backend += _commit(started_seconds, ended_seconds, waited, backend, acknowledgement)
+    elif sent_seconds < NOT_SENT:
+        # What it has waited for before it was sent is recorded; since then it was at the backend.
+        backend += ended_seconds - max(sent_seconds, started_seconds)
+    parts = {BACKEND: backend, **{wait.value: seconds for wait, seconds in waited.items()}}
+    parts = {name: min(max(seconds, 0.0), total) for name, seconds in parts.items()}
+    known = sum(parts.values())
+    if known > total:
+        # Steps of one command may run at the same time.
+        parts = {name: seconds * total / known for name, seconds in parts.items()}
+        known = total
+    return {PROXY: total - known, **parts}
+
+
+def _commit(
+    started_seconds: float,
+    ended_seconds: float,
+    waited: dict[Wait, float],
+    known_backend: float,
+    acknowledgement: Acknowledgement | None,
+) -> float:
+    """The time of the last commit of an insert at the backend; adds the waits before and after it to ``waited``."""
+    before = sum(waited.values()) + known_backend
+    if acknowledgement is None or not acknowledgement.sent_at_seconds:
+        # No commit has succeeded, or it was refused before: how long the backend had it is not known.
+        waited[Wait.COMMIT] = ended_seconds - started_seconds - before
+        return 0.0
+    sent = max(acknowledgement.sent_at_seconds, started_seconds)
+    answered = min(max(acknowledgement.answered_at_seconds, sent), ended_seconds)
+    waited[Wait.COMMIT] = max(sent - started_seconds - before, 0.0)
+    if acknowledgement.is_confirmed:
+        waited[Wait.REPLICATION] = ended_seconds - answered
+    return answered - sent
