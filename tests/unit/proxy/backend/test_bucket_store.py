@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.ports import Applied, Rejected, Unknown
+from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
 from proxy.backend.bucket_store import MongoBucketStore, outcome_of, reopening_query
 from proxy.backend.driver_calls import DriverCalls
 from tests.support.mongod import MongodProcess
