@@ -46,6 +46,7 @@ HOT_MODULES = (
     "proxy/reads/plan_cache.py",
     "proxy/relay/plain_relay.py",
     "proxy/request/command.py",
+    "proxy/request/command_clock.py",
     "proxy/request/exchange.py",
     "proxy/request/needs.py",
     "proxy/request/recognition.py",

@@ -109,6 +109,43 @@ class RequestMeter:
         self.latency.observe(seconds)
 
 
+class RequestNumbers:
+    """The meters of all commands and ways."""
+
+    __slots__ = ("_latencies", "_meters")
+
+    def __init__(self) -> None:
+        self._meters: dict[tuple[str, str], RequestMeter] = {}
+        self._latencies: dict[str, Histogram] = {}
+
+    def meter(self, command: str, way: str) -> RequestMeter:
+        """The meter for this command name and way; frequent callers should keep it.
+
+        Each name stays as a label for ever, so it must not be an arbitrary name from a client.
+        """
+        meter = self._meters.get((command, way))
+        if meter is None:
+            latency = self._latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
+            meter = self._meters[command, way] = RequestMeter(way, latency)
+        return meter
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics with their current values."""
+        requests = CounterMetricFamily(
+            "tsproxy_requests", "Requests that were answered.", labels=("command", "way", "outcome")
+        )
+        for (command, way), meter in list(self._meters.items()):
+            requests.add_metric((command, way, "ok"), meter.succeeded)
+            requests.add_metric((command, way, "error"), meter.failed)
+        yield requests
+        latencies = HistogramMetricFamily(
+            "tsproxy_request_seconds", "Time from a complete request to its reply.", labels=("way",)
+        )
+        for way, histogram in list(self._latencies.items()):
+            latencies.add_metric((way,), list(histogram.cumulative()), histogram.total)
+        yield latencies
+
+
 class CommitterNumbers(Protocol):
     """The counters of ``catalog.committer``."""
 
@@ -149,21 +186,13 @@ class Metrics(Collector):
         self.commit_seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
         self.commit_statements = Histogram(SIZE_BOUNDS)
         self.held = Held()
-        self._meters: dict[tuple[str, str], RequestMeter] = {}
-        self._latencies: dict[str, Histogram] = {}
+        self._requests = RequestNumbers()
         self._catalog: CatalogReadings | None = None
         registry.register(self)
 
     def requests(self, command: str, way: str) -> RequestMeter:
-        """The meter for this command name and way; frequent callers should keep it.
-
-        Each name stays as a label for ever, so it must not be an arbitrary name from a client.
-        """
-        meter = self._meters.get((command, way))
-        if meter is None:
-            latency = self._latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
-            meter = self._meters[command, way] = RequestMeter(way, latency)
-        return meter
+        """See ``RequestNumbers.meter``."""
+        return self._requests.meter(command, way)
 
     def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:
         """Count one commit command by the name of its document sequence; other commands are ignored."""
@@ -178,7 +207,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All metrics with their current values, for the registry."""
-        yield from self._collect_requests()
+        yield from self._requests.collect()
         yield from self.connections.collect()
         yield from self.slow.collect()
         yield _gauge("tsproxy_ready", "1 if clients can be served, as /readyz says.", float(self.is_ready()))
@@ -193,21 +222,6 @@ class Metrics(Collector):
         if self._catalog is not None:
             yield from self._collect_commits(self._catalog)
             yield from _collect_buckets(self._catalog)
-
-    def _collect_requests(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "tsproxy_requests", "Requests that were answered.", labels=("command", "way", "outcome")
-        )
-        for (command, way), meter in list(self._meters.items()):
-            requests.add_metric((command, way, "ok"), meter.succeeded)
-            requests.add_metric((command, way, "error"), meter.failed)
-        yield requests
-        latencies = HistogramMetricFamily(
-            "tsproxy_request_seconds", "Time from a complete request to its reply.", labels=("way",)
-        )
-        for way, histogram in list(self._latencies.items()):
-            latencies.add_metric((way,), list(histogram.cumulative()), histogram.total)
-        yield latencies
 
     def _collect_held(self) -> Iterator[Metric]:
         held = HistogramMetricFamily("tsproxy_loop_held_seconds", "CPU time by which event loop timers were late.")

@@ -147,8 +147,7 @@ async def assemble(
     clock = LoopClock()
     growth = await growth_of(settings, backend)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
-    members_read = MembersRead(backend.topology)
-    cursors = CursorNames()
+    members_read, cursors = MembersRead(backend.topology), CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
     store = backend.bucket_store(
         settings.timeseries_bucket_max_count, members_read.count, lambda: is_alone(settings, catalog), readers
@@ -176,6 +175,7 @@ async def assemble(
         joining = JoiningOptions(compress=compresses(settings, backend.profile))
         in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, Forms(report))
     translate = TranslateHandler(environment)
+    compressing = Compressing(catalog, store, clock, Forms(report), compressing_options(settings))
     metrics.read_catalog(_readings(catalog, committer, ingest, in_parts))
     return Assembly(
         backend=backend,
@@ -188,16 +188,20 @@ async def assemble(
         authorisation=authorisation,
         members_read=members_read,
         in_parts=in_parts,
-        compressing=Compressing(catalog, store, clock, Forms(report), compressing_options(settings))
-        if compresses(settings, backend.profile)
-        else None,
-        slow=SlowCommands(
-            settings.slow_command_ms,
-            metrics.slow,
-            report,
-            steps=translate.steps_of_read,
-            shows_plans=settings.slow_command_plans,
-        ),
+        compressing=compressing if compresses(settings, backend.profile) else None,
+        slow=_slow_commands(settings, metrics, report, translate),
+    )
+
+
+def _slow_commands(
+    settings: Settings, metrics: Metrics, report: Callable[[BaseException], None], translate: TranslateHandler
+) -> SlowCommands:
+    return SlowCommands(
+        settings.slow_command_ms,
+        metrics.slow,
+        report,
+        steps=translate.steps_of_read,
+        shows_plans=settings.slow_command_plans,
     )
 
 

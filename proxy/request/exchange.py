@@ -13,9 +13,9 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.ports import Acknowledgement
 from proxy.request.attempt import Deposed, Lost, Outcome, of_error
 from proxy.request.command import Command, parse_command
+from proxy.request.command_clock import CommandClock
 from proxy.request.session import Session
 from proxy.request.slow_threshold import NEVER_SLOW, Ended, SlowThreshold
-from proxy.request.times import NOT_SENT, Times, Wait
 from proxy.upstream.connection import reply_document
 from proxy.wire import op_compressed, op_msg, op_query
 from proxy.wire.limits import HEADER_SIZE_BYTES
@@ -113,38 +113,34 @@ class Attempts(Protocol):
         ...
 
 
-class Exchange:
+class Exchange(CommandClock):
     """One command from its message to its reply. Also the sink of a relayed reply.
 
     It is finished exactly once: with a reply, without one if the client wants none, or by closing. The clock starts
     when it is made; ``meter`` gets the duration at the end. ``command`` is ``None`` until the message is parsed, which
     a recognised command needs only in case of an error. ``reader`` is entered by ``enter`` and left at the end, also if
     the client has disconnected. ``on_abandon`` is called if the client disconnects before the end.
-    ``sent_seconds``: since when the backend has the command as a whole, 0 if since its start, ``NOT_SENT`` if it has
-    not. ``streamed_bytes``: size of the reply as far as it was streamed.
+    ``streamed_bytes``: size of the reply as far as it was streamed.
     """
 
     __slots__ = (
         "_chunks",
         "_reader",
         "_tail",
-        "_times",
         "attempts",
         "client",
         "command",
         "message",
         "meter",
         "on_abandon",
-        "sent_seconds",
         "session",
-        "slow",
-        "started_seconds",
         "streamed_bytes",
     )
 
     def __init__(
         self, session: Session, client: Client, message: Message, attempts: Attempts, slow: SlowThreshold = NEVER_SLOW
     ) -> None:
+        super().__init__(slow)
         self.session = session
         self.client = client
         self.message = message
@@ -152,11 +148,7 @@ class Exchange:
         self.on_abandon: Callable[[], None] | None = None
         self.command: Command | None = None
         self.meter: Meter | None = None
-        self.started_seconds = time.perf_counter()
-        self.slow = slow
-        self.sent_seconds = 0.0
         self.streamed_bytes = 0
-        self._times: Times | None = None
         self._reader: Reader | None = None
         # The last bytes of a relayed reply, where the reader wants to see them.
         self._tail: bytes | None = None
@@ -183,36 +175,6 @@ class Exchange:
         if reader.leaves_cursor:
             self._tail = b""
         reader.enter()
-
-    # --- where its time goes: only for commands that were not recognised, or have to wait ------------------------
-
-    def times(self) -> Times:
-        """Where the time of this command has gone."""
-        times = self._times
-        if times is None:
-            times = self._times = Times()
-        return times
-
-    @property
-    def known_times(self) -> Times | None:
-        """As ``times``; ``None`` if nothing was recorded."""
-        return self._times
-
-    def queued(self, since_seconds: float) -> None:
-        """The command has waited for its turn since then."""
-        self.times().wait(Wait.QUEUE, since_seconds)
-
-    def sent(self) -> None:
-        """The backend has the command from now on, until its end."""
-        self.not_sent()
-        self.sent_seconds = time.perf_counter()
-
-    def not_sent(self) -> None:
-        """The backend does not have the command, or no longer."""
-        since_seconds = self.sent_seconds
-        if 0.0 < since_seconds < NOT_SENT:
-            self.times().backend_seconds += time.perf_counter() - since_seconds
-        self.sent_seconds = NOT_SENT
 
     def end(self, outcome: Outcome) -> None:
         """An attempt to execute the command has this outcome."""

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from proxy.request.command_clock import CommandClock
+from proxy.request.slow_threshold import NEVER_SLOW
+from proxy.request.times import NOT_SENT, Wait
+
+
+def test_nothing_is_recorded_unless_something_happens() -> None:
+    clock = CommandClock(NEVER_SLOW)
+    assert (clock.sent_seconds, clock.known_times) == (0.0, None)
+    assert 0 <= time.perf_counter() - clock.started_seconds < 1
+
+
+def test_time_at_the_backend_ends_when_the_command_comes_back() -> None:
+    clock = CommandClock(NEVER_SLOW)
+    clock.sent()
+    assert clock.started_seconds <= clock.sent_seconds <= time.perf_counter()
+    assert clock.known_times is None
+    clock.sent_seconds -= 2.0
+    clock.sent()
+    assert clock.times().backend_seconds == pytest.approx(2.0, abs=0.1)
+    clock.not_sent()
+    assert clock.sent_seconds == NOT_SENT
+    clock.not_sent()
+    assert clock.times().backend_seconds == pytest.approx(2.0, abs=0.1)
+
+
+def test_turns_in_a_queue_are_recorded() -> None:
+    clock = CommandClock(NEVER_SLOW)
+    clock.queued(time.perf_counter() - 3.0)
+    assert clock.known_times is clock.times()
+    assert clock.times().waited[Wait.QUEUE] == pytest.approx(3.0, abs=0.1)
