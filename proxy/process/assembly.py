@@ -218,6 +218,8 @@ def follow_settings(assembly: Assembly, settings: Settings) -> None:
     )
     threshold_bytes = settings.timeseries_idle_bucket_expiry_memory_usage_threshold
     catalog.options = replace(catalog.options, memory_threshold_bytes=threshold_bytes)
+    assembly.slow.set_threshold_ms(settings.slow_command_ms)
+    assembly.slow.shows_plans = settings.slow_command_plans
     if compressing is not None:
         compressing.options = replace(compressing.options, inactive_seconds=settings.compress_after_seconds)
 

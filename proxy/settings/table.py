@@ -201,6 +201,8 @@ _RELOADABLE = frozenset(
         "tls_key_file",
         "tls_ca_file",
         "log_level",
+        "slow_command_ms",
+        "slow_command_plans",
         "ignore_unknown_settings",
         "namespace_refresh_seconds",
         "roles_refresh_seconds",
