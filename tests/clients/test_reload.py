@@ -86,3 +86,18 @@ def test_listings_say_what_can_be_reloaded() -> None:
     assert "max_connections" in marked
     assert "listen" not in marked
     assert "[reloadable]" in tsproxy("serve", "--help").stdout
+
+
+def test_the_threshold_of_slow_commands_changes(reloaded: tuple[ProxyProcess, Callable[[str, str], str]]) -> None:
+    proxy, change = reloaded
+    with proxy.client() as client:
+        client.admin.command("ping")
+        assert "slow command" not in proxy.log
+        change("slow_command_ms = 0", "settings reloaded")
+        client.admin.command("ping")
+        proxy.wait_until(lambda: "slow command" in proxy.log)
+        change('slow_command_ms = ""', "settings reloaded")
+        assert proxy.metrics()["tsproxy_slow_threshold_seconds"] == float("inf")
+        counted = proxy.metrics()['tsproxy_slow_commands_total{command="ping",way="relay"}']
+        client.admin.command("ping")
+        assert proxy.metrics()['tsproxy_slow_commands_total{command="ping",way="relay"}'] == counted

@@ -82,6 +82,8 @@ async def test_reloaded_settings_reach_every_component(mongod: MongodProcess) ->
             compress_after_seconds="11",
             max_pending_measurements="1",
             timeseries_idle_bucket_expiry_memory_usage_threshold="13",
+            slow_command_ms="14",
+            slow_command_plans="true",
             reopening="false",
         )
         follow_settings(assembly, newer)
@@ -96,6 +98,7 @@ async def test_reloaded_settings_reach_every_component(mongod: MongodProcess) ->
         assembly.ingest.pending.take(0, -2)
         assert assembly.catalog.options.memory_threshold_bytes == 13
         assert assembly.catalog.options.reopening
+        assert (assembly.slow.threshold.seconds, assembly.slow.shows_plans) == (0.014, True)
     finally:
         await assembly.close(10.0)
         await tasks.close()
