@@ -63,6 +63,10 @@ def on_dashboard() -> Iterator[str]:
 EXPRESSIONS = [*(rule["expr"] for rule in RULES), *on_dashboard()]
 
 
+FLAGS = ["--max-connections", "8", "--slow-command-ms", "0"]
+"""So that a client can be rejected, and every command is slow."""
+
+
 @dataclass(frozen=True)
 class Shown:
     """What a scrape shows: the names of samples with the values of their labels, and the families."""
@@ -74,16 +78,16 @@ class Shown:
 @pytest.fixture(scope="module")
 def shown(mongod: MongodProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     """A scrape of a proxy that has served a few commands of each way, and has rejected a client."""
-    proxy = ProxyProcess(tmp_path_factory.mktemp("monitored"), mongod.uri, flags=["--max-connections", "8"]).start()
+    proxy = ProxyProcess(tmp_path_factory.mktemp("monitored"), mongod.uri, flags=FLAGS).start()
     name = "monitored"
     try:
-        with proxy.client() as client:
+        with proxy.client(appname=name) as client:
             database = client[name]
             database.create_collection("rows", timeseries={"timeField": "t", "metaField": "m"})
             start = datetime(2024, 5, 18, tzinfo=UTC)
             for minute in range(3):
                 database.rows.insert_one({"t": start + timedelta(minutes=minute), "m": 1, "v": minute})
-            assert len(list(database.rows.find())) == 3
+            assert len(list(database.rows.find(comment=name))) == 3
             with pytest.raises(OperationFailure):
                 database.command("noSuchCommand")
             with ExitStack() as stack:
