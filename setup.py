@@ -50,6 +50,7 @@ HOT_MODULES = (
     "proxy/request/exchange.py",
     "proxy/request/needs.py",
     "proxy/request/recognition.py",
+    "proxy/request/refusal.py",
     "proxy/request/router.py",
     "proxy/request/slow_threshold.py",
     "proxy/upstream/back_pressure.py",

@@ -24,6 +24,24 @@ MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 
 _NOT_CLOSED = b"\x08\0"
 
+REASONS = ("too_large", "not_smaller", "one_row", "other_form", "changed", "wrong", "unavailable")
+"""Why buckets stay uncompressed. ``other_form``: another writer has closed or compressed the bucket, or it is not of
+version 1; ``changed``: it was written to meanwhile; ``wrong``: the compressed form was not the same (W130);
+``unavailable``: the backend did not respond."""
+
+
+class CompressingMetrics:
+    """Buckets that stay uncompressed, by reason."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = dict.fromkeys(REASONS, 0)
+
+    def leave(self, reason: str, buckets: int = 1) -> None:
+        """Count buckets that stay uncompressed."""
+        self.left[reason] += buckets
+
 
 @dataclass(frozen=True, slots=True)
 class CompressingOptions:
@@ -50,6 +68,7 @@ class Compressing:
         forms: Forms,
         options: CompressingOptions | None = None,
     ) -> None:
+        self.metrics = CompressingMetrics()
         self._forms = forms
         self._catalog = catalog
         self._store = store
@@ -93,21 +112,22 @@ class Compressing:
             stored = await self._store.fetch(buckets.collection, ids, deadline_seconds)
         except CommandError:
             # The buckets stay uncompressed, which every reader can read.
+            self.metrics.leave("unavailable", len(ids))
             return
         statements: list[bytes] = []
         sizes: list[tuple[int, int]] = []
         for document in stored.values():
-            if len(document) > MAX_DOCUMENT_BYTES:
-                continue
             # In a thread, because a thousand rows take a millisecond.
             try:
                 smaller = await asyncio.to_thread(_smaller, self._forms, document, buckets.time_field)
             except Differs as error:
                 self._forms.noticed(error)
-                smaller = document
-            if smaller is document:
-                buckets.counters.compressed(len(document), len(document))
-            elif smaller is not None:
+                smaller = "wrong"
+            if isinstance(smaller, str):
+                self.metrics.leave(smaller)
+                if smaller in _ATTEMPTED:
+                    self._count(buckets, len(document), len(document))
+            else:
                 sizes.append((len(document), len(smaller)))
                 statements.append(replacement(document, smaller))
         if not statements:
@@ -115,30 +135,44 @@ class Compressing:
         outcome = await self._store.update(buckets.collection, statements, WriteConcern(), deadline_seconds)
         if isinstance(outcome, Applied) and outcome.matched == len(statements):
             for before, after in sizes:
-                buckets.counters.compressed(before, after)
+                self._count(buckets, before, after)
+        else:
+            # The reply tells only how many were replaced.
+            matched = outcome.matched if isinstance(outcome, Applied) else 0
+            reason = "changed" if isinstance(outcome, Applied) else "unavailable"
+            self.metrics.leave(reason, len(statements) - matched)
+
+    def _count(self, buckets: CollectionBuckets, before_bytes: int, after_bytes: int) -> None:
+        for counters in (buckets.counters, self._catalog.totals):
+            counters.compressed(before_bytes, after_bytes)
 
 
 def _stored_id(ended: Ended) -> bytes:
     return ended.bucket_id if ended.parts is None else ended.parts.last_id
 
 
-def _smaller(forms: Forms, document: bytes, time_field: bytes) -> bytes | None:
-    """The compressed form, or the document itself if there is no smaller one.
+_ATTEMPTED = ("not_smaller", "wrong")
+"""The reasons that servers count as attempts, too (W81)."""
 
-    ``None``: another writer has closed the bucket, it is compressed already, or it has only one row.
+
+def _smaller(forms: Forms, document: bytes, time_field: bytes) -> bytes | str:
+    """The compressed form, or one of ``REASONS``.
 
     :raises Differs: see ``catalog.replacing``
     """
+    if len(document) > MAX_DOCUMENT_BYTES:
+        return "too_large"
     try:
         control: Mapping[bytes, bytes] = raw.fields_of(raw.fields_of(document)[b"control"], 1)
         if control.get(b"closed", _NOT_CLOSED) != _NOT_CLOSED:
-            return None
+            return "other_form"
         smaller = forms.compressed(document, time_field)
+        if smaller is not None:
+            return smaller
+        times = raw.fields_of(raw.fields_of(raw.fields_of(document)[b"data"], 1)[time_field], 1)
     except (KeyError, ValueError):
-        return None
-    if smaller is None and len(raw.fields_of(raw.fields_of(raw.fields_of(document)[b"data"], 1)[time_field], 1)) > 1:
-        return document
-    return smaller
+        return "other_form"
+    return "not_smaller" if len(times) > 1 else "one_row"
 
 
 def replacement(document: bytes, smaller: bytes) -> bytes:

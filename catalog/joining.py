@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from catalog.catalog import BucketCatalog
+from catalog.compressing import CompressingMetrics
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
@@ -70,14 +71,17 @@ class _Join:
     """Sizes of the joined document before and after compression, if it was compressed."""
     faults: list[Differs]
     """Why its compressed form was not used."""
+    compresses: bool
+    """Whether the joined document is to be compressed."""
 
 
 class JoiningMetrics:
-    """Counters of joins."""
+    """Counters of joins; ``compressing``: joined buckets that were full and stayed uncompressed."""
 
-    __slots__ = ("documents_joined", "failures", "joins", "readers_in_the_way")
+    __slots__ = ("compressing", "documents_joined", "failures", "joins", "readers_in_the_way")
 
     def __init__(self) -> None:
+        self.compressing = CompressingMetrics()
         self.joins = 0
         self.documents_joined = 0
         self.failures = 0
@@ -258,9 +262,12 @@ class Joining:
             self.metrics.joins += 1
             self.metrics.documents_joined += joined
             for before, after in each.sizes:
-                each.bucket.series.collection.counters.compressed(before, after)
+                for counters in (each.bucket.series.collection.counters, self._catalog.totals):
+                    counters.compressed(before, after)
             for fault in each.faults:
                 self._forms.noticed(fault)
+            if each.compresses and not each.sizes:
+                self.metrics.compressing.leave("wrong" if each.faults else "not_smaller")
             self._settled(each)
         return True
 
@@ -290,10 +297,11 @@ class Joining:
         sizes: list[tuple[int, int]] = []
         faults: list[Differs] = []
         merge = self._merge(buckets, parts.last_id)
-        if parts.full and self._options.compress:
+        compresses = parts.full and self._options.compress
+        if compresses:
             merge = _smaller(self._forms, merge, buckets.time_field, sizes, faults)
         span = Span(parts.first_id, parts.last_id, parts.stored, merge)
-        return _Join(bucket, parts, span, sizes, faults)
+        return _Join(bucket, parts, span, sizes, faults, compresses)
 
     def _merge(self, buckets: CollectionBuckets, joined_id: bytes) -> Callable[[Sequence[bytes]], bytes]:
         max_rows = self._catalog.options.limits.max_count

@@ -170,10 +170,10 @@ class Dispatcher:
                 self._tasks.spawn(self._wait(exchange, command, needs.reader, resolved))
                 return
             exchange.enter(needs.reader)
-        if command.name == "insert" and isinstance(route, router.Relay) and self._new_collections is not None:
-            go_on = partial(self._guarded, exchange, partial(self._route, command=command))
-            if self._new_collections.looks_first(exchange, command, go_on):
-                return
+        new = self._new_collections
+        if new is not None and isinstance(route, router.Relay) and new.looks_first(exchange, command, self._route_anew):
+            self._measuring.begin(exchange, command, "relay")
+            return
         match route:
             case router.Relay():
                 self._relay(exchange, command, route, needs)
@@ -196,6 +196,9 @@ class Dispatcher:
             case _:
                 assert_never(route)
 
+    def _route_anew(self, exchange: Exchange) -> None:
+        self._guarded(exchange, lambda exchange: self._route(exchange, exchange.parsed()))
+
     def _lookup_or(self, resolved: Resolved, namespace: Namespace) -> VirtualCollection | router.Unresolved | None:
         """``lookup``, but with the result of this command's own query: the registry may have dropped it already."""
         return resolved[1] if resolved[0] == namespace else self._namespaces.lookup(namespace)
@@ -207,8 +210,9 @@ class Dispatcher:
 
     def _relay(self, exchange: Exchange, command: Command, route: router.Relay, needs: Needs) -> None:
         meter = self._measuring.begin(exchange, command, "relay")
-        shortcut = plain_relay(command, route, has_members=self._requirements.has_members)
-        self._recogniser.remember(command, needs, meter, shortcut)
+        if self._new_collections is None or not self._new_collections.governs(command):
+            shortcut = plain_relay(command, route, has_members=self._requirements.has_members)
+            self._recogniser.remember(command, needs, meter, shortcut)
         if exchange.session.member is None and not self._may_seek(command):
             self._handlers.relay.start(exchange, route)
         else:

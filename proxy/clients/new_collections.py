@@ -1,7 +1,8 @@
-"""Warns of inserts that are about to create an ordinary collection.
+"""Holds back commands that are about to create a collection, until that is looked at.
 
 If a collection does not exist, the server creates an ordinary one with the first insert. Its inserts are never batched,
-which is probably not what users of this proxy want.
+which is probably not what users of this proxy want: a rule makes it a time-series collection
+(``proxy.clients.ruled_creation``), and without a rule, the log has a warning.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 from catalog.bounded import BoundedCache
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
+from proxy.clients.ruled_creation import RuledCreation
 from proxy.observe.limited_log import noticed
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange
@@ -21,7 +23,7 @@ SEEN_BYTES: Final = 1 << 20
 """Limit of the cache of checked names; a name that was removed from it is checked again."""
 
 WARNING: Final = "an insert creates an ordinary collection, whose inserts are not batched"
-REMEDY: Final = "create it as a time-series collection first"
+REMEDY: Final = "create it as a time-series collection first, or add a rule to create_as_timeseries"
 
 
 def _weight(namespace: Namespace, seen: bool) -> int:
@@ -29,34 +31,50 @@ def _weight(namespace: Namespace, seen: bool) -> int:
 
 
 class NewCollections:
-    """Checks whether a collection exists, before the first insert that is relayed to it."""
+    """Checks whether a collection exists, before it would be created by a command that is relayed."""
 
     def __init__(
         self,
         exists: Callable[[Namespace], Awaitable[bool]],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         record: Callable[[str, str], None] = lambda namespace, reason: None,
+        ruled: RuledCreation | None = None,
     ) -> None:
         """``exists`` raises ``CommandError`` if the backend does not respond; ``spawn`` owns the tasks.
 
-        ``record`` is called with the name of each such collection and the warning.
+        ``record`` is called with the name of each such collection and the warning. ``ruled`` applies the rules;
+        ``None`` if there are none.
         """
         self._record = record
         self._exists = exists
         self._spawn = spawn
+        self._ruled = ruled
         self._seen: BoundedCache[Namespace, bool] = BoundedCache(SEEN_BYTES, _weight)
 
-    def looks_first(self, exchange: Exchange, command: Command, go_on: Callable[[], None]) -> bool:
-        """Whether the insert has to wait for a check; ``go_on`` is called after it."""
+    def governs(self, command: Command) -> bool:
+        """Whether a rule is for this command. It has to be looked at each time: its collection may be dropped."""
+        return self._ruled is not None and self._ruled.rule_of(command) is not None
+
+    def looks_first(self, exchange: Exchange, command: Command, go_on: Callable[[Exchange], None]) -> bool:
+        """Whether the command has to wait for a look; afterwards ``go_on`` is called, or the exchange ends."""
+        ruled = self._ruled
+        rule = None if ruled is None else ruled.rule_of(command)
+        if ruled is not None and rule is not None:
+            if ruled.is_settled(command.namespace):
+                return False
+            self._spawn(ruled.create(exchange, rule, go_on))
+            return True
         if not self.is_unseen(command):
             return False
         self._spawn(self._look_and_go_on(exchange, command.namespace, go_on))
         return True
 
-    async def _look_and_go_on(self, exchange: Exchange, namespace: Namespace, go_on: Callable[[], None]) -> None:
+    async def _look_and_go_on(
+        self, exchange: Exchange, namespace: Namespace, go_on: Callable[[Exchange], None]
+    ) -> None:
         with exchange.times().at_backend():
             await self.look(namespace)
-        go_on()
+        go_on(exchange)
 
     def is_unseen(self, command: Command) -> bool:
         """Whether this is the first insert into a collection of that name; records the name."""

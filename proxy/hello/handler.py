@@ -112,7 +112,7 @@ class HelloHandler:
             answer = await upstream.exchange(op_msg.build(1, 0, _with_database(body, command)))
             said = bson.decode(reply_document(answer), codec_options=TOLERANT)
             if not said.get("ok"):
-                exchange.reply(reply_document(answer), failed=True)
+                exchange.reply(reply_document(answer))
                 return
             carried = {name.decode(): said[name.decode()] for name in _LOGIN_FIELDS if name.decode() in said}
             if "speculativeAuthenticate" in carried:

@@ -23,6 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from catalog.stats import CLOSED_COUNTERS, Counters
+from proxy.observe.error_classes import ErrorClass, class_of
 from proxy.observe.slow_numbers import SlowNumbers
 
 LATENCY_BOUNDS_SECONDS: Final = (
@@ -92,18 +93,18 @@ class Held(Histogram):
 class RequestMeter:
     """Counts the requests of one command name that went one way through the proxy (relay, translate, ingest …)."""
 
-    __slots__ = ("failed", "latency", "succeeded", "way")
+    __slots__ = ("errors", "latency", "succeeded", "way")
 
     def __init__(self, way: str, latency: Histogram) -> None:
         self.way = way
         self.latency = latency
         self.succeeded = 0
-        self.failed = 0
+        self.errors = dict.fromkeys(ErrorClass, 0)
 
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        """Count one request that took ``seconds``; ``failed``: its reply has ``ok: 0``."""
-        if failed:
-            self.failed += 1
+    def done(self, seconds: float, code: int = 0) -> None:
+        """Count one request that took ``seconds``; ``code``: of the error that the client got, 0 for none."""
+        if code:
+            self.errors[class_of(code)] += 1
         else:
             self.succeeded += 1
         self.latency.observe(seconds)
@@ -134,10 +135,18 @@ class RequestNumbers:
         requests = CounterMetricFamily(
             "tsproxy_requests", "Requests that were answered.", labels=("command", "way", "outcome")
         )
+        errors = CounterMetricFamily(
+            "tsproxy_request_errors",
+            "Requests that got an error, by class of its code.",
+            labels=("command", "way", "class"),
+        )
         for (command, way), meter in list(self._meters.items()):
             requests.add_metric((command, way, "ok"), meter.succeeded)
-            requests.add_metric((command, way, "error"), meter.failed)
+            requests.add_metric((command, way, "error"), sum(meter.errors.values()))
+            for each, count in meter.errors.items():
+                errors.add_metric((command, way, each.value), count)
         yield requests
+        yield errors
         latencies = HistogramMetricFamily(
             "tsproxy_request_seconds", "Time from a complete request to its reply.", labels=("way",)
         )
@@ -167,6 +176,9 @@ class CatalogReadings:
     unjoined: Callable[[], int] = lambda: 0
     joined: Callable[[], int] = lambda: 0
     joins_put_off: Callable[[], int] = lambda: 0
+    uncompressed: Callable[[], Mapping[str, int]] = dict
+    """Buckets that were closed and stay uncompressed, by reason."""
+    compression_seconds: Callable[[], float] = lambda: 0.0
     uncommitted: Callable[[], tuple[int, int]] = lambda: (0, 0)
     """Measurements that are staged and not settled, and the bytes of their documents."""
 
@@ -316,10 +328,29 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
         "tsproxy_buckets_reopened", "Stored buckets reopened for late measurements.", counters.numBucketsReopened
     )
     yield _counter("tsproxy_batch_waits", "Writes that waited for a commit already in progress.", counters.numWaits)
+    yield from _collect_compression(catalog, counters)
     rollovers = CounterMetricFamily("tsproxy_rollovers", "Buckets closed, by reason.", labels=("reason",))
     for reason, name in CLOSED_COUNTERS.items():
         rollovers.add_metric((reason.name.lower(),), getattr(counters, name))
     yield rollovers
+
+
+def _collect_compression(catalog: CatalogReadings, counters: Counters) -> Iterator[Metric]:
+    yield _counter("tsproxy_compressed_buckets", "Buckets that were compressed.", counters.numCompressedBuckets)
+    plain = CounterMetricFamily(
+        "tsproxy_uncompressed_buckets", "Closed buckets that stay uncompressed, by reason.", labels=("reason",)
+    )
+    for reason, count in catalog.uncompressed().items():
+        plain.add_metric((reason,), count)
+    yield plain
+    # Attempts without a smaller form count with equal sizes in both (W81).
+    size_bytes = CounterMetricFamily(
+        "tsproxy_compression_bytes", "Size of buckets before and after their compression.", labels=("form",)
+    )
+    size_bytes.add_metric(("before",), counters.numBytesUncompressed)
+    size_bytes.add_metric(("after",), counters.numBytesCompressed)
+    yield size_bytes
+    yield _counter("tsproxy_compression_seconds", "CPU time of compression.", catalog.compression_seconds())
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

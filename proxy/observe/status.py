@@ -20,6 +20,7 @@ MAX_HEAD_BYTES = 8_192
 REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 100
 
+_METRICS = b" /metrics"
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -35,13 +36,21 @@ class HttpAnswer:
 class StatusServer:
     """Listens on its own address from ``start`` to ``stop``.
 
-    ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is.
+    ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is. ``before_scrape`` is called in
+    a thread before each response of ``/metrics``.
     """
 
-    def __init__(self, address: Address, registry: CollectorRegistry, why_not_ready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        registry: CollectorRegistry,
+        why_not_ready: Callable[[], str],
+        before_scrape: Callable[[], None] = lambda: None,
+    ) -> None:
         self._address = address
         self._registry = registry
         self._why_not_ready = why_not_ready
+        self._before_scrape = before_scrape
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._paths: Mapping[str, Callable[[], HttpAnswer]] = {
@@ -92,7 +101,10 @@ class StatusServer:
         self._writers.add(writer)
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                writer.write(self.respond(await reader.readuntil(b"\r\n\r\n")))
+                head = await reader.readuntil(b"\r\n\r\n")
+                if _METRICS in head.partition(b"\r\n")[0]:
+                    await asyncio.to_thread(self._before_scrape)
+                writer.write(self.respond(head))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()

@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry
 from catalog.errors import CommandError
 from proxy.observe import logs
 from proxy.observe.metrics import LIMITS, Metrics
+from proxy.observe.process_metrics import ProcessMetrics
 from proxy.observe.status import StatusServer
 from proxy.observe.tasks import TaskSet
 from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
@@ -84,6 +85,7 @@ class _App:
         self._last_resort = last_resort
         self._stop = asyncio.Event()
         self._metrics_registry = CollectorRegistry()
+        self._process_metrics = ProcessMetrics(self._metrics_registry)
         self._metrics = Metrics(self._metrics_registry, {name: getattr(settings, name) for name in LIMITS})
         self._metrics.is_ready = lambda: not self._why_not_ready()
         self._embedded: EmbeddedMongod | None = None
@@ -161,7 +163,7 @@ class _App:
         if address is None:
             yield
             return
-        server = StatusServer(address, self._metrics_registry, self._why_not_ready)
+        server = StatusServer(address, self._metrics_registry, self._why_not_ready, self._process_metrics.read)
         try:
             await server.start()
         except OSError as error:

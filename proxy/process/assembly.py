@@ -13,18 +13,19 @@ import structlog
 
 from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.committer import Committer, CommitterOptions
-from catalog.compressing import Compressing, CompressingOptions
+from catalog.compressing import Compressing, CompressingMetrics, CompressingOptions
 from catalog.growth import GrowthOptions
 from catalog.joining import JoiningMetrics, JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.replacing import Forms
 from catalog.statements import StatementLog
 from catalog.stats import counters_document
 from proxy.backend.backend import Backend
 from proxy.backend.namespace_registry import NamespaceRegistry
+from proxy.clients.ruled_creation import RuledCreation
 from proxy.inserts.ingest import InsertHandler
 from proxy.members.read_preference import MembersRead
+from proxy.observe.compression_time import Spent, TimedForms
 from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.reads.cursor_names import CursorNames
@@ -33,8 +34,11 @@ from proxy.request.authorisation import Authorisation
 from proxy.request.router import Unresolved
 from proxy.request.service_sessions import ServiceSessions, session_secret
 from proxy.request.slow_commands import SlowCommands
+from proxy.settings.collection_rules import parse_rules, unsupported
+from proxy.settings.config import ConfigurationError
 from proxy.settings.table import Settings
-from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace
+from rewrite.commands.list_collections import HIDING_BUCKETS
+from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace, Rewriter
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
 
@@ -65,10 +69,17 @@ class ProcessIds:
 class CatalogEffects:
     """Applies the effects of commands to the catalog and to the known namespaces (W72)."""
 
-    def __init__(self, catalog: BucketCatalog, committer: Committer, registry: NamespaceRegistry) -> None:
+    def __init__(
+        self,
+        catalog: BucketCatalog,
+        committer: Committer,
+        registry: NamespaceRegistry,
+        ruled: RuledCreation | None = None,
+    ) -> None:
         self._catalog = catalog
         self._committer = committer
         self._registry = registry
+        self._ruled = ruled
 
     def __call__(self, effect: Effect) -> None:
         """One effect of a plan."""
@@ -90,10 +101,12 @@ class CatalogEffects:
     def forget(self, namespace: Namespace) -> None:
         """Forget the options of the collection, or of a whole database, so that they are read again."""
         self._registry.forget(namespace)
+        if self._ruled is not None:
+            self._ruled.forgotten(namespace)
 
     def drop(self, namespace: Namespace) -> None:
         """Remove the collection, or a whole database, with its buckets and counters."""
-        self._registry.forget(namespace)
+        self.forget(namespace)
         if namespace.collection:
             self._catalog.drop(namespace.logical)
         else:
@@ -117,6 +130,7 @@ class Assembly:
     in_parts: InParts | None
     compressing: Compressing | None
     slow: SlowCommands
+    ruled: RuledCreation | None
 
     async def close(self, patience_seconds: float) -> None:
         """Complete commits and join parts as far as ``patience_seconds`` allow, then disconnect from the backend."""
@@ -140,10 +154,10 @@ async def assemble(
     """Connect to the backend and create everything that depends on it.
 
     ``spawn`` owns background tasks, ``report`` is called with errors that cannot be sent to a client. Raises
-    ``BackendUnavailable`` and ``CommandError`` if the backend cannot be used.
+    ``BackendUnavailable``, ``CommandError`` and ``ConfigurationError`` if the backend cannot be used.
     """
-    backend = await _reach(settings, spawn)
-    backend.pool.answered = metrics.commit_answered
+    backend = await _reach(settings, metrics, spawn)
+    ruled = await _ruled(settings, backend)
     clock = LoopClock()
     growth = await growth_of(settings, backend)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
@@ -154,29 +168,17 @@ async def assemble(
     )
     committer = Committer(catalog, store, clock, committer_options(settings), report)
     ingest = _insert_handler(catalog, committer, settings, backend.profile)
-    effects = CatalogEffects(catalog, committer, backend.registry)
+    effects = CatalogEffects(catalog, committer, backend.registry, ruled)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
-    environment = PlanEnvironment(
-        rewriters=REWRITERS,
-        profile=lambda: backend.profile,
-        resolve=lambda namespace: _known(backend.registry, namespace),
-        catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
-        about=lambda: about(catalog),
-        holds_extended_range=catalog.holds_extended_range,
-        service=backend,
-        replication=backend.waits,
-        take_effect=effects,
-        cursors=cursors,
-        gate=authorisation,
-        sessions=ServiceSessions(session_secret(settings.backend or "")),
-    )
-    in_parts: InParts | None = None
+    environment = _environment(settings, backend, catalog, effects, cursors, authorisation)
+    forms = TimedForms(report)
+    joining = JoiningOptions(compress=compresses(settings, backend.profile))
+    in_parts = None
     if readers is not None:
-        joining = JoiningOptions(compress=compresses(settings, backend.profile))
-        in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, Forms(report))
+        in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, forms)
     translate = TranslateHandler(environment)
-    compressing = Compressing(catalog, store, clock, Forms(report), compressing_options(settings))
-    metrics.read_catalog(_readings(catalog, committer, ingest, in_parts))
+    compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
+    metrics.read_catalog(_readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent))
     return Assembly(
         backend=backend,
         catalog=catalog,
@@ -188,8 +190,9 @@ async def assemble(
         authorisation=authorisation,
         members_read=members_read,
         in_parts=in_parts,
-        compressing=compressing if compresses(settings, backend.profile) else None,
+        compressing=compressing if joining.compress else None,
         slow=_slow_commands(settings, metrics, report, translate),
+        ruled=ruled,
     )
 
 
@@ -209,6 +212,8 @@ def follow_settings(assembly: Assembly, settings: Settings) -> None:
     """Apply the reloadable ones of these settings."""
     assembly.authorisation.refresh_seconds = settings.roles_refresh_seconds
     assembly.backend.registry.refresh_seconds = settings.namespace_refresh_seconds
+    if assembly.ruled is not None:
+        assembly.ruled.refresh_seconds = settings.namespace_refresh_seconds
     assembly.ingest.limit(settings.max_pending_bytes, settings.max_pending_measurements)
     committer, catalog, compressing = assembly.committer, assembly.catalog, assembly.compressing
     committer.options = replace(
@@ -224,8 +229,55 @@ def follow_settings(assembly: Assembly, settings: Settings) -> None:
         compressing.options = replace(compressing.options, inactive_seconds=settings.compress_after_seconds)
 
 
+def _environment(
+    settings: Settings,
+    backend: Backend,
+    catalog: BucketCatalog,
+    effects: CatalogEffects,
+    cursors: CursorNames,
+    authorisation: Authorisation,
+) -> PlanEnvironment:
+    return PlanEnvironment(
+        rewriters=rewriters(settings),
+        profile=lambda: backend.profile,
+        resolve=lambda namespace: _known(backend.registry, namespace),
+        catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
+        about=lambda: about(catalog),
+        holds_extended_range=catalog.holds_extended_range,
+        service=backend,
+        replication=backend.waits,
+        take_effect=effects,
+        cursors=cursors,
+        gate=authorisation,
+        sessions=ServiceSessions(session_secret(settings.backend or "")),
+    )
+
+
+def rewriters(settings: Settings) -> Mapping[str, Rewriter]:
+    """The rewriters by command."""
+    return {**REWRITERS, **HIDING_BUCKETS} if settings.hide_bucket_collections else REWRITERS
+
+
+async def _ruled(settings: Settings, backend: Backend) -> RuledCreation | None:
+    """What applies the rules for new collections; ``None`` without rules. Raises ``ConfigurationError``."""
+    rules = parse_rules(settings.create_as_timeseries)
+    fault = unsupported(rules, backend.profile.version)
+    if fault:
+        await backend.close()
+        raise ConfigurationError([f"create_as_timeseries cannot be used: {fault}"])
+    registry, now_seconds = backend.registry, asyncio.get_running_loop().time
+    if not rules:
+        return None
+    return RuledCreation(rules, backend.exists, registry.forget, now_seconds, settings.namespace_refresh_seconds)
+
+
 def _readings(
-    catalog: BucketCatalog, committer: Committer, ingest: InsertHandler, in_parts: InParts | None
+    catalog: BucketCatalog,
+    committer: Committer,
+    ingest: InsertHandler,
+    in_parts: InParts | None,
+    compressing: CompressingMetrics,
+    spent: Spent,
 ) -> CatalogReadings:
     joins = in_parts.joining.metrics if in_parts is not None else JoiningMetrics()
     return CatalogReadings(
@@ -236,6 +288,8 @@ def _readings(
         lambda: catalog.growth.unjoined,
         lambda: joins.documents_joined,
         lambda: joins.readers_in_the_way,
+        lambda: {reason: count + joins.compressing.left[reason] for reason, count in compressing.left.items()},
+        lambda: spent.seconds,
         ingest.uncommitted,
     )
 
@@ -263,14 +317,16 @@ def _insert_handler(
     )
 
 
-async def _reach(settings: Settings, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> Backend:
-    return await Backend.connect(
+async def _reach(settings: Settings, metrics: Metrics, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> Backend:
+    backend = await Backend.connect(
         settings.backend or "",
         server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
         connect_timeout_seconds=settings.connect_timeout_ms / 1000,
         refresh_seconds=settings.namespace_refresh_seconds,
         spawn=spawn,
     )
+    backend.pool.answered = metrics.commit_answered
+    return backend
 
 
 def committer_options(settings: Settings) -> CommitterOptions:

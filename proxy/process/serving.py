@@ -56,7 +56,8 @@ async def serve(
     A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason, and
     later the privileges that the account lacks, an empty text if none.
 
-    Raises ``ConfigurationError`` for invalid certificate files and an address that cannot be listened on,
+    Raises ``ConfigurationError`` for invalid certificate files, an address that cannot be listened on, and rules that
+    the backend does not support,
     ``BackendUnavailable`` or ``CommandError`` if the backend cannot be used.
     """
     options = TlsOptions.of(settings)
@@ -148,7 +149,7 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         on_step_down=assembly.backend.pool.forget_primary,
         topology=assembly.backend.topology,
         other_member_chosen=assembly.members_read.chosen,
-        new_collections=NewCollections(assembly.backend.exists, tasks.spawn, assembly.slow.record),
+        new_collections=NewCollections(assembly.backend.exists, tasks.spawn, assembly.slow.record, assembly.ruled),
         slow=assembly.slow.threshold,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,

@@ -14,6 +14,7 @@ from catalog.ports import Acknowledgement
 from proxy.request.attempt import Deposed, Lost, Outcome, of_error
 from proxy.request.command import Command, parse_command
 from proxy.request.command_clock import CommandClock
+from proxy.request.refusal import refused_with
 from proxy.request.session import Session
 from proxy.request.slow_threshold import NEVER_SLOW, Ended, SlowThreshold
 from proxy.upstream.connection import reply_document
@@ -25,7 +26,10 @@ from proxy.wire.request_ids import next_request_id
 _MSG: Final = int(Opcode.MSG)
 _CHECKSUM_PRESENT: Final = op_msg.CHECKSUM_PRESENT
 _LARGE_BYTES: Final = 64 * 1024
+_BODY_AT: Final = op_msg.BODY_AT
 
+HOST_UNREACHABLE: Final = 6
+"""The error that a client sees when its connection is closed instead of a reply."""
 SHUTDOWN_IN_PROGRESS: Final = 91
 
 TAIL_BYTES: Final = 2_048
@@ -69,8 +73,8 @@ class Meter(Protocol):
         """The way: relay, translate, ingest, answer."""
         ...
 
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        """Count one request that took ``seconds``."""
+    def done(self, seconds: float, code: int = 0) -> None:
+        """Count one request that took ``seconds``; ``code``: of the error that the client got, 0 for none."""
         ...
 
 
@@ -125,6 +129,7 @@ class Exchange(CommandClock):
 
     __slots__ = (
         "_chunks",
+        "_code",
         "_reader",
         "_tail",
         "attempts",
@@ -149,6 +154,8 @@ class Exchange(CommandClock):
         self.command: Command | None = None
         self.meter: Meter | None = None
         self.streamed_bytes = 0
+        # Of the error in a reply that streams; negative before its first bytes.
+        self._code = -1
         self._reader: Reader | None = None
         # The last bytes of a relayed reply, where the reader wants to see them.
         self._tail: bytes | None = None
@@ -182,9 +189,7 @@ class Exchange(CommandClock):
 
     # --- replies of the proxy -----------------------------------------------------------------------------------
 
-    def reply(
-        self, document: bytes | None, acknowledgement: Acknowledgement | None = None, *, failed: bool = False
-    ) -> None:
+    def reply(self, document: bytes | None, acknowledgement: Acknowledgement | None = None) -> None:
         """Reply with a raw document, or with nothing, and finish.
 
         ``acknowledgement``: of the commit with the measurements of an insert.
@@ -196,7 +201,8 @@ class Exchange(CommandClock):
                 self.client.write(document)
             else:
                 self.client.write(self.frame(document))
-        self._finish(failed, document, None, acknowledgement)
+        code = 0 if document is None else refused_with(document, 0)
+        self._finish(code, document, None, acknowledgement)
 
     @property
     def takes_plain_replies(self) -> bool:
@@ -217,7 +223,7 @@ class Exchange(CommandClock):
 
     def refuse(self, error: CommandError) -> None:
         """Answer with an error."""
-        self.reply(encode(error.reply()), failed=True)
+        self.reply(encode(error.reply()))
 
     def relayed(self, raw: bytes) -> None:
         """Reply with a collected reply of the backend, unchanged."""
@@ -225,11 +231,11 @@ class Exchange(CommandClock):
         if self._tail is not None:
             self._tail = raw[-TAIL_BYTES:]
         self.client.write(op_compressed.wrap(raw, compressor) if compressor else raw)
-        self._finish(False, None, raw)
+        self._finish(refused_with(raw, _BODY_AT), None, raw)
 
     def close(self) -> None:
         """Close the client's connection instead of replying."""
-        self._finish(True, closing=True)
+        self._finish(HOST_UNREACHABLE, closing=True)
 
     def require_login(self) -> None:
         """Tell a client whose login was lost with the primary to retry, and close its connection.
@@ -264,6 +270,8 @@ class Exchange(CommandClock):
 
     def write(self, data: bytes) -> None:
         """The next bytes of a relayed reply."""
+        if self._code < 0:
+            self._code = refused_with(data, _BODY_AT)
         if self._tail is not None:
             self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         self.streamed_bytes += len(data)
@@ -280,7 +288,7 @@ class Exchange(CommandClock):
         if self._chunks:
             for raw in _messages(b"".join(self._chunks)):
                 self.client.write(op_compressed.wrap(raw, self.message.compressor))
-        self._finish(False, None, whole)
+        self._finish(max(self._code, 0), None, whole)
 
     def deposed(self, reply: bytes) -> None:
         """See ``Sink``: the command may go to the next primary, else its client gets this reply."""
@@ -292,7 +300,7 @@ class Exchange(CommandClock):
 
     def _finish(
         self,
-        failed: bool,
+        code: int,
         document: bytes | None = None,
         message: bytes | None = None,
         acknowledgement: Acknowledgement | None = None,
@@ -302,7 +310,7 @@ class Exchange(CommandClock):
         self.on_abandon = None
         seconds = time.perf_counter() - self.started_seconds
         if self.meter is not None:
-            self.meter.done(seconds, failed=failed)
+            self.meter.done(seconds, code)
         if seconds >= self.slow.seconds:
             ended = Ended(seconds, document, message, acknowledgement, self.streamed_bytes, closed=closing)
             self.slow.report(self, ended)

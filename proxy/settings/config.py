@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import inspect as types
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
+from proxy.settings.collection_rules import SYNTAX, parse_rules
 from proxy.settings.redaction import redact_uri
 from proxy.settings.table import ROWS, Address, SettingRow, Settings
 
@@ -33,6 +35,8 @@ __all__ = [
     "redact_uri",
 ]
 
+ACCOUNT_MECHANISMS: typing.Final = ("DEFAULT", "SCRAM-SHA-256", "SCRAM-SHA-1", "MONGODB-X509")
+"""How the proxy's own account may authenticate (``proxy.backend.service_auth``)."""
 CONFIG_VARIABLE = "TSPROXY_CONFIG"
 # Not settings: variables of the tests, and those that container platforms set for a service of this name.
 _FOREIGN_VARIABLES = ("TSPROXY_TEST_", "TSPROXY_SERVICE_", "TSPROXY_PORT")
@@ -187,6 +191,8 @@ def describe_expected(row: SettingRow) -> str:
     """The values that this setting accepts, in words."""
     if row.name == "backend":
         return "a connection string such as mongodb://db.example:27017/?replicaSet=rs0"
+    if row.name == "create_as_timeseries":
+        return f"a list of rules {SYNTAX}"
     if row.is_address:
         return "HOST:PORT with a port from 0 to 65535" + (", or an empty value" if row.is_optional else "")
     if row.choices:
@@ -271,10 +277,19 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
         yield problem("max_connections_per_address", f"must not exceed max_connections ({settings.max_connections})")
     if len(set(settings.compressors)) != len(settings.compressors):
         yield problem("compressors", "contains a name twice")
+    try:
+        parse_rules(settings.create_as_timeseries)
+    except ValueError as error:
+        yield problem("create_as_timeseries", str(error))
 
 
 def _uri_fault(uri: str) -> str:
     """Why ``uri`` is not valid, without its secrets; empty if it is."""
+    given = {name.lower(): value for name, value in parse_qsl(uri.partition("?")[2])}
+    mechanism = given.get("authmechanism", ACCOUNT_MECHANISMS[0])
+    if mechanism not in ACCOUNT_MECHANISMS:
+        supported = ", ".join(ACCOUNT_MECHANISMS)
+        return f"authMechanism={mechanism} is not supported for the proxy's own account; use one of {supported}"
     if uri.startswith("mongodb+srv://"):
         return ""  # only a DNS query can tell
     try:

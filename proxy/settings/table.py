@@ -90,6 +90,9 @@ class Settings:
     slow_command_plans: bool = False
     ignore_unknown_settings: bool = False
 
+    create_as_timeseries: tuple[str, ...] = ()
+    hide_bucket_collections: bool = False
+
     namespace_refresh_seconds: Seconds = 5.0
     roles_refresh_seconds: Seconds = 30.0
     reopening: bool = True
@@ -157,6 +160,16 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "ignore_unknown_settings": (
             "Warn of unknown names in the file and the environment instead of refusing them, for example after going "
             "back to an older version."
+        ),
+    },
+    "Collections": {
+        "create_as_timeseries": (
+            "Rules that make new collections time-series collections, for clients that cannot pass the options: the "
+            "first insert into a matching name, or a plain create, creates one. * stands for any characters; the first "
+            "matching rule is used."
+        ),
+        "hide_bucket_collections": (
+            "Leave the collections of buckets and system.views out of listCollections, for tools that cannot use them."
         ),
     },
     "Catalog and commits": {

@@ -45,8 +45,8 @@ class Recognising:
         self.session.upstream._connection = self.connection
         self.client = FakeClient()
 
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        self.counted.append(failed)
+    def done(self, seconds: float, code: int = 0) -> None:
+        self.counted.append(bool(code))
 
     def must_log_in(self, session: Session) -> bool:
         return self.stranger

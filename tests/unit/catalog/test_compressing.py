@@ -8,11 +8,11 @@ import pytest
 
 from catalog.bson.codec import decode, encode
 from catalog.catalog import BucketCatalog
-from catalog.compressing import Compressing, CompressingOptions
+from catalog.compressing import MAX_DOCUMENT_BYTES, Compressing, CompressingOptions
 from catalog.errors import CommandError
 from catalog.kernel import Limits, compressed
 from catalog.parts import bucket_of
-from catalog.ports import Applied
+from catalog.ports import Applied, Rejected
 from catalog.replacing import Differs, Forms
 from tests.support.catalog_parts import ACKNOWLEDGED, HOUR_MS, START_MS, CatalogBench, ScriptedStore, measurement
 
@@ -41,6 +41,10 @@ class Bench:
         counters = self.bench.buckets.counters
         return counters.numCompressedBuckets, counters.numUncompressedBuckets
 
+    @property
+    def left(self) -> dict[str, int]:
+        return {reason: count for reason, count in self.compressing.metrics.left.items() if count}
+
 
 async def test_a_full_bucket_is_replaced_as_it_was_read() -> None:
     """W130: whatever changed meanwhile, the compressed form does not undo it."""
@@ -59,7 +63,8 @@ async def test_a_full_bucket_is_replaced_as_it_was_read() -> None:
     assert statement["q"]["control.version"] == 1
     assert statement["q"]["$expr"] == {"$eq": ["$$ROOT", {"$literal": decode(bench.document)}]}
     counters = bench.bench.buckets.counters
-    assert (counters.numBytesUncompressed, counters.numBytesCompressed) == (len(bench.document), len(smaller))
+    for each in (counters, bench.catalog.totals):
+        assert (each.numBytesUncompressed, each.numBytesCompressed) == (len(bench.document), len(smaller))
     assert bench.figures == (1, 0)
     await bench.compressing.compress_due()
     assert len(bench.store.sent) == 1
@@ -119,6 +124,7 @@ async def test_what_others_closed_or_compressed_is_left_alone() -> None:
         await bench.compressing.compress_due()
         assert bench.store.sent == []
         assert bench.figures == (0, 0)
+        assert bench.left == {"other_form": 1}
 
 
 async def test_a_lost_race_and_an_unreadable_backend_leave_the_bucket() -> None:
@@ -127,11 +133,31 @@ async def test_a_lost_race_and_an_unreadable_backend_leave_the_bucket() -> None:
     bench.store.answers.append(Applied(0, {}, ACKNOWLEDGED))
     await bench.compressing.compress_due()
     assert bench.figures == (0, 0)
+    assert bench.left == {"changed": 1}
     bench = Bench()
     bench.bench.commit(measurement(1000 * ROWS))
     bench.store.unreadable = CommandError(13, "no")
     await bench.compressing.compress_due()
     assert bench.store.sent == []
+    assert bench.left == {"unavailable": 1}
+    bench = Bench()
+    bench.bench.commit(measurement(1000 * ROWS))
+    bench.store.answers.append(Rejected(CommandError(13, "no")))
+    await bench.compressing.compress_due()
+    assert bench.left == {"unavailable": 1}
+
+
+async def test_buckets_without_a_smaller_form_are_counted_by_reason() -> None:
+    bench = Bench(lambda document, time_field: None)
+    bench.bench.commit(measurement(1000 * ROWS))
+    await bench.compressing.compress_due()
+    assert (bench.left, bench.figures) == ({"not_smaller": 1}, (0, 1))
+    for reason, change in (("one_row", {"data": {"t": {"0": 1}}}), ("too_large", {"x": b"x" * MAX_DOCUMENT_BYTES})):
+        bench = Bench(lambda document, time_field: None)
+        bench.store.documents[bench.bucket_id] = encode({**decode(bench.document), **change})
+        bench.bench.commit(measurement(1000 * ROWS))
+        await bench.compressing.compress_due()
+        assert (bench.left, bench.figures) == ({reason: 1}, (0, 0))
 
 
 def _another_value(document: bytes, time_field: bytes) -> bytes | None:
@@ -167,5 +193,6 @@ async def test_what_is_compressed_wrongly_is_not_written(broken: Callable[[bytes
     assert bench.store.sent == []
     assert ["not what it was" in str(fault) for fault in bench.noticed] == [True]
     assert bench.figures == (0, 1)
+    assert bench.left == {"wrong": 1}
     await bench.compressing.compress_due()
     assert len(bench.noticed) == 1

@@ -124,8 +124,8 @@ class Rooms:
         rooms = self
 
         class Meter:
-            def done(self, seconds: float, *, failed: bool = False) -> None:
-                rooms.counted.append((name, way, failed))
+            def done(self, seconds: float, code: int = 0) -> None:
+                rooms.counted.append((name, way, bool(code)))
 
         return Meter()
 

@@ -10,9 +10,10 @@ from structlog.testing import capture_logs
 from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace
 from proxy.clients.new_collections import WARNING, NewCollections
+from proxy.clients.ruled_creation import RuledCreation
 from proxy.request.command import Command, parse_command
 from proxy.request.exchange import Exchange
-from proxy.wire.message import Message
+from proxy.settings.collection_rules import parse_rules
 from proxy.wire.reader import MessageReader
 from tests.support.exchanges import Told
 from tests.support.network import FakeClient
@@ -30,13 +31,8 @@ def command(document: dict[str, Any]) -> Command:
     return parse_command(message)
 
 
-def insert(collection: str, database: str = "db") -> Command:
-    return command({"insert": collection, "documents": [{}], "$db": database})
-
-
-def exchange() -> Exchange:
-    message = Message.from_bytes(op_msg({"insert": "plain", "$db": "db"}))
-    return Exchange(session(), FakeClient(), message, Told())
+def insert(collection: str, database: str = "db") -> dict[str, Any]:
+    return {"insert": collection, "documents": [{}], "$db": database}
 
 
 async def exists_not(namespace: Namespace) -> bool:
@@ -47,17 +43,47 @@ async def cannot_say(namespace: Namespace) -> bool:
     raise BackendUnavailable("gone")
 
 
+def exchange(document: dict[str, Any]) -> Exchange:
+    message = command(document).message
+    return Exchange(session(), FakeClient(), message, Told())
+
+
+def first_look(found: NewCollections, document: dict[str, Any], went_on: list[str]) -> bool:
+    held = exchange(document)
+    return found.looks_first(held, held.parsed(), lambda each: went_on.append(str(each.parsed().namespace)))
+
+
 async def test_only_the_first_insert_into_a_name_waits_for_a_look() -> None:
     went_on: list[str] = []
     found = NewCollections(cannot_say, asyncio.ensure_future)
-    assert found.looks_first(exchange(), insert("plain"), lambda: went_on.append("plain"))
-    assert not found.looks_first(exchange(), insert("plain"), lambda: went_on.append("again"))
-    assert found.looks_first(exchange(), insert("plain", "other"), lambda: went_on.append("other"))
-    for other in (command({"find": "new", "$db": "db"}), insert("system.js")):
-        assert not found.looks_first(exchange(), other, lambda: went_on.append("not"))
+    assert first_look(found, insert("plain"), went_on)
+    assert not first_look(found, insert("plain"), went_on)
+    assert first_look(found, insert("plain", "other"), went_on)
+    for other in ({"find": "new", "$db": "db"}, insert("system.js"), {"create": "x", "$db": "db"}):
+        assert not first_look(found, other, went_on)
     assert went_on == []
     await asyncio.sleep(0.01)
-    assert went_on == ["plain", "other"]
+    assert went_on == ["db.plain", "other.plain"]
+    assert not found.governs(command(insert("plain")))
+
+
+async def test_a_rule_is_looked_at_each_time_until_the_name_exists() -> None:
+    async def exists(namespace: Namespace) -> bool:
+        return True
+
+    went_on: list[str] = []
+    loop = asyncio.get_running_loop()
+    rules = parse_rules(["db.* -> timeField=t"])
+    found = NewCollections(
+        exists, asyncio.ensure_future, ruled=RuledCreation(rules, exists, lambda _: None, loop.time, refresh_seconds=60)
+    )
+    assert found.governs(command(insert("plain")))
+    assert not found.governs(command({"find": "plain", "$db": "db"}))
+    assert first_look(found, insert("plain"), went_on)
+    assert first_look(found, {"create": "plain", "$db": "db"}, went_on)
+    await asyncio.sleep(0.01)
+    assert went_on == ["db.plain", "db.plain"]
+    assert not first_look(found, insert("plain"), went_on)
 
 
 async def test_warning_names_the_collection() -> None:
@@ -68,6 +94,6 @@ async def test_warning_names_the_collection() -> None:
     recorded: list[tuple[str, str]] = []
     await NewCollections(exists_not, asyncio.ensure_future, lambda *said: recorded.append(said)).look(PLAIN)
     assert recorded == [("db.plain", WARNING)]
-    assert [(line["event"], line["collection"], line["log_level"]) for line in logs] == [
+    assert [(line["event"], line["collection"], line["log_level"]) for line in logs[:1]] == [
         (WARNING, "db.plain", "warning")
     ]

@@ -27,6 +27,10 @@ TELLING = Acknowledgement(fields={"electionId": ObjectId(), "opTime": {"t": 1}, 
 UNCONFIRMED = Acknowledgement({"code": 64, "errmsg": "waiting for replication timed out"})
 
 
+def _is_refusal(reply: dict[str, Any]) -> bool:
+    return not reply["ok"] or "writeErrors" in reply
+
+
 class Rooms:
     """What is behind an insert of one measurement."""
 
@@ -36,8 +40,8 @@ class Rooms:
         self.client = FakeClient()
         self.session = session()
 
-    def done(self, seconds: float, *, failed: bool = False) -> None:
-        self.counted.append(failed)
+    def done(self, seconds: float, code: int = 0) -> None:
+        self.counted.append(bool(code))
 
     def settled_one(self, size_bytes: int) -> None:
         self.settled_bytes.append(size_bytes)
@@ -45,8 +49,9 @@ class Rooms:
     def reply(self) -> dict[str, Any]:
         (raw,) = self.client.written
         reply = Message.from_bytes(raw)
-        assert (reply.response_to, self.client.finished, self.counted) == (7, 1, [False])
-        return document_of(reply)
+        document = document_of(reply)
+        assert (reply.response_to, self.client.finished, self.counted) == (7, 1, [_is_refusal(document)])
+        return document
 
 
 @pytest.mark.parametrize("documents", [DOCUMENTS, DOCUMENTS[:1]])

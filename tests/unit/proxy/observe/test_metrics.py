@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from catalog.rollover import RolloverReason
 from catalog.stats import Counters
+from proxy.observe.error_classes import ErrorClass
 from proxy.observe.metrics import LATENCY_BOUNDS_SECONDS, LIMITS, CatalogReadings, Histogram, Metrics
 from proxy.settings.table import ROWS
 
@@ -57,11 +58,15 @@ def test_histogram_counts_each_observation_once_and_bounds_include() -> None:
 def test_requests_are_counted_by_command_way_and_outcome(registry: CollectorRegistry, metrics: Metrics) -> None:
     meter = metrics.requests("insert", "ingest")
     meter.done(0.001)
-    meter.done(0.002, failed=True)
+    meter.done(0.002, 11000)
     metrics.requests("find", "relay").done(0.2)
     shown = samples(registry)
     assert shown["tsproxy_requests_total", "insert", "ok", "ingest"] == 1
     assert shown["tsproxy_requests_total", "insert", "error", "ingest"] == 1
+    # Each class is shown from the start: an increase from nothing would not be noticed.
+    assert {
+        key[1]: value for key, value in shown.items() if key[0] == "tsproxy_request_errors_total" and key[2] == "insert"
+    } == {each.value: float(each is ErrorClass.DUPLICATE_KEY) for each in ErrorClass}
     assert shown["tsproxy_requests_total", "find", "ok", "relay"] == 1
     assert shown["tsproxy_request_seconds_count", "ingest"] == 2
     assert shown["tsproxy_request_seconds_bucket", "0.25", "relay"] == 1

@@ -72,7 +72,8 @@ async def test_the_clock_is_the_loops() -> None:
 
 async def test_reloaded_settings_reach_every_component(mongod: MongodProcess) -> None:
     metrics, tasks = Metrics(CollectorRegistry()), TaskSet(lambda error: None)
-    assembly = await assemble(settings(backend=mongod.uri), metrics, tasks.spawn, lambda error: None)
+    chosen = settings(backend=mongod.uri, create_as_timeseries="db.* -> timeField=t")
+    assembly = await assemble(chosen, metrics, tasks.spawn, lambda error: None)
     try:
         newer = settings(
             roles_refresh_seconds="7",
@@ -89,6 +90,8 @@ async def test_reloaded_settings_reach_every_component(mongod: MongodProcess) ->
         follow_settings(assembly, newer)
         assert assembly.authorisation.refresh_seconds == 7
         assert assembly.backend.registry.refresh_seconds == 8
+        assert assembly.ruled is not None
+        assert assembly.ruled.refresh_seconds == 8
         options = assembly.committer.options
         assert (options.linger_seconds, options.rounds_in_flight) == (0.009, 10)
         assert assembly.compressing is not None

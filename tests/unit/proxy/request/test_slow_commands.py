@@ -28,7 +28,7 @@ class Meter:
     def __init__(self, way: str) -> None:
         self.way = way
 
-    def done(self, seconds: float, *, failed: bool = False) -> None:
+    def done(self, seconds: float, code: int = 0) -> None:
         pass
 
 
