@@ -35,6 +35,7 @@ enum { SCHEMA_CHANGE = 1, COUNT = 2, SIZE = 3, TIME_FORWARD = 4, TIME_BACKWARD =
 #define PATHS_MAX_BYTES (4 * 1024 * 1024)
 #define PIPELINE_MIN_ROWS 8
 #define PIPELINE_SHARE 16
+#define ID_RANGE_MS 4294967296000LL
 #define MAX_FIELD_LEVELS 177
 #define MAX_META_LEVELS 179
 #define MAX_LEVELS 200
@@ -73,6 +74,7 @@ static const signed char fixed_size[256] = { /* -1: the value tells; -2: no type
 #include "_kernel_decoding.inc"
 #include "_kernel_comparing.inc"
 #include "_kernel_headers.inc"
+#include "_kernel_times.inc"
 
 static PyMethodDef functions[] = {
     {"parse_measurement", (PyCFunction)(void (*)(void))parse_measurement, METH_FASTCALL,
@@ -93,6 +95,8 @@ static PyMethodDef functions[] = {
      "Whether a bucket holds these rows; see catalog.comparing."},
     {"has_true_header", (PyCFunction)(void (*)(void))has_true_header, METH_FASTCALL,
      "Whether the summaries of a bucket are those of its rows; see catalog.headers."},
+    {"count_plain_times", (PyCFunction)(void (*)(void))count_plain_times, METH_FASTCALL,
+     "Counts documents if their bucket ids are in the order of time; see catalog.time_range."},
     {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, .m_name = "catalog._kernel", .m_doc = "The compiled form of catalog.kernel.", .m_size = -1,

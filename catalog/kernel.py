@@ -23,12 +23,14 @@ if TYPE_CHECKING or os.environ.get("TSPROXY_KERNEL") == "python":
     from catalog.headers import has_true_header
     from catalog.measurement import Measurement, parse_measurement
     from catalog.merging import join_documents, one_row_part
+    from catalog.time_range import count_plain_times
 else:
     try:
         from catalog._kernel import (
             BucketState,
             Measurement,
             compressed,
+            count_plain_times,
             has_true_header,
             holds_parts,
             holds_rows,
@@ -46,6 +48,7 @@ else:
         from catalog.headers import has_true_header
         from catalog.measurement import Measurement, parse_measurement
         from catalog.merging import join_documents, one_row_part
+        from catalog.time_range import count_plain_times
 
 __all__ = [
     "COMPILED",
@@ -56,6 +59,7 @@ __all__ = [
     "applied_rows",
     "bucket_id",
     "compressed",
+    "count_plain_times",
     "has_true_header",
     "holds_parts",
     "holds_rows",

@@ -16,7 +16,7 @@ from catalog.memory import BucketMemory, Ended
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.ports import Clock, IdSource
-from catalog.rollover import RolloverReason
+from catalog.rollover import ID_RANGE_MS, RolloverReason
 from catalog.stats import Counters
 from catalog.write_batch import SETTLED, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
 
@@ -43,7 +43,6 @@ class CatalogOptions:
     growth: GrowthOptions = GrowthOptions()
 
 
-ID_RANGE_MS = 2**32 * 1000
 """Bucket ids contain the start of a bucket modulo this, in seconds (W10)."""
 
 

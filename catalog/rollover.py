@@ -7,6 +7,9 @@ from enum import IntEnum
 
 _INT64_MIN = -(1 << 63)
 
+ID_RANGE_MS = 2**32 * 1000
+"""The order of bucket ids is the order of time only from 1970 up to this time (W10)."""
+
 
 class RolloverReason(IntEnum):
     """Why a bucket was closed. The first five are what ``try_stage`` answers, in the order of the checks (W40)."""

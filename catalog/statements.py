@@ -128,16 +128,18 @@ class Transaction:
     """The statements of one (session, transaction number).
 
     ``follows_another``: whether the session was known before. ``unmet_write_concern``: the last acknowledgement of a
-    write concern that was not met, or not yet, which a retry gets too.
+    write concern that was not met, or not yet, which a retry gets too. ``is_native``: the backend itself records its
+    statements, so it gets retries, too.
     """
 
-    __slots__ = ("follows_another", "log", "lost", "number", "under_way", "unmet_write_concern", "written")
+    __slots__ = ("follows_another", "is_native", "log", "lost", "number", "under_way", "unmet_write_concern", "written")
 
     def __init__(self, log: StatementLog, number: int, *, follows_another: bool) -> None:
         self.log: StatementLog | None = log
         """The log that counts its size; ``None`` after the log has removed it."""
         self.number = number
         self.follows_another = follows_another
+        self.is_native = False
         self.written = NumberSet()
         self.lost = NumberSet()
         self.under_way: dict[int, Statement] = {}
@@ -163,6 +165,10 @@ class StatementLog:
         self._sessions: OrderedDict[ClientSession, Transaction] = OrderedDict()
         self._limit_bytes = limit_bytes
         self.size_bytes = 0
+
+    def latest(self, session: ClientSession) -> Transaction | None:
+        """The record of the latest transaction number of a session."""
+        return self._sessions.get(session)
 
     def transaction(self, session: ClientSession, number: int) -> Transaction:
         """The record of this transaction number; raises ``CommandError`` 225 for one older than the latest."""

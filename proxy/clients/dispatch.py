@@ -221,13 +221,15 @@ class Dispatcher:
     def _ingest(
         self, exchange: Exchange, command: Command, collection: VirtualCollection, needs: Needs, allowed: bool
     ) -> None:
-        """Stage the insert; one that is not allowed is relayed, so that the backend refuses it."""
+        """Stage the insert, or relay it: one for the backend itself, or one that the backend has to refuse."""
         meter, inserts = exchange.meter, self._inserts
-        template = inserts.submit(exchange, command, collection) if inserts is not None and allowed else None
-        if template is None:
-            self._handlers.relay.start(exchange, router.RELAY)
-        elif meter is not None and template.repeats(command):
+        template, is_started = None, False
+        if inserts is not None and allowed:
+            template, is_started = inserts.submit(exchange, command, collection)
+        if template is not None and meter is not None and template.repeats(command):
             self._recogniser.remember(command, needs, meter, template)
+        if not is_started:
+            self._handlers.relay.start(exchange, router.RELAY)
 
     async def _ask_and_ingest(
         self, exchange: Exchange, command: Command, collection: VirtualCollection, needs: Needs

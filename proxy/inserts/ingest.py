@@ -7,6 +7,7 @@ transaction …) are not handled here: they are relayed to the backend, which ha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from catalog.catalog import BucketCatalog
@@ -24,8 +25,10 @@ from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipien
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
+from proxy.inserts.native_inserts import NativeInserts
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import Slices, Step, ThreadCall
+from proxy.inserts.write_strategy import WriteStrategy
 from proxy.request.exchange import Exchange
 
 BATCHES_IN_A_TURN = 250
@@ -50,16 +53,20 @@ class InsertHandler:
         max_pending_bytes: int,
         max_pending_measurements: int = 200_000,
         retryable_writes: bool,
+        strategy: WriteStrategy | None = None,
         slices: Slices | None = None,
     ) -> None:
         """Above either limit of unsettled documents, further inserts wait unstaged; see ``HeldInserts``.
 
-        ``retryable_writes``: the backend supports retryable writes, so the proxy does too.
+        ``retryable_writes``: the backend supports retryable writes, so the proxy does too. ``strategy``: which inserts
+        the backend carries out itself; by default none.
         """
         self._catalog = catalog
         self._committer = committer
         self._statements = statements
         self.retryable_writes = retryable_writes
+        strategy = strategy or WriteStrategy("catalog", time.monotonic)
+        self.native = NativeInserts(strategy, catalog, statements, committer.restart_dedup)
         self._slices = slices or Slices()
         self.pending = Pending(max_pending_bytes, max_pending_measurements)
         self._held = HeldInserts(self.pending, committer.is_over)
@@ -81,6 +88,7 @@ class InsertHandler:
         if len(documents) == 1 and self._submit_one(exchange, template, documents[0], session, txn_number):
             return
         insert, client = template.command(documents, session, txn_number), exchange.session
+        self.native.measure(exchange, template.collection, insert.size_bytes)
         self.take(insert, template.collection, client.identity, Recipient(exchange.reply, client, exchange.queued))
 
     def _submit_one(

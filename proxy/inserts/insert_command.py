@@ -37,6 +37,7 @@ TAKEN_FIELDS = frozenset(
         b"stmtId",
         b"stmtIds",
         b"writeConcern",
+        b"readConcern",
         b"comment",
         b"bypassDocumentValidation",
         b"maxTimeMS",
@@ -49,6 +50,7 @@ TAKEN_FIELDS = frozenset(
 )
 """Fields that an insert for the catalog may have; an insert with any other is relayed."""
 
+_AFTER: Final = b"\x11afterClusterTime\0"
 _API_DETAILS: Final = frozenset({b"apiStrict", b"apiDeprecationErrors"})
 
 
@@ -104,6 +106,8 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
     fields = command.fields
     if not fields.keys() <= TAKEN_FIELDS or not _is_plain(command):
         return None
+    if b"readConcern" in fields and not (retryable_writes and _is_causal(command.raw(b"readConcern"))):
+        return None
     documents = _documents(command)
     if not documents or len(documents) > MAX_DOCUMENTS:
         return None
@@ -145,6 +149,14 @@ def _is_plain(command: Command) -> bool:
         name == b"documents" or is_plain(name, body[start - len(name) - 2 : start - len(name) - 1] + body[start:end])
         for name, (_, start, end) in fields.items()
     )
+
+
+def _is_causal(read_concern: bytes) -> bool:
+    """Whether a read concern is only the time of the session's latest operation.
+
+    PyMongo sends this time with inserts of explicit sessions, too. The primary, which has told it, writes later.
+    """
+    return read_concern.startswith(_AFTER, 4) and len(read_concern) == 4 + len(_AFTER) + 8 + 1
 
 
 def _documents(command: Command) -> Sequence[bytes] | None:

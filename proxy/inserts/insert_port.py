@@ -5,10 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from catalog.namespaces import VirtualCollection
 from proxy.request.exchange import Exchange
 
 if TYPE_CHECKING:
     from proxy.inserts.insert_templates import InsertTemplate
+
+
+class Native(Protocol):
+    """Inserts that the backend itself carries out (``proxy.inserts.native_inserts``, which explains the methods)."""
+
+    @property
+    def fewest_bytes(self) -> int:
+        """The size of documents below which ``takes`` is always 0."""
+        ...
+
+    def takes(
+        self,
+        exchange: Exchange,
+        collection: VirtualCollection,
+        data: bytes,
+        start: int,
+        session: bytes,
+        txn_number: int | None,
+    ) -> int:
+        """The number of documents if the insert must be relayed; 0 if it is for the catalog."""
+        ...
+
+    def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
+        """An insert that it takes is about to be relayed."""
+        ...
 
 
 class Ingest(Protocol):
@@ -17,6 +43,11 @@ class Ingest(Protocol):
     @property
     def retryable_writes(self) -> bool:
         """Whether the backend supports retryable writes, so that the proxy does, too."""
+        ...
+
+    @property
+    def native(self) -> Native:
+        """What decides which inserts the backend itself carries out; these must be relayed."""
         ...
 
     def submit(

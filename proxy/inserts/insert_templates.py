@@ -61,7 +61,8 @@ class InsertTemplate(Shortcut):
 
     def repeats(self, command: Command) -> bool:
         """Whether inserts with the same body as ``command``, whose template this is, differ only in their documents."""
-        return bool(command.sequences) and self._statement_ids is None
+        # The time in a read concern differs each time.
+        return bool(command.sequences) and self._statement_ids is None and b"readConcern" not in command.fields
 
     def command(self, documents: Sequence[bytes], session: bytes, txn_number: int | None) -> InsertCommand:
         """The insert of these documents, in this session and under this transaction number if it is retryable."""
@@ -80,9 +81,9 @@ class InsertTemplate(Shortcut):
 
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
         """See ``Shortcut``: only the documents may follow the body."""
-        raw = exchange.message.raw
-        documents = documents_behind(raw, end)
-        if documents is None:
+        raw, ingest = exchange.message.raw, self._ingest
+        documents_at = documents_begin(raw, end)
+        if not documents_at:
             return False
         session, txn_number = b"", None
         if self._is_retryable:
@@ -90,16 +91,33 @@ class InsertTemplate(Shortcut):
             session = raw[at - SESSION_BEFORE : at + SESSION_BEHIND]
             at = form.number_at
             txn_number = int.from_bytes(raw[at : at + 8], "little", signed=True)
+        native = ingest.native
+        if len(raw) - documents_at >= native.fewest_bytes:
+            count = native.takes(exchange, self.collection, raw, documents_at, session, txn_number)
+            if count:
+                return self._relay(exchange, known, count, len(raw) - documents_at)
+        documents = documents_behind(raw, documents_at)
+        if documents is None:
+            return False
         known.begin(exchange)
         if len(documents) > MAX_DOCUMENTS:
             exchange.end(Refused(CommandError(16, too_many_documents(len(documents)))))
         else:
-            self._ingest.submit(exchange, self, documents, session, txn_number)
+            ingest.submit(exchange, self, documents, session, txn_number)
+        return True
+
+    def _relay(self, exchange: Exchange, known: Recognised, count: int, size_bytes: int) -> bool:
+        """Relay the insert; false, with nothing done, if that needs more than the open connection."""
+        if not known.can_send(exchange):
+            return False
+        known.begin(exchange)
+        self._ingest.native.begin(exchange, self.collection, count, size_bytes)
+        known.pass_on(exchange, exchange.message.raw, exchange)
         return True
 
 
-def documents_behind(raw: bytes, end: int) -> Sequence[bytes] | None:
-    """The documents of a message whose body ends at ``end``; ``None`` if anything else follows the body."""
+def documents_begin(raw: bytes, end: int) -> int:
+    """Where the documents of a message begin whose body ends at ``end``; 0 if anything else follows the body."""
     documents_at = end + _DOCUMENTS_AT
     size = len(raw)
     if (
@@ -108,7 +126,13 @@ def documents_behind(raw: bytes, end: int) -> Sequence[bytes] | None:
         or length_at(raw, end + 1) != size - end - 1
         or raw[end + 5 : documents_at] != _SEQUENCE_HEAD
     ):
-        return None
+        return 0
+    return documents_at
+
+
+def documents_behind(raw: bytes, documents_at: int) -> Sequence[bytes] | None:
+    """The documents of a message from there to its end; ``None`` if they are no documents."""
+    size = len(raw)
     if length_at(raw, documents_at) == size - documents_at and raw[-1] == 0:
         return (raw[documents_at:],)
     return _split(raw, documents_at, size)

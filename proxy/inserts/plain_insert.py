@@ -113,17 +113,26 @@ class Inserts:
     def __init__(self, ingest: Ingest) -> None:
         self._ingest = ingest
 
-    def submit(self, exchange: Exchange, command: Command, collection: VirtualCollection) -> InsertTemplate | None:
-        """Start a parsed insert of a client that has the rights for it; returns its template.
+    def submit(
+        self, exchange: Exchange, command: Command, collection: VirtualCollection
+    ) -> tuple[InsertTemplate | None, bool]:
+        """Start a parsed insert of a client that has the rights for it; its template, and whether it is started.
 
-        ``None``, with nothing done, if the insert is not for the catalog and must be relayed.
+        If not, the insert is not for the catalog, and must be relayed. There is no template for unusual inserts.
         """
         if not takes_inserts(collection):
-            return None
+            return None, False
         insert = parse_insert(command, retryable_writes=self._ingest.retryable_writes)
         if insert is None:
-            return None
+            return None, False
         numbered = not _STATEMENT_IDS.isdisjoint(command.fields)
         template = InsertTemplate(self._ingest, insert, collection, numbers_statements=numbered)
+        native = self._ingest.native
+        if insert.size_bytes >= native.fewest_bytes:
+            data = b"".join(insert.documents)
+            count = native.takes(exchange, collection, data, 0, insert.session, insert.txn_number)
+            if count:
+                native.begin(exchange, collection, count, insert.size_bytes)
+                return template, False
         self._ingest.submit(exchange, template, insert.documents, insert.session, insert.txn_number)
-        return template
+        return template, True

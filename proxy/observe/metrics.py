@@ -181,6 +181,8 @@ class CatalogReadings:
     compression_seconds: Callable[[], float] = lambda: 0.0
     uncommitted: Callable[[], tuple[int, int]] = lambda: (0, 0)
     """Measurements that are staged and not settled, and the bytes of their documents."""
+    native: Callable[[], int] = lambda: 0
+    """Measurements of inserts that the backend carries out itself."""
 
 
 class Metrics(Collector):
@@ -318,6 +320,11 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
     measurements, size_bytes = catalog.uncommitted()
     yield _gauge("tsproxy_uncommitted_measurements", "Measurements that are not committed yet.", measurements)
     yield _gauge("tsproxy_uncommitted_bytes", "Size of their documents.", size_bytes)
+    yield _counter(
+        "tsproxy_native_measurements",
+        "Measurements of inserts that were relayed because the backend stores them faster.",
+        catalog.native(),
+    )
     counters = catalog.counters()
     committed = SummaryMetricFamily("tsproxy_batch_measurements", "Measurements per committed write batch.")
     committed.add_metric((), counters.numCommits, counters.numMeasurementsCommitted)

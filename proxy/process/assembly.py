@@ -18,12 +18,14 @@ from catalog.growth import GrowthOptions
 from catalog.joining import JoiningMetrics, JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
+from catalog.ports import Clock
 from catalog.statements import StatementLog
 from catalog.stats import counters_document
 from proxy.backend.backend import Backend
 from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.clients.ruled_creation import RuledCreation
 from proxy.inserts.ingest import InsertHandler
+from proxy.inserts.write_strategy import Mode, WriteStrategy
 from proxy.members.read_preference import MembersRead
 from proxy.observe.compression_time import Spent, TimedForms
 from proxy.observe.metrics import CatalogReadings, Metrics
@@ -167,7 +169,7 @@ async def assemble(
         settings.timeseries_bucket_max_count, members_read.count, lambda: is_alone(settings, catalog), readers
     )
     committer = Committer(catalog, store, clock, committer_options(settings), report)
-    ingest = _insert_handler(catalog, committer, settings, backend.profile)
+    ingest = _insert_handler(catalog, committer, settings, backend.profile, clock)
     effects = CatalogEffects(catalog, committer, backend.registry, ruled)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     environment = _environment(settings, backend, catalog, effects, cursors, authorisation)
@@ -291,6 +293,7 @@ def _readings(
         lambda: {reason: count + joins.compressing.left[reason] for reason, count in compressing.left.items()},
         lambda: spent.seconds,
         ingest.uncommitted,
+        lambda: ingest.native.measurements,
     )
 
 
@@ -304,8 +307,20 @@ def compresses(settings: Settings, profile: Profile) -> bool:
     return settings.compress_closed_buckets and profile.has_native_timeseries and profile.version >= (6, 0, 0)
 
 
+def write_strategy(settings: Settings, catalog: BucketCatalog, clock: Clock) -> WriteStrategy:
+    """Which inserts the backend carries out itself."""
+
+    def late(collection: VirtualCollection) -> int:
+        counters = catalog.counters(collection.namespace)
+        return counters.numBucketsClosedDueToTimeBackward + counters.numBucketsReopened
+
+    wanted = settings.write_strategy
+    mode: Mode = wanted if wanted in {"auto", "native"} else "catalog"
+    return WriteStrategy(mode, clock.monotonic_seconds, late)
+
+
 def _insert_handler(
-    catalog: BucketCatalog, committer: Committer, settings: Settings, profile: Profile
+    catalog: BucketCatalog, committer: Committer, settings: Settings, profile: Profile, clock: Clock
 ) -> InsertHandler:
     return InsertHandler(
         catalog,
@@ -314,6 +329,7 @@ def _insert_handler(
         max_pending_bytes=settings.max_pending_bytes,
         max_pending_measurements=settings.max_pending_measurements,
         retryable_writes=profile.is_replica_set or profile.is_mongos,
+        strategy=write_strategy(settings, catalog, clock),
     )
 
 

@@ -148,7 +148,7 @@ def _commands() -> None:
     for command, extra, shown in (
         (_serve, [_print_config], tuple(ROWS)),
         (_check_config, [_example], ("ignore_unknown_settings",)),
-        (_doctor, [_as_json, _strict], ("backend", "backend_file", "connect_timeout_ms", "bucket_growth")),
+        (_doctor, [_as_json, _strict], ("backend", "backend_file", "connect_timeout_ms", "write_strategy")),
         (_health, [], ("status_listen",)),
     ):
         made = _with_settings(command, shown)

@@ -41,6 +41,8 @@ JOIN_AT_THE_END_SECONDS = 5.0
 """Time for joins at shutdown. Remaining parts can be read, and the next process joins them."""
 BUSY = 200.0
 """About a hundred rounds a second, or fewer that concern many buckets (``catalog.growth.Load``)."""
+GROW_IN_PLACE = ("in_place", "native")
+"""The write strategies with which no bucket grows in parts."""
 WATCH_SECONDS = 1.0
 """Interval at which other processes of the proxy are detected."""
 GONE_SECONDS = 5.0
@@ -64,9 +66,9 @@ async def growth_of(settings: Settings, backend: Able) -> GrowthOptions:
 
     Logs a warning if the configured way is not possible, and what is missing for ``auto``.
     """
-    if settings.bucket_growth == "in_place":
+    if settings.write_strategy in GROW_IN_PLACE:
         return GrowthOptions()
-    is_auto = settings.bucket_growth == "auto"
+    is_auto = settings.write_strategy == "auto"
     reason = await why_in_place(backend, asks=is_auto)
     if reason is None:
         _, sealed = joins_atomically(backend.profile)
@@ -94,7 +96,7 @@ async def why_in_place(backend: Able, *, asks: bool) -> str | None:
 
 def is_alone(settings: Settings, catalog: BucketCatalog) -> bool:
     """Whether no other process of the proxy is known; joins check again."""
-    return settings.bucket_growth == "auto" and not catalog.growth.is_beside_other_proxies
+    return settings.write_strategy == "auto" and not catalog.growth.is_beside_other_proxies
 
 
 class Others(Protocol):
@@ -148,7 +150,7 @@ async def readers_of(
         return await backend.others.read(database, or_are_proxies=is_alone(settings, catalog))
 
     # With "auto" there are no parts without this privilege.
-    may_ask = settings.bucket_growth == "auto" or await backend.may_on_cluster("inprog")
+    may_ask = settings.write_strategy == "auto" or await backend.may_on_cluster("inprog")
     return ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere if may_ask else nobody)
 
 
@@ -173,7 +175,7 @@ class InParts:
         forms: Forms,
     ) -> Self:
         """``readers`` is what ``readers_of`` made. Raises ``CommandError``."""
-        company = OtherProxies(catalog, backend.others) if settings.bucket_growth == "auto" else None
+        company = OtherProxies(catalog, backend.others) if settings.write_strategy == "auto" else None
         if company is not None:
             await company.look()
         return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed, forms), company)

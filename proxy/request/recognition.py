@@ -211,15 +211,24 @@ class Recognised(Remembered):
 
         False, with nothing done, if the connection is not open or the reply must be compressed.
         """
-        connection = exchange.session.upstream.ready
-        if connection is None or exchange.message.compressor:
+        if not self.can_send(exchange):
             return False
         self.begin(exchange)
+        self.pass_on(exchange, raw, sink)
+        return True
+
+    def can_send(self, exchange: Exchange) -> bool:
+        """Whether the client's own connection is open, and the reply can go to the client as it comes."""
+        return exchange.session.upstream.ready is not None and not exchange.message.compressor
+
+    def pass_on(self, exchange: Exchange, raw: bytes, sink: Sink) -> None:
+        """Send ``raw`` over the client's own connection, if ``can_send``; the reply goes to ``sink``."""
+        connection = exchange.session.upstream.ready
+        assert connection is not None
         try:
             connection.stream(raw, sink)
         except BackendUnavailable as error:
             exchange.end(Unreachable(error))
-        return True
 
 
 class Recogniser:

@@ -98,7 +98,7 @@ class Settings:
     reopening: bool = True
     commit_linger_ms: Annotated[float, Meta(ge=0, le=1000)] = 0.0
     commit_rounds_in_flight: Count = 2
-    bucket_growth: Literal["auto", "in_place", "in_parts"] = "auto"
+    write_strategy: Literal["auto", "native", "in_place", "in_parts"] = "auto"
     compress_closed_buckets: bool = True
     compress_after_seconds: Seconds = 300.0
     max_pending_measurements: Count = 200_000
@@ -177,9 +177,10 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "roles_refresh_seconds": "Time after which changes to a user's roles take effect.",
         "reopening": "Add late measurements to stored buckets that have room.",
         "commit_linger_ms": "Time a commit waits to batch with others; 0 = commit immediately.",
-        "bucket_growth": (
-            "How rows are added to buckets under load. in_place: by updates. in_parts: as small buckets that are "
-            "joined later. auto: in parts where readers are not affected, otherwise in place."
+        "write_strategy": (
+            "How measurements are written. in_place: buckets grow by updates. in_parts: under load they grow by small "
+            "buckets that are joined later. native: the backend carries out the inserts of each client. auto: in parts "
+            "where readers are not affected, otherwise in place; large inserts natively where that is faster."
         ),
         "compress_closed_buckets": "Compress closed buckets; requires a backend from 6.0.",
         "compress_after_seconds": (

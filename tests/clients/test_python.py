@@ -46,6 +46,22 @@ def test_sync_client_does_the_basics(proxy: ProxyProcess, db_name: str) -> None:
         assert db.list_collection_names(filter=USERS) == []
 
 
+def test_explicit_sessions_insert_through_the_catalog(proxy_rs: ProxyProcess, db_name: str) -> None:
+    """PyMongo sends the time of the session's latest operation with their inserts, as a read concern."""
+
+    def committed() -> float:
+        lines = proxy_rs.status("/metrics")[1].splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith("tsproxy_batch_measurements_sum")))
+
+    with proxy_rs.client() as client, client.start_session() as session:
+        points = client[db_name].create_collection("points", timeseries=OPTIONS)
+        before = committed()
+        for index in range(5):
+            points.insert_one(row(index), session=session)
+            assert points.count_documents({}, session=session) == index + 1
+        assert committed() == before + 5
+
+
 def test_errors_reach_the_sync_client_as_the_servers_own(proxy: ProxyProcess, db_name: str) -> None:
     with proxy.client() as client:
         db = client[db_name]

@@ -32,7 +32,7 @@ def grown_proxy(
     request: pytest.FixtureRequest, server_directory: Path, backend: MongodProcess
 ) -> Iterator[ProxyProcess]:
     directory = server_directory / f"proxy_{request.param}_{backend.port}"
-    server = ProxyProcess(directory, backend.uri, flags=["--bucket-growth", request.param])
+    server = ProxyProcess(directory, backend.uri, flags=["--write-strategy", request.param])
     try:
         yield server.start()
     finally:

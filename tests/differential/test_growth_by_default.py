@@ -42,7 +42,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def proxy(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
-    process = ProxyProcess(tmp_path / "proxy", backend.uri, flags=["--bucket-growth", "auto"])
+    process = ProxyProcess(tmp_path / "proxy", backend.uri, flags=["--write-strategy", "auto"])
     try:
         yield process.start()
     finally:
@@ -66,10 +66,11 @@ LOAD = range(160)
 
 
 def write(collection: Collection[dict[str, Any]], rounds: range) -> None:
-    """A row for each series, in one command, again and again."""
+    """A row for each series, again and again; the commands are small, so that they go through the catalog."""
     for second in rounds:
         rows = [{"t": START + timedelta(seconds=second), "m": each, "v": second} for each in range(SERIES)]
-        collection.insert_many(rows)
+        for first in range(0, SERIES, 8):
+            collection.insert_many(rows[first : first + 8])
 
 
 def load(collection: Collection[dict[str, Any]], rounds: range) -> None:
@@ -140,7 +141,7 @@ def test_nothing_is_in_parts_while_another_proxy_is_there(
     backend: MongodProcess, proxy: ProxyProcess, tmp_path: Path
 ) -> None:
     """Each process knows its own readers only; with one left it goes on in parts."""
-    other = ProxyProcess(tmp_path / "other", backend.uri, flags=["--bucket-growth", "auto"])
+    other = ProxyProcess(tmp_path / "other", backend.uri, flags=["--write-strategy", "auto"])
     try:
         other.start()
         assert other.metrics()[GAUGE] == 0, "from the start"

@@ -35,7 +35,7 @@ def backend(request: pytest.FixtureRequest) -> MongodProcess:
 @pytest.fixture(scope="module")
 def parts_proxy(server_directory: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
     server = ProxyProcess(
-        server_directory / f"proxy_parts_{backend.port}", backend.uri, flags=["--bucket-growth", "in_parts"]
+        server_directory / f"proxy_parts_{backend.port}", backend.uri, flags=["--write-strategy", "in_parts"]
     )
     try:
         yield server.start()

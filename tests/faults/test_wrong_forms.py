@@ -67,7 +67,7 @@ class BrokenProxy(ProxyProcess):
 )
 def broken(request: pytest.FixtureRequest, mongod: MongodProcess, tmp_path: Path) -> Iterator[BrokenProxy]:
     growth, wrong = request.param
-    proxy = BrokenProxy(tmp_path, mongod.uri, flags=["--bucket-growth", growth])
+    proxy = BrokenProxy(tmp_path, mongod.uri, flags=["--write-strategy", growth])
     proxy.wrong = wrong
     yield proxy.start()
     proxy.stop()

@@ -117,7 +117,7 @@ def test_logins_and_rights(guarded: GuardedMongod, tmp_path: Path, db_name: str)
 
 
 def test_compression_is_shown(mongod: MongodProcess, tmp_path: Path, db_name: str) -> None:
-    flags = ["--timeseries-bucket-max-count", "50", "--bucket-growth", "in_place"]
+    flags = ["--timeseries-bucket-max-count", "50", "--write-strategy", "in_place"]
     proxy = ProxyProcess(tmp_path, mongod.uri, flags=flags).start()
     try:
         with proxy.client() as client:

@@ -39,7 +39,7 @@ def joiner_uri(guarded: GuardedMongod) -> Iterator[str]:
 
 
 def in_parts(folder: Path, account: str, growth: str = "in_parts") -> ProxyProcess:
-    return ProxyProcess(folder, account, flags=["--bucket-growth", growth])
+    return ProxyProcess(folder, account, flags=["--write-strategy", growth])
 
 
 @pytest.mark.parametrize("growth", ["in_parts", "auto"])

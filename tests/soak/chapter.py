@@ -152,7 +152,7 @@ class Chapter:
             "--compress-after-seconds",
             chance.choice(("0.2", "0.5", "0.5", "2", "60")),
         ]
-        flags += ["--bucket-growth", chance.choice(GROWTH)]
+        flags += ["--write-strategy", chance.choice(GROWTH)]
         flags += ["--timeseries-bucket-max-count", chance.choice(("1000", "1000", "50", "50", "7"))]
         self._proxy.flags = tuple(flags)
         self._proxy.start()

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 10
 FLAGS = ("--server-selection-timeout-ms", str(PATIENCE_SECONDS * 1000))
 SOME = 900
 """Measurements: more than the seven series of a fleet take in place, so that there are parts and joins."""
-IN_PARTS = (*FLAGS, "--bucket-growth", "in_parts")
+IN_PARTS = (*FLAGS, "--write-strategy", "in_parts")
 DEADLINE_SECONDS = 30.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import bson
 
@@ -52,12 +53,35 @@ class Inserting(Recognising):
     """Inserts that are recognised; what takes them keeps what it is told."""
 
     retryable_writes = True
+    fewest_bytes = 1
 
     def __init__(self, limit_bytes: int = 100_000) -> None:
         super().__init__(limit_bytes=limit_bytes)
         self.found = COLLECTION
         self.submitted: list[Submitted] = []
+        self.is_native = False
+        """Whether inserts are for the backend itself."""
+        self.begun: list[int] = []
+        """The sizes of inserts that were begun natively."""
         self.inserts = Inserts(self)
+
+    @property
+    def native(self) -> Any:
+        return self
+
+    def takes(
+        self,
+        exchange: Exchange,
+        collection: VirtualCollection,
+        data: bytes,
+        start: int,
+        session: bytes,
+        txn_number: int | None,
+    ) -> int:
+        return len(data) - start if self.is_native else 0
+
+    def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
+        self.begun.append(size_bytes)
 
     def submit(
         self,
@@ -72,7 +96,8 @@ class Inserting(Recognising):
     def learn(self, raw: bytes, collection: VirtualCollection = COLLECTION) -> bool:
         """As it is done for an insert that was not recognised; whether it is the catalog's."""
         command = parse_command(Message.from_bytes(raw))
-        template = self.inserts.submit(self.exchange(raw), command, collection)
+        template, is_started = self.inserts.submit(self.exchange(raw), command, collection)
+        assert is_started is (template is not None and not self.is_native)
         if template is not None and template.repeats(command):
             self.remember(raw, router.Ingest(collection), template)
         return template is not None

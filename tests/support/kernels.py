@@ -8,11 +8,24 @@ from typing import Any
 
 from bson import DatetimeMS, decode, encode
 
-from catalog import bucket, comparing, compression, decoding, documents, headers, measurement, merging, rollover
+from catalog import (
+    bucket,
+    comparing,
+    compression,
+    decoding,
+    documents,
+    headers,
+    measurement,
+    merging,
+    rollover,
+    time_range,
+)
 from catalog.bson.codec import CODEC
 
 
-def _form(states: Any, parsing: Any, parts: Any, compression: Any, decoding: Any, comparing: Any, headers: Any) -> Any:
+def _form(
+    states: Any, parsing: Any, parts: Any, compression: Any, decoding: Any, comparing: Any, headers: Any, times: Any
+) -> Any:
     return SimpleNamespace(
         BucketState=states.BucketState,
         Limits=rollover.Limits,
@@ -21,6 +34,7 @@ def _form(states: Any, parsing: Any, parts: Any, compression: Any, decoding: Any
         bucket_id=rollover.bucket_id,
         column_cells=decoding.column_cells,
         compressed=compression.compressed,
+        count_plain_times=times.count_plain_times,
         has_true_header=headers.has_true_header,
         holds_parts=comparing.holds_parts,
         holds_rows=comparing.holds_rows,
@@ -39,9 +53,9 @@ def _compiled() -> ModuleType | None:
         return None
 
 
-INTERPRETED = _form(bucket, measurement, merging, compression, decoding, comparing, headers)
+INTERPRETED = _form(bucket, measurement, merging, compression, decoding, comparing, headers, time_range)
 _module = _compiled()
-COMPILED = _form(*[_module] * 7) if _module is not None else None
+COMPILED = _form(*[_module] * 8) if _module is not None else None
 KERNELS: dict[str, Any] = {"interpreted": INTERPRETED} | ({"compiled": COMPILED} if COMPILED is not None else {})
 """Name → kernel; the compiled form is there when it was built, as ``make install`` does where it can."""
 

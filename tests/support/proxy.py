@@ -16,8 +16,8 @@ import pymongo
 from tests.support.ports import LOOPBACK, accepts, free_port
 from tests.support.process import ChildProcess
 
-GROWTH = os.environ.get("TSPROXY_TEST_BUCKET_GROWTH", "")
-"""The ``bucket_growth`` of proxies whose test does not say which; the program's default when empty."""
+GROWTH = os.environ.get("TSPROXY_TEST_WRITE_STRATEGY", "")
+"""The ``write_strategy`` of proxies whose test does not say which; the program's default when empty."""
 
 PROGRAM = os.environ.get("TSPROXY_TEST_PROGRAM", "")
 """The directory of an installation to test, such as ``make built`` makes; the checkout itself when empty."""
@@ -86,8 +86,8 @@ class ProxyProcess(ChildProcess):
         command += ["--status-listen", f"{LOOPBACK}:{self.status_port}"]
         if self.backend is not None:
             command += ["--backend", self.backend]
-        if GROWTH and "--bucket-growth" not in self.flags:
-            command += ["--bucket-growth", GROWTH]
+        if GROWTH and "--write-strategy" not in self.flags:
+            command += ["--write-strategy", GROWTH]
         return [*command, *self.flags]
 
     def start(self, *, wait: bool = True) -> Self:

@@ -124,16 +124,16 @@ def growth(found: Found) -> Finding | None:
     if isinstance(reason, Unknown):
         return note(f"not known: {reason.reason}")
     if not reason:
-        return ok("in parts" if found.settings.bucket_growth == "in_parts" else "in parts under load")
-    is_auto = found.settings.bucket_growth == "auto"
+        return ok("in parts" if found.settings.write_strategy == "in_parts" else "in parts under load")
+    is_auto = found.settings.write_strategy == "auto"
     remedies: tuple[Remedy, ...] = ()
     if reason in (MAY_NOT_JOIN, MAY_NOT_ASK):
         needed = [*(["inprog"] if is_auto else []), *([] if server.set_name else ["applyOps"])]
         actions = [each for each in needed if not may_on_cluster(account.privileges, each)]
         remedies = granting(account, [{"resource": {"cluster": True}, "actions": actions}])
     elif reason == CANNOT_JOIN and not is_auto:
-        remedies = (setting("bucket_growth: auto"),)
-    chosen = note if is_auto or found.settings.bucket_growth == "in_place" else warning
+        remedies = (setting("write_strategy: auto"),)
+    chosen = warning if found.settings.write_strategy == "in_parts" else note
     return chosen(f"in place: {reason}", *remedies)
 
 

@@ -22,7 +22,7 @@ from proxy.process.doctor.found import Account, Asked, Found, Member, Target, Un
 from proxy.process.doctor.listing import collections_of
 from proxy.process.doctor.reaching import NAME, reached
 from proxy.process.doctor.target import Backend, backend_of
-from proxy.process.growth_policy import why_in_place
+from proxy.process.growth_policy import GROW_IN_PLACE, why_in_place
 from proxy.request.authorisation import PRIVILEGES, AccessControl, may_on_cluster
 from proxy.settings.config import ConfigurationError
 from proxy.settings.redaction import redact_uri
@@ -160,12 +160,12 @@ async def in_place_reason(
     settings: Settings, server: Member, build: Asked[Mapping[str, Any]], account: Account
 ) -> Asked[str]:
     """Why the proxy would let buckets grow in place; ``""`` if it would not."""
-    if settings.bucket_growth == "in_place":
-        return "bucket_growth is in_place"
+    if settings.write_strategy in GROW_IN_PLACE:
+        return f"write_strategy is {settings.write_strategy}"
     if build is None or isinstance(build, Unknown):
         return build
     try:
         able = _Able(profile_of(server.hello or {}, build), account)
-        return await why_in_place(able, asks=settings.bucket_growth == "auto") or ""
+        return await why_in_place(able, asks=settings.write_strategy == "auto") or ""
     except CommandError as error:
         return Unknown(error.message, error.code)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -97,6 +98,25 @@ class Rooms:
         return VIRTUAL
 
     retryable_writes = False
+    fewest_bytes = sys.maxsize
+
+    @property
+    def native(self) -> Any:
+        return self
+
+    def takes(
+        self,
+        exchange: Exchange,
+        collection: VirtualCollection,
+        data: bytes,
+        start: int,
+        session: bytes,
+        txn_number: int | None,
+    ) -> int:
+        return 0
+
+    def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
+        raise AssertionError
 
     def submit(
         self,

@@ -50,11 +50,22 @@ def test_a_plain_insert_is_taken() -> None:
         {**SESSION, "stmtIds": [1, "2"]},
         {**SESSION, "stmtId": 0, "stmtIds": [1, 2]},
         {**SESSION, "txnNumber": 1.0},
+        {"readConcern": {}},
+        {"readConcern": {"level": "majority"}},
+        {"readConcern": {"afterClusterTime": 5}},
+        {"readConcern": {"afterClusterTime": bson.Timestamp(5, 1), "level": "local"}},
     ],
     ids=str,
 )
 def test_w92_what_is_malformed_is_the_backends_to_judge(fields: dict[str, Any]) -> None:
     assert parsed(**fields) is None
+
+
+def test_time_of_a_causal_session_is_no_obstacle() -> None:
+    """The primary has told this time; a standalone refuses it."""
+    read_concern = {"afterClusterTime": bson.Timestamp(5, 1)}
+    assert parsed(readConcern=read_concern) is not None
+    assert parsed(readConcern=read_concern, retryable_writes=False) is None
 
 
 def test_w102_statements_of_a_retryable_write_have_numbers() -> None:

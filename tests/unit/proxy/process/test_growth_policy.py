@@ -92,14 +92,14 @@ SET, ALONE, ALONE_7 = Profile(is_replica_set=True), Profile(), Profile((7, 0, 0)
 async def test_how_buckets_grow_is_what_backend_and_account_allow(
     wanted: str, profile: Profile, rights: tuple[str, ...], in_parts: bool
 ) -> None:
-    settings = load_settings({"bucket_growth": wanted}, {}).settings
+    settings = load_settings({"write_strategy": wanted}, {}).settings
     options = await growth.growth_of(settings, Account(profile, *rights))  # type: ignore[arg-type]
     assert options.in_parts is in_parts
     assert options.busy == (growth.BUSY if in_parts and wanted == "auto" else 0.0)
 
 
 def test_who_counts_as_alone(catalog: BucketCatalog) -> None:
-    auto, in_parts = (load_settings({"bucket_growth": each}, {}).settings for each in ("auto", "in_parts"))
+    auto, in_parts = (load_settings({"write_strategy": each}, {}).settings for each in ("auto", "in_parts"))
     assert growth.is_alone(auto, catalog)
     assert not growth.is_alone(in_parts, catalog), "nobody looks for others"
     catalog.growth.beside_other_proxies(are_there=True)

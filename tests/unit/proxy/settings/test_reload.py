@@ -51,4 +51,4 @@ def test_files_of_tls_are_replaced_but_not_added_or_removed(tmp_path: Path) -> N
 def test_only_reloadable_settings_are_taken_over() -> None:
     older, newer = Settings(backend="mongodb://a/"), Settings(max_connections=3, fail_fast=True)
     assert with_reloadable(older, newer) == Settings(backend="mongodb://a/", max_connections=3)
-    assert not any(ROWS[name].is_reloadable for name in ("listen", "backend", "bucket_growth"))
+    assert not any(ROWS[name].is_reloadable for name in ("listen", "backend", "write_strategy"))

@@ -23,7 +23,7 @@ OPEN = Account("", False)
 
 
 def found(account: Any, *, growth: str = "auto", user: str = "x", server: Member = ALONE, **known: Any) -> Found:
-    settings = load_settings({"bucket_growth": growth}, {}).settings
+    settings = load_settings({"write_strategy": growth}, {}).settings
     return Found(settings, Target("mongodb://db", (), user=user, source="app"), (server,), account=account, **known)
 
 
@@ -84,7 +84,7 @@ def test_missing_rights_are_added_to_the_role_that_is_there() -> None:
     ("growth", "reason", "server", "severity", "actions"),
     [
         ("auto", "", ALONE, Severity.OK, None),
-        ("in_place", "bucket_growth is in_place", ALONE, Severity.NOTE, None),
+        ("in_place", "write_strategy is in_place", ALONE, Severity.NOTE, None),
         ("auto", CANNOT_JOIN, ALONE, Severity.NOTE, None),
         ("in_parts", CANNOT_JOIN, ALONE, Severity.WARNING, None),
         ("auto", MAY_NOT_JOIN, ALONE, Severity.NOTE, '["inprog", "applyOps"]'),

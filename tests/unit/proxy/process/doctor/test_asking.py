@@ -64,7 +64,7 @@ MAY = tuple({"resource": {"cluster": True}, "actions": [each]} for each in ("inp
 @pytest.mark.parametrize(
     ("growth", "server", "version", "account", "reason"),
     [
-        ("in_place", ALONE, [6, 0, 5], Account("u@a", True, (), MAY), "bucket_growth is in_place"),
+        ("in_place", ALONE, [6, 0, 5], Account("u@a", True, (), MAY), "write_strategy is in_place"),
         ("auto", ALONE, [6, 0, 5], Account("u@a", True, (), MAY), ""),
         ("auto", ALONE, [6, 0, 5], Account("u@a", False), ""),
         ("auto", ALONE, [6, 0, 5], Account("u@a", True), MAY_NOT_JOIN),
@@ -76,7 +76,7 @@ MAY = tuple({"resource": {"cluster": True}, "actions": [each]} for each in ("inp
 async def test_why_buckets_would_grow_in_place(
     growth: str, server: Member, version: list[int], account: Account, reason: str
 ) -> None:
-    settings = load_settings({"bucket_growth": growth}, {}).settings
+    settings = load_settings({"write_strategy": growth}, {}).settings
     assert await in_place_reason(settings, server, {"versionArray": version}, account) == reason
 
 

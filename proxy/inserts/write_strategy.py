@@ -1,0 +1,263 @@
+"""Decides which inserts go through the catalog, and which the server carries out itself.
+
+The shared catalog is much cheaper for small inserts of many clients, and keeps late measurements together. A client
+that sends large batches in order does most of that work itself: its insert can be cheaper as a native one, which is
+relayed as it came. Which way is cheaper depends on documents, buckets and server, so it is measured: by collection and
+size of the insert, how many bytes a second are stored while there are such inserts. From time to time the other way is
+tried for a moment, ever more rarely while the result stays the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from functools import partial
+from typing import Final, Literal
+
+from catalog.bounded import BoundedCache
+from catalog.namespaces import VirtualCollection
+from proxy.request.exchange import Exchange, Meter
+
+FEWEST_BYTES: Final = 1_024
+"""Smaller inserts always go through the catalog, which combines them with those of other clients."""
+PERIOD_SECONDS: Final = 0.25
+"""The least time with inserts in progress that a measured period has."""
+PERIOD_INSERTS: Final = 8
+"""The least number of inserts in a measured period."""
+FIRST_PAUSE_SECONDS: Final = 2.0
+LONGEST_PAUSE_SECONDS: Final = 128.0
+"""Limits of the time between two tries of the other way."""
+NATIVE_GAIN: Final = 1.15
+"""Native inserts must be faster by this factor, because the buckets of the catalog are better for later reads."""
+GAIN_IF_LATE: Final = 3.0
+"""This factor if measurements are late or alternate, which leaves a native collection with many small buckets."""
+LATE_BYTES: Final = 20_000
+"""``GAIN_IF_LATE`` applies if there is a late measurement in so many bytes, or more often."""
+
+CHOICES_BYTES: Final = 2 * 1024 * 1024
+CHOICE_BYTES: Final = 600
+
+Mode = Literal["auto", "native", "catalog"]
+FEWEST_NATIVE_BYTES: Final[Mapping[Mode, int]] = {"auto": FEWEST_BYTES, "native": 1, "catalog": sys.maxsize}
+
+
+class Way(Enum):
+    """How an insert is carried out."""
+
+    CATALOG = auto()
+    NATIVE = auto()
+
+    @property
+    def other(self) -> Way:
+        """The other way."""
+        return Way.NATIVE if self is Way.CATALOG else Way.CATALOG
+
+
+class Period:
+    """Measures the inserts of one way: the time with inserts in progress, and the bytes that were stored meanwhile.
+
+    Inserts of the period before may still be in progress when it begins; until they have ended, nothing is measured.
+    """
+
+    __slots__ = ("_in_progress", "_left_over", "busy_seconds", "busy_since_seconds", "inserts", "number", "size_bytes")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.busy_seconds = 0.0
+        self.size_bytes = 0
+        self.inserts = 0
+        self.busy_since_seconds = 0.0
+        self._in_progress = 0
+        self._left_over = 0
+
+    def begin(self, now_seconds: float) -> int:
+        """An insert begins; returns the number of its period."""
+        if not self._in_progress:
+            self.busy_since_seconds = now_seconds
+        self._in_progress += 1
+        return self.number
+
+    def end(self, number: int, size_bytes: int, now_seconds: float, *, failed: bool) -> bool:
+        """An insert has ended; one that failed says nothing. Returns whether the period is long enough now."""
+        self.busy_seconds += now_seconds - self.busy_since_seconds
+        self.busy_since_seconds = now_seconds
+        self._in_progress -= 1
+        if number != self.number:
+            self._left_over -= 1
+            if not self._left_over:
+                self.measure_anew()
+            return False
+        if self._left_over or failed:
+            return False
+        self.size_bytes += size_bytes
+        self.inserts += 1
+        return self.busy_seconds >= PERIOD_SECONDS and self.inserts >= PERIOD_INSERTS
+
+    def measure_anew(self) -> None:
+        """Forget what was measured."""
+        self.busy_seconds = 0.0
+        self.size_bytes = 0
+        self.inserts = 0
+
+    def next(self) -> None:
+        """The way changes."""
+        self.measure_anew()
+        self.number += 1
+        self._left_over = self._in_progress
+
+
+class Choice:
+    """The way that inserts of one kind take, and what both ways have cost."""
+
+    __slots__ = (
+        "_clock",
+        "_costs",
+        "_is_late",
+        "_late",
+        "_late_before",
+        "_next_try_seconds",
+        "_pause_seconds",
+        "_period",
+        "_preferred",
+        "way",
+    )
+
+    def __init__(self, clock: Callable[[], float], late: Callable[[], int]) -> None:
+        """``clock``: a monotonic time in seconds; ``late``: the number of late measurements so far."""
+        self._clock = clock
+        self._late = late
+        self.way = Way.CATALOG
+        """The way of the next insert."""
+        self._preferred = Way.CATALOG
+        self._costs: dict[Way, float] = {}
+        """Seconds per byte in the latest period of each way."""
+        self._next_try_seconds = 0.0
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._period = Period()
+        self._late_before = late()
+        self._is_late = False
+
+    def begin(self) -> int:
+        """An insert begins; returns the number of its period."""
+        return self._period.begin(self._clock())
+
+    def end(self, number: int, size_bytes: int, *, failed: bool) -> None:
+        """An insert of that period has ended."""
+        now_seconds = self._clock()
+        if self._period.end(number, size_bytes, now_seconds, failed=failed):
+            self._decide(now_seconds)
+
+    def _decide(self, now_seconds: float) -> None:
+        """A period is over."""
+        period, late = self._period, self._late()
+        self._costs[self.way] = period.busy_seconds / period.size_bytes
+        if self.way is Way.CATALOG:
+            self._is_late = (late - self._late_before) * LATE_BYTES > period.size_bytes
+        self._late_before = late
+        if self.way is not self._preferred:
+            self._judge(now_seconds)
+        elif now_seconds >= self._next_try_seconds:
+            self._take(self.way.other)
+        period.measure_anew()
+
+    def _judge(self, now_seconds: float) -> None:
+        """The other way was tried."""
+        # What was good enough to begin stays until the catalog is as good.
+        gain = 1.0 if self._preferred is Way.NATIVE else NATIVE_GAIN
+        if self._is_late:
+            gain = GAIN_IF_LATE
+        is_native = self._costs[Way.NATIVE] * gain < self._costs[Way.CATALOG]
+        best = Way.NATIVE if is_native else Way.CATALOG
+        if best is self._preferred:
+            self._pause_seconds = min(self._pause_seconds * 2, LONGEST_PAUSE_SECONDS)
+            self._take(best)
+        else:
+            self._preferred = best
+            self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._next_try_seconds = now_seconds + self._pause_seconds
+
+    def _take(self, way: Way) -> None:
+        self.way = way
+        self._period.next()
+
+
+class _Measured:
+    """The meter of an insert that also tells its choice, once, that it has ended."""
+
+    __slots__ = ("_choice", "_meter", "_period", "_size_bytes")
+
+    def __init__(self, choice: Choice, size_bytes: int, meter: Meter | None) -> None:
+        self._choice: Choice | None = choice
+        self._size_bytes = size_bytes
+        self._meter = meter
+        self._period = choice.begin()
+
+    @property
+    def way(self) -> str:
+        """See ``Meter``."""
+        return "" if self._meter is None else self._meter.way
+
+    def done(self, seconds: float, code: int = 0) -> None:
+        """See ``Meter``."""
+        self._end(failed=code != 0)
+        if self._meter is not None:
+            self._meter.done(seconds, code)
+
+    def abandon(self) -> None:
+        """The client has disconnected, so nothing more may be heard of the insert."""
+        self._end(failed=True)
+
+    def _end(self, *, failed: bool) -> None:
+        choice, self._choice = self._choice, None
+        if choice is not None:
+            choice.end(self._period, self._size_bytes, failed=failed)
+
+
+class WriteStrategy:
+    """The choices of all collections, bounded in bytes; the least recently used are removed first."""
+
+    def __init__(
+        self, mode: Mode, clock: Callable[[], float], late: Callable[[VirtualCollection], int] | None = None
+    ) -> None:
+        """``mode``: ``auto``, or the way of all inserts; ``late``: how many measurements came late so far."""
+        self._mode = mode
+        self.fewest_bytes = FEWEST_NATIVE_BYTES[mode]
+        """Smaller inserts never go natively."""
+        self._clock = clock
+        self._late = late or _never_late
+        self._choices: BoundedCache[tuple[object, int], Choice] = BoundedCache(CHOICES_BYTES, _choice_bytes)
+
+    def way(self, collection: VirtualCollection, size_bytes: int) -> Way:
+        """The way of an insert whose documents have so many bytes."""
+        if size_bytes < self.fewest_bytes:
+            return Way.CATALOG
+        return Way.NATIVE if self._mode == "native" else self._choice(collection, size_bytes).way
+
+    def measure(self, exchange: Exchange, collection: VirtualCollection, size_bytes: int) -> None:
+        """Measure an insert that has just begun, and whose meter is known; its client waits for a reply."""
+        if self._mode == "auto" and size_bytes >= self.fewest_bytes:
+            measured = _Measured(self._choice(collection, size_bytes), size_bytes, exchange.meter)
+            exchange.meter = measured
+            exchange.on_abandon = measured.abandon
+
+    @property
+    def memory_bytes(self) -> int:
+        """The approximate size of all choices."""
+        return self._choices.size_bytes
+
+    def _choice(self, collection: VirtualCollection, size_bytes: int) -> Choice:
+        key = (collection.uuid or collection.namespace, size_bytes.bit_length() // 2)
+        choice = self._choices.get(key)
+        if choice is None:
+            choice = Choice(self._clock, partial(self._late, collection))
+            self._choices.put(key, choice)
+        return choice
+
+
+def _never_late(collection: VirtualCollection) -> int:
+    return 0
+
+
+def _choice_bytes(key: tuple[object, int], choice: Choice) -> int:
+    return CHOICE_BYTES

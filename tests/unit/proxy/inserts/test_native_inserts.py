@@ -1,0 +1,92 @@
+"""Which inserts the backend carries out itself: those that the strategy says, but for retries and distant times."""
+
+from __future__ import annotations
+
+import bson
+import pytest
+
+from catalog.restart_dedup import RestartDedup
+from catalog.statements import StatementLog
+from proxy.inserts.native_inserts import NativeInserts
+from proxy.inserts.write_strategy import Way, WriteStrategy
+from proxy.request.exchange import Exchange
+from proxy.wire.message import Message
+from tests.support.catalog_parts import CatalogBench
+from tests.support.committer_bench import ScriptedStore
+from tests.support.exchanges import Told
+from tests.support.insert_messages import message
+from tests.support.network import FakeClient
+from tests.support.sessions import session
+
+DOCUMENT = bson.encode({"t": bson.DatetimeMS(5000), "m": 1})
+DISTANT = bson.encode({"t": bson.DatetimeMS(-1), "m": 1})
+SESSION = b"a session"
+CLIENT = (SESSION, session().identity)
+
+
+class Chosen(WriteStrategy):
+    """The way that a test says."""
+
+    def __init__(self) -> None:
+        super().__init__("native", lambda: 0.0)
+        self.chosen = Way.NATIVE
+
+    def way(self, collection: object, size_bytes: int) -> Way:
+        return self.chosen
+
+
+class Inserts:
+    def __init__(self, *, window_seconds: float = 0.0) -> None:
+        bench = CatalogBench()
+        self.strategy = Chosen()
+        self.statements = StatementLog()
+        self.collection = bench.virtual
+        dedup = RestartDedup(ScriptedStore(), bench.clock, window_seconds, 1.0, lambda work: work.close())
+        self.native = NativeInserts(self.strategy, bench.catalog, self.statements, dedup)
+
+    def takes(self, *documents: bytes, txn_number: int | None = None) -> int:
+        exchange = Exchange(session(), FakeClient(), Message.from_bytes(message()), Told())
+        data = b"before" + b"".join(documents)
+        return self.native.takes(exchange, self.collection, data, 6, SESSION, txn_number)
+
+
+def test_the_strategy_decides() -> None:
+    inserts = Inserts()
+    assert inserts.takes(DOCUMENT, DOCUMENT) == 2
+    inserts.strategy.chosen = Way.CATALOG
+    assert inserts.takes(DOCUMENT, DOCUMENT) == 0
+
+
+@pytest.mark.parametrize("other", [DISTANT, bson.encode({"m": 1}), bson.encode({"t": "noon"})])
+def test_what_the_catalog_has_to_see_goes_there(other: bytes) -> None:
+    inserts = Inserts()
+    assert inserts.takes(DOCUMENT, other, txn_number=4) == 0
+    assert inserts.statements.latest(CLIENT) is None
+
+
+def test_retry_takes_the_way_of_the_first_try() -> None:
+    """Whatever the strategy says by then: only there it is known that the statements were executed."""
+    inserts = Inserts()
+    assert inserts.takes(DOCUMENT, txn_number=4) == 1
+    inserts.strategy.chosen = Way.CATALOG
+    assert inserts.takes(DOCUMENT, txn_number=4) == 1
+    assert inserts.takes(DOCUMENT, txn_number=5) == 0
+    inserts.statements.transaction(CLIENT, 5)
+    inserts.strategy.chosen = Way.NATIVE
+    assert inserts.takes(DOCUMENT, txn_number=5) == 0
+    assert inserts.takes(DOCUMENT, txn_number=6) == 1
+
+
+def test_number_that_is_too_old_is_refused_by_the_catalog() -> None:
+    inserts = Inserts()
+    assert inserts.takes(DOCUMENT, txn_number=4) == 1
+    assert inserts.takes(DOCUMENT, txn_number=3) == 0
+
+
+def test_first_insert_of_a_session_after_the_start_may_be_a_retry() -> None:
+    """Only the catalog looks up what an earlier process has staged."""
+    inserts = Inserts(window_seconds=60.0)
+    assert inserts.takes(DOCUMENT, txn_number=4) == 0
+    assert inserts.takes(DOCUMENT) == 1
+    inserts.statements.transaction(CLIENT, 4)
+    assert inserts.takes(DOCUMENT, txn_number=5) == 1
