@@ -30,6 +30,7 @@ HOT_MODULES = (
     "catalog/write_batch.py",
     "proxy/clients/connection.py",
     "proxy/clients/dispatch.py",
+    "proxy/clients/handlers.py",
     "proxy/clients/measuring.py",
     "proxy/clients/turns.py",
     "proxy/inserts/ingest.py",

@@ -41,7 +41,7 @@ def way_of(command: str) -> str:
     row = TABLE[command]
     if row.way is Way.INGEST:
         return "taken"
-    if row.way is Way.ANSWER:
+    if row.way in (Way.ANSWER, Way.ADMIN):
         return "answered"
     return "rewritten" if command in REWRITERS and command not in PASSED_ON else "relayed"
 

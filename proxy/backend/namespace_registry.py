@@ -107,6 +107,10 @@ class NamespaceRegistry:
         # If one collection has changed, others may have, through another proxy: one that was missing may exist now.
         return UNRESOLVED if found is None and listing.doubtful else found
 
+    def known(self) -> list[VirtualCollection]:
+        """All collections in memory, also those whose listings are outdated."""
+        return [each for _, listing in self._listings.items() for each in listing.collections.values()]
+
     async def resolve(self, namespace: Namespace) -> VirtualCollection | None:
         """As ``lookup``, asking the backend if needed; raises ``CommandError`` if it does not respond."""
         known = self.lookup(namespace)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from proxy.clients.turns import Turns
+from proxy.clients.unwrapping import Unwrapping
 from proxy.observe.metrics import ConnectionNumbers
-from proxy.request.exchange import Client, Pending
+from proxy.request.exchange import Client, Exchange, Pending
 from proxy.request.session import Session
 from proxy.upstream.keepalive import keep_alive
 from proxy.wire.errors import ProtocolError
@@ -79,6 +80,8 @@ class ClientConnection(asyncio.Protocol):
 
     active_at_seconds: float
     """Time of the end of its last command, or of its connecting."""
+    is_for_admin: bool = False
+    """Whether it came through the listener for admin commands; set when it is made."""
 
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader, turns: Turns) -> None:
         self._host = host
@@ -185,6 +188,22 @@ class ClientConnection(asyncio.Protocol):
         self._current = None
         if self._transport is not None:
             self._transport.close()
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """The command in progress."""
+        current = self._current
+        if isinstance(current, Unwrapping):
+            current = current.inside
+        return current if isinstance(current, Exchange) else None
+
+    @property
+    def address(self) -> str:
+        """Address and port of the client."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        if peer:
+            return f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        return "" if self.session is None else self.session.peer
 
     @property
     def is_busy(self) -> bool:

@@ -9,32 +9,27 @@ Unexpected exceptions are caught here, logged and counted; the client gets an er
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias, assert_never
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
+from proxy.clients.handlers import Handlers, Hold
 from proxy.clients.legacy import legacy_command, refuse_legacy
 from proxy.clients.measuring import Measuring
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.unwrapping import LARGE_MESSAGE_BYTES, Unwrapping
-from proxy.hello.handler import HelloHandler
-from proxy.inserts.insert_port import Ingest
 from proxy.inserts.plain_insert import Inserts
-from proxy.members.read_preference import MemberSelector
 from proxy.observe.tasks import TaskSet
-from proxy.reads.inline_reads import InlineReads
-from proxy.relay.failover import Failover
-from proxy.relay.handler import RelayHandler
 from proxy.relay.plain_relay import plain_relay
 from proxy.request import attempt, router
 from proxy.request.attempt import Next, Outcome, Situation, may_be_sent_again, of_error, of_reply, what_follows
 from proxy.request.command import Command
 from proxy.request.exchange import Client, Exchange, Meter, Pending, Reader, labelled
 from proxy.request.needs import Needs, Requirements
-from proxy.request.ports import Gate, Namespaces, Readers, Translate
-from proxy.request.recognition import Memory, Recogniser, memory
+from proxy.request.ports import Namespaces, Readers
+from proxy.request.recognition import Recogniser
 from proxy.request.session import Session
 from proxy.request.session_fields import Undecodable
 from proxy.request.times import NOT_SENT, Wait
@@ -46,21 +41,6 @@ _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
 Resolved: TypeAlias = tuple[Namespace, VirtualCollection | None]
 """A namespace, and the collection that the backend has just reported for it; ``None`` if it is not virtual."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handlers:
-    """The handler of each kind of route, the ``gate`` that checks rights, and the ``memory`` of recognised commands."""
-
-    relay: RelayHandler
-    answer: HelloHandler
-    ingest: Ingest | None
-    translate: Translate
-    gate: Gate
-    members: MemberSelector | None = None
-    inline_reads: InlineReads | None = None
-    failover: Failover | None = None
-    memory: Memory = field(default_factory=memory)
 
 
 class Dispatcher:
@@ -92,6 +72,8 @@ class Dispatcher:
         self._requirements = Requirements(namespaces.lookup, handlers.gate, readers, has_members=has_members)
         self._recogniser = Recogniser(handlers.memory, self._requirements)
         self._inserts = None if handlers.ingest is None else Inserts(handlers.ingest)
+        self.hold: Hold | None = None
+        """Keeps commands from starting while clients are paused; ``None`` costs nothing."""
 
     def start(self, session: Session, message: Message, client: Client) -> Pending:
         """Start the command in ``message``; raises ``ProtocolError`` if the connection must be closed."""
@@ -104,12 +86,21 @@ class Dispatcher:
         if message.opcode == _COMPRESSED:
             message = op_compressed.unwrap(message, session.message_limit_bytes)
         exchange = Exchange(session, client, message, self, self._measuring.slow)
+        if self.hold is not None and self.hold.holds(exchange):
+            return exchange
         if message.opcode == _MSG:
             if self._recogniser.start(exchange):
                 return exchange
             op_msg.peek_flags(message)
         self._guarded(exchange, self._begin)
         return exchange
+
+    def go_on(self, exchange: Exchange) -> None:
+        """See ``Attempts``."""
+        try:
+            self._guarded(exchange, self._begin)
+        except ProtocolError:
+            exchange.close()
 
     def primary_stepped_down(self, address: tuple[str, int | None]) -> None:
         """That server is no longer the primary; cursors that clients opened there remain there."""
@@ -156,6 +147,8 @@ class Dispatcher:
         if isinstance(route, router.Relay):
             self._measuring.begin(exchange, command, "relay")
             self._handlers.relay.start(exchange, route)
+        elif isinstance(route, router.Administer):
+            self._administer(exchange, command)
         else:
             self._measuring.begin(exchange, command, "answer")
             self._handlers.answer.start(exchange)
@@ -191,6 +184,8 @@ class Dispatcher:
             case router.AnswerLocally():
                 self._measuring.begin(exchange, command, "answer")
                 self._handlers.answer.start(exchange)
+            case router.Administer():
+                self._administer(exchange, command)
             case router.Resolve(namespace=namespace):
                 self._tasks.spawn(self._resolve(exchange, command, namespace))
             case _:
@@ -198,6 +193,13 @@ class Dispatcher:
 
     def _route_anew(self, exchange: Exchange) -> None:
         self._guarded(exchange, lambda exchange: self._route(exchange, exchange.parsed()))
+
+    def _administer(self, exchange: Exchange, command: Command) -> None:
+        self._measuring.begin(exchange, command, "admin")
+        if self._handlers.admin is None:
+            self._handlers.relay.start(exchange, router.RELAY)
+        else:
+            self._handlers.admin.start(exchange)
 
     def _lookup_or(self, resolved: Resolved, namespace: Namespace) -> VirtualCollection | router.Unresolved | None:
         """``lookup``, but with the result of this command's own query: the registry may have dropped it already."""

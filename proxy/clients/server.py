@@ -12,7 +12,6 @@ import ssl
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Final
 
 import structlog
@@ -20,11 +19,14 @@ from pymongo.topology_description import TopologyDescription
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
+from proxy.clients.administration import Administration, AdminParts, admin_admission
 from proxy.clients.admission import Admission
 from proxy.clients.connection import ClientConnection
-from proxy.clients.dispatch import Dispatcher, Handlers
+from proxy.clients.dispatch import Dispatcher
+from proxy.clients.handlers import Handlers, Hold
 from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
+from proxy.clients.roster import Roster
 from proxy.clients.tls_listener import TlsListener
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
@@ -42,7 +44,7 @@ from proxy.request.recognition import Memory, memory
 from proxy.request.session import Session
 from proxy.request.slow_threshold import NEVER_SLOW, SlowThreshold
 from proxy.request.times import Times
-from proxy.settings.table import Settings
+from proxy.settings.table import Address, Settings
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer, parse_upstream_name
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
@@ -130,6 +132,7 @@ class Parts:
     new_collections: NewCollections | None = None
     memory: Memory = field(default_factory=memory)
     slow: SlowThreshold = NEVER_SLOW
+    admin: AdminParts = field(default_factory=AdminParts)
 
 
 class Server:
@@ -151,6 +154,10 @@ class Server:
             on_not_primary=self._suspect if in_replica_set else None,
         )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
+        self._roster = Roster()
+        self.admin = Administration(
+            lambda: self.settings, parts.admin, self._roster, self.hello, self._tasks, self._hold_commands
+        )
         handlers = Handlers(
             RelayHandler(self._tasks, parts.effects),
             self.hello,
@@ -161,22 +168,14 @@ class Server:
             parts.inline_reads,
             Failover(self._step_downs.suspect, self._next_primary) if in_replica_set else None,
             parts.memory,
+            self.admin.handler,
         )
-        self._dispatcher = Dispatcher(
-            handlers,
-            parts.namespaces,
-            parts.translated,
-            parts.knows_cursor,
-            self._tasks,
-            Measuring(parts.numbers, parts.slow),
-            parts.readers,
-            parts.new_collections,
-        )
-        self._clients: set[ClientConnection] = set()
+        self._dispatchers = _dispatcher(handlers, parts, self._tasks), _dispatcher(handlers, parts, self._tasks)
+        """For all clients, and for the listener for admin commands."""
+        self._dispatchers[1].hold = self.admin.only_admin
         self.admission = Admission(settings, parts.connections)
-        self._connection_ids = count(1)
-        self._all_left = asyncio.Event()
-        self._listener: asyncio.Server | TlsListener | None = None
+        self._admin_admission = admin_admission(settings)
+        self._listeners: list[asyncio.Server | TlsListener] = []
 
     def follow(self, settings: Settings) -> None:
         """Apply reloaded settings: most to new connections only."""
@@ -194,6 +193,9 @@ class Server:
 
         return Dialer(address, self._parts.tls_to_backend, self.settings.connect_timeout_ms / 1000)
 
+    def _hold_commands(self, hold: Hold | None) -> None:
+        self._dispatchers[0].hold = hold
+
     # --- Host -----------------------------------------------------------------------------------------------
 
     @property
@@ -203,11 +205,12 @@ class Server:
 
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
         """See ``proxy.clients.connection.Host``."""
+        admission = self._admin_admission if connection.is_for_admin else self.admission
         # TLS connections are admitted before their handshake, by the listener.
-        if not isinstance(self._listener, TlsListener) and self.admission.refuses(peer):
+        if self._roster.is_closed or (not self._has_tls and admission.refuses(peer)):
             return None
-        self._clients.add(connection)
-        self.admission.entered(peer)
+        connection_id = self._roster.enter(connection)
+        admission.entered(peer)
 
         def upstream_lost() -> None:
             # A login ends with its connection. Without one, the next command opens another connection.
@@ -220,8 +223,9 @@ class Server:
             connection.limit_messages(size_bytes)
             session.message_limit_bytes = size_bytes
 
-        session = Session(next(self._connection_ids), peer, Upstream(self._dialer, upstream_lost))
+        session = Session(connection_id, peer, Upstream(self._dialer, upstream_lost))
         session.came_at_seconds = connection.active_at_seconds
+        session.is_for_admin = connection.is_for_admin
         if self._parts.requires_login():
             limit_messages(self.settings.pre_auth_max_message_bytes)
             session.on_login = lambda: limit_messages(MAX_MESSAGE_SIZE_BYTES)
@@ -253,11 +257,9 @@ class Server:
         session = connection.session
         assert session is not None
         log.debug("client disconnected", peer=session.peer, connection=session.connection_id)
-        self._clients.discard(connection)
-        self.admission.left(session.peer)
+        self._roster.leave(connection)
+        (self._admin_admission if connection.is_for_admin else self.admission).left(session.peer)
         self.admission.room.release(connection, self.now_seconds())
-        if not self._clients:
-            self._all_left.set()
 
     def broken(self, session: Session, reason: str) -> None:
         """See ``proxy.clients.connection.Host``."""
@@ -273,9 +275,9 @@ class Server:
         command (``proxy.relay.failover``), or because it is closed after ``STALE_SECONDS`` without one.
         """
         self._dialer.avoid(address)
-        self._dispatcher.primary_stepped_down(parse_upstream_name(address))
+        self._dispatchers[0].primary_stepped_down(parse_upstream_name(address))
         logins = 0
-        for client in list(self._clients):
+        for client in self._roster:
             upstream = client.session.upstream if client.session is not None else None
             if upstream is not None and upstream.address == address and not upstream.is_retired:
                 upstream.retire()
@@ -295,10 +297,10 @@ class Server:
 
     def primary_is(self, address: str) -> None:
         """This member is the primary: no further command goes to any other server."""
-        ready = (client.session.upstream.ready for client in self._clients if client.session is not None)
+        ready = (client.session.upstream.ready for client in self._roster if client.session is not None)
         for other in {connection.address for connection in ready if connection is not None} - {address}:
             self.primary_stepped_down(other)
-        for client in self._clients:
+        for client in self._roster:
             if client.session is not None and client.session.upstream.address == address:
                 client.session.upstream.reinstate()
         self._step_downs.primary_is(address)
@@ -307,20 +309,37 @@ class Server:
 
     async def start(self, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Listen; returns the address, with the actual port if the setting is port 0. Raises ``OSError``."""
-        listen = self.settings.listen
+        address = await self._listen(self.settings.listen, tls, is_for_admin=False)
+        self._tasks.spawn(self._sweep())
+        return address
+
+    async def start_admin(self, address: Address, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        """As ``start``, for admin commands only."""
+        return await self._listen(address, tls, is_for_admin=True)
+
+    @property
+    def _has_tls(self) -> bool:
+        return bool(self._listeners) and isinstance(self._listeners[0], TlsListener)
+
+    async def _listen(self, address: Address, tls: ssl.SSLContext | None, *, is_for_admin: bool) -> tuple[str, int]:
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon)
+        admission = self._admin_admission if is_for_admin else self.admission
 
         def protocol() -> ClientConnection:
-            return ClientConnection(self, self._dispatcher, MessageReader(large_bytes=LARGE_BYTES), turns)
+            reader = MessageReader(large_bytes=LARGE_BYTES)
+            connection = ClientConnection(self, self._dispatchers[is_for_admin], reader, turns)
+            connection.is_for_admin = is_for_admin
+            return connection
 
+        listener: asyncio.Server | TlsListener
         if tls is None:
-            self._listener = await loop.create_server(protocol, listen.host, listen.port, backlog=BACKLOG)
+            listener = await loop.create_server(protocol, address.host, address.port, backlog=BACKLOG)
         else:
-            sockets = await TlsListener.listen(listen.host, listen.port, BACKLOG)
-            self._listener = TlsListener(sockets, tls, protocol, self.admission, self._tasks.spawn)
-        self._tasks.spawn(self._sweep())
-        host, port = self._listener.sockets[0].getsockname()[:2]
+            sockets = await TlsListener.listen(address.host, address.port, BACKLOG)
+            listener = TlsListener(sockets, tls, protocol, admission, self._tasks.spawn)
+        self._listeners.append(listener)
+        host, port = listener.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
     async def _sweep(self) -> None:
@@ -334,7 +353,7 @@ class Server:
         """Close clients whose last command ended too long ago; one that has arrived in part does not count."""
         settings, now_seconds = self.settings, self.now_seconds()
         login_seconds = settings.max_unauthenticated_seconds if self._parts.requires_login() else 0.0
-        for client in list(self._clients):
+        for client in self._roster:
             if client.is_busy or client.session is None:
                 continue
             idle_seconds = now_seconds - client.active_at_seconds
@@ -350,18 +369,29 @@ class Server:
 
     async def stop(self) -> None:
         """Stop, in the order that the module's docstring gives."""
-        if self._listener is not None:
-            self._listener.close()
-        self._all_left.clear()
+        for listener in self._listeners:
+            listener.close()
+        self._roster.is_closed = True
         self.hello.interrupt()
-        for client in list(self._clients):
-            client.drain()
-        if self._clients:
-            try:
-                async with asyncio.timeout(self.settings.shutdown_grace_seconds):
-                    await self._all_left.wait()
-            except TimeoutError:
-                log.warning("closing remaining client connections after the grace period", clients=len(self._clients))
-        for client in list(self._clients):
-            client.abort()
+        self._roster.drain()
+        self.admin.stop()
+        try:
+            async with asyncio.timeout(self.settings.shutdown_grace_seconds):
+                await self._roster.all_left()
+        except TimeoutError:
+            log.warning("closing remaining client connections after the grace period", clients=len(self._roster))
+        self._roster.abort()
         await self._tasks.close()
+
+
+def _dispatcher(handlers: Handlers, parts: Parts, tasks: TaskSet) -> Dispatcher:
+    return Dispatcher(
+        handlers,
+        parts.namespaces,
+        parts.translated,
+        parts.knows_cursor,
+        tasks,
+        Measuring(parts.numbers, parts.slow),
+        parts.readers,
+        parts.new_collections,
+    )

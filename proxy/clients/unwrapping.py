@@ -58,6 +58,11 @@ class Unwrapping:
             if not self._is_abandoned:
                 self._client.close()
 
+    @property
+    def inside(self) -> Pending | None:
+        """The command, when it has started."""
+        return self._inside
+
     def abandon(self) -> None:
         """The client has disconnected."""
         self._is_abandoned = True

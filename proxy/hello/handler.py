@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -64,10 +64,14 @@ class HelloHandler:
         self._version = TopologyVersion(ObjectId())
         self.waiting: set[_Watch] = set()
 
-    def interrupt(self) -> None:
-        """Close the connections of waiting clients, so that drivers discard all their connections to this proxy."""
+    def interrupt(self, keep: Callable[[Session], bool] = lambda session: False) -> None:
+        """Close the connections of waiting clients, so that drivers discard all their connections to this proxy.
+
+        ``keep``: those that stay.
+        """
         for watch in list(self.waiting):
-            watch.stop()
+            if not keep(watch.session):
+                watch.stop()
 
     def start(self, exchange: Exchange) -> None:
         """Reply to one hello; raises ``CommandError``."""
@@ -186,6 +190,11 @@ class _Watch:
         self._response_to = exchange.message.request_id
         self._timer: asyncio.TimerHandle | None = None
         _keep_little(exchange, exchange.command)
+
+    @property
+    def session(self) -> Session:
+        """The session of the client."""
+        return self._exchange.session
 
     def wait(self, first_ms: int) -> None:
         """Wait, first for ``first_ms``."""

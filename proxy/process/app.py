@@ -27,6 +27,7 @@ from proxy.observe.metrics import LIMITS, Metrics
 from proxy.observe.process_metrics import ProcessMetrics
 from proxy.observe.status import StatusServer
 from proxy.observe.tasks import TaskSet
+from proxy.process.control import Control
 from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.last_resort import CLOSE_SECONDS, LEAVE_SECONDS, LastResort
@@ -80,7 +81,7 @@ def calm_garbage_collector() -> None:
 class _App:
     def __init__(self, reloading: Reloading, say: Say, last_resort: LastResort) -> None:
         settings = reloading.settings
-        self._reloading = reloading
+        self._control = Control(reloading, self._why_not_ready)
         self._say = say
         self._last_resort = last_resort
         self._stop = asyncio.Event()
@@ -95,7 +96,7 @@ class _App:
 
     @property
     def _settings(self) -> Settings:
-        return self._reloading.settings
+        return self._control.reloading.settings
 
     def _follow(self, settings: Settings) -> None:
         logs.set_level(settings.log_level)
@@ -120,10 +121,10 @@ class _App:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reloading.on_hangup)
+        loop.add_signal_handler(signal.SIGHUP, self._control.reloading.on_hangup)
         try:
             async with self._status(), self._reserved(), self._backend() as settings:
-                await serve(settings, self._metrics, self._stop, self._on_ready, self._on_waiting, self._reloading)
+                await serve(settings, self._metrics, self._stop, self._on_ready, self._on_waiting, self._control)
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise
@@ -155,6 +156,8 @@ class _App:
             return self._trouble
         if self._embedded is not None and (trouble := self._embedded.why_not_ready()):
             return trouble
+        if trouble := self._control.why_turned_away():
+            return trouble
         return "" if self._metrics.backend_up else "the backend does not answer"
 
     @asynccontextmanager
@@ -175,12 +178,15 @@ class _App:
 
     @asynccontextmanager
     async def _reserved(self) -> AsyncIterator[None]:
-        address = self._settings.listen
         async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(reserved(address))
-            except OSError as error:
-                raise cannot_listen("listen", address, error) from None
+            for name in ("listen", "admin_listen"):
+                address: Address | None = getattr(self._settings, name)
+                if address is None:
+                    continue
+                try:
+                    await stack.enter_async_context(reserved(address))
+                except OSError as error:
+                    raise cannot_listen(name, address, error) from None
             yield
 
     @asynccontextmanager

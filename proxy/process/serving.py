@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.replacing import Differs
+from proxy.admin.catalog_views import CatalogViews, Open
+from proxy.admin.closing import Closing
+from proxy.admin.handler import Action
 from proxy.backend.first_answer import first_answer
+from proxy.clients.administration import AdminParts
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.server import Parts, Server
 from proxy.clients.tls import ListenerTls, TlsOptions
@@ -19,9 +25,10 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.process.account_check import AccountCheck
 from proxy.process.assembly import Assembly, assemble, follow_settings
+from proxy.process.control import Control
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
-from proxy.process.reloading import Reloading
+from proxy.process.process_actions import ProcessActions
 from proxy.process.unreachable import account_of, unreachable
 from proxy.reads.inline_reads import InlineReads
 from proxy.request.recognition import memory
@@ -47,11 +54,11 @@ async def serve(
     stop: asyncio.Event,
     on_ready: Callable[[Address], None],
     on_waiting: Callable[[str], None] = lambda reason: None,
-    reloading: Reloading | None = None,
+    control: Control | None = None,
 ) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
 
-    The components follow ``reloading``; without it, the settings stay as they are.
+    The components follow ``control.reloading``; without it, the settings stay as they are.
 
     A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason, and
     later the privileges that the account lacks, an empty text if none.
@@ -74,17 +81,18 @@ async def serve(
         if tls is not None:
             tls.reload(TlsOptions.of(with_reloadable(settings, newer)))
 
-    if reloading is not None:
-        reloading.follow(follow)
+    if control is not None:
+        control.reloading.follow(follow)
+        control.why_turned_away = lambda: server.admin.traffic.why_not_ready
     try:
         with suppress(BackendUnavailable):
             await account.look()
         if settings.fail_fast:
             account.insist()
-        try:
-            address = Address(*await server.start(tls.context if tls is not None else None))
-        except OSError as error:
-            raise cannot_listen("listen", settings.listen, error) from None
+        address = await _listen(server, settings, tls.context if tls is not None else None)
+        server.admin.add(_actions(server, assembly))
+        if control is not None:
+            server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
         if tls is not None:
             tasks.spawn(tls.watch())
         tasks.spawn(LoopWatch(metrics.held).run())
@@ -99,6 +107,32 @@ async def serve(
         await stop.wait()
     finally:
         await _stop(server, tasks, assembly)
+
+
+async def _listen(server: Server, settings: Settings, tls: ssl.SSLContext | None) -> Address:
+    """Open the listeners; returns the address for clients."""
+    try:
+        address = Address(*await server.start(tls))
+    except OSError as error:
+        raise cannot_listen("listen", settings.listen, error) from None
+    if settings.admin_listen is not None:
+        try:
+            await server.start_admin(settings.admin_listen, tls)
+        except OSError as error:
+            raise cannot_listen("admin_listen", settings.admin_listen, error) from None
+    return address
+
+
+def _actions(server: Server, assembly: Assembly) -> Mapping[str, Action]:
+    """The admin commands about collections and buckets."""
+    catalog, known = assembly.catalog, assembly.backend.registry
+    opened = Open(catalog, known, server.admin.rights)
+    closing = Closing(catalog, opened, assembly.committer.kick, assembly.backend.run_raw)
+    return {**CatalogViews(catalog, known, opened).actions, **closing.actions}
+
+
+async def _probe(assembly: Assembly) -> None:
+    await assembly.backend.health(HEALTH_CHECK_SECONDS)
 
 
 async def _assembled(
@@ -153,6 +187,7 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         slow=assembly.slow.threshold,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
+        admin=AdminParts(assembly.authorisation, assembly.ingest.uncommitted, partial(_probe, assembly)),
     )
 
 

@@ -41,6 +41,7 @@ class ResourceKind(Enum):
     """The kind of a privilege's resource; the cluster resource covers no collection."""
 
     ANYTHING = auto()
+    CLUSTER = auto()
     COLLECTION = auto()
     BUCKETS = auto()
 
@@ -49,11 +50,14 @@ Resource = tuple[ResourceKind, str, str]
 """Kind, database and collection; an empty name means all."""
 
 _ANYTHING: Final[Resource] = (ResourceKind.ANYTHING, "", "")
+_CLUSTER: Final[Resource] = (ResourceKind.CLUSTER, "", "")
 
 
 def _resource(document: Mapping[str, Any]) -> Resource | None:
     if document.get("anyResource") is True:
         return _ANYTHING
+    if document.get("cluster") is True:
+        return _CLUSTER
     database = document.get("db", "")
     if isinstance(document.get("system_buckets"), str) and isinstance(database, str):
         return ResourceKind.BUCKETS, database, document["system_buckets"]
@@ -111,6 +115,11 @@ class Rights:
                 self._decided.clear()
             self._decided[key] = decision
         return decision
+
+    def allow_on_cluster(self, actions: tuple[str, ...]) -> bool:
+        """Whether all these actions on the cluster are allowed."""
+        allowed = self._actions.get(_CLUSTER, frozenset()) | self._actions.get(_ANYTHING, frozenset())
+        return "anyAction" in allowed or allowed.issuperset(actions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +205,11 @@ class Authorisation:
         # Many clients have the same roles: equal replies are decoded once.
         self._decoded: BoundedCache[bytes, Rights] = BoundedCache(ANSWERS_BYTES, _weight)
 
+    @property
+    def is_enforced(self) -> bool:
+        """Whether the privileges of clients must be checked."""
+        return self._access.enforced
+
     def must_log_in(self, session: AuthorisedSession) -> bool:
         """Whether the client has not logged in although it must."""
         return not session.identity and self._access.enforced
@@ -204,10 +218,18 @@ class Authorisation:
         """The cached decision; ``None`` if the backend must be asked."""
         if not self._access.enforced:
             return True
+        rights = self._known_rights(session)
+        return None if rights is None else rights.allow(actions, namespace)
+
+    def _known_rights(self, session: AuthorisedSession) -> Rights | None:
         known = session.rights
         if known is None or known.identity != session.identity or self._now_seconds() >= known.until_seconds:
             return None
-        return known.rights.allow(actions, namespace)
+        return known.rights
+
+    async def rights(self, session: AuthorisedSession) -> Rights:
+        """All rights of this connection, asking the backend if needed; raises ``BackendUnavailable``."""
+        return self._known_rights(session) or await self._ask(session)
 
     async def allows(self, session: AuthorisedSession, actions: tuple[str, ...], namespace: Namespace) -> bool:
         """As ``known``, asking the backend if needed; raises ``BackendUnavailable``."""

@@ -32,6 +32,7 @@ class Way(Enum):
     TRANSLATE = auto()
     INGEST = auto()
     ANSWER = auto()
+    ADMIN = auto()
     RELAY = auto()
 
 
@@ -72,6 +73,9 @@ class Row:
     way: Way
     facts: Fact = Fact(0)
 
+
+ADMIN: Final = "tsproxy"
+"""The name of all admin commands, which are for the proxy itself."""
 
 TABLE: Final[Mapping[str, Row]] = {
     "aggregate": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR),
@@ -125,6 +129,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "saslContinue": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
     "saslStart": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
     "serverStatus": Row(Target.DATABASE, Way.TRANSLATE),
+    ADMIN: Row(Target.DATABASE, Way.ADMIN),
     "update": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
     "validate": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
 }

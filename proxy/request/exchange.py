@@ -116,6 +116,10 @@ class Attempts(Protocol):
         """Act on what ``what_follows`` says; raises nothing."""
         ...
 
+    def go_on(self, exchange: Exchange) -> None:
+        """Start a command that was held; raises nothing."""
+        ...
+
 
 class Exchange(CommandClock):
     """One command from its message to its reply. Also the sink of a relayed reply.
@@ -186,6 +190,10 @@ class Exchange(CommandClock):
     def end(self, outcome: Outcome) -> None:
         """An attempt to execute the command has this outcome."""
         self.attempts.ended(self, outcome)
+
+    def go_on(self) -> None:
+        """Start the command, which was held until now."""
+        self.attempts.go_on(self)
 
     # --- replies of the proxy -----------------------------------------------------------------------------------
 

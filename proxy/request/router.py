@@ -69,18 +69,24 @@ class AnswerLocally:
 
 
 @dataclass(frozen=True, slots=True)
+class Administer:
+    """The command is about the proxy itself (``proxy.admin``)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resolve:
     """Ask the backend about ``namespace``, then route again."""
 
     namespace: Namespace
 
 
-Route: TypeAlias = Relay | Translate | Ingest | AnswerLocally | Resolve
+Route: TypeAlias = Relay | Translate | Ingest | AnswerLocally | Administer | Resolve
 
 
 _CHANGES: Final = REDEFINES | WRITES
 RELAY: Final = Relay()
 _ANSWER: Final = AnswerLocally()
+_ADMINISTER: Final = Administer()
 
 
 def route(
@@ -128,10 +134,10 @@ def route(
 def route_before_login(command: Command) -> Route:
     """The route of a command of a client that must log in and has not.
 
-    All commands are relayed, except that the proxy handles logins and ``hello``.
+    All commands are relayed, except that the proxy handles logins and ``hello``, and refuses admin commands.
     """
     row = TABLE.get(command.name)
-    if row is None or not (row.way is Way.ANSWER or command.name in CHANGES_IDENTITY):
+    if row is None or not (row.way in (Way.ANSWER, Way.ADMIN) or command.name in CHANGES_IDENTITY):
         return RELAY
     return _database_wide(command, row, ())
 
@@ -159,6 +165,8 @@ def as_it_is(command: Command, collection: VirtualCollection | None) -> Relay:
 def _database_wide(command: Command, row: Row, translated: Collection[str]) -> Route:
     if row.way is Way.ANSWER:
         return _ANSWER
+    if row.way is Way.ADMIN:
+        return _ADMINISTER
     if command.name in CHANGES_IDENTITY:
         refuse_certificate_login(command)
         return Relay(changes_identity=True)

@@ -26,7 +26,7 @@ class Session:
     ``on_disconnect`` when the client has disconnected.
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
     address of that member in such a session, ``home`` the session that it belongs to. ``came_at_seconds``: when it was
-    let in.
+    let in. ``is_for_admin``: it came through the listener for admin commands.
     """
 
     connection_id: int
@@ -43,6 +43,7 @@ class Session:
     member: tuple[str, int | None] | None = None
     home: Session | None = None
     came_at_seconds: float = -1.0
+    is_for_admin: bool = False
 
     def connections(self) -> list[UpstreamConnection]:
         """The open connections to the backend."""

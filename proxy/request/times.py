@@ -33,6 +33,8 @@ class Wait(Enum):
     """Its write concern."""
     PRIMARY = "primary"
     """The next primary."""
+    PAUSE = "pause"
+    """The end of a pause of all clients."""
 
 
 class Times:

@@ -273,6 +273,10 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
         yield problem("tls_client_certificates", "requires tls_ca_file")
     if settings.status_listen == settings.listen and settings.listen.port:
         yield problem("status_listen", "must differ from listen")
+    if settings.admin_listen is not None and settings.admin_listen.port:
+        for name in ("listen", "status_listen"):
+            if settings.admin_listen == getattr(settings, name):
+                yield problem("admin_listen", f"must differ from {name}")
     if settings.max_connections_per_address > settings.max_connections:
         yield problem("max_connections_per_address", f"must not exceed max_connections ({settings.max_connections})")
     if len(set(settings.compressors)) != len(settings.compressors):

@@ -58,6 +58,8 @@ class Settings:
 
     listen: Address = Address("127.0.0.1", 27018)
     status_listen: Address | None = Address("127.0.0.1", 9216)
+    admin_listen: Address | None = None
+    admin_without_login: Literal["loopback", "anywhere"] = "loopback"
     shutdown_grace_seconds: SecondsOrNone = 10.0
 
     backend: str | None = None
@@ -114,6 +116,11 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
     "Listening": {
         "listen": "Address for MongoDB clients.",
         "status_listen": "Address for /metrics, /livez and /readyz; empty = disabled.",
+        "admin_listen": "Address that accepts admin commands only, also beyond max_connections; empty = disabled.",
+        "admin_without_login": (
+            "From where admin commands are accepted if the backend has no access control: from this machine only, or "
+            "from anywhere. With access control, the privileges of the user decide."
+        ),
         "shutdown_grace_seconds": "Time that running commands have to finish at shutdown.",
     },
     "Backend": {
@@ -203,6 +210,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
 
 _RELOADABLE = frozenset(
     {
+        "admin_without_login",
         "shutdown_grace_seconds",
         "max_connections",
         "max_connections_per_address",

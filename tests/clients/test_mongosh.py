@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from proxy.admin.table import COMMANDS
 from tests.support.node import CLIENTS, mongosh_json
 from tests.support.proxy import ProxyProcess
 
@@ -63,4 +64,51 @@ def test_what_the_readme_says_to_paste(proxy: ProxyProcess, db_name: str) -> Non
     assert mongosh_json(f"{proxy.uri}{db_name}", pasted + shown) == {
         "means": [{"_id": "north", "mean": 11.75}, {"_id": "south", "mean": 14.2}],
         "buckets": ["north", "south"],
+    }
+
+
+ADMINISTERING = """
+const admin = (name, fields) => db.adminCommand({tsproxy: name, ...fields});
+const own = db.hello().connectionId;
+const name = db.getName() + ".observations";
+db.createCollection("observations", {timeseries: {timeField: "t", metaField: "station"}});
+db.observations.insertOne({t: new Date(), station: "north", celsius: 12.5});
+let refusal = "";
+try { admin("stat") } catch (error) { refusal = error.codeName + ": " + error.message }
+const buckets = admin("buckets", {collection: name, meta: "north"});
+const closed = admin("close", {collection: name});
+const paused = admin("pause");
+const held = admin("clients", {limit: 1000}).clients.filter((each) => each.connection == own);
+const resumed = admin("resume");
+db.observations.insertOne({t: new Date(), station: "north", celsius: 13});
+show({
+  state: admin("status").state,
+  commands: Object.keys(admin("help").commands).length,
+  refusal,
+  rows: buckets.buckets.map((each) => each.rows),
+  closed: closed.closed,
+  paused: [paused.state, paused.running],
+  application: held[0].application.split(" ")[0],
+  resumed: resumed.was,
+  reloaded: admin("reload").needRestart,
+  stored: db.getCollection("system.buckets.observations").countDocuments(),
+  config: admin("config").settings.max_connections,
+});
+"""
+
+
+def test_administering(proxy: ProxyProcess, db_name: str) -> None:
+    shown = mongosh_json(f"{proxy.uri}{db_name}", ADMINISTERING)
+    assert shown.pop("refusal").startswith("BadValue: 'stat' is not an admin command; did you mean 'status'?")
+    assert shown == {
+        "state": "serving",
+        "commands": len(COMMANDS),
+        "rows": [1],
+        "closed": 1,
+        "paused": ["paused", 0],
+        "application": "mongosh",
+        "resumed": "paused",
+        "reloaded": [],
+        "stored": 2,
+        "config": 10_000,
     }

@@ -93,6 +93,7 @@ COMMANDS: Mapping[str, list[dict[str, Any]]] = {
     "reIndex": [{}],
     "renameCollection": [{"renameCollection": "DATABASE.ts", "to": "DATABASE.moved"}],
     "serverStatus": [{"serverStatus": 1}],
+    "tsproxy": [{"tsproxy": "status"}, {"tsproxy": "clients"}],
     "update": [
         {"updates": [{"q": {"m.a": 1}, "u": {"$set": {"m.b": 1}}, "multi": True}]},
         {"updates": [{"q": {"m": {"$in": [{"a": 1}]}}, "u": {"$set": {"m.b": 2}}, "multi": True}]},
@@ -102,7 +103,7 @@ COMMANDS: Mapping[str, list[dict[str, Any]]] = {
 }
 """Every command of the router's table, in the forms that the proxy treats in different ways."""
 
-AT_ADMIN = frozenset({"applyOps", "listDatabases", "renameCollection", "serverStatus"})
+AT_ADMIN = frozenset({"applyOps", "listDatabases", "renameCollection", "serverStatus", "tsproxy"})
 NOT_EVEN_ROOT = frozenset({"applyOps"})
 """Relayed, and refused to the client itself."""
 

@@ -46,3 +46,10 @@ def accepts(port: int, host: str = LOOPBACK, timeout_seconds: float = 1.0) -> bo
             return True
     except OSError:
         return False
+
+
+def own_address() -> str:
+    """An address of this machine that is not a loopback address. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(("192.0.2.1", 9))
+        return str(sender.getsockname()[0])

@@ -29,8 +29,9 @@ def op_msg(document: Mapping[str, Any] | bytes, request_id: int = 1, flags: int 
 class WireClient:
     """One TCP connection; ``command`` sends an OP_MSG and returns the reply document."""
 
-    def __init__(self, port: int, *, timeout_seconds: float = 20, source: str = LOOPBACK) -> None:
-        self.socket = socket.create_connection((LOOPBACK, port), timeout=timeout_seconds, source_address=(source, 0))
+    def __init__(self, port: int, *, timeout_seconds: float = 20, source: str = LOOPBACK, host: str = LOOPBACK) -> None:
+        source_address = (source, 0) if host == LOOPBACK else None
+        self.socket = socket.create_connection((host, port), timeout=timeout_seconds, source_address=source_address)
         self._request_id = 0
 
     def __enter__(self) -> Self:

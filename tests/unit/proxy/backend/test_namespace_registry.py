@@ -208,3 +208,11 @@ async def test_a_whole_database_is_forgotten_by_its_name_or_when_much_of_it_is()
     for number in range(MOST_DOUBTFUL + 1):
         backend.registry.forget(Namespace("db", f"own_{number}"))
     assert backend.registry.lookup(X) is UNRESOLVED
+
+
+async def test_known_are_those_in_memory() -> None:
+    backend = Backend([*entries("x"), *entries("y", uuid=2)])
+    assert backend.registry.known() == []
+    await backend.registry.resolve(X)
+    assert [str(each.namespace) for each in backend.registry.known()] == ["db.x", "db.y"]
+    assert backend.asked == 1

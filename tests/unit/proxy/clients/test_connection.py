@@ -277,3 +277,14 @@ def test_a_short_message_needs_no_room() -> None:
     connection.data_received(PING[:20])
     connection.data_received(PING[20:])
     assert (transport.reading, len(host.started)) == (True, 1)
+
+
+def test_what_a_connection_shows_of_itself() -> None:
+    host = Host()
+    connection, transport = connected(host)
+    assert (connection.address, connection.exchange, connection.is_for_admin) == ("203.0.113.9:5", None, False)
+    connection.data_received(PING)
+    assert isinstance(connection.exchange, Exchange)
+    connection.connection_lost(None)
+    assert connection.address == "peer"
+    assert transport is not None

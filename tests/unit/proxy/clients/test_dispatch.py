@@ -11,7 +11,8 @@ from bson import Int64
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from proxy.clients.dispatch import Dispatcher, Handlers
+from proxy.clients.dispatch import Dispatcher
+from proxy.clients.handlers import Administration, Handlers
 from proxy.clients.measuring import Measuring
 from proxy.clients.server import OpenGate
 from proxy.hello.handler import HelloHandler
@@ -54,7 +55,11 @@ class Rooms:
     }  # fmt: skip
 
     def __init__(
-        self, failover: Failover | None = None, members: MemberSelector | None = None, readers: Readers | None = None
+        self,
+        failover: Failover | None = None,
+        members: MemberSelector | None = None,
+        readers: Readers | None = None,
+        admin: Administration | None = None,
     ) -> None:
         self.counted: list[tuple[str, str, bool]] = []
         self.asked: list[Session] = []
@@ -78,6 +83,7 @@ class Rooms:
             members,
             None,
             failover,
+            admin=admin,
         )
         self.dispatcher = Dispatcher(
             handlers, self, {"find", "getMore"}, lambda command: True, self.tasks, Measuring(self), readers
@@ -358,3 +364,58 @@ async def test_cursor_that_the_primary_does_not_have_is_sought_where_the_primary
     assert reply is not None
     assert reply.get("code") == (None if found else 43)
     assert [session.member for session in rooms.asked] == [None, ("former", 1)]
+
+
+class Holding:
+    """Holds what the test says."""
+
+    def __init__(self) -> None:
+        self.held: list[Exchange] = []
+        self.is_holding = True
+
+    def holds(self, exchange: Exchange) -> bool:
+        if self.is_holding:
+            self.held.append(exchange)
+        return self.is_holding
+
+
+async def test_held_commands_start_when_they_are_let_go() -> None:
+    """Also one that would be recognised."""
+    rooms = Rooms()
+    rooms.known = True
+    assert await rooms.ask(INSERT) == {"ok": 1.0}
+    assert await rooms.ask(INSERT) == {"ok": 1.0}
+    rooms.dispatcher.hold = holding = Holding()
+    client = FakeClient()
+    pending = rooms.dispatcher.start(rooms.session, Message.from_bytes(INSERT), client)
+    assert (holding.held, client.written) == ([pending], [])
+    rooms.dispatcher.hold = None
+    holding.held[0].go_on()
+    assert client.finished == 1
+    assert document_of(Message.from_bytes(client.written[0])) == {"ok": 1.0}
+    rooms.dispatcher.hold = holding
+    holding.is_holding = False
+    assert await rooms.ask(INSERT) == {"ok": 1.0}
+
+
+async def test_a_held_message_that_breaks_the_protocol_ends_its_connection() -> None:
+    rooms, client = Rooms(), FakeClient()
+    rooms.dispatcher.hold = holding = Holding()
+    rooms.dispatcher.start(rooms.session, Message.from_bytes(framed(2004, b"")), client)
+    holding.held[0].go_on()
+    assert client.closed
+
+
+async def test_admin_commands_go_to_their_handler() -> None:
+    class Administration:
+        def start(self, exchange: Exchange) -> None:
+            exchange.reply(encode({"admin": 1}))
+
+    rooms = Rooms(admin=Administration())
+    assert await rooms.ask(command({"tsproxy": "status", "$db": "admin"})) == {"admin": 1}
+    rooms.door.stranger = True
+    assert await rooms.ask(command({"tsproxy": "status", "$db": "admin"})) == {"admin": 1}
+    assert rooms.counted == [("tsproxy", "admin", False)] * 2
+    without = await Rooms().ask(command({"tsproxy": "status", "$db": "admin"}))
+    assert without is not None
+    assert without["errmsg"] == "nowhere"

@@ -47,6 +47,23 @@ def test_resources_cover_what_they_cover_on_a_server(resource: dict[str, Any], c
     assert rights(resource).allow(INSERT, TS.buckets) is buckets
 
 
+@pytest.mark.parametrize(
+    ("resource", "actions", "expected"),
+    [
+        ({"cluster": True}, ["killop", "shutdown"], True),
+        ({"cluster": True}, ["killop"], False),
+        ({"cluster": True}, ["anyAction"], True),
+        ({"anyResource": True}, ["anyAction"], True),
+        ({"anyResource": True}, ["killop", "shutdown"], True),
+        ({"cluster": False}, ["killop", "shutdown"], False),
+        ({"db": "admin", "collection": ""}, ["killop", "shutdown", "anyAction"], False),
+    ],
+    ids=str,
+)
+def test_privileges_on_the_cluster(resource: dict[str, Any], actions: list[str], expected: bool) -> None:
+    assert rights(resource, *actions).allow_on_cluster(("killop", "shutdown")) is expected
+
+
 def test_all_actions_are_needed_and_add_up() -> None:
     told = Rights(
         [

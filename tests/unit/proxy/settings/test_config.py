@@ -163,6 +163,8 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
     assert "requires tls_certificate_file" in problems(tmp_path, tls_key_file=str(file))
     assert "requires tls_ca_file" in problems(tmp_path, tls_client_certificates="required")
     assert "must differ from listen" in problems(tmp_path, listen="h:1", status_listen="h:1")
+    assert "must differ from listen" in problems(tmp_path, listen="h:1", admin_listen="h:1")
+    assert "must differ from status_listen" in problems(tmp_path, status_listen="h:1", admin_listen="h:1")
     assert "must not exceed max_connections (5)" in problems(
         tmp_path, max_connections="5", max_connections_per_address="6"
     )

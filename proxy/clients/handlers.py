@@ -1,0 +1,48 @@
+"""The handler of each kind of route: what the dispatcher calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from proxy.hello.handler import HelloHandler
+from proxy.inserts.insert_port import Ingest
+from proxy.members.read_preference import MemberSelector
+from proxy.reads.inline_reads import InlineReads
+from proxy.relay.failover import Failover
+from proxy.relay.handler import RelayHandler
+from proxy.request.exchange import Exchange
+from proxy.request.ports import Gate, Translate
+from proxy.request.recognition import Memory, memory
+
+
+class Hold(Protocol):
+    """Keeps commands from starting (``proxy.admin.pause``)."""
+
+    def holds(self, exchange: Exchange) -> bool:
+        """Whether the command must not start now: ``Dispatcher.go_on`` starts it later, or it has ended already."""
+        ...
+
+
+class Administration(Protocol):
+    """Executes admin commands (``proxy.admin.handler``)."""
+
+    def start(self, exchange: Exchange) -> None:
+        """Start one; raises nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The handler of each kind of route, the ``gate`` that checks rights, and the ``memory`` of recognised commands."""
+
+    relay: RelayHandler
+    answer: HelloHandler
+    ingest: Ingest | None
+    translate: Translate
+    gate: Gate
+    members: MemberSelector | None = None
+    inline_reads: InlineReads | None = None
+    failover: Failover | None = None
+    memory: Memory = field(default_factory=memory)
+    admin: Administration | None = None

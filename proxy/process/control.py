@@ -1,0 +1,19 @@
+"""What the process and its server know of each other while clients are served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from proxy.process.reloading import Reloading
+
+
+@dataclass(slots=True)
+class Control:
+    """``why_not_ready`` is what ``/readyz`` says; ``why_turned_away`` is why an administrator lets no client in."""
+
+    reloading: Reloading
+    why_not_ready: Callable[[], str]
+    why_turned_away: Callable[[], str] = lambda: ""
+    started_seconds: float = field(default_factory=time.monotonic)

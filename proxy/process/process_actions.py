@@ -1,0 +1,123 @@
+"""The admin commands about the process: ``status``, ``config`` and ``reload``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from catalog.errors import CommandError
+from proxy.admin.arguments import BAD_VALUE, Call
+from proxy.admin.handler import Action
+from proxy.observe.metrics import Metrics
+from proxy.process.assembly import Assembly, about
+from proxy.process.control import Control
+from proxy.process.starting import shown
+from proxy.settings.config import Address, ConfigurationError, redact_uri
+from proxy.settings.table import ROWS
+
+
+class ProcessActions:
+    """The actions, with what they show."""
+
+    def __init__(
+        self,
+        control: Control,
+        metrics: Metrics,
+        assembly: Assembly,
+        address: Address,
+        traffic: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        """``address``: of the listener; ``traffic``: whether commands start (``proxy.admin.traffic``)."""
+        self._control = control
+        self._metrics = metrics
+        self._assembly = assembly
+        self._address = address
+        self._traffic = traffic
+
+    @property
+    def actions(self) -> Mapping[str, Action]:
+        """The actions by name."""
+        return {"status": self._status, "config": self._config, "reload": self._reload}
+
+    async def _status(self, call: Call) -> Mapping[str, Any]:
+        why_not_ready = self._control.why_not_ready()
+        return {
+            **about(self._assembly.catalog),
+            "pid": os.getpid(),
+            "uptimeSeconds": round(time.monotonic() - self._control.started_seconds, 3),
+            "listen": str(self._address),
+            "ready": not why_not_ready,
+            **({"whyNotReady": why_not_ready} if why_not_ready else {}),
+            **self._traffic(),
+            "backend": self._backend(),
+            "connections": self._connections(),
+            **self._measurements(),
+            "internalErrors": self._metrics.invariant_violations,
+        }
+
+    def _backend(self) -> dict[str, Any]:
+        backend, settings = self._assembly.backend, self._control.reloading.settings
+        hello = backend.hello
+        shown: dict[str, Any] = {
+            "uri": redact_uri(settings.backend or "embedded"),
+            "answers": self._metrics.backend_up,
+            "version": ".".join(map(str, backend.profile.version)),
+            "accessControl": backend.access.enforced,
+        }
+        return shown | ({"setName": hello["setName"]} if "setName" in hello else {})
+
+    def _connections(self) -> dict[str, Any]:
+        numbers = self._metrics.connections
+        return {
+            "open": numbers.open,
+            "total": numbers.opened,
+            "rejected": sum(numbers.rejected.values()),
+            "bytesReceived": numbers.bytes_received,
+            "bytesSent": numbers.bytes_sent,
+        }
+
+    def _measurements(self) -> dict[str, Any]:
+        catalog, committer = self._assembly.catalog, self._assembly.committer
+        measurements, size_bytes = self._assembly.ingest.uncommitted()
+        gauges, totals = catalog.gauges(), catalog.totals
+        joins = None if self._assembly.in_parts is None else self._assembly.in_parts.joining.metrics
+        return {
+            "uncommitted": {"measurements": measurements, "bytes": size_bytes},
+            "buckets": {
+                "open": gauges["numOpenBuckets"],
+                "idle": gauges["numIdleBuckets"],
+                "memoryBytes": gauges["memoryUsage"],
+            },
+            "parts": {"waiting": catalog.growth.unjoined, "joined": 0 if joins is None else joins.documents_joined},
+            "totals": {
+                "measurementsCommitted": totals.numMeasurementsCommitted,
+                "batchesCommitted": totals.numCommits,
+                "commitCommands": committer.metrics.commands,
+                "unknownOutcomes": committer.metrics.unknown_outcomes,
+            },
+        }
+
+    async def _config(self, call: Call) -> Mapping[str, Any]:
+        loaded = self._control.reloading.loaded
+        return {
+            "settings": shown(loaded.settings),
+            "sources": {name: origin for name, origin in loaded.origins.items() if origin != "default"},
+            "reloadable": [name for name, row in ROWS.items() if row.is_reloadable],
+        }
+
+    async def _reload(self, call: Call) -> Mapping[str, Any]:
+        try:
+            done = self._control.reloading.reload()
+        except ConfigurationError as error:
+            problems = [redact_uri(problem) for problem in error.problems]
+            raise CommandError(
+                BAD_VALUE, f"nothing was reloaded: {'; '.join(problems)}", details={"problems": problems}
+            ) from None
+        values = shown(done.loaded.settings)
+        return {
+            "changed": {name: values[name] for name in done.changed},
+            "needRestart": list(done.left),
+            "ignored": list(done.loaded.ignored),
+        }
