@@ -284,7 +284,8 @@ def test_drain_disconnects_clients_and_leaves_the_administrator(
             "administrator",
         }
         assert admin(administrator, "resume")["was"] == "draining"
-        assert client[db_name].c.find_one() == {"_id": 1}
+        with own_proxy.client() as again:
+            assert again[db_name].c.find_one() == {"_id": 1}
         assert own_proxy.status("/readyz")[0] == 200
 
 
