@@ -173,7 +173,7 @@ def test_closed_buckets_get_no_more_rows(client: Client, mongod: MongodProcess, 
 
 
 def test_buckets_in_parts_are_closed_when_they_are_joined(mongod: MongodProcess, tmp_path: Path, db_name: str) -> None:
-    flags = ["--bucket-growth", "in_parts", "--compress-closed-buckets", "false"]
+    flags = ["--write-strategy", "in_parts", "--compress-closed-buckets", "false"]
     proxy = ProxyProcess(tmp_path, mongod.uri, flags=flags).start()
     with proxy.client() as client:
         client[db_name].create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
@@ -207,11 +207,11 @@ def test_reload_applies_names_what_it_leaves_and_refuses_mistakes(own_proxy: Pro
     file = Path(own_proxy.flags[3])
     with own_proxy.client() as client:
         assert admin(client, "reload") == {"changed": {}, "needRestart": [], "ignored": [], "ok": 1}
-        file.write_text("max_connections = 50\nbucket_growth = 'in_place'")
+        file.write_text("max_connections = 50\nwrite_strategy = 'in_place'")
         done = admin(client, "reload")
-        assert (done["changed"], done["needRestart"]) == ({"max_connections": 50}, ["bucket_growth"])
+        assert (done["changed"], done["needRestart"]) == ({"max_connections": 50}, ["write_strategy"])
         shown = admin(client, "config")
-        assert (shown["settings"]["max_connections"], shown["settings"]["bucket_growth"]) == (50, "auto")
+        assert (shown["settings"]["max_connections"], shown["settings"]["write_strategy"]) == (50, "auto")
         assert shown["sources"]["max_connections"] == str(file)
         file.write_text("max_connections = 60\nmax_pending_bytes = 1\nmax_conections = 4")
         with pytest.raises(OperationFailure) as raised:
