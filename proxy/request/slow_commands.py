@@ -226,8 +226,8 @@ def _namespace(command: Command | None) -> str:
         return ""
     database, collection = command.namespace.database, command.namespace.collection
     if command.name == "getMore":
-        named = command.get("collection", LONGEST_TEXT * 8)
-        collection = named if isinstance(named, str) else ""
+        kind, start, end = command.fields.get(b"collection", (0, 0, 0))
+        collection = command.body[start + 4 : end - 1].decode(errors="replace") if kind == STRING else ""
     return printable(f"{database}.{collection}" if collection else database)
 
 
@@ -241,7 +241,7 @@ def _comment(command: Command) -> str:
         return printable(comment or "")
     try:
         return printable(json_util.dumps(comment, json_options=json_util.RELAXED_JSON_OPTIONS))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return printable(type(comment).__name__)
 
 

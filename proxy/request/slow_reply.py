@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,7 +45,7 @@ def reply_of(ended: Ended) -> ReplySummary:
         if message is not None:
             at = op_msg.BODY_AT if length_at(message, 12) == Opcode.MSG else _LEGACY_BODY_AT
             return _summary(message, at, len(message))
-    except (MalformedBSON, IndexError):
+    except (MalformedBSON, IndexError, struct.error):
         return ReplySummary("error", size_bytes=len(document or message or b""))
     # Only large replies are streamed, and errors are small.
     return ReplySummary("ok" if ended.streamed_bytes else "no_reply", size_bytes=ended.streamed_bytes)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -211,6 +212,32 @@ def test_errors_of_the_log_are_reported_and_reach_no_client() -> None:
     slow.commands = SlowCommands(0.0, slow.numbers, slow.errors.append, steps=steps, shows_plans=True)
     slow.begin(FIND, "translate").reply(OK)
     assert [type(error) for error in slow.errors] == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("way", ["relay", "translate", "ingest", "answer"])
+def test_damaged_commands_and_replies_are_no_internal_errors(way: str) -> None:
+    slow, chance = Slow(shows_plans=True), random.Random(5)
+    commands = [
+        {**FIND, "lsid": {"id": b"x" * 16}},
+        {"getMore": Int64(7), "collection": "rows", "comment": {"a": [1, "x"]}, "$db": "d"},
+        {"insert": "rows", "documents": [{"a": 1}, {"b": "x"}], "$db": "d"},
+    ]
+    replies = [OK, encode({"cursor": {"nextBatch": [{"a": 1}], "id": Int64(7), "ns": "d.c"}, "ok": 1.0})]
+    for number in range(3_000):
+        slow.now_seconds += 1.0
+        raw, reply = bytearray(command(commands[number % 3])), bytearray(replies[number % 2])
+        for changed, start in ((raw, 16), (reply, 0)):
+            for _ in range(chance.randrange(4)):
+                changed[chance.randrange(start, len(changed))] = chance.randrange(256)
+        message = Message.from_bytes(bytes(raw))
+        exchange = Exchange(slow.session, FakeClient(), message, Told(), slow.commands.threshold)
+        exchange.meter = Meter(way)
+        with capture_logs():
+            if number % 5:
+                exchange.reply(bytes(reply))
+            else:
+                exchange.relayed(op_msg.build(1, 2, bytes(reply)))
+    assert slow.errors == []
 
 
 def test_new_collections_are_kept_too() -> None:
