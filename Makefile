@@ -58,10 +58,10 @@ test-interpreted: install  ## run all tests without compiled modules
 test-faults: install built  ## run the long fault tests: kills, stops and cut connections (TSPROXY_TEST_SCALE makes them longer)
 	$(INSTALLED) $(BIN)/python -m pytest -o python_files='test_*.py long_*.py' $(PARALLEL) tests/faults
 
-test-matrix: install  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once)
+test-matrix: install built  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once)
 	@for version in $(VERSIONS); do \
 		echo "MongoDB $$version"; \
-		TSPROXY_TEST_MONGOD_VERSION=$$version $(BIN)/python -m pytest --quiet $(PARALLEL) $(MATRIX) || exit 1; \
+		TSPROXY_TEST_MONGOD_VERSION=$$version $(INSTALLED) $(BIN)/python -m pytest --quiet $(PARALLEL) $(MATRIX) || exit 1; \
 	done
 
 test-drivers: install  ## run PyMongo's own test suite, sync and async, directly and through the proxy (about an hour)

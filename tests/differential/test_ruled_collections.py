@@ -150,7 +150,6 @@ def test_a_plain_create_makes_one_and_keeps_its_own_options(mongod: MongodProces
         ({"viewOn": "x", "pipeline": []}, "view"),
         ({"capped": True, "size": 4096}, "collection"),
         ({"validator": {"a": 1}}, "collection"),
-        ({"clusteredIndex": {"key": {"_id": 1}, "unique": True}}, "collection"),
     ],
 )
 def test_other_creates_are_left_alone(
@@ -161,6 +160,18 @@ def test_other_creates_are_left_alone(
     assert made["type"] == expected
     if expected == "timeseries":
         assert made["options"]["timeseries"]["timeField"] == "other"
+
+
+def test_clustered_collection_is_left_alone(
+    mongod: MongodProcess, client: Client, name: str, mongod_version: tuple[int, ...]
+) -> None:
+    options = {"clusteredIndex": {"key": {"_id": 1}, "unique": True}}
+    if mongod_version < (5, 3):
+        with pytest.raises(OperationFailure, match="clusteredIndex"):
+            client[name].command({"create": "cpu", **options})
+        return
+    client[name].command({"create": "cpu", **options})
+    assert entry(mongod, name, "cpu")["type"] == "collection"
 
 
 def test_indexes_that_come_first_are_made_on_a_time_series_collection(

@@ -46,7 +46,7 @@ CLIENTS: tuple[dict[str, Any], ...] = (
     {"retryWrites": True, "maxPoolSize": 1},
     {"retryWrites": False},
 )
-GROWTH = ("auto", "in_parts", "in_parts", "in_parts", "in_place")
+GROWTH = ("auto", "in_parts", "in_parts", "in_parts", "in_place", "native")
 PATIENCE = {"serverSelectionTimeoutMS": 8000, "socketTimeoutMS": 20_000}
 UNPACK = {"$_internalUnpackBucket": {"timeField": "t", "metaField": "m", "bucketMaxSpanSeconds": 3600}}
 

@@ -12,10 +12,13 @@ DEADLINE_SECONDS = 60.0
 
 
 def wait_until_joined(buckets: Collection[dict[str, Any]]) -> int:
-    """Until no two documents belong to one bucket, which the start of their ids tells; returns how many there are."""
+    """Until no two documents belong to one bucket; returns how many there are.
+
+    The start of their ids and the meta value tell. (The ids that servers make begin alike.)
+    """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
-        ids = [each["_id"].binary[:9] for each in buckets.find({}, {"_id": 1})]
+        ids = [(each["_id"].binary[:9], repr(each.get("meta"))) for each in buckets.find({}, {"meta": 1})]
         if len(set(ids)) == len(ids):
             return len(ids)
         assert time.monotonic() < deadline, "parts are not joined"
