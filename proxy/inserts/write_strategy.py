@@ -25,6 +25,8 @@ PERIOD_SECONDS: Final = 0.25
 """The least time with inserts in progress that a measured period has."""
 PERIOD_INSERTS: Final = 8
 """The least number of inserts in a measured period."""
+FIRST_TRY_SECONDS: Final = 5.0
+"""How long after the first insert of a kind the other way is tried at the earliest; a short load is not worth it."""
 FIRST_PAUSE_SECONDS: Final = 2.0
 LONGEST_PAUSE_SECONDS: Final = 128.0
 """Limits of the time between two tries of the other way."""
@@ -132,7 +134,7 @@ class Choice:
         self._preferred = Way.CATALOG
         self._costs: dict[Way, float] = {}
         """Seconds per byte in the latest period of each way."""
-        self._next_try_seconds = 0.0
+        self._next_try_seconds = clock() + FIRST_TRY_SECONDS
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._period = Period()
         self._late_before = late()
