@@ -99,6 +99,15 @@ COMMANDS: Final[Mapping[str, AdminCommand]] = {
         },
     ),
     "config": AdminCommand(Right.READ, "Show the settings in effect with their sources, secrets masked.", {}),
+    "slow": AdminCommand(
+        Right.READ,
+        "List the latest slow commands, without values, the newest first.",
+        {
+            "limit": _LIMIT,
+            "minMs": Field(Kind.NUMBER, "only commands that took at least this long"),
+            "database": Field(Kind.TEXT, "only commands on this database"),
+        },
+    ),
     "pause": AdminCommand(
         Right.CHANGE,
         "Hold new commands of clients until resume, for example while the backend is restarted.",

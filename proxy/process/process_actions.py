@@ -1,7 +1,8 @@
-"""The admin commands about the process: ``status``, ``config`` and ``reload``."""
+"""The admin commands about the process: ``status``, ``config``, ``slow`` and ``reload``."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 from catalog.errors import CommandError
 from proxy.admin.arguments import BAD_VALUE, Call
 from proxy.admin.handler import Action
+from proxy.admin.table import USUAL_ENTRIES
 from proxy.observe.metrics import Metrics
 from proxy.process.assembly import Assembly, about
 from proxy.process.control import Control
@@ -39,7 +41,7 @@ class ProcessActions:
     @property
     def actions(self) -> Mapping[str, Action]:
         """The actions by name."""
-        return {"status": self._status, "config": self._config, "reload": self._reload}
+        return {"status": self._status, "config": self._config, "slow": self._slow, "reload": self._reload}
 
     async def _status(self, call: Call) -> Mapping[str, Any]:
         why_not_ready = self._control.why_not_ready()
@@ -105,6 +107,24 @@ class ProcessActions:
             "settings": shown(loaded.settings),
             "sources": {name: origin for name, origin in loaded.origins.items() if origin != "default"},
             "reloadable": [name for name, row in ROWS.items() if row.is_reloadable],
+        }
+
+    async def _slow(self, call: Call) -> Mapping[str, Any]:
+        slow = self._assembly.slow
+        threshold_ms = slow.threshold.seconds * 1000
+        prefix = f"{call.fields['database']}." if "database" in call.fields else ""
+        least_ms = call.number("minMs", 0)
+        # An insert that has created an ordinary collection is listed, too; it has no duration.
+        found = [
+            entry.as_document()
+            for entry in slow.ring.latest(len(slow.ring))
+            if entry.values.get("duration_ms", 0) >= least_ms and entry.values.get("namespace", "").startswith(prefix)
+        ]
+        return {
+            "thresholdMs": None if math.isinf(threshold_ms) else threshold_ms,
+            "commands": found[: int(call.number("limit", USUAL_ENTRIES))],
+            "matching": len(found),
+            "total": len(slow.ring),
         }
 
     async def _reload(self, call: Call) -> Mapping[str, Any]:

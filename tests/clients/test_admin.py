@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,34 @@ def test_config_shows_the_settings_in_effect_and_their_sources(mongod: MongodPro
     assert shown["sources"]["max_connections"] == "command line"
     assert "idle_timeout_seconds" not in shown["sources"]
     assert shown["reloadable"] == [name for name, row in ROWS.items() if row.is_reloadable]
+
+
+def test_slow_shows_what_took_long_without_its_values(own_proxy: ProxyProcess, db_name: str) -> None:
+    with admin_client(own_proxy) as administrator, own_proxy.client() as client:
+        assert admin(administrator, "slow")["commands"] == []
+        client[db_name].plain.insert_many([{"v": number} for number in range(400)])
+        client[db_name].other.find_one()
+        join = {"from": "plain", "as": "all", "pipeline": [{"$match": {"$expr": {"$ne": ["$v", "s3cret"]}}}]}
+        shown: dict[str, Any] = {"commands": []}
+        took_ms, end = 0.0, time.monotonic() + 60
+        while not shown["commands"]:
+            assert time.monotonic() < end
+            # The larger the collection, the slower the join.
+            client[db_name].plain.insert_many([{"v": number} for number in range(400)])
+            started = time.monotonic()
+            list(client[db_name].plain.aggregate([{"$lookup": join}, {"$limit": 50}], comment="a join"))
+            took_ms = (time.monotonic() - started) * 1000
+            shown = admin(administrator, "slow", minMs=100, database=db_name)
+        assert shown["thresholdMs"] == 100
+        assert shown["matching"] <= shown["total"]
+        newest = shown["commands"][0]
+        assert (newest["command"], newest["namespace"]) == ("aggregate", f"{db_name}.plain")
+        assert newest["comment"] == "a join"
+        assert 100 <= newest["duration_ms"] <= took_ms
+        assert "s3cret" not in repr(shown)
+        assert len(admin(administrator, "slow", limit=1)["commands"]) == 1
+        assert admin(administrator, "slow", database="elsewhere")["commands"] == []
+        assert admin(administrator, "slow", minMs=10_000_000)["matching"] == 0
 
 
 def test_reload_applies_names_what_it_leaves_and_refuses_mistakes(own_proxy: ProxyProcess) -> None:
