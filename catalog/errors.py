@@ -72,6 +72,7 @@ CODE_NAMES: Mapping[int, str] = {
     276: "IndexBuildAborted",
     352: "UnsupportedOpQueryCommand",
     361: "CollectionUUIDMismatch",
+    462: "IngressRequestRateLimitExceeded",
     9001: "SocketException",
     10003: "CannotGrowDocumentInCappedNamespace",
     10107: "NotWritablePrimary",

@@ -63,8 +63,10 @@ def on_dashboard() -> Iterator[str]:
 EXPRESSIONS = [*(rule["expr"] for rule in RULES), *on_dashboard()]
 
 
-FLAGS = ["--max-connections", "8", "--slow-command-ms", "0"]
-"""So that a client can be rejected, and every command is slow."""
+LIMITED = '{"monitored": {"max_commands": 8}}'
+USERS = '{"*": {"max_connections": 8}}'
+FLAGS = ["--max-connections", "8", "--slow-command-ms", "0", "--database-limits", LIMITED, "--user-limits", USERS]
+"""So that a client can be rejected, every command is slow, and there are limits."""
 
 
 @dataclass(frozen=True)

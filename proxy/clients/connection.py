@@ -125,10 +125,12 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._busy = True
 
-    def go_on(self) -> None:
+    def go_on(self, since_seconds: float) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._busy = False
             self._pump()
+            if self._current is not None:
+                self._current.waited_for_turn(since_seconds)
 
     def pause_writing(self) -> None:
         """Called by the event loop: the client reads its replies too slowly."""

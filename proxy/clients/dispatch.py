@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, assert_never
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
+from proxy.clients.command_limits import CommandLimits
 from proxy.clients.handlers import Handlers, Hold
 from proxy.clients.legacy import legacy_command, refuse_legacy
 from proxy.clients.measuring import Measuring
@@ -66,8 +67,9 @@ class Dispatcher:
         self._translated = frozenset(translated)
         self._knows_cursor = knows_cursor
         self._tasks = tasks
-        self._measuring = measuring
+        self.measuring = measuring
         self._new_collections = new_collections
+        self.limits: CommandLimits | None = None
         has_members = handlers.members is not None
         self._requirements = Requirements(namespaces.lookup, handlers.gate, readers, has_members=has_members)
         self._recogniser = Recogniser(handlers.memory, self._requirements)
@@ -85,8 +87,10 @@ class Dispatcher:
             return unwrapping
         if message.opcode == _COMPRESSED:
             message = op_compressed.unwrap(message, session.message_limit_bytes)
-        exchange = Exchange(session, client, message, self, self._measuring.slow)
+        exchange = Exchange(session, client, message, self, self.measuring.slow)
         if self.hold is not None and self.hold.holds(exchange):
+            return exchange
+        if self.limits is not None and not self.limits.admits(exchange, self._begin_late):
             return exchange
         if message.opcode == _MSG:
             if self._recogniser.start(exchange):
@@ -98,9 +102,14 @@ class Dispatcher:
     def go_on(self, exchange: Exchange) -> None:
         """See ``Attempts``."""
         try:
-            self._guarded(exchange, self._begin)
+            if self.limits is None or self.limits.admits(exchange, self._begin_late):
+                self._begin_late(exchange)
         except ProtocolError:
             exchange.close()
+
+    def _begin_late(self, exchange: Exchange) -> None:
+        """Start a command that was kept waiting; raises ``ProtocolError``."""
+        self._guarded(exchange, self._begin)
 
     def primary_stepped_down(self, address: tuple[str, int | None]) -> None:
         """That server is no longer the primary; cursors that clients opened there remain there."""
@@ -145,12 +154,12 @@ class Dispatcher:
         """Start a command of a client that has yet to log in: without look-ups, caches or waiting."""
         route = router.route_before_login(command)
         if isinstance(route, router.Relay):
-            self._measuring.begin(exchange, command, "relay")
+            self.measuring.begin(exchange, command, "relay")
             self._handlers.relay.start(exchange, route)
         elif isinstance(route, router.Administer):
             self._administer(exchange, command)
         else:
-            self._measuring.begin(exchange, command, "answer")
+            self.measuring.begin(exchange, command, "answer")
             self._handlers.answer.start(exchange)
 
     def _route(self, exchange: Exchange, command: Command, resolved: Resolved | None = None) -> None:
@@ -165,24 +174,24 @@ class Dispatcher:
             exchange.enter(needs.reader)
         new = self._new_collections
         if new is not None and isinstance(route, router.Relay) and new.looks_first(exchange, command, self._route_anew):
-            self._measuring.begin(exchange, command, "relay")
+            self.measuring.begin(exchange, command, "relay")
             return
         match route:
             case router.Relay():
                 self._relay(exchange, command, route, needs)
             case router.Ingest(collection=collection):
-                self._measuring.begin(exchange, command, "ingest")
+                self.measuring.begin(exchange, command, "ingest")
                 allowed = self._requirements.rights(session, needs)
                 if allowed is None:
                     self._tasks.spawn(self._ask_and_ingest(exchange, command, collection, needs))
                 else:
                     self._ingest(exchange, command, collection, needs, allowed)
             case router.Translate(collection=collection):
-                meter = self._measuring.begin(exchange, command, "translate")
+                meter = self.measuring.begin(exchange, command, "translate")
                 if self._may_seek(command) or not self._read_at_once(exchange, command, collection, needs, meter):
                     self._tasks.spawn(self._translate(exchange, command, collection))
             case router.AnswerLocally():
-                self._measuring.begin(exchange, command, "answer")
+                self.measuring.begin(exchange, command, "answer")
                 self._handlers.answer.start(exchange)
             case router.Administer():
                 self._administer(exchange, command)
@@ -195,7 +204,7 @@ class Dispatcher:
         self._guarded(exchange, lambda exchange: self._route(exchange, exchange.parsed()))
 
     def _administer(self, exchange: Exchange, command: Command) -> None:
-        self._measuring.begin(exchange, command, "admin")
+        self.measuring.begin(exchange, command, "admin")
         if self._handlers.admin is None:
             self._handlers.relay.start(exchange, router.RELAY)
         else:
@@ -211,7 +220,7 @@ class Dispatcher:
         self._guarded(exchange, lambda exchange: self._route(exchange, command, resolved))
 
     def _relay(self, exchange: Exchange, command: Command, route: router.Relay, needs: Needs) -> None:
-        meter = self._measuring.begin(exchange, command, "relay")
+        meter = self.measuring.begin(exchange, command, "relay")
         if self._new_collections is None or not self._new_collections.governs(command):
             shortcut = plain_relay(command, route, has_members=self._requirements.has_members)
             self._recogniser.remember(command, needs, meter, shortcut)
@@ -285,7 +294,7 @@ class Dispatcher:
         try:
             self._act(exchange, outcome, self._situation(exchange, outcome))
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._measuring.report(exchange, error)
+            self.measuring.report(exchange, error)
             exchange.close()
 
     def _situation(self, exchange: Exchange, outcome: Outcome) -> Situation:
@@ -334,7 +343,7 @@ class Dispatcher:
                 self._guarded(exchange, lambda exchange: self._handlers.relay.start(exchange, route))
             case Next.REPORT | Next.REPORT_AND_CLOSE:
                 assert isinstance(outcome, attempt.Unexpected)
-                reference = self._measuring.report(exchange, outcome.error)
+                reference = self.measuring.report(exchange, outcome.error)
                 if following is Next.REPORT:
                     exchange.refuse(CommandError(1, f"internal error of the proxy, reference {reference}"))
                 else:
@@ -376,5 +385,5 @@ class Dispatcher:
                 primary = await self._handlers.failover.ask(exchange.session)
             self._act(exchange, outcome, replace(situation, primary=primary))
         except Exception as error:  # noqa: BLE001  (the last catch)
-            self._measuring.report(exchange, error)
+            self.measuring.report(exchange, error)
             exchange.close()

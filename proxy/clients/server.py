@@ -18,14 +18,16 @@ import structlog
 from pymongo.topology_description import TopologyDescription
 
 from catalog.errors import CommandError
-from catalog.namespaces import Namespace, VirtualCollection
+from catalog.identity import NOBODY
 from proxy.clients.administration import Administration, AdminParts, admin_admission
 from proxy.clients.admission import Admission
+from proxy.clients.command_limits import CommandLimits
 from proxy.clients.connection import ClientConnection
 from proxy.clients.dispatch import Dispatcher
 from proxy.clients.handlers import Handlers, Hold
 from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
+from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_translate
 from proxy.clients.roster import Roster
 from proxy.clients.tls_listener import TlsListener
 from proxy.clients.turns import Turns
@@ -33,23 +35,23 @@ from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
 from proxy.members.primary_monitor import PrimaryMonitor
 from proxy.members.read_preference import MemberSelector
+from proxy.observe.limit_numbers import LimitNumbers
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.observe.tasks import TaskSet
 from proxy.reads.inline_reads import InlineReads
 from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.request.command import Command
+from proxy.request.limited import LimitBook
 from proxy.request.ports import BackendView, Effects, Gate, Namespaces, Readers, Translate
 from proxy.request.recognition import Memory, memory
 from proxy.request.session import Session
 from proxy.request.slow_threshold import NEVER_SLOW, SlowThreshold
-from proxy.request.times import Times
 from proxy.settings.table import Address, Settings
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer, parse_upstream_name
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 from proxy.wire.reader import LARGE_BYTES, MessageReader
-from rewrite.plan import Effect
 
 log = structlog.get_logger()
 
@@ -61,51 +63,6 @@ SWEEP_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 1.5
 """A client that has logged in at a former primary is closed after this time without a command. Drivers check whether a
 connection is closed before they use one that was idle for a second."""
-
-
-class NoNamespaces:
-    """No namespace is virtual: for a proxy that only relays."""
-
-    def lookup(self, namespace: Namespace) -> None:
-        """See ``Namespaces``."""
-
-    async def resolve(self, namespace: Namespace) -> None:
-        """See ``Namespaces``."""
-
-
-async def no_translate(session: Session, command: Command, collection: VirtualCollection | None, times: Times) -> bytes:
-    """For a proxy that only relays; see ``Translate``."""
-    raise CommandError(59, f"no such command: '{command.name}'")
-
-
-def no_effects(effect: Effect) -> None:
-    """For a proxy that only relays; see ``Effects``."""
-
-
-class OpenGate:
-    """For a backend without access control."""
-
-    def must_log_in(self, session: Session) -> bool:
-        """See ``Gate``."""
-        return False
-
-    def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """See ``Gate``."""
-        return True
-
-    async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """See ``Gate``."""
-        return True
-
-
-def no_login() -> bool:
-    """For a backend without access control."""
-    return False
-
-
-def no_cursors(command: Command) -> bool:
-    """For a proxy that only relays."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +90,7 @@ class Parts:
     memory: Memory = field(default_factory=memory)
     slow: SlowThreshold = NEVER_SLOW
     admin: AdminParts = field(default_factory=AdminParts)
+    limits: LimitBook = field(default_factory=lambda: LimitBook(LimitNumbers()))
 
 
 class Server:
@@ -173,6 +131,7 @@ class Server:
         self._dispatchers = _dispatcher(handlers, parts, self._tasks), _dispatcher(handlers, parts, self._tasks)
         """For all clients, and for the listener for admin commands."""
         self._dispatchers[1].hold = self.admin.only_admin
+        self._use_limits()
         self.admission = Admission(settings, parts.connections)
         self._admin_admission = admin_admission(settings)
         self._listeners: list[asyncio.Server | TlsListener] = []
@@ -182,6 +141,11 @@ class Server:
         self.settings = settings
         self.admission.follow(settings)
         self.hello.compressors = settings.compressors
+        self._use_limits()
+
+    def _use_limits(self) -> None:
+        limits, (dispatcher, _) = self._parts.limits, self._dispatchers
+        dispatcher.limits = CommandLimits(limits, dispatcher.measuring) if limits.limits_anything else None
 
     def _members(self) -> MemberSelector | None:
         topology = self._parts.topology
@@ -224,6 +188,18 @@ class Server:
             session.message_limit_bytes = size_bytes
 
         session = Session(connection_id, peer, Upstream(self._dialer, upstream_lost))
+
+        def identified() -> None:
+            try:
+                if not connection.is_for_admin:
+                    self._parts.limits.identified(session)
+            except CommandError:
+                # The client gets the error, and nothing more.
+                session.identity = NOBODY
+                connection.drain()
+                raise
+
+        session.on_identity = identified
         session.came_at_seconds = connection.active_at_seconds
         session.is_for_admin = connection.is_for_admin
         if self._parts.requires_login():
@@ -259,6 +235,7 @@ class Server:
         log.debug("client disconnected", peer=session.peer, connection=session.connection_id)
         self._roster.leave(connection)
         (self._admin_admission if connection.is_for_admin else self.admission).left(session.peer)
+        self._parts.limits.left(session)
         self.admission.room.release(connection, self.now_seconds())
 
     def broken(self, session: Session, reason: str) -> None:

@@ -6,7 +6,8 @@ next turn, so the backend already works while the rest is read. Large commands c
 in a turn that has lasted ``TURN_SECONDS``.
 
 A connection that has received several commands starts a few of them and then queues behind all waiting connections, so
-one client's commands do not delay those of others.
+one client's commands do not delay those of others. A wait counts from the beginning of the turn in which it began,
+which is when the command was received, so it needs no look at the clock.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ TURN_SECONDS: Final = 0.003
 class Waiting(Protocol):
     """A connection that has a command to start."""
 
-    def go_on(self) -> None:
-        """Start commands now."""
+    def go_on(self, since_seconds: float) -> None:
+        """Start commands now; the connection has waited since then."""
         ...
 
 
@@ -46,7 +47,7 @@ class Turns:
         self._now_seconds = now_seconds
         self._left = limit
         self._until_seconds = 0.0
-        self._waiting: deque[tuple[Waiting, int]] = deque()
+        self._waiting: deque[tuple[Waiting, int, float]] = deque()
         self._is_scheduled = False
 
     def take(self, connection: Waiting, size_bytes: int) -> bool:
@@ -55,7 +56,7 @@ class Turns:
         if not self._is_scheduled:
             self._begin()
         elif self._left <= 0 or self._now_seconds() >= self._until_seconds:
-            self._waiting.append((connection, starts))
+            self._waiting.append((connection, starts, self._until_seconds - TURN_SECONDS))
             return False
         self._left -= starts
         return True
@@ -68,7 +69,7 @@ class Turns:
         """The connection has used its share of this turn; ``go_on`` is called when it may start further commands."""
         if not self._is_scheduled:
             self._begin()
-        self._waiting.append((connection, 1))
+        self._waiting.append((connection, 1, self._until_seconds - TURN_SECONDS))
 
     def _begin(self) -> None:
         self._is_scheduled = True
@@ -86,6 +87,6 @@ class Turns:
         for _ in range(len(waiting)):
             if self._left <= 0 or self._now_seconds() >= self._until_seconds:
                 return
-            connection, starts = waiting.popleft()
+            connection, starts, since_seconds = waiting.popleft()
             self._left -= starts
-            connection.go_on()
+            connection.go_on(since_seconds)

@@ -58,6 +58,9 @@ class Unwrapping:
             if not self._is_abandoned:
                 self._client.close()
 
+    def waited_for_turn(self, since_seconds: float) -> None:
+        """See ``Pending``; the clock of a large message starts when it is unwrapped."""
+
     @property
     def inside(self) -> Pending | None:
         """The command, when it has started."""

@@ -23,6 +23,7 @@ from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey, WriteBatch
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.native_inserts import NativeInserts
@@ -67,6 +68,8 @@ class InsertHandler:
         self.retryable_writes = retryable_writes
         strategy = strategy or WriteStrategy("catalog", time.monotonic)
         self.native = NativeInserts(strategy, catalog, statements, committer.restart_dedup)
+        self.rates: InsertRates | None = None
+        """Set while users or databases have limits."""
         self._slices = slices or Slices()
         self.pending = Pending(max_pending_bytes, max_pending_measurements)
         self._held = HeldInserts(self.pending, committer.is_over)
@@ -85,6 +88,20 @@ class InsertHandler:
         txn_number: int | None,
     ) -> None:
         """See ``proxy.inserts.insert_port.Ingest``."""
+        if self.rates is not None and self.rates.holds(
+            exchange, template, documents, session, txn_number, self._submit
+        ):
+            return
+        self._submit(exchange, template, documents, session, txn_number)
+
+    def _submit(
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int | None,
+    ) -> None:
         if len(documents) == 1 and self._submit_one(exchange, template, documents[0], session, txn_number):
             return
         insert, client = template.command(documents, session, txn_number), exchange.session

@@ -111,6 +111,7 @@ class InsertTemplate(Shortcut):
         if not known.can_send(exchange):
             return False
         known.begin(exchange)
+        exchange.sent()
         self._ingest.native.begin(exchange, self.collection, count, size_bytes)
         known.pass_on(exchange, exchange.message.raw, exchange)
         return True

@@ -7,6 +7,7 @@ from catalog.kernel import count_plain_times
 from catalog.namespaces import VirtualCollection
 from catalog.restart_dedup import RestartDedup
 from catalog.statements import StatementLog
+from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.write_strategy import Way, WriteStrategy
 from proxy.request.exchange import Exchange
 
@@ -23,6 +24,8 @@ class NativeInserts:
         self._restart_dedup = restart_dedup
         self.fewest_bytes = strategy.fewest_bytes
         """The size of documents below which ``takes`` is always 0."""
+        self.rates: InsertRates | None = None
+        """Set while users or databases have limits: inserts that these concern are for the catalog."""
         self.measurements = 0
         """Documents of inserts that the backend has carried out itself, or refused."""
 
@@ -44,6 +47,9 @@ class NativeInserts:
         if end - start < self.fewest_bytes:
             return 0
         is_native = self._strategy.way(collection, end - start) is Way.NATIVE
+        if self.rates is not None and self.rates.concern(exchange, collection.namespace.database):
+            # The backend would not let them wait.
+            is_native = False
         client = (session, exchange.session.identity)
         latest = None if txn_number is None else self._statements.latest(client)
         if txn_number is not None:

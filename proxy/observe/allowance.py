@@ -27,6 +27,11 @@ class Allowance:
         self._fill(now_seconds)
         return max(min(tokens, self._most) - self._tokens, 0.0) / self._per_second
 
+    def is_full(self, now_seconds: float) -> bool:
+        """Whether nothing is owed or was taken lately."""
+        self._fill(now_seconds)
+        return self._tokens >= self._most
+
     def _fill(self, now_seconds: float) -> None:
         self._tokens = min(self._most, self._tokens + (now_seconds - self._at_seconds) * self._per_second)
         self._at_seconds = now_seconds

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from catalog.stats import CLOSED_COUNTERS, Counters
 from proxy.observe.error_classes import ErrorClass, class_of
+from proxy.observe.limit_numbers import LimitNumbers
 from proxy.observe.slow_numbers import SlowNumbers
 
 LATENCY_BOUNDS_SECONDS: Final = (
@@ -165,6 +166,43 @@ class CommitterNumbers(Protocol):
     failures: int
 
 
+class CommitNumbers:
+    """Times and sizes of commit commands."""
+
+    __slots__ = ("_seconds", "_statements")
+
+    def __init__(self) -> None:
+        self._seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
+        self._statements = Histogram(SIZE_BOUNDS)
+
+    def answered(self, identifier: str, statements: int, seconds: float) -> None:
+        """See ``Metrics.commit_answered``."""
+        histogram = self._seconds.get(_COMMIT_KINDS.get(identifier, ""))
+        if histogram is not None:
+            histogram.observe(seconds)
+            self._statements.observe(statements)
+
+    def collect(self, numbers: CommitterNumbers) -> Iterator[Metric]:
+        """The metrics with their current values."""
+        seconds = HistogramMetricFamily(
+            "tsproxy_commit_seconds", "Response times of commit commands at the backend.", labels=("kind",)
+        )
+        for kind, histogram in self._seconds.items():
+            seconds.add_metric((kind,), list(histogram.cumulative()), histogram.total)
+        yield seconds
+        statements = HistogramMetricFamily("tsproxy_commit_statements", "Buckets written by one commit command.")
+        statements.add_metric((), list(self._statements.cumulative()), self._statements.total)
+        yield statements
+        yield _counter("tsproxy_commit_rounds", "Commit rounds started.", numbers.rounds)
+        yield _counter("tsproxy_commit_commands", "Commit commands sent.", numbers.commands)
+        yield _counter(
+            "tsproxy_commit_unknown_outcomes",
+            "Commits with a lost reply, resolved by re-reading the stored buckets.",
+            numbers.unknown_outcomes,
+        )
+        yield _counter("tsproxy_commit_failures", "Commits that failed with an internal error.", numbers.failures)
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogReadings:
     """Functions that return the numbers of the catalog; called by each scrape."""
@@ -193,12 +231,12 @@ class Metrics(Collector):
         self.limits = dict(limits or {})
         self.connections = ConnectionNumbers()
         self.slow = SlowNumbers()
+        self.limited = LimitNumbers()
         self.backend_up = False
         self.is_ready: Callable[[], bool] = lambda: False
         self.embedded_restarts: Callable[[], int] = lambda: 0
         self.invariant_violations = 0
-        self.commit_seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
-        self.commit_statements = Histogram(SIZE_BOUNDS)
+        self._commits = CommitNumbers()
         self.held = Held()
         self._requests = RequestNumbers()
         self._catalog: CatalogReadings | None = None
@@ -210,10 +248,7 @@ class Metrics(Collector):
 
     def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:
         """Count one commit command by the name of its document sequence; other commands are ignored."""
-        histogram = self.commit_seconds.get(_COMMIT_KINDS.get(identifier, ""))
-        if histogram is not None:
-            histogram.observe(seconds)
-            self.commit_statements.observe(statements)
+        self._commits.answered(identifier, statements, seconds)
 
     def read_catalog(self, readings: CatalogReadings) -> None:
         """Show these numbers of the catalog from now on."""
@@ -224,6 +259,7 @@ class Metrics(Collector):
         yield from self._requests.collect()
         yield from self.connections.collect()
         yield from self.slow.collect()
+        yield from self.limited.collect()
         yield _gauge("tsproxy_ready", "1 if clients can be served, as /readyz says.", float(self.is_ready()))
         limits = GaugeMetricFamily("tsproxy_limit", "Values of settings that are limits.", labels=("setting",))
         for setting, value in self.limits.items():
@@ -234,7 +270,7 @@ class Metrics(Collector):
         yield _counter("tsproxy_invariant_violations", "Internal invariant violations.", self.invariant_violations)
         yield from self._collect_held()
         if self._catalog is not None:
-            yield from self._collect_commits(self._catalog)
+            yield from self._commits.collect(self._catalog.committer)
             yield from _collect_buckets(self._catalog)
 
     def _collect_held(self) -> Iterator[Metric]:
@@ -243,26 +279,6 @@ class Metrics(Collector):
         yield held
         longest = self.held.take_longest_seconds()
         yield _gauge("tsproxy_loop_held_longest_seconds", "Longest of these since the last scrape.", longest)
-
-    def _collect_commits(self, catalog: CatalogReadings) -> Iterator[Metric]:
-        seconds = HistogramMetricFamily(
-            "tsproxy_commit_seconds", "Response times of commit commands at the backend.", labels=("kind",)
-        )
-        for kind, histogram in self.commit_seconds.items():
-            seconds.add_metric((kind,), list(histogram.cumulative()), histogram.total)
-        yield seconds
-        statements = HistogramMetricFamily("tsproxy_commit_statements", "Buckets written by one commit command.")
-        statements.add_metric((), list(self.commit_statements.cumulative()), self.commit_statements.total)
-        yield statements
-        numbers = catalog.committer
-        yield _counter("tsproxy_commit_rounds", "Commit rounds started.", numbers.rounds)
-        yield _counter("tsproxy_commit_commands", "Commit commands sent.", numbers.commands)
-        yield _counter(
-            "tsproxy_commit_unknown_outcomes",
-            "Commits with a lost reply, resolved by re-reading the stored buckets.",
-            numbers.unknown_outcomes,
-        )
-        yield _counter("tsproxy_commit_failures", "Commits that failed with an internal error.", numbers.failures)
 
 
 class ConnectionNumbers:

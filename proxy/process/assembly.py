@@ -25,6 +25,7 @@ from proxy.backend.backend import Backend
 from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.clients.ruled_creation import RuledCreation
 from proxy.inserts.ingest import InsertHandler
+from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.write_strategy import Mode, WriteStrategy
 from proxy.members.read_preference import MembersRead
 from proxy.observe.compression_time import Spent, TimedForms
@@ -33,6 +34,7 @@ from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.translate import PlanEnvironment, TranslateHandler
 from proxy.request.authorisation import Authorisation
+from proxy.request.limited import LimitBook
 from proxy.request.router import Unresolved
 from proxy.request.service_sessions import ServiceSessions, session_secret
 from proxy.request.slow_commands import SlowCommands
@@ -133,6 +135,7 @@ class Assembly:
     compressing: Compressing | None
     slow: SlowCommands
     ruled: RuledCreation | None
+    limits: LimitBook
 
     async def close(self, patience_seconds: float) -> None:
         """Complete commits and join parts as far as ``patience_seconds`` allow, then disconnect from the backend."""
@@ -160,8 +163,7 @@ async def assemble(
     """
     backend = await _reach(settings, metrics, spawn)
     ruled = await _ruled(settings, backend)
-    clock = LoopClock()
-    growth = await growth_of(settings, backend)
+    clock, growth = LoopClock(), await growth_of(settings, backend)
     catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
     members_read, cursors = MembersRead(backend.topology), CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
@@ -195,6 +197,7 @@ async def assemble(
         compressing=compressing if joining.compress else None,
         slow=_slow_commands(settings, metrics, report, translate),
         ruled=ruled,
+        limits=_limit(LimitBook(metrics.limited), ingest, settings),
     )
 
 
@@ -208,6 +211,13 @@ def _slow_commands(
         steps=translate.steps_of_read,
         shows_plans=settings.slow_command_plans,
     )
+
+
+def _limit(limits: LimitBook, ingest: InsertHandler, settings: Settings) -> LimitBook:
+    """Apply the limits of users and databases; returns ``limits``."""
+    limits.configure(settings.user_limits, settings.database_limits)
+    ingest.rates = ingest.native.rates = InsertRates(limits) if limits.limits_anything else None
+    return limits
 
 
 def follow_settings(assembly: Assembly, settings: Settings) -> None:
@@ -225,6 +235,7 @@ def follow_settings(assembly: Assembly, settings: Settings) -> None:
     )
     threshold_bytes = settings.timeseries_idle_bucket_expiry_memory_usage_threshold
     catalog.options = replace(catalog.options, memory_threshold_bytes=threshold_bytes)
+    _limit(assembly.limits, assembly.ingest, settings)
     assembly.slow.set_threshold_ms(settings.slow_command_ms)
     assembly.slow.shows_plans = settings.slow_command_plans
     if compressing is not None:

@@ -76,8 +76,8 @@ async def serve(
     server = Server(settings, _parts(assembly, metrics, tasks))
 
     def follow(newer: Settings) -> None:
-        server.follow(with_reloadable(settings, newer))
         follow_settings(assembly, newer)
+        server.follow(with_reloadable(settings, newer))
         if tls is not None:
             tls.reload(TlsOptions.of(with_reloadable(settings, newer)))
 
@@ -185,6 +185,7 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         other_member_chosen=assembly.members_read.chosen,
         new_collections=NewCollections(assembly.backend.exists, tasks.spawn, assembly.slow.record, assembly.ruled),
         slow=assembly.slow.threshold,
+        limits=assembly.limits,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
         admin=AdminParts(assembly.authorisation, assembly.ingest.uncommitted, partial(_probe, assembly)),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
+
+import msgspec
 
 from proxy.settings.redaction import redact_uri
 from proxy.settings.table import Settings
@@ -24,6 +27,10 @@ def _plain(value: object) -> Any:
     match value:
         case None | bool() | int() | float():
             return value
+        case msgspec.Struct():
+            return {name: number for name, number in msgspec.structs.asdict(value).items() if number is not None}
+        case Mapping():
+            return {name: _plain(item) for name, item in value.items()}
         case tuple():
             return [_plain(item) for item in value]
         case _:

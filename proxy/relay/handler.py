@@ -133,7 +133,10 @@ def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:
 
 
 async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
-    """After a step of a login or logout: ask the backend which users this connection has now."""
+    """After a step of a login or logout: ask the backend which users this connection has now.
+
+    Raises ``CommandError`` if the user has too many connections.
+    """
     if not reply.get("ok"):
         reason = str(reply.get("errmsg", ""))
         noticed.info("login failed", peer=session.peer, connection=session.connection_id, reason=reason)
@@ -145,3 +148,5 @@ async def learn_identity(session: Session, reply: dict[str, Any]) -> None:
     session.identity = identity_of((user["user"], user["db"]) for user in users)
     if session.identity and session.on_login is not None:
         session.on_login()
+    if session.on_identity is not None:
+        session.on_identity()

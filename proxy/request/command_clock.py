@@ -12,13 +12,16 @@ class CommandClock:
     """Starts when it is made. Recognised commands use nothing else; others record when they wait, and for what.
 
     ``sent_seconds``: since when the backend has the command as a whole, 0 if since its start, ``NOT_SENT`` if it has
-    not. ``slow``: the threshold that the duration is compared with.
+    not. ``turn_seconds``: how long the command has waited for its turn after ``started_seconds``. ``slow``: the
+    threshold that the duration is compared with. ``streamed_bytes``: size of the reply as far as it was streamed.
     """
 
-    __slots__ = ("_times", "sent_seconds", "slow", "started_seconds")
+    __slots__ = ("_times", "sent_seconds", "slow", "started_seconds", "streamed_bytes", "turn_seconds")
 
     def __init__(self, slow: SlowThreshold) -> None:
         self.started_seconds = time.perf_counter()
+        self.turn_seconds = 0.0
+        self.streamed_bytes = 0
         self.sent_seconds = 0.0
         self.slow = slow
         self._times: Times | None = None
@@ -34,6 +37,13 @@ class CommandClock:
     def known_times(self) -> Times | None:
         """As ``times``; ``None`` if nothing was recorded."""
         return self._times
+
+    def waited_for_turn(self, since_seconds: float) -> None:
+        """The command has waited for its turn since then, before this clock was started."""
+        waited_seconds = self.started_seconds - since_seconds
+        if waited_seconds > 0.0:
+            self.turn_seconds = waited_seconds
+            self.started_seconds = since_seconds
 
     def queued(self, since_seconds: float) -> None:
         """The command has waited for its turn since then."""

@@ -64,6 +64,10 @@ class Pending(Protocol):
         """The client has disconnected."""
         ...
 
+    def waited_for_turn(self, since_seconds: float) -> None:
+        """The command, which has just started, has waited for its turn since then (``time.perf_counter``)."""
+        ...
+
 
 class Meter(Protocol):
     """Counts the requests of one command and way."""
@@ -75,6 +79,14 @@ class Meter(Protocol):
 
     def done(self, seconds: float, code: int = 0) -> None:
         """Count one request that took ``seconds``; ``code``: of the error that the client got, 0 for none."""
+        ...
+
+
+class Places(Protocol):
+    """What a running command occupies of its limits (``proxy.clients.command_limits``)."""
+
+    def leave(self) -> None:
+        """The command has ended; called once."""
         ...
 
 
@@ -128,7 +140,7 @@ class Exchange(CommandClock):
     when it is made; ``meter`` gets the duration at the end. ``command`` is ``None`` until the message is parsed, which
     a recognised command needs only in case of an error. ``reader`` is entered by ``enter`` and left at the end, also if
     the client has disconnected. ``on_abandon`` is called if the client disconnects before the end.
-    ``streamed_bytes``: size of the reply as far as it was streamed.
+    ``place``: what it occupies of its limits, left at the end.
     """
 
     __slots__ = (
@@ -142,8 +154,8 @@ class Exchange(CommandClock):
         "message",
         "meter",
         "on_abandon",
+        "place",
         "session",
-        "streamed_bytes",
     )
 
     def __init__(
@@ -157,9 +169,9 @@ class Exchange(CommandClock):
         self.on_abandon: Callable[[], None] | None = None
         self.command: Command | None = None
         self.meter: Meter | None = None
-        self.streamed_bytes = 0
         # Of the error in a reply that streams; negative before its first bytes.
         self._code = -1
+        self.place: Places | None = None
         self._reader: Reader | None = None
         # The last bytes of a relayed reply, where the reader wants to see them.
         self._tail: bytes | None = None
@@ -268,6 +280,8 @@ class Exchange(CommandClock):
         if seconds >= self.slow.seconds:
             self.slow.report(self, Ended(seconds, disconnected=True))
         self._leave()
+        if self.place is not None:
+            self.leave_place()
 
     # --- Sink: a reply that streams -----------------------------------------------------------------------------
 
@@ -324,6 +338,8 @@ class Exchange(CommandClock):
             self.slow.report(self, ended)
         if self._reader is not None:
             self._leave()
+        if self.place is not None:
+            self.leave_place()
         if closing:
             self.client.close()
         else:
@@ -334,6 +350,12 @@ class Exchange(CommandClock):
         if reader is not None:
             reader.leave(self._tail or b"")
         self._tail = None
+
+    def leave_place(self) -> None:
+        """Leave ``place`` before the end: the command waits for something else now."""
+        place, self.place = self.place, None
+        if place is not None:
+            place.leave()
 
 
 def _messages(data: bytes) -> list[bytes]:

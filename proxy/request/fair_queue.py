@@ -65,6 +65,13 @@ class FairQueue(Generic[Item]):
                 return self._remove(number)
 
     @property
+    def first(self) -> Item:
+        """The next item, which stays in the queue; the queue must not be empty."""
+        while self._heap[0][1] not in self._items:
+            heapq.heappop(self._heap)
+        return self._items[self._heap[0][1]][1]
+
+    @property
     def oldest(self) -> Item:
         """The item that has waited longest; the queue must not be empty."""
         return next(iter(self._items.values()))[1]

@@ -23,6 +23,7 @@ class Session:
     them, which may happen once;
     ``compressors`` are the negotiated names. ``rights`` are the privileges of this connection at the backend.
     ``message_limit_bytes`` limits the decompressed size of a message; ``on_login`` is called after a login,
+    ``on_identity`` after each change of ``identity`` (it raises ``CommandError`` to refuse it),
     ``on_disconnect`` when the client has disconnected.
     ``members`` are the sessions over connections to other members of the replica set by their names, ``member`` is the
     address of that member in such a session, ``home`` the session that it belongs to. ``came_at_seconds``: when it was
@@ -38,6 +39,7 @@ class Session:
     rights: KnownRights | None = None
     on_login: Callable[[], None] | None = None
     on_disconnect: Callable[[], None] | None = None
+    on_identity: Callable[[], None] | None = None
     message_limit_bytes: int = MAX_MESSAGE_SIZE_BYTES
     members: dict[str, Session] = field(default_factory=dict)
     member: tuple[str, int | None] | None = None

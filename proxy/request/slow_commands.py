@@ -32,6 +32,7 @@ from proxy.request.shape import shape_of, shape_of_command
 from proxy.request.slow_reply import ReplySummary, count_of, reply_of
 from proxy.request.slow_threshold import Ended, SlowThreshold
 from proxy.request.slow_times import spent
+from proxy.request.times import NOT_SENT
 from proxy.wire.errors import ProtocolError
 from proxy.wire.op_msg import BODY_AT
 
@@ -143,7 +144,9 @@ class SlowCommands:
             self._omit()
             return
         values: dict[str, Any] = {"namespace": _namespace(command), "command": printable(name), "way": way}
-        values |= _durations(exchange, ended, is_insert=way == "ingest")
+        # An insert that the catalog does not take is relayed.
+        is_relayed = 0.0 < exchange.sent_seconds < NOT_SENT
+        values |= _durations(exchange, ended, is_insert=way == "ingest" and not is_relayed)
         values |= _client(exchange.session.home or exchange.session)
         values |= {"application": application, "comment": comment}
         values |= _sizes(exchange, command, reply) | _outcome(reply)
@@ -259,6 +262,7 @@ def _durations(exchange: Exchange, ended: Ended, *, is_insert: bool) -> dict[str
         exchange.known_times,
         ended.acknowledgement,
         is_insert=is_insert,
+        turn_seconds=exchange.turn_seconds,
     )
     # Rounded parts must add up to the rounded whole.
     shown = {f"{name}_ms": round(seconds * 1000, 3) for name, seconds in parts.items()}

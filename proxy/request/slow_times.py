@@ -19,19 +19,22 @@ def spent(
     acknowledgement: Acknowledgement | None,
     *,
     is_insert: bool,
+    turn_seconds: float = 0.0,
 ) -> Mapping[str, float]:
     """Seconds by part: ``proxy``, ``backend``, and the waits that were not zero. The sum is the whole duration.
 
-    ``sent_seconds``: see ``Exchange``. ``is_insert``: of measurements, so that a commit decides.
+    ``sent_seconds``, ``turn_seconds``: see ``CommandClock``. ``is_insert``: of measurements, so that a commit decides.
     """
     total = ended_seconds - started_seconds
     waited = {} if times is None else dict(times.waited)
+    if turn_seconds:
+        waited[Wait.TURN] = turn_seconds
     backend = 0.0 if times is None else times.backend_seconds
     if is_insert:
         backend += _commit(started_seconds, ended_seconds, waited, backend, acknowledgement)
     elif sent_seconds < NOT_SENT:
         # What it has waited for before it was sent is recorded; since then it was at the backend.
-        backend += ended_seconds - max(sent_seconds, started_seconds)
+        backend += ended_seconds - max(sent_seconds, started_seconds + turn_seconds)
     parts = {BACKEND: backend, **{wait.value: seconds for wait, seconds in waited.items()}}
     parts = {name: min(max(seconds, 0.0), total) for name, seconds in parts.items()}
     known = sum(parts.values())

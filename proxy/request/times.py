@@ -25,6 +25,8 @@ class Wait(Enum):
 
     QUEUE = "queue"
     """Room for uncommitted measurements, or a place among the steps or commands that may run at once."""
+    TURN = "turn"
+    """The turn of its connection (``proxy.clients.turns``)."""
     JOINS = "joins"
     """The end of a join of bucket parts."""
     COMMIT = "commit"

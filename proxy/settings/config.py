@@ -22,6 +22,7 @@ from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from proxy.settings.collection_rules import SYNTAX, parse_rules
+from proxy.settings.limits import faults
 from proxy.settings.redaction import redact_uri
 from proxy.settings.table import ROWS, Address, SettingRow, Settings
 
@@ -85,8 +86,9 @@ def load_settings(
     for name, (value, origin) in given.items():
         try:
             values[name] = _convert(ROWS[name], value)
-        except (msgspec.ValidationError, ValueError):
-            problems.append(_problem(name, value, origin, f"expected {describe_expected(ROWS[name])}"))
+        except (msgspec.ValidationError, ValueError) as error:
+            where = f" ({error})" if ROWS[name].is_table else ""
+            problems.append(_problem(name, value, origin, f"expected {describe_expected(ROWS[name])}{where}"))
     ignored: tuple[str, ...] = ()
     if values.get("ignore_unknown_settings"):
         ignored = tuple(unknown)
@@ -175,6 +177,8 @@ def _convert(row: SettingRow, value: object) -> Any:
     if row.is_list:
         items = [item.strip() for item in text.split(",") if item.strip()]
         return msgspec.convert(items, row.type)
+    if row.is_table:
+        return msgspec.json.decode(text, type=row.type)
     converted = msgspec.convert(text, row.type, strict=False, dec_hook=_path_from)
     if isinstance(converted, float) and not math.isfinite(converted):
         raise ValueError(text)
@@ -195,6 +199,8 @@ def describe_expected(row: SettingRow) -> str:
         return f"a list of rules {SYNTAX}"
     if row.is_address:
         return "HOST:PORT with a port from 0 to 65535" + (", or an empty value" if row.is_optional else "")
+    if row.is_table:
+        return "a table of limits by name, with whole numbers of at least 0"
     if row.choices:
         return "one of " + ", ".join(row.choices)
     return _describe(types.type_info(row.type))
@@ -254,7 +260,7 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
     """Problems that a single value does not show: missing files, settings that require or exclude each other."""
 
     def problem(name: str, reason: str) -> str:
-        value = getattr(settings, name)
+        value = list(getattr(settings, name)) if ROWS[name].is_table else getattr(settings, name)
         return _problem(name, str(value) if isinstance(value, Path | Address) else value, origins[name], reason)
 
     if settings.backend_file is not None and origins["backend"] != f"file {settings.backend_file}":
@@ -279,6 +285,8 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
                 yield problem("admin_listen", f"must differ from {name}")
     if settings.max_connections_per_address > settings.max_connections:
         yield problem("max_connections_per_address", f"must not exceed max_connections ({settings.max_connections})")
+    for table, reason in faults(settings.user_limits, settings.database_limits):
+        yield problem(table, reason)
     if len(set(settings.compressors)) != len(settings.compressors):
         yield problem("compressors", "contains a name twice")
     try:

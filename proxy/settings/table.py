@@ -7,11 +7,13 @@ error messages. Names end in their unit; "0 = …" explains a special value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
+
+from proxy.settings.limits import DatabaseLimits, UserLimits
 
 Count = Annotated[int, Meta(ge=1)]
 CountOrNone = Annotated[int, Meta(ge=0)]
@@ -79,6 +81,9 @@ class Settings:
     pre_auth_max_message_bytes: Annotated[int, Meta(ge=16_384, le=48_000_000)] = 65_536
     max_receiving_bytes: Annotated[int, Meta(ge=192_000_000)] = 536_870_912
     compressors: tuple[Compressor, ...] = ("snappy", "zstd", "zlib")
+
+    user_limits: Mapping[str, UserLimits] = field(default_factory=dict)
+    database_limits: Mapping[str, DatabaseLimits] = field(default_factory=dict)
 
     tls_certificate_file: Path | None = None
     tls_key_file: Path | None = None
@@ -150,6 +155,14 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         ),
         "compressors": "Network compressors offered to clients, in order of preference; empty = none.",
     },
+    "Limits of users and databases (tables by name; * is for all others)": {
+        "user_limits": (
+            "Limits of each user, by USER@DATABASE: max_connections, max_commands at once, "
+            "max_measurements_per_second, max_waiting commands or inserts above these, each for at most max_wait_ms; "
+            "0 = no limit."
+        ),
+        "database_limits": "Limits of each database by its name; as user_limits, without max_connections.",
+    },
     "TLS for client connections": {
         "tls_certificate_file": "PEM file with the certificate chain; empty = no TLS.",
         "tls_key_file": "PEM file with the private key; empty = the key is in tls_certificate_file.",
@@ -219,6 +232,8 @@ _RELOADABLE = frozenset(
         "pre_auth_max_message_bytes",
         "max_receiving_bytes",
         "compressors",
+        "user_limits",
+        "database_limits",
         "tls_certificate_file",
         "tls_key_file",
         "tls_ca_file",
@@ -266,6 +281,11 @@ class SettingRow:
         return get_origin(self.type) is tuple
 
     @property
+    def is_table(self) -> bool:
+        """Whether the value is a table by name, a JSON object in flags and variables."""
+        return get_origin(self.type) is Mapping
+
+    @property
     def is_optional(self) -> bool:
         """Whether the value may be empty."""
         return type(None) in get_args(self.type)
@@ -283,7 +303,10 @@ class SettingRow:
 
 def _rows() -> dict[str, SettingRow]:
     hints = get_type_hints(Settings, include_extras=True)
-    defaults = {setting.name: setting.default for setting in fields(Settings)}
+    defaults = {
+        setting.name: setting.default if setting.default_factory is MISSING else setting.default_factory()
+        for setting in fields(Settings)
+    }
     return {
         name: SettingRow(name, hints.pop(name), defaults[name], group, text, name in _RELOADABLE)
         for group, texts in _TEXTS.items()

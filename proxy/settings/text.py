@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from proxy.settings.config import LoadedSettings, describe_expected
 from proxy.settings.redaction import redact_uri
@@ -27,6 +30,12 @@ def _toml(value: object) -> str:
             return "true" if value else "false"
         case int() | float():
             return str(value)
+        case msgspec.Struct():
+            said = {name: number for name, number in msgspec.structs.asdict(value).items() if number is not None}
+            return _toml(said)
+        case Mapping():
+            inside = ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items())
+            return "{ " + inside + " }" if inside else "{}"
         case tuple():
             return "[" + ", ".join(_toml(item) for item in value) + "]"
         case Path() | Address():

@@ -17,8 +17,8 @@ from tests.support.proxy import ProxyProcess
 
 SECRET = "s3cret-value"
 NUMBER = 918273645
-BLOCKED_MS = 300
-THRESHOLD_MS = 150
+BLOCKED_MS = 900
+THRESHOLD_MS = 600
 START = datetime(2024, 5, 18, tzinfo=UTC)
 APPLICATION = "weather station"
 

@@ -28,6 +28,7 @@ class Host:
         self.traffic = ConnectionNumbers()
         self.events: list[str] = []
         self.started: list[Message] = []
+        self.exchanges: list[Exchange] = []
         self.at_once: Callable[[Client], None] | None = None
         self.error: ProtocolError | None = None
         self.room_bytes = 1 << 30
@@ -63,7 +64,8 @@ class Host:
             raise self.error
         if self.at_once is not None:
             self.at_once(client)
-        return Exchange(session, client, message, Told())
+        self.exchanges.append(Exchange(session, client, message, Told()))
+        return self.exchanges[-1]
 
 
 class EventLoop:
@@ -288,3 +290,16 @@ def test_what_a_connection_shows_of_itself() -> None:
     connection.connection_lost(None)
     assert connection.address == "peer"
     assert transport is not None
+
+
+def test_a_command_that_has_waited_for_its_turn_says_so() -> None:
+    host = Host()
+    loop = EventLoop(limit=1)
+    connected(host, loop)[0].data_received(PING)
+    connected(host, loop)[0].data_received(PING)
+    (first,) = host.exchanges
+    loop.next_turn()
+    _, second = host.exchanges
+    assert first.turn_seconds == 0.0
+    assert second.turn_seconds > 0.0
+    assert second.started_seconds <= first.started_seconds

@@ -10,17 +10,12 @@ import bson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from catalog.errors import CommandError
-from catalog.namespaces import Namespace
 from proxy.clients import server as server_module
-from proxy.clients.server import NoNamespaces, Parts, Server, no_effects, no_translate
+from proxy.clients.server import Parts, Server
 from proxy.observe.metrics import Metrics
-from proxy.request.times import Times
 from proxy.settings.table import Address, Settings
-from rewrite.plan import ForgetNamespace
 from tests.support.mongod import MongodProcess
 from tests.support.raw_wire import command
-from tests.support.sessions import session
 
 PING = command({"ping": 1, "$db": "admin"})
 
@@ -219,13 +214,3 @@ async def test_client_is_not_closed_where_no_login_is_asked_for(mongod: MongodPr
         writer.write(PING)
         assert await reader.read(1000)
         writer.close()
-
-
-async def test_defaults_make_nothing_virtual() -> None:
-    namespace = Namespace("d", "c")
-    assert NoNamespaces().lookup(namespace) is None
-    assert await NoNamespaces().resolve(namespace) is None
-    no_effects(ForgetNamespace(namespace))
-    parsed: Any = type("C", (), {"name": "x"})
-    with pytest.raises(CommandError):
-        await no_translate(session(), parsed, None, Times())

@@ -13,12 +13,14 @@ class Connection:
         self.turns = turns
         self.name = name
         self.started = started
+        self.since_seconds = -1.0
 
     def ask(self) -> None:
         if self.turns.take(self, self.size_bytes):
-            self.go_on()
+            self.started.append(self.name)
 
-    def go_on(self) -> None:
+    def go_on(self, since_seconds: float) -> None:
+        self.since_seconds = since_seconds
         self.started.append(self.name)
 
 
@@ -109,3 +111,20 @@ def test_further_starts_of_one_leave_less_for_others() -> None:
     loop.ask("b")
     assert loop.started == ["a"]
     assert loop.next_turn() == "b"
+
+
+def test_a_wait_counts_from_the_turn_in_which_it_began() -> None:
+    loop = Loop()
+    loop.now_seconds = 5.0
+    loop.ask("ab")
+    late = Connection(loop.turns, "late", loop.started)
+    loop.now_seconds = 5.001
+    late.ask()
+    loop.now_seconds = 7.0
+    assert loop.next_turn() == "late"
+    assert abs(late.since_seconds - 5.0) < 1e-9
+    waits = Connection(loop.turns, "waits", loop.started)
+    loop.turns.wait(waits)
+    loop.now_seconds = 9.0
+    assert loop.next_turn() == "waits"
+    assert abs(waits.since_seconds - 7.0) < 1e-9

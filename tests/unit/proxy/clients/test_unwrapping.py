@@ -24,6 +24,9 @@ class Inside:
     def abandon(self) -> None:
         self.abandoned = True
 
+    def waited_for_turn(self, since_seconds: float) -> None:
+        raise AssertionError
+
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:

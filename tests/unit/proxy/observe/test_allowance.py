@@ -29,3 +29,11 @@ def test_more_than_fit_are_owed() -> None:
     assert allowance.seconds_until(0.0) == pytest.approx(2.1)
     assert not allowance.take(2.0)
     assert allowance.take(2.2)
+
+
+def test_when_it_is_full() -> None:
+    allowance = Allowance(10.0, 10.0, 0.0)
+    assert allowance.is_full(0.0)
+    allowance.take(0.0, 5.0)
+    assert not allowance.is_full(0.4)
+    assert allowance.is_full(0.5)

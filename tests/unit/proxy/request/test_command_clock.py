@@ -34,3 +34,14 @@ def test_turns_in_a_queue_are_recorded() -> None:
     clock.queued(time.perf_counter() - 3.0)
     assert clock.known_times is clock.times()
     assert clock.times().waited[Wait.QUEUE] == pytest.approx(3.0, abs=0.1)
+
+
+def test_a_turn_that_was_waited_for_belongs_to_the_command() -> None:
+    clock = CommandClock(NEVER_SLOW)
+    began_seconds = clock.started_seconds
+    clock.waited_for_turn(began_seconds - 2.0)
+    assert clock.turn_seconds == pytest.approx(2.0)
+    assert clock.started_seconds == began_seconds - 2.0
+    other = CommandClock(NEVER_SLOW)
+    other.waited_for_turn(time.perf_counter() + 1.0)
+    assert other.turn_seconds == 0.0

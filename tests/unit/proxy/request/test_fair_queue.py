@@ -75,3 +75,17 @@ def test_those_that_wait_no_more_leave_nothing_behind() -> None:
         queue.add(owner, 1000, 0)
         queue.pop()
     assert len(queue._owners) <= 80
+
+
+def test_the_first_item_is_the_next_one() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for item in "ab":
+        queue.add("one", 5, item)
+    queue.add("two", 1, "x")
+    while queue:
+        first = queue.first
+        assert queue.first == first
+        assert queue.pop() == first
+    numbers = [queue.add("one", 5, item) for item in "abc"]
+    queue.discard(numbers[0])
+    assert queue.first == "b"

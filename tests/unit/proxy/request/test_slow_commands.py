@@ -123,6 +123,17 @@ def test_waiting_for_changes_is_not_slow(document: dict[str, Any], reply: dict[s
     assert len(slow.commands.ring) == 0
 
 
+def test_an_insert_that_is_relayed_waits_for_no_commit() -> None:
+    slow = Slow()
+    staged, relayed = (slow.begin({"insert": "rows", "$db": "d"}, "ingest") for _ in range(2))
+    relayed.sent()
+    with capture_logs() as logs:
+        staged.reply(OK)
+        relayed.reply(OK)
+    assert ["commit_ms" in line for line in logs] == [True, False]
+    assert logs[1]["backend_ms"] > 0
+
+
 def test_the_namespace_of_a_cursor_is_its_collection() -> None:
     (line,) = Slow().end({"getMore": Int64(7), "collection": "rows", "$db": "weather"})
     assert (line["namespace"], line["command"]) == ("weather.rows", "getMore")

@@ -63,3 +63,11 @@ def test_parts_add_up_whatever_was_measured(
     parts = spent(10.0, 12.0, sent_seconds, times(backend_seconds, queue=queue), acknowledgement, is_insert=is_insert)
     assert sum(parts.values()) == pytest.approx(2.0)
     assert min(parts.values()) >= 0
+
+
+def test_the_turn_is_neither_the_backends_nor_the_commits() -> None:
+    parts = spent(10.0, 12.0, 0.0, None, None, is_insert=False, turn_seconds=0.5)
+    assert parts == {"proxy": 0.0, "backend": 1.5, "turn": 0.5}
+    acknowledgement = Acknowledgement(sent_at_seconds=11.0, answered_at_seconds=12.0)
+    parts = spent(10.0, 12.0, 0.0, None, acknowledgement, is_insert=True, turn_seconds=0.25)
+    assert parts == {"proxy": 0.0, "backend": 1.0, "turn": 0.25, "commit": 0.75}
