@@ -24,6 +24,8 @@ class ErrorClass(Enum):
     """The backend cannot be reached, or has no primary; drivers try again."""
     INTERRUPTED = "interrupted"
     """A time limit has passed, or the operation or its cursor was killed."""
+    OVERLOADED = "overloaded"
+    """Refused at a limit, nothing was executed; the application may try again later."""
     OTHER = "other"
 
 
@@ -59,6 +61,7 @@ _CODES: Final[Mapping[ErrorClass, tuple[int, ...]]] = {
         13435,
         13436,
     ),
+    ErrorClass.OVERLOADED: (462,),
     ErrorClass.INTERRUPTED: (24, 43, 50, 90, 175, 202, 237, 262, 290, 353, 11601),
 }
 _CLASSES: Final = {code: each for each, codes in _CODES.items() for code in codes}

@@ -23,6 +23,7 @@ from proxy.observe.error_classes import ErrorClass, class_of
         (91, ErrorClass.NETWORK),
         (50, ErrorClass.INTERRUPTED),
         (262, ErrorClass.INTERRUPTED),
+        (462, ErrorClass.OVERLOADED),
         (1, ErrorClass.OTHER),
         (-1, ErrorClass.OTHER),
         (8, ErrorClass.OTHER),
