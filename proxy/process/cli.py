@@ -145,6 +145,10 @@ _example = click.Option(["--example"], is_flag=True, help="Print config.example.
 
 
 def _commands() -> None:
+    from proxy.tools.command import export_command, import_command
+
+    cli.add_command(import_command)
+    cli.add_command(export_command)
     for command, extra, shown in (
         (_serve, [_print_config], tuple(ROWS)),
         (_check_config, [_example], ("ignore_unknown_settings",)),
