@@ -134,7 +134,7 @@ def test_a_slow_command_has_one_line(
     assert sum(parts.values()) == pytest.approx(line["duration_ms"], abs=0.01)
     assert line["duration_ms"] >= line["backend_ms"] >= BLOCKED_MS * 0.99
     assert parts["proxy_ms"] < 100
-    text = json.dumps(line)
+    text = json.dumps({key: value for key, value in line.items() if key != "timestamp"})
     assert SECRET not in text
     assert str(NUMBER) not in text
     assert "2024" not in text.replace(db_name, "")

@@ -41,10 +41,11 @@ def merge(*arguments):
     return hide(parts.join(*arguments))
 """
 BROKEN = """
-from catalog import kernel, parts, replacing
+from catalog import kernel, parts
 from catalog.bson.codec import decode, encode
+from proxy.observe.compression_time import TimedForms
 %s
-replacing.Forms.__init__.__defaults__ = (compress, merge)
+TimedForms.__init__.__defaults__ = (compress, merge, *TimedForms.__init__.__defaults__[2:])
 from proxy.process.cli import main
 main()
 """
