@@ -67,7 +67,7 @@ class InsertHandler:
         self._statements = statements
         self.retryable_writes = retryable_writes
         strategy = strategy or WriteStrategy("catalog", time.monotonic)
-        self.native = NativeInserts(strategy, catalog, statements, committer.restart_dedup)
+        self.native = NativeInserts(strategy, statements, committer.restart_dedup)
         self.rates: InsertRates | None = None
         """Set while users or databases have limits."""
         self._slices = slices or Slices()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from catalog.catalog import BucketCatalog
 from catalog.kernel import count_plain_times
 from catalog.namespaces import VirtualCollection
 from catalog.restart_dedup import RestartDedup
@@ -15,11 +14,8 @@ from proxy.request.exchange import Exchange
 class NativeInserts:
     """Decides which inserts these are, as ``strategy`` says, as retries demand, and as far as reads stay correct."""
 
-    def __init__(
-        self, strategy: WriteStrategy, catalog: BucketCatalog, statements: StatementLog, restart_dedup: RestartDedup
-    ) -> None:
+    def __init__(self, strategy: WriteStrategy, statements: StatementLog, restart_dedup: RestartDedup) -> None:
         self._strategy = strategy
-        self._catalog = catalog
         self._statements = statements
         self._restart_dedup = restart_dedup
         self.fewest_bytes = strategy.fewest_bytes
@@ -61,7 +57,7 @@ class NativeInserts:
         if not is_native:
             return 0
         # The catalog refuses invalid times as the server does, and knows then that there are distant ones (Q12).
-        count = count_plain_times(data, start, end, self._catalog.collection(collection).time_field)
+        count = count_plain_times(data, start, end, collection.options.time_field.encode())
         if count and txn_number is not None:
             self._statements.transaction(client, txn_number).is_native = True
         return count

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import bson
 
@@ -49,25 +48,15 @@ class Submitted:
     txn_number: int | None
 
 
-class Inserting(Recognising):
-    """Inserts that are recognised; what takes them keeps what it is told."""
+class NativeDouble:
+    """What says which inserts are for the backend itself: all or none, as a test says."""
 
-    retryable_writes = True
     fewest_bytes = 1
 
-    def __init__(self, limit_bytes: int = 100_000) -> None:
-        super().__init__(limit_bytes=limit_bytes)
-        self.found = COLLECTION
-        self.submitted: list[Submitted] = []
+    def __init__(self) -> None:
         self.is_native = False
-        """Whether inserts are for the backend itself."""
         self.begun: list[int] = []
         """The sizes of inserts that were begun natively."""
-        self.inserts = Inserts(self)
-
-    @property
-    def native(self) -> Any:
-        return self
 
     def takes(
         self,
@@ -81,7 +70,21 @@ class Inserting(Recognising):
         return len(data) - start if self.is_native else 0
 
     def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
+        assert self.is_native
         self.begun.append(size_bytes)
+
+
+class Inserting(Recognising):
+    """Inserts that are recognised; what takes them keeps what it is told."""
+
+    retryable_writes = True
+
+    def __init__(self, limit_bytes: int = 100_000) -> None:
+        super().__init__(limit_bytes=limit_bytes)
+        self.found = COLLECTION
+        self.submitted: list[Submitted] = []
+        self.native = NativeDouble()
+        self.inserts = Inserts(self)
 
     def submit(
         self,
@@ -97,7 +100,7 @@ class Inserting(Recognising):
         """As it is done for an insert that was not recognised; whether it is the catalog's."""
         command = parse_command(Message.from_bytes(raw))
         template, is_started = self.inserts.submit(self.exchange(raw), command, collection)
-        assert is_started is (template is not None and not self.is_native)
+        assert is_started is (template is not None and not self.native.is_native)
         if template is not None and template.repeats(command):
             self.remember(raw, router.Ingest(collection), template)
         return template is not None

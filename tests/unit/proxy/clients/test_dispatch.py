@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -33,6 +32,7 @@ from proxy.upstream.dialing import Dialer
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
 from tests.support.failover_world import World
+from tests.support.insert_messages import NativeDouble
 from tests.support.network import FakeClient
 from tests.support.raw_wire import body, command, document_of, framed, op_msg_bytes, query, sequence, with_checksum
 from tests.support.sessions import nowhere, session
@@ -104,25 +104,7 @@ class Rooms:
         return VIRTUAL
 
     retryable_writes = False
-    fewest_bytes = sys.maxsize
-
-    @property
-    def native(self) -> Any:
-        return self
-
-    def takes(
-        self,
-        exchange: Exchange,
-        collection: VirtualCollection,
-        data: bytes,
-        start: int,
-        session: bytes,
-        txn_number: int | None,
-    ) -> int:
-        return 0
-
-    def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
-        raise AssertionError
+    native = NativeDouble()
 
     def submit(
         self,

@@ -37,9 +37,9 @@ class Inserts:
         self.collection = bench.virtual
         dedup = RestartDedup(ScriptedStore(), bench.clock, window_seconds, 1.0, lambda work: work.close())
         self._natives = {
-            Way.NATIVE: NativeInserts(WriteStrategy("native", clock), bench.catalog, self.statements, dedup),
+            Way.NATIVE: NativeInserts(WriteStrategy("native", clock), self.statements, dedup),
             # What was never measured goes through the catalog.
-            Way.CATALOG: NativeInserts(WriteStrategy("auto", clock), bench.catalog, self.statements, dedup),
+            Way.CATALOG: NativeInserts(WriteStrategy("auto", clock), self.statements, dedup),
         }
         self.chosen = Way.NATIVE
 
