@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WHICH := 'import sys; print(sys.version, sys.base_prefix)'
 KERNEL := $(wildcard catalog/_kernel.c catalog/_kernel_*.inc)
 ROOMS := proxy catalog rewrite
-SOURCES := $(shell find $(ROOMS) -name '*.py')
+SOURCES := $(shell find $(ROOMS) -name '*.py' -o -path '*/page/*')
 BUILT := build/installed
 INSTALLED := TSPROXY_TEST_PROGRAM=$(CURDIR)/$(BUILT)
 LOCKED := --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header

@@ -8,12 +8,12 @@ necessarily with the proxy, so admin commands are then accepted from this machin
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Final, Literal, Protocol
 
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from proxy.admin.table import Right
+from proxy.observe.loopback import is_loopback
 from proxy.request.authorisation import Rights
 from proxy.request.command_table import ADMIN
 from proxy.request.session import Session
@@ -77,13 +77,3 @@ class AdminRights:
             if known is None or known.identity != session.identity:
                 raise
             return known.rights
-
-
-def is_loopback(peer: str) -> bool:
-    """Whether a connection comes from this machine; ``""`` is a Unix socket."""
-    try:
-        address = ip_address(peer.partition("%")[0])
-    except ValueError:
-        return peer == ""
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

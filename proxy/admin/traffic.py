@@ -83,6 +83,10 @@ class Traffic:
             shown["limitSeconds"] = pause.limit_seconds
         return shown
 
+    def brief(self) -> tuple[str, int]:
+        """The state, and the number of held commands, without looking at the connections."""
+        return self._pause.state.name.lower(), len(self._pause.held)
+
     def _running(self) -> int:
         """Commands that have started and not ended, without admin commands and those that watch the proxy."""
         held = self._pause.held

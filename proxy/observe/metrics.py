@@ -7,7 +7,6 @@ these numbers, which is registered with the given registry.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -24,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from catalog.stats import CLOSED_COUNTERS, Counters
 from proxy.observe.error_classes import ErrorClass, class_of
+from proxy.observe.histograms import Held, Histogram
 from proxy.observe.limit_numbers import LimitNumbers
 from proxy.observe.slow_numbers import SlowNumbers
 
@@ -31,7 +31,6 @@ LATENCY_BOUNDS_SECONDS: Final = (
     *(0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025),
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
-HELD_BOUNDS_SECONDS: Final = (0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZE_BOUNDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0)
 
 LIMITS: Final = (
@@ -46,49 +45,6 @@ REJECTIONS: Final = ("too_many", "too_many_per_address", "too_many_handshakes")
 """Why client connections are rejected. Each is shown from the start: an increase from nothing would not be noticed."""
 
 _COMMIT_KINDS = {"documents": "insert", "updates": "update"}
-
-
-class Histogram:
-    """Counts of observations by upper bound. ``bounds`` ascend; the last count is for values above all of them."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one observation."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def cumulative(self) -> Iterator[tuple[str, int]]:
-        """Each upper bound as text with the number of observations up to it, ending with ``+Inf``."""
-        reached = 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            reached += count
-            yield bound, reached
-
-
-class Held(Histogram):
-    """How long the event loop was blocked, and the longest time since the last scrape."""
-
-    __slots__ = ("longest_seconds",)
-
-    def __init__(self) -> None:
-        super().__init__(HELD_BOUNDS_SECONDS)
-        self.longest_seconds = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one observation."""
-        super().observe(value)
-        self.longest_seconds = max(self.longest_seconds, value)
-
-    def take_longest_seconds(self) -> float:
-        """The longest time since the previous call."""
-        taken, self.longest_seconds = self.longest_seconds, 0.0
-        return taken
 
 
 class RequestMeter:
@@ -114,21 +70,23 @@ class RequestMeter:
 class RequestNumbers:
     """The meters of all commands and ways."""
 
-    __slots__ = ("_latencies", "_meters")
+    __slots__ = ("latencies", "meters")
 
     def __init__(self) -> None:
-        self._meters: dict[tuple[str, str], RequestMeter] = {}
-        self._latencies: dict[str, Histogram] = {}
+        self.meters: dict[tuple[str, str], RequestMeter] = {}
+        """By command and way."""
+        self.latencies: dict[str, Histogram] = {}
+        """By way."""
 
     def meter(self, command: str, way: str) -> RequestMeter:
         """The meter for this command name and way; frequent callers should keep it.
 
         Each name stays as a label for ever, so it must not be an arbitrary name from a client.
         """
-        meter = self._meters.get((command, way))
+        meter = self.meters.get((command, way))
         if meter is None:
-            latency = self._latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
-            meter = self._meters[command, way] = RequestMeter(way, latency)
+            latency = self.latencies.setdefault(way, Histogram(LATENCY_BOUNDS_SECONDS))
+            meter = self.meters[command, way] = RequestMeter(way, latency)
         return meter
 
     def collect(self) -> Iterator[Metric]:
@@ -141,7 +99,7 @@ class RequestNumbers:
             "Requests that got an error, by class of its code.",
             labels=("command", "way", "class"),
         )
-        for (command, way), meter in list(self._meters.items()):
+        for (command, way), meter in list(self.meters.items()):
             requests.add_metric((command, way, "ok"), meter.succeeded)
             requests.add_metric((command, way, "error"), sum(meter.errors.values()))
             for each, count in meter.errors.items():
@@ -151,7 +109,7 @@ class RequestNumbers:
         latencies = HistogramMetricFamily(
             "tsproxy_request_seconds", "Time from a complete request to its reply.", labels=("way",)
         )
-        for way, histogram in list(self._latencies.items()):
+        for way, histogram in list(self.latencies.items()):
             latencies.add_metric((way,), list(histogram.cumulative()), histogram.total)
         yield latencies
 
@@ -169,15 +127,15 @@ class CommitterNumbers(Protocol):
 class CommitNumbers:
     """Times and sizes of commit commands."""
 
-    __slots__ = ("_seconds", "_statements")
+    __slots__ = ("_statements", "seconds")
 
     def __init__(self) -> None:
-        self._seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
+        self.seconds = {kind: Histogram(LATENCY_BOUNDS_SECONDS) for kind in ("insert", "update")}
         self._statements = Histogram(SIZE_BOUNDS)
 
     def answered(self, identifier: str, statements: int, seconds: float) -> None:
         """See ``Metrics.commit_answered``."""
-        histogram = self._seconds.get(_COMMIT_KINDS.get(identifier, ""))
+        histogram = self.seconds.get(_COMMIT_KINDS.get(identifier, ""))
         if histogram is not None:
             histogram.observe(seconds)
             self._statements.observe(statements)
@@ -187,7 +145,7 @@ class CommitNumbers:
         seconds = HistogramMetricFamily(
             "tsproxy_commit_seconds", "Response times of commit commands at the backend.", labels=("kind",)
         )
-        for kind, histogram in self._seconds.items():
+        for kind, histogram in self.seconds.items():
             seconds.add_metric((kind,), list(histogram.cumulative()), histogram.total)
         yield seconds
         statements = HistogramMetricFamily("tsproxy_commit_statements", "Buckets written by one commit command.")
@@ -236,27 +194,27 @@ class Metrics(Collector):
         self.is_ready: Callable[[], bool] = lambda: False
         self.embedded_restarts: Callable[[], int] = lambda: 0
         self.invariant_violations = 0
-        self._commits = CommitNumbers()
+        self.commits = CommitNumbers()
         self.held = Held()
-        self._requests = RequestNumbers()
-        self._catalog: CatalogReadings | None = None
+        self.request_numbers = RequestNumbers()
+        self.catalog: CatalogReadings | None = None
         registry.register(self)
 
     def requests(self, command: str, way: str) -> RequestMeter:
         """See ``RequestNumbers.meter``."""
-        return self._requests.meter(command, way)
+        return self.request_numbers.meter(command, way)
 
     def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:
         """Count one commit command by the name of its document sequence; other commands are ignored."""
-        self._commits.answered(identifier, statements, seconds)
+        self.commits.answered(identifier, statements, seconds)
 
     def read_catalog(self, readings: CatalogReadings) -> None:
         """Show these numbers of the catalog from now on."""
-        self._catalog = readings
+        self.catalog = readings
 
     def collect(self) -> Iterable[Metric]:
         """All metrics with their current values, for the registry."""
-        yield from self._requests.collect()
+        yield from self.request_numbers.collect()
         yield from self.connections.collect()
         yield from self.slow.collect()
         yield from self.limited.collect()
@@ -269,9 +227,9 @@ class Metrics(Collector):
         yield _counter("tsproxy_embedded_restarts", "Restarts of the embedded mongod.", self.embedded_restarts())
         yield _counter("tsproxy_invariant_violations", "Internal invariant violations.", self.invariant_violations)
         yield from self._collect_held()
-        if self._catalog is not None:
-            yield from self._commits.collect(self._catalog.committer)
-            yield from _collect_buckets(self._catalog)
+        if self.catalog is not None:
+            yield from self.commits.collect(self.catalog.committer)
+            yield from _collect_buckets(self.catalog)
 
     def _collect_held(self) -> Iterator[Metric]:
         held = HistogramMetricFamily("tsproxy_loop_held_seconds", "CPU time by which event loop timers were late.")

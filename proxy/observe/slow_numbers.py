@@ -25,6 +25,11 @@ class SlowNumbers:
         """Count one; ``command`` must not be an arbitrary name from a client."""
         self._commands[command, way] = self._commands.get((command, way), 0) + 1
 
+    @property
+    def total(self) -> int:
+        """All slow commands so far."""
+        return sum(self._commands.values())
+
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""
         commands = CounterMetricFamily("tsproxy_slow_commands", "Slow commands.", labels=("command", "way"))

@@ -1,19 +1,19 @@
-"""The second listener: ``/metrics``, ``/livez`` and ``/readyz`` over HTTP/1.1.
+"""The second listener: ``/metrics``, ``/livez``, ``/readyz`` and the status page over HTTP/1.1.
 
 Small and strict: GET and HEAD without a body, one request per connection, a bounded header, a deadline. It is for
-scrapers and health checks on a trusted network and is independent of MongoDB.
+scrapers, health checks and people on a trusted network and is independent of MongoDB.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from proxy.observe.http_messages import HttpAnswer, HttpRequest, Page, encode, parse, plain
 from proxy.settings.table import Address
 
 MAX_HEAD_BYTES = 8_192
@@ -21,23 +21,13 @@ REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 100
 
 _METRICS = b" /metrics"
-_TEXT = "text/plain; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """The response of one path."""
-
-    status: HTTPStatus
-    body: bytes
-    content_type: str = _TEXT
 
 
 class StatusServer:
     """Listens on its own address from ``start`` to ``stop``.
 
     ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is. ``before_scrape`` is called in
-    a thread before each response of ``/metrics``.
+    a thread before each response of ``/metrics``. ``pages``: further paths.
     """
 
     def __init__(
@@ -46,6 +36,7 @@ class StatusServer:
         registry: CollectorRegistry,
         why_not_ready: Callable[[], str],
         before_scrape: Callable[[], None] = lambda: None,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
         self._address = address
         self._registry = registry
@@ -53,7 +44,8 @@ class StatusServer:
         self._before_scrape = before_scrape
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
-        self._paths: Mapping[str, Callable[[], HttpAnswer]] = {
+        self._paths: Mapping[str, Page] = {
+            **(pages or {}),
             "/metrics": self._metrics,
             "/livez": self._livez,
             "/readyz": self._readyz,
@@ -82,16 +74,16 @@ class StatusServer:
             await self._server.wait_closed()
             self._server = None
 
-    def _livez(self) -> HttpAnswer:
+    def _livez(self, request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(HTTPStatus.OK, b"ok\n")
 
-    def _readyz(self) -> HttpAnswer:
+    def _readyz(self, request: HttpRequest) -> HttpAnswer:
         reason = self._why_not_ready()
         if reason:
             return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}\n".encode())
         return HttpAnswer(HTTPStatus.OK, b"ok\n")
 
-    def _metrics(self) -> HttpAnswer:
+    def _metrics(self, request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -104,40 +96,31 @@ class StatusServer:
                 head = await reader.readuntil(b"\r\n\r\n")
                 if _METRICS in head.partition(b"\r\n")[0]:
                     await asyncio.to_thread(self._before_scrape)
-                writer.write(self.respond(head))
+                writer.write(self.respond(head, _address_of(writer)))
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
         except asyncio.LimitOverrunError:
-            writer.write(_encode(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), head_only=False))
+            writer.write(encode(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)))
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             writer.transport.abort()  # the peer is slow or gone; nobody is there to be told
         finally:
             self._writers.discard(writer)
             writer.close()
 
-    def respond(self, head: bytes) -> bytes:
-        """The response to a request with this header, including the empty line."""
-        parts = head.split(b"\r\n", 1)[0].split(b" ")
-        if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
-            return _encode(_plain(HTTPStatus.BAD_REQUEST), head_only=False)
-        method, target, _ = parts
-        if method not in (b"GET", b"HEAD"):
-            return _encode(_plain(HTTPStatus.METHOD_NOT_ALLOWED), head_only=False, extra="Allow: GET, HEAD\r\n")
-        path = target.partition(b"?")[0].decode("latin-1")
-        answer = self._paths.get(path, lambda: _plain(HTTPStatus.NOT_FOUND))()
-        return _encode(answer, head_only=method == b"HEAD")
+    def respond(self, head: bytes, peer: str = "") -> bytes:
+        """The response to a request with this header, including the empty line; ``peer``: the client's address."""
+        parsed = parse(head, peer)
+        if parsed is None:
+            return encode(plain(HTTPStatus.BAD_REQUEST))
+        method, request = parsed
+        if method not in ("GET", "HEAD"):
+            return encode(plain(HTTPStatus.METHOD_NOT_ALLOWED), extra="Allow: GET, HEAD\r\n")
+        page = self._paths.get(request.path)
+        answer = plain(HTTPStatus.NOT_FOUND) if page is None else page(request)
+        return encode(answer, head_only=method == "HEAD")
 
 
-def _plain(status: HTTPStatus) -> HttpAnswer:
-    return HttpAnswer(status, f"{status.phrase}\n".encode())
-
-
-def _encode(answer: HttpAnswer, *, head_only: bool, extra: str = "") -> bytes:
-    head = (
-        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
-        f"Content-Type: {answer.content_type}\r\n"
-        f"Content-Length: {len(answer.body)}\r\n"
-        f"{extra}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
-    ).encode("latin-1")
-    return head if head_only else head + answer.body
+def _address_of(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else "unknown"

@@ -35,6 +35,7 @@ from proxy.process.reloading import Reloading
 from proxy.process.reserving import reserved
 from proxy.process.serving import serve
 from proxy.process.starting import changed, shown
+from proxy.process.status_page import StatusPage
 from proxy.process.unreachable import unreachable
 from proxy.settings.config import Address, LoadedSettings, Settings, redact_uri
 
@@ -92,6 +93,8 @@ class _App:
         self._embedded: EmbeddedMongod | None = None
         self._trouble = "the proxy is starting"
         self._serves = False
+        self._page = StatusPage(settings, self._metrics, self._why_not_ready)
+        self._control.on_serving = self._page.serves
         reloading.follow(self._follow)
 
     @property
@@ -166,14 +169,19 @@ class _App:
         if address is None:
             yield
             return
-        server = StatusServer(address, self._metrics_registry, self._why_not_ready, self._process_metrics.read)
+        server = StatusServer(
+            address, self._metrics_registry, self._why_not_ready, self._process_metrics.read, self._page.paths
+        )
         try:
             await server.start()
         except OSError as error:
             raise cannot_listen("status_listen", address, error) from None
+        recording = TaskSet(self._on_task_error)
+        recording.spawn(self._page.run())
         try:
             yield
         finally:
+            await recording.close()
             await server.stop()
 
     @asynccontextmanager
@@ -223,5 +231,6 @@ def welcome(settings: Settings, address: Address) -> list[str]:
         '            db.observations.insertOne({t: new Date(), station: "north", celsius: 12.5})',
     ]
     if settings.status_listen is not None:
-        lines.append(f"  watch:    http://{settings.status_listen.from_here}/metrics")
+        path = "metrics" if settings.status_page == "off" else ""
+        lines.append(f"  watch:    http://{settings.status_listen.from_here}/{path}")
     return [*lines, "  stop:     Ctrl-C", ""]

@@ -6,14 +6,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from proxy.observe.status_document import Serving
 from proxy.process.reloading import Reloading
 
 
 @dataclass(slots=True)
 class Control:
-    """``why_not_ready`` is what ``/readyz`` says; ``why_turned_away`` is why an administrator lets no client in."""
+    """``why_not_ready`` is what ``/readyz`` says; ``why_turned_away`` is why an administrator lets no client in.
+
+    ``on_serving`` is called when the backend was reached, with what the status page shows.
+    """
 
     reloading: Reloading
     why_not_ready: Callable[[], str]
     why_turned_away: Callable[[], str] = lambda: ""
+    on_serving: Callable[[Serving], None] = lambda serving: None
     started_seconds: float = field(default_factory=time.monotonic)

@@ -29,6 +29,7 @@ from proxy.process.control import Control
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
 from proxy.process.process_actions import ProcessActions
+from proxy.process.status_page import serving_of
 from proxy.process.unreachable import account_of, unreachable
 from proxy.reads.inline_reads import InlineReads
 from proxy.request.recognition import memory
@@ -93,6 +94,7 @@ async def serve(
         server.admin.add(_actions(server, assembly))
         if control is not None:
             server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
+            control.on_serving(serving_of(assembly, settings, server.admin.traffic.brief))
         if tls is not None:
             tasks.spawn(tls.watch())
         tasks.spawn(LoopWatch(metrics.held).run())

@@ -60,6 +60,7 @@ class Settings:
 
     listen: Address = Address("127.0.0.1", 27018)
     status_listen: Address | None = Address("127.0.0.1", 9216)
+    status_page: Literal["off", "numbers", "auto", "names"] = "auto"
     admin_listen: Address | None = None
     admin_without_login: Literal["loopback", "anywhere"] = "loopback"
     shutdown_grace_seconds: SecondsOrNone = 10.0
@@ -120,7 +121,11 @@ class Settings:
 _TEXTS: Mapping[str, Mapping[str, str]] = {
     "Listening": {
         "listen": "Address for MongoDB clients.",
-        "status_listen": "Address for /metrics, /livez and /readyz; empty = disabled.",
+        "status_listen": "Address for /metrics, /livez, /readyz and the status page; empty = disabled.",
+        "status_page": (
+            "What the status page shows. numbers: no more than the metrics. names: also names of collections, and slow "
+            "commands. auto: names to this machine only, and only without access control."
+        ),
         "admin_listen": "Address that accepts admin commands only, also beyond max_connections; empty = disabled.",
         "admin_without_login": (
             "From where admin commands are accepted if the backend has no access control: from this machine only, or "

@@ -9,8 +9,9 @@ import pytest
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
 from catalog.namespaces import Namespace
-from proxy.admin.rights import AdminRights, Origin, is_loopback
+from proxy.admin.rights import AdminRights, Origin
 from proxy.admin.table import Right
+from proxy.observe.loopback import is_loopback
 from proxy.request.authorisation import KnownRights, Rights
 from proxy.request.session import Session
 from tests.support.sessions import session

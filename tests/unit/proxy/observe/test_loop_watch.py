@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.observe.histograms import Held
 from proxy.observe.loop_watch import BUSY_SECONDS, IDLE_SECONDS, LoopWatch
-from proxy.observe.metrics import Held
 
 
 class Clocks:

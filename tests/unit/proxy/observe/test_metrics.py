@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from catalog.rollover import RolloverReason
 from catalog.stats import Counters
 from proxy.observe.error_classes import ErrorClass
-from proxy.observe.metrics import LATENCY_BOUNDS_SECONDS, LIMITS, CatalogReadings, Histogram, Metrics
+from proxy.observe.metrics import LATENCY_BOUNDS_SECONDS, LIMITS, CatalogReadings, Metrics
 from proxy.settings.table import ROWS
 
 
@@ -45,14 +45,6 @@ def samples(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
                 yield (sample.name, *sample.labels.values()), sample.value
 
     return dict(read())
-
-
-def test_histogram_counts_each_observation_once_and_bounds_include() -> None:
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 2.5):
-        histogram.observe(value)
-    assert list(histogram.cumulative()) == [("1.0", 2), ("2.0", 3), ("+Inf", 4)]
-    assert histogram.total == 5.5
 
 
 def test_requests_are_counted_by_command_way_and_outcome(registry: CollectorRegistry, metrics: Metrics) -> None:
