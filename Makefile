@@ -1,6 +1,7 @@
 # Everything happens in .venv of this checkout. `make help` lists the targets.
 PYTHON ?= python3
 VENV := .venv
+DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WHICH := 'import sys; print(sys.version, sys.base_prefix)'
@@ -18,7 +19,7 @@ PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-re
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
-.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts fuzz fuzz-codec sanitize soak
+.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts fuzz fuzz-codec sanitize soak reference docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -102,6 +103,17 @@ imports: install  ## check which package may import which
 
 check: lint types imports test  ## run all of the above
 
+reference: install  ## write the pages of docs/reference from the code
+	$(BIN)/python -m docs.generator
+
+docs: install  ## build the documentation into build/docs, warnings as errors, links checked
+	@test -x $(DOCS_VENV)/bin/sphinx-build || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-docs.lock
+	$(BIN)/python -m pytest --quiet tests/test_documents.py tests/test_reference.py tests/test_site.py
+	rm -rf build/docs
+	$(DOCS_VENV)/bin/sphinx-build --quiet --builder html --fail-on-warning --keep-going --nitpicky docs build/docs
+	$(BIN)/python -m docs.generator.built build/docs
+
 lock: install  ## resolve the lock files from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKED) --upgrade --output-file requirements.lock
@@ -109,6 +121,7 @@ lock: install  ## resolve the lock files from pyproject.toml
 		--output-file requirements-run.lock
 	$(BIN)/uv pip compile --group build $(LOCKED) --upgrade --constraint requirements.lock \
 		--output-file requirements-build.lock
+	$(BIN)/uv pip compile --group docs $(LOCKED) --upgrade --output-file requirements-docs.lock
 
 bench: install built  ## measure the proxy against the database alone (docs/benchmarks.md says how long); figures in bench/out
 	$(INSTALLED) $(BIN)/python -m bench

@@ -16,7 +16,7 @@ from proxy.settings.text import render_example
 from tests.support.headings import anchors
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 

@@ -6,7 +6,9 @@ They show a supervisor whether another start may succeed (``deploy/tsproxy.servi
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 from catalog.errors import CommandError
 from proxy.backend.first_answer import may_pass
@@ -24,6 +26,23 @@ class ExitCode(IntEnum):
     """Also the code of the command line's parser."""
     MEND_BACKEND = 3
     """The backend refuses the proxy's account, or cannot be used at all."""
+
+
+MEANINGS: Final[Mapping[ExitCode, str]] = {
+    ExitCode.STOPPED: "Stopped cleanly. A restart is not needed.",
+    ExitCode.TRY_AGAIN: (
+        "The backend cannot be reached (`fail_fast`), the port or the data directory is in use, the embedded mongod "
+        "does not start, or there was an internal error. Start again."
+    ),
+    ExitCode.MEND_SETTINGS: (
+        "Settings, certificates, directories or options of the command line are wrong. Mend them first."
+    ),
+    ExitCode.MEND_BACKEND: (
+        "The backend refuses the login of the proxy's account, or cannot be used. Mend the backend or the account "
+        "first."
+    ),
+}
+"""What each code means and what to do, for the documents."""
 
 
 class AddressInUse(ConfigurationError):

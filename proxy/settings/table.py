@@ -258,6 +258,21 @@ _RELOADABLE = frozenset(
 )
 """Settings that a running proxy can change (``proxy.process.reloading``); all others need a restart."""
 
+_UNIT_SUFFIXES: Mapping[str, str] = {
+    "_seconds": "seconds",
+    "_ms": "milliseconds",
+    "_bytes": "bytes",
+    "_gb": "GB",
+    "_connections": "connections",
+    "_connections_per_address": "connections",
+    "_measurements": "measurements",
+    "_rounds_in_flight": "commits",
+    # mongod's own names do not have the unit.
+    "_count": "measurements",
+    "_bucket_max_size": "bytes",
+    "_memory_usage_threshold": "bytes",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
@@ -294,6 +309,11 @@ class SettingRow:
     def is_optional(self) -> bool:
         """Whether the value may be empty."""
         return type(None) in get_args(self.type)
+
+    @property
+    def unit(self) -> str:
+        """The unit of a number; empty for everything else."""
+        return next((unit for suffix, unit in _UNIT_SUFFIXES.items() if self.name.endswith(suffix)), "")
 
     @property
     def flag(self) -> str:

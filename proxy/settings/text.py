@@ -22,7 +22,8 @@ _HEAD = """\
 """
 
 
-def _toml(value: object) -> str:
+def toml(value: object) -> str:
+    """A value as the settings file has it."""
     match value:
         case None:
             return '""'
@@ -32,14 +33,14 @@ def _toml(value: object) -> str:
             return str(value)
         case msgspec.Struct():
             said = {name: number for name, number in msgspec.structs.asdict(value).items() if number is not None}
-            return _toml(said)
+            return toml(said)
         case Mapping():
-            inside = ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items())
+            inside = ", ".join(f"{toml(name)} = {toml(item)}" for name, item in value.items())
             return "{ " + inside + " }" if inside else "{}"
         case tuple():
-            return "[" + ", ".join(_toml(item) for item in value) + "]"
+            return "[" + ", ".join(toml(item) for item in value) + "]"
         case Path() | Address():
-            return _toml(str(value))
+            return toml(str(value))
         case _:
             return json.dumps(str(value), ensure_ascii=False)
 
@@ -54,13 +55,13 @@ def render_example() -> str:
             lines.append(f"\n# ---- {group} ----\n")
         expected = describe_expected(row) + ("; reloadable" if row.is_reloadable else "")
         text = textwrap.wrap(f"{row.text} ({expected})", 116, break_on_hyphens=False)
-        lines.append("\n".join([*(f"# {line}" for line in text), f"{row.name} = {_toml(row.default)}"]))
+        lines.append("\n".join([*(f"# {line}" for line in text), f"{row.name} = {toml(row.default)}"]))
     return "\n".join(lines) + "\n"
 
 
 def render_settings(loaded: LoadedSettings) -> str:
     """The effective settings as TOML, each with its source and whether it is reloadable, passwords masked."""
-    lines = [f"{name} = {_toml(getattr(loaded.settings, name))}" for name in ROWS]
+    lines = [f"{name} = {toml(getattr(loaded.settings, name))}" for name in ROWS]
     width = min(max(map(len, lines)), 70)
     return "".join(
         f"{redact_uri(line):<{width}}  # {loaded.origins[name]}{'; reloadable' if row.is_reloadable else ''}\n"

@@ -1,0 +1,57 @@
+"""The page of metrics, from what ``proxy/observe`` exports."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+
+from catalog.stats import Counters
+from docs.generator.markdown import code, page, table
+from proxy.observe.metrics import CatalogReadings, Metrics
+from proxy.observe.process_metrics import ProcessMetrics
+
+_INTRODUCTION = """
+Served as Prometheus text on [`status_listen`](settings.md#status_listen), path `/metrics`. Counters and sums are since
+the start of the process. What to watch, and the alerts: [Operating](../operating.md#monitoring). Names are as they are
+scraped: a histogram has `_bucket`, `_sum` and `_count`, a summary `_sum` and `_count`.
+"""
+_PROCESS = """
+The standard metrics of Prometheus clients for the process; they have no labels.
+"""
+
+
+class _CommitterNumbers:
+    rounds = commands = statements = unknown_outcomes = failures = 0
+
+
+def families() -> list[Metric]:
+    """Every metric of the proxy, in the order of a scrape."""
+    metrics = Metrics(CollectorRegistry())
+    gauges = dict.fromkeys(("numOpenBuckets", "numIdleBuckets", "memoryUsage", "numBuckets"), 0)
+    metrics.read_catalog(CatalogReadings(Counters, lambda: gauges, _CommitterNumbers()))
+    metrics.requests("", "")
+    return list(metrics.collect())
+
+
+def _row(family: Metric) -> list[str]:
+    name = family.name + ("_total" if family.type == "counter" else "")
+    labels = ", ".join(code(label) for label in getattr(family, "_labelnames", ()))
+    return [code(name), family.type, labels, family.documentation]
+
+
+def _process_families() -> list[Metric]:
+    return list(ProcessMetrics(CollectorRegistry()).collect())
+
+
+def metric_page() -> str:
+    """The whole page."""
+    heads = ["metric", "type", "labels", "meaning"]
+    return "\n".join(
+        [
+            page("Metrics", "proxy/observe", _INTRODUCTION),
+            table(heads, map(_row, families())),
+            "## The process\n",
+            _PROCESS.strip() + "\n",
+            table(["metric", "type", "meaning"], [[row[0], row[1], row[3]] for row in map(_row, _process_families())]),
+        ]
+    )
