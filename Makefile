@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 DOCS_VENV := .venv-docs
+SITE := site
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WHICH := 'import sys; print(sys.version, sys.base_prefix)'
@@ -106,13 +107,14 @@ check: lint types imports test  ## run all of the above
 reference: install  ## write the pages of docs/reference from the code
 	$(BIN)/python -m docs.generator
 
-docs: install  ## build the documentation into build/docs, warnings as errors, links checked
-	@test -x $(DOCS_VENV)/bin/sphinx-build || $(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-docs.lock
-	$(BIN)/python -m pytest --quiet tests/test_documents.py tests/test_reference.py tests/test_site.py
-	rm -rf build/docs
-	$(DOCS_VENV)/bin/sphinx-build --quiet --builder html --fail-on-warning --keep-going --nitpicky docs build/docs
-	$(BIN)/python -m docs.generator.built build/docs
+docs: install  ## build the site of the documents into site/, warnings as errors, links checked offline
+	@test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		--requirement requirements-docs.lock
+	$(DOCS_VENV)/bin/kubernetes-validate --strict --quiet deploy/kubernetes/*.yaml
+	rm -rf $(SITE)
+	$(DOCS_VENV)/bin/sphinx-build --quiet --builder html --fail-on-warning --keep-going --nitpicky docs $(SITE)
+	$(BIN)/python -m docs.generator.built $(SITE)
 
 lock: install  ## resolve the lock files from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
@@ -133,5 +135,5 @@ profile: install  ## write a flame graph of the proxy under single-document inse
 	$(BIN)/python -m bench.profile --native
 
 clean:  ## remove .venv and the files of the tools
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf $(VENV) $(DOCS_VENV) $(SITE) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
 	find $(ROOMS) tests -name __pycache__ -prune -exec rm -rf {} +

@@ -19,8 +19,9 @@ _INTRODUCTION = f"""
 Every event that the proxy logs, by level. In JSON, the name is the value of `event`, beside `level`, `timestamp` and
 the fields below, of which some are not always present; an unexpected error has its traceback, too. `{PLACEHOLDER}`
 stands for fields that depend on the event: those of slow commands are in
-[Operating](../operating.md#slow-commands), those of admin commands are `command`, `fields`, `peer` and `users`. Formats
-and levels: [Operating](../operating.md#logs).
+[Operating](../operating.md#slow-commands), those of admin commands are `command`, `fields`, `peer` and `users`. What
+to do about errors and warnings: [Troubleshooting](../guides/troubleshooting.md). Formats and levels:
+[Operating](../operating.md#logs).
 """
 _CRITICAL = f"""
 `critical` is only the last line of a program that cannot go on: its event is the problem itself, and `exit_code` is
