@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from catalog.stats import Counters
 from catalog.write_batch import TRANSITIONS
+from docs.generator import event_page
+from docs.generator.pages import FOLDER, pages
 from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.settings.table import ROWS
 from proxy.settings.text import render_example
@@ -98,6 +100,17 @@ def test_reloadable_settings_are_listed() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text().partition("\n## Reloading\n")[2].partition("\n## ")[0]
     listed = [name for line in text.splitlines() if line.startswith("| ") for name in re.findall(r"`(\w+)`", line)]
     assert listed == [name for name, row in ROWS.items() if row.is_reloadable]
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_reference_pages_are_up_to_date(name: str) -> None:
+    assert (FOLDER / name).read_text() == pages()[name], "run `make reference`"
+
+
+def test_every_error_and_warning_of_the_log_is_explained() -> None:
+    text = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
+    serious = {name for name, event in event_page.events().items() if event.levels & {"error", "warning"}}
+    assert {name for name in serious if f"\n### `{name}`\n" not in text} == set()
 
 
 def test_every_metric_is_explained() -> None:

@@ -12,7 +12,7 @@ import yaml
 from proxy.process.last_resort import CLOSE_SECONDS
 from proxy.settings.config import load_settings
 from proxy.settings.table import ROWS, Settings
-from tests.test_packaging import instructions
+from tests.support.dockerfile import instructions
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))

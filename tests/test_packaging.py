@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from proxy.settings.table import ROWS
+from tests.support.dockerfile import instructions
 from tests.support.proxy import PROGRAM
 
 ROOT = Path(__file__).parent.parent
@@ -85,13 +86,6 @@ def test_an_installation_is_compiled() -> None:
 
 def test_node_lock_names_no_registry() -> None:
     assert '"resolved"' not in (ROOT / "tests" / "clients" / "package-lock.json").read_text()
-
-
-def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions with continued lines joined."""
-    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
-    lines = (line.strip() for line in text.splitlines())
-    return [tuple(line.split(None, 1)) for line in lines if line and not line.startswith("#")]  # type: ignore[misc]
 
 
 def test_container_is_slim_unprivileged_and_watched() -> None:
