@@ -5,15 +5,17 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
+from catalog.compressing import REASONS
 from catalog.stats import Counters
 from docs.generator.markdown import code, page, table
-from proxy.observe.metrics import CatalogReadings, Metrics
+from proxy.observe.metrics import LIMITS, CatalogReadings, Metrics
 from proxy.observe.process_metrics import ProcessMetrics
 
 _INTRODUCTION = """
 Served as Prometheus text on [`status_listen`](settings.md#status_listen), path `/metrics`. Counters and sums are since
 the start of the process. What to watch, and the alerts: [Operating](../operating.md#monitoring). Names are as they are
-scraped: a histogram has `_bucket`, `_sum` and `_count`, a summary `_sum` and `_count`.
+scraped: a histogram has `_bucket`, `_sum` and `_count`, a summary `_sum` and `_count`. Labels without values here have
+those of the load.
 """
 _PROCESS = """
 The standard metrics of Prometheus clients for the process; they have no labels.
@@ -26,17 +28,25 @@ class _CommitterNumbers:
 
 def families() -> list[Metric]:
     """Every metric of the proxy, in the order of a scrape."""
-    metrics = Metrics(CollectorRegistry())
+    metrics = Metrics(CollectorRegistry(), dict.fromkeys(LIMITS, 0))
     gauges = dict.fromkeys(("numOpenBuckets", "numIdleBuckets", "memoryUsage", "numBuckets"), 0)
-    metrics.read_catalog(CatalogReadings(Counters, lambda: gauges, _CommitterNumbers()))
+    uncompressed = dict.fromkeys(REASONS, 0)
+    readings = CatalogReadings(Counters, lambda: gauges, _CommitterNumbers(), uncompressed=lambda: uncompressed)
+    metrics.read_catalog(readings)
     metrics.requests("", "")
     return list(metrics.collect())
 
 
 def _row(family: Metric) -> list[str]:
     name = family.name + ("_total" if family.type == "counter" else "")
-    labels = ", ".join(code(label) for label in getattr(family, "_labelnames", ()))
+    labels = "; ".join(_label(family, label) for label in getattr(family, "_labelnames", ()))
     return [code(name), family.type, labels, family.documentation]
+
+
+def _label(family: Metric, label: str) -> str:
+    """A label with its values, if there are only a few that are known in advance."""
+    values = dict.fromkeys(value for sample in family.samples if (value := sample.labels.get(label)))
+    return code(label) + (f": {', '.join(values)}" if values else "")
 
 
 def _process_families() -> list[Metric]:

@@ -43,11 +43,23 @@ class LimitNumbers:
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""
         labels = ("kind", "name")
-        connections = GaugeMetricFamily("tsproxy_limited_connections", "Connections of limited users.", labels=labels)
-        commands = GaugeMetricFamily("tsproxy_limited_commands", "Running commands of limited ones.", labels=labels)
-        waiting = GaugeMetricFamily("tsproxy_limited_commands_waiting", "Commands that wait.", labels=labels)
-        inserts = GaugeMetricFamily("tsproxy_limited_inserts_waiting", "Inserts that wait.", labels=labels)
-        refused = CounterMetricFamily("tsproxy_limit_refusals", "Refusals by limits.", labels=(*labels, "limit"))
+        connections = GaugeMetricFamily(
+            "tsproxy_limited_connections",
+            "Connections of limited users; * is the sum of all without an entry.",
+            labels=labels,
+        )
+        commands = GaugeMetricFamily(
+            "tsproxy_limited_commands", "Running commands of limited users and databases.", labels=labels
+        )
+        waiting = GaugeMetricFamily(
+            "tsproxy_limited_commands_waiting", "Commands that wait for a place.", labels=labels
+        )
+        inserts = GaugeMetricFamily(
+            "tsproxy_limited_inserts_waiting", "Inserts that wait for their rate.", labels=labels
+        )
+        refused = CounterMetricFamily(
+            "tsproxy_limit_refusals", "Commands and inserts that were refused at a limit.", labels=(*labels, "limit")
+        )
         for key, counts in list(self._counts.items()):
             if key[0] == "user":
                 connections.add_metric(key, counts.connections)

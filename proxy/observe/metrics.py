@@ -92,7 +92,9 @@ class RequestNumbers:
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""
         requests = CounterMetricFamily(
-            "tsproxy_requests", "Requests that were answered.", labels=("command", "way", "outcome")
+            "tsproxy_requests",
+            "Requests that were answered; those that are always relayed count as other.",
+            labels=("command", "way", "outcome"),
         )
         errors = CounterMetricFamily(
             "tsproxy_request_errors",
@@ -107,7 +109,9 @@ class RequestNumbers:
         yield requests
         yield errors
         latencies = HistogramMetricFamily(
-            "tsproxy_request_seconds", "Time from a complete request to its reply.", labels=("way",)
+            "tsproxy_request_seconds",
+            "Time from a complete request to its reply, including all waits.",
+            labels=("way",),
         )
         for way, histogram in list(self.latencies.items()):
             latencies.add_metric((way,), list(histogram.cumulative()), histogram.total)
@@ -158,7 +162,9 @@ class CommitNumbers:
             "Commits with a lost reply, resolved by re-reading the stored buckets.",
             numbers.unknown_outcomes,
         )
-        yield _counter("tsproxy_commit_failures", "Commits that failed with an internal error.", numbers.failures)
+        yield _counter(
+            "tsproxy_commit_failures", "Commits that failed with an internal error; should be 0.", numbers.failures
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,20 +225,29 @@ class Metrics(Collector):
         yield from self.slow.collect()
         yield from self.limited.collect()
         yield _gauge("tsproxy_ready", "1 if clients can be served, as /readyz says.", float(self.is_ready()))
-        limits = GaugeMetricFamily("tsproxy_limit", "Values of settings that are limits.", labels=("setting",))
+        limits = GaugeMetricFamily(
+            "tsproxy_limit", "Values of settings that limit what other metrics show.", labels=("setting",)
+        )
         for setting, value in self.limits.items():
             limits.add_metric((setting,), value)
         yield limits
         yield _gauge("tsproxy_backend_up", "1 if the backend is reachable.", float(self.backend_up))
         yield _counter("tsproxy_embedded_restarts", "Restarts of the embedded mongod.", self.embedded_restarts())
-        yield _counter("tsproxy_invariant_violations", "Internal invariant violations.", self.invariant_violations)
+        yield _counter(
+            "tsproxy_invariant_violations",
+            "Internal errors, such as a bucket that would be wrong and was not written; should be 0.",
+            self.invariant_violations,
+        )
         yield from self._collect_held()
         if self.catalog is not None:
             yield from self.commits.collect(self.catalog.committer)
             yield from _collect_buckets(self.catalog)
 
     def _collect_held(self) -> Iterator[Metric]:
-        held = HistogramMetricFamily("tsproxy_loop_held_seconds", "CPU time by which event loop timers were late.")
+        held = HistogramMetricFamily(
+            "tsproxy_loop_held_seconds",
+            "Delays of a timer of the event loop by computation: how long one client's work delays others.",
+        )
         held.add_metric((), list(self.held.cumulative()), self.held.total)
         yield held
         longest = self.held.take_longest_seconds()
@@ -288,11 +303,19 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
         "1 if buckets may grow in parts, 0 if they grow in place.",
         float(catalog.grows_in_parts()),
     )
-    yield _gauge("tsproxy_unjoined_parts", "Parts that are not joined yet.", catalog.unjoined())
+    yield _gauge(
+        "tsproxy_unjoined_parts",
+        "Parts that are not joined yet; rises under full load and falls after it.",
+        catalog.unjoined(),
+    )
     yield _counter("tsproxy_joined_parts", "Parts that were joined.", catalog.joined())
     yield _counter("tsproxy_joins_put_off", "Joins postponed because of active readers.", catalog.joins_put_off())
     measurements, size_bytes = catalog.uncommitted()
-    yield _gauge("tsproxy_uncommitted_measurements", "Measurements that are not committed yet.", measurements)
+    yield _gauge(
+        "tsproxy_uncommitted_measurements",
+        "Measurements that are not committed yet, including those in the reserve.",
+        measurements,
+    )
     yield _gauge("tsproxy_uncommitted_bytes", "Size of their documents.", size_bytes)
     yield _counter(
         "tsproxy_native_measurements",
@@ -310,7 +333,7 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
     )
     yield _counter("tsproxy_batch_waits", "Writes that waited for a commit already in progress.", counters.numWaits)
     yield from _collect_compression(catalog, counters)
-    rollovers = CounterMetricFamily("tsproxy_rollovers", "Buckets closed, by reason.", labels=("reason",))
+    rollovers = CounterMetricFamily("tsproxy_rollovers", "Buckets closed or archived, by reason.", labels=("reason",))
     for reason, name in CLOSED_COUNTERS.items():
         rollovers.add_metric((reason.name.lower(),), getattr(counters, name))
     yield rollovers
@@ -331,7 +354,11 @@ def _collect_compression(catalog: CatalogReadings, counters: Counters) -> Iterat
     size_bytes.add_metric(("before",), counters.numBytesUncompressed)
     size_bytes.add_metric(("after",), counters.numBytesCompressed)
     yield size_bytes
-    yield _counter("tsproxy_compression_seconds", "CPU time of compression.", catalog.compression_seconds())
+    yield _counter(
+        "tsproxy_compression_seconds",
+        "CPU time of compression and of the comparison with the stored bucket.",
+        catalog.compression_seconds(),
+    )
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -38,15 +38,21 @@ class SlowNumbers:
         yield commands
         for name, counts in (("comment", self.comments), ("application", self.applications)):
             family = CounterMetricFamily(
-                f"tsproxy_slow_commands_by_{name}", f"Slow commands by {name}; the first 100.", labels=(name,)
+                f"tsproxy_slow_commands_by_{name}",
+                f"Slow commands by {name}; the first 100, others count as other.",
+                labels=(name,),
             )
             for text, count in counts.items():
                 family.add_metric((text,), count)
             yield family
         yield CounterMetricFamily(
-            "tsproxy_slow_commands_not_logged", "Slow commands that were counted only.", value=self.not_logged
+            "tsproxy_slow_commands_not_logged",
+            "Slow commands that were counted only, because there were too many.",
+            value=self.not_logged,
         )
-        seconds = GaugeMetricFamily("tsproxy_slow_threshold_seconds", "Duration from which a command is slow.")
+        seconds = GaugeMetricFamily(
+            "tsproxy_slow_threshold_seconds", "Duration from which a command is slow; +Inf if none is."
+        )
         if self.threshold_seconds is not None:
             seconds.add_metric((), self.threshold_seconds())
         yield seconds
