@@ -23,6 +23,9 @@ html_theme = "furo"
 html_title = f"tsproxy {release}"
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 nitpicky = True
 
