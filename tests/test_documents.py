@@ -96,12 +96,6 @@ def test_the_example_is_what_the_program_prints() -> None:
     assert (ROOT / "config.example.toml").read_text() == render_example()
 
 
-def test_reloadable_settings_are_listed() -> None:
-    text = (ROOT / "docs" / "configuration.md").read_text().partition("\n## Reloading\n")[2].partition("\n## ")[0]
-    listed = [name for line in text.splitlines() if line.startswith("| ") for name in re.findall(r"`(\w+)`", line)]
-    assert listed == [name for name, row in ROWS.items() if row.is_reloadable]
-
-
 @pytest.mark.parametrize("name", sorted(pages()))
 def test_reference_pages_are_up_to_date(name: str) -> None:
     assert (FOLDER / name).read_text() == pages()[name], "run `make reference`"
