@@ -20,7 +20,7 @@ PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-re
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
 
-.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts fuzz fuzz-codec sanitize soak reference docs
+.PHONY: help install interpreter run test test-matrix test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts test-page screenshots fuzz fuzz-codec sanitize soak reference docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -70,6 +70,15 @@ test-drivers: install  ## run PyMongo's own test suite, sync and async, directly
 	@failed=0; for topology in standalone replica_set; do for half in sync async; do \
 		$(BIN)/python -m tests.drivers.pymongo_suite $$topology $$half || failed=1; \
 	done; done; exit $$failed
+
+test-page: install built  ## test the status page in a headless Chromium (needs the package chromium)
+	@command -v chromium chromium-browser google-chrome >/dev/null || { echo 'install Chromium first: apt-get install chromium'; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[page]'
+	$(INSTALLED) $(BIN)/python -m pytest -o python_files='page_*.py' tests/page
+
+screenshots: install built  ## take the pictures of the status page for the documents, after five minutes of load
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[page]'
+	$(INSTALLED) $(BIN)/python -m tests.page.screenshots docs/images
 
 test-alerts:  ## run the unit tests of the Prometheus rules (needs promtool, which comes with Prometheus)
 	promtool check rules deploy/prometheus/tsproxy.rules.yml

@@ -84,8 +84,18 @@ def test_an_installation_is_compiled() -> None:
         assert not list((ROOT / "catalog").glob("placing*.so")), "compiled modules hide what is edited here"
 
 
-def test_node_lock_names_no_registry() -> None:
-    assert '"resolved"' not in (ROOT / "tests" / "clients" / "package-lock.json").read_text()
+def test_the_files_of_the_status_page_are_installed() -> None:
+    """What the package lists, and in ``make test`` what the installation has."""
+    wanted = {path.name for path in (ROOT / "proxy" / "observe" / "page").iterdir()}
+    listed = PYPROJECT["tool"]["setuptools"]["package-data"]["proxy"]
+    assert {path.name for each in listed for path in (ROOT / "proxy").glob(each)} - {"py.typed"} == wanted
+    if PROGRAM:
+        assert {path.name for path in (Path(PROGRAM) / "proxy" / "observe" / "page").iterdir()} == wanted
+
+
+@pytest.mark.parametrize("folder", ["clients", "page"])
+def test_node_lock_names_no_registry(folder: str) -> None:
+    assert '"resolved"' not in (ROOT / "tests" / folder / "package-lock.json").read_text()
 
 
 def test_container_is_slim_unprivileged_and_watched() -> None:

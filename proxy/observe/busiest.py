@@ -14,7 +14,7 @@ from catalog.open_bucket import CollectionBuckets
 LOOK_SECONDS: Final = 10.0
 MOST_COLLECTIONS: Final = 10_000
 """All further ones are not looked at."""
-LOOKED_AT_ONCE: Final = 500
+LOOKED_AT_ONCE: Final = 250
 """Collections that are looked at in one turn of the event loop."""
 MOST_SHOWN: Final = 10
 

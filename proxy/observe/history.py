@@ -65,6 +65,8 @@ class History:
         self.latest = read()
         self._points: deque[Point] = deque(maxlen=MOST_POINTS)
         self._number = 0
+        self._spans: dict[float, Span] = {}
+        """The results of ``last`` until the next reading, so that many pages cost hardly more than one."""
 
     async def run(self, also: Callable[[], Any]) -> None:
         """Take readings until the task is cancelled; ``also`` is awaited after each."""
@@ -78,6 +80,7 @@ class History:
         before, after = self.latest, self._read()
         span = between(before, after)
         self.latest = after
+        self._spans.clear()
         self._number += 1
         shown = {
             "number": self._number,
@@ -96,7 +99,13 @@ class History:
         return [point.encoded for point in self._points if point.number > first]
 
     def last(self, seconds: float) -> Span:
-        """What happened in the points of the last ``seconds``."""
+        """What happened in the points of the last ``seconds``; for a few different values of these."""
+        known = self._spans.get(seconds)
+        if known is None:
+            known = self._spans[seconds] = self._last(seconds)
+        return known
+
+    def _last(self, seconds: float) -> Span:
         spans: list[Span] = []
         total_seconds = 0.0
         for point in reversed(self._points):
@@ -136,14 +145,15 @@ def total(spans: Iterable[Span]) -> Span:
     counts: Counter[str] = Counter()
     errors: Counter[ErrorKey] = Counter()
     rollovers: Counter[str] = Counter()
-    latencies: dict[str, tuple[int, ...]] = {}
+    found: dict[str, list[tuple[int, ...]]] = {}
     for span in spans:
         seconds += span.seconds
         counts.update(span.counts)
         errors.update(span.errors)
         rollovers.update(span.rollovers)
         for way, each in span.latencies.items():
-            latencies[way] = tuple(map(int.__add__, latencies[way], each)) if way in latencies else each
+            found.setdefault(way, []).append(each)
+    latencies = {way: tuple(map(sum, zip(*each, strict=True))) for way, each in found.items()}
     return Span(seconds, counts, latencies, errors, rollovers)
 
 

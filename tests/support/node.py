@@ -1,4 +1,4 @@
-"""mongosh and the Node driver: installed once into the environment, with the node of a Python wheel."""
+"""Packages for Node, such as mongosh: installed once into the environment, with the node of a Python wheel."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ClientFailed(AssertionError):
 
 
 @cache
-def modules() -> Path:
-    """The folder with ``node_modules``, installed where the lock file asks for another state."""
-    lock = CLIENTS / "package-lock.json"
+def modules(of: Path = CLIENTS) -> Path:
+    """The folder with ``node_modules``, installed where the lock file in ``of`` asks for another state."""
+    lock = of / "package-lock.json"
     folder = _INSTALLED / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     if not folder.exists():
         _INSTALLED.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_INSTALLED) as staging:
             for name in ("package.json", "package-lock.json", ".npmrc"):
-                shutil.copy(CLIENTS / name, staging)
+                shutil.copy(of / name, staging)
             # Their install scripts fetch prebuilt binaries of optional features.
             _run([str(NODE), str(_NPM), "ci", "--ignore-scripts", "--omit=optional"], cwd=Path(staging), timeout=600)
             if not folder.exists():  # another process of the run may have been faster
