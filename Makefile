@@ -74,7 +74,7 @@ test-drivers: install  ## run PyMongo's own test suite, sync and async, directly
 test-page: install built  ## test the status page in a headless Chromium (needs the package chromium)
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo 'install Chromium first: apt-get install chromium'; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[page]'
-	$(INSTALLED) $(BIN)/python -m pytest -o python_files='page_*.py' tests/page
+	$(INSTALLED) $(BIN)/python -m pytest -o python_files='page_*.py' -o timeout=300 tests/page
 
 screenshots: install built  ## take the pictures of the status page for the documents, after five minutes of load
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[page]'

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
@@ -19,10 +19,13 @@ from proxy.observe.http_messages import HttpAnswer, HttpRequest
 from proxy.observe.loopback import is_loopback, names_this_machine
 from proxy.observe.metrics import Metrics
 from proxy.observe.notes import Watched, notes_of
-from proxy.observe.slow_ring import SlowEntry, SlowRing
+from proxy.observe.slow_groups import SlowGroup, grouped
+from proxy.observe.slow_ring import SlowRing
 
 SCHEMA: Final = 1
 MOST_SLOW: Final = 12
+"""Groups of slow commands."""
+RECENT_SECONDS: Final = MOST_POINTS * SAMPLE_SECONDS
 MOST_ERRORS: Final = 20
 LONGEST_TEXT: Final = 300
 """Characters; longer texts are cut."""
@@ -91,7 +94,7 @@ class StatusDocument:
 
     def _document(self, request: HttpRequest) -> dict[str, Any]:
         serving, history = self.serving, self._history
-        latest, recent = history.latest, history.last(MOST_POINTS * SAMPLE_SECONDS)
+        latest, recent = history.latest, history.last(RECENT_SECONDS)
         state, held = ("starting", 0) if serving is None else serving.traffic()
         beside_others = None if serving is None else serving.beside_others()
         watched = Watched(latest, recent, self._metrics.limits, state, held, beside_others)
@@ -139,10 +142,11 @@ class StatusDocument:
     def _slow(self, ring: SlowRing) -> dict[str, Any]:
         seconds = self._metrics.slow.threshold_seconds
         threshold_ms = None if seconds is None else seconds() * 1000
+        since = (datetime.now(UTC) - timedelta(seconds=RECENT_SECONDS)).isoformat(timespec="milliseconds")
         return {
             # JSON has no infinity, which is the threshold if no command is slow.
             "thresholdMs": None if threshold_ms == float("inf") else threshold_ms,
-            "commands": [_entry(each) for each in ring.latest(MOST_SLOW)],
+            "commands": [_group(each) for each in grouped(ring.latest(len(ring)), since, MOST_SLOW)],
         }
 
 
@@ -187,13 +191,13 @@ def _collections(busiest: BusiestCollections) -> dict[str, Any]:
     }
 
 
-def _entry(entry: SlowEntry) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    for name, value in entry.as_document().items():
+def _group(group: SlowGroup) -> dict[str, Any]:
+    slowest: dict[str, Any] = {}
+    for name, value in group.slowest.as_document().items():
         if isinstance(value, str):
-            shown[name] = cut(value)
+            slowest[name] = cut(value)
         elif isinstance(value, list):
-            shown[name] = [cut(str(each)) for each in value[:MOST_TEXTS]]
+            slowest[name] = [cut(str(each)) for each in value[:MOST_TEXTS]]
         elif isinstance(value, int | float):
-            shown[name] = value
-    return shown
+            slowest[name] = value
+    return {"count": group.count, "sumMs": round(group.sum_ms, 3), "latestAt": group.latest_at, "slowest": slowest}

@@ -101,7 +101,9 @@ def test_busiest_collections_and_slow_commands_have_names_here(watched: ProxyPro
     )
     slow = shown(watched)["slow"]
     assert slow["thresholdMs"] == 0
-    assert len(slow["commands"]) == 12
+    kinds = [(each["slowest"]["command"], each["slowest"]["namespace"]) for each in slow["commands"]]
+    assert ("insert", f"{db_name}.{name}") in kinds
+    assert 1 < len(slow["commands"]) <= 12
 
 
 def test_a_proxy_without_a_backend_has_its_page(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ FLAGS = (
 """Containers often run as root, where Chromium has no sandbox; nothing is asked of the network."""
 PHONE = (360, 740)
 DESK = (1180, 900)
+PATIENCE_SECONDS = 90
+"""For whatever is waited for; the machine may be busy."""
 REPORT_VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
@@ -74,7 +76,7 @@ class Visit:
         """The text that is shown there."""
         return self.page.inner_text(selector)
 
-    def wait(self, expression: str, argument: Any = None, seconds: float = 30) -> None:
+    def wait(self, expression: str, argument: Any = None, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until the expression of the page is true."""
         # Not ``wait_for_function``, which the policy of the page forbids: it makes code from text.
         ends = self.page.evaluate("performance.now()") + seconds * 1000
@@ -86,7 +88,7 @@ class Visit:
         """What the headline says by its colour."""
         return str(self.page.get_attribute("body", "data-state"))
 
-    def wait_for_state(self, state: str, seconds: float = 30) -> None:
+    def wait_for_state(self, state: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until the headline says this."""
         self.page.wait_for_selector(f"body[data-state={state}]", timeout=seconds * 1000)
 
@@ -118,6 +120,7 @@ def visiting(
     width, height = size
     context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
     try:
+        context.set_default_timeout(PATIENCE_SECONDS * 1000)
         visit = Visit(context.new_page(), proxy)
         visit.open()
         yield visit

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pymongo
+from PIL import Image
 
 from tests.page.browser import DESK, PHONE, Scheme, chromium, visiting
 from tests.support.mongod import MongodProcess
@@ -59,6 +60,7 @@ def take(proxy: ProxyProcess, directory: Path) -> None:
                 visit.wait("document.querySelectorAll('#collections tr').length > 0")
                 path = directory / f"{name}.png"
                 visit.page.screenshot(path=path, full_page=size == DESK)
+                Image.open(path).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
                 sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")
 
 

@@ -27,6 +27,7 @@ export function write(element, text) {
 /** Give a list one child per item, keeping those that are there: the focus and what is open stay. */
 export function list(parent, items, keyOf, create, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   const taken = new Set();
   let place = parent.firstElementChild;
   for (const item of items) {
@@ -45,6 +46,8 @@ export function list(parent, items, keyOf, create, update) {
     update(child, item);
   }
   for (const child of old.values()) child.remove();
+  // What was moved has lost the focus.
+  if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
 }
 
 /** Fill a list of terms, `[term, description]` each. */

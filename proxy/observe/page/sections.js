@@ -187,28 +187,29 @@ function errors(answer) {
 
 function slow(answer) {
   const found = answer.slow;
-  const commands = found?.commands ?? [];
+  const groups = found?.commands ?? [];
   const threshold = found?.thresholdMs;
-  write(byId("threshold"), threshold === null || threshold === undefined ? "" : `from ${duration(threshold)}`);
-  const recent = answer.recent.counts.slow ?? 0;
-  const number = `${count(recent)} in the last five minutes.`;
-  byId("slow-empty").hidden = commands.length > 0;
+  const from = threshold === null || threshold === undefined ? "" : `, from ${duration(threshold)}`;
+  write(byId("threshold"), `five minutes${from}`);
+  byId("slow-empty").hidden = groups.length > 0;
+  const number = `${count(answer.recent.counts.slow ?? 0)} in the last five minutes.`;
   write(byId("slow-empty"), found ? "None." : `${number} ${HIDDEN}`);
   const now = Date.parse(answer.at);
-  list(byId("slow"), commands, (each) => JSON.stringify(each), slowRow, (row, each) => {
-    write(row.querySelector(".unit"), `${span((now - Date.parse(each.at)) / 1000)} ago`);
+  list(byId("slow"), groups, kindOf, slowRow, (row, group) => {
+    const { slowest } = group;
+    const [worst, about] = row.querySelectorAll("summary > *");
+    write(worst, slowest.duration_ms === undefined ? "" : duration(slowest.duration_ms));
+    const others = group.count > 1 ? `slowest of ${count(group.count)}, latest ` : "";
+    write(about, `${others}${span((now - Date.parse(group.latestAt)) / 1000)} ago`);
+    terms(row.querySelector("dl"), Object.entries(slowest).map(([key, value]) => [words(key), oneText(value)]));
   });
 }
 
-function slowRow(entry) {
-  const time = entry.duration_ms === undefined ? "" : duration(entry.duration_ms);
-  const name = ` ${entry.command ?? ""} ${entry.namespace ?? ""} `;
-  const summary = make("summary", {}, make("b", {}, time), name, make("span", { class: "unit" }));
-  const details = make("dl");
-  for (const [key, value] of Object.entries(entry)) {
-    const text = Array.isArray(value) ? value.join("\n") : String(value);
-    const isShape = key === "shape" || key === "rewritten";
-    details.append(make("dt", {}, words(key)), make("dd", isShape ? { class: "shape" } : {}, text));
-  }
-  return make("li", {}, make("details", {}, summary, details));
+const kindOf = ({ slowest }) => JSON.stringify([slowest.event, slowest.command, slowest.namespace, slowest.shape]);
+const oneText = (value) => (Array.isArray(value) ? value.join("\n") : String(value));
+
+function slowRow({ slowest }) {
+  const name = ` ${slowest.command ?? ""} ${slowest.namespace ?? ""} `;
+  const summary = make("summary", {}, make("b"), name, make("span", { class: "unit" }));
+  return make("li", {}, make("details", {}, summary, make("dl")));
 }

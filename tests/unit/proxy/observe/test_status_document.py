@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -145,7 +146,10 @@ async def test_names_of_collections_and_slow_commands() -> None:
     world.serve()
     world.metrics.slow.threshold_seconds = lambda: 0.1
     world.collections = [buckets("<img src=x onerror=alert(1)>")]
-    world.ring.add(SlowEntry("2024-05-01T00:00:00.000+00:00", "slow command", {"namespace": "d.c", "duration_ms": 7.5}))
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    world.ring.add(SlowEntry("2024-05-01T00:00:00.000+00:00", "slow command", {"namespace": "long.ago"}))
+    world.ring.add(SlowEntry(at, "slow command", {"namespace": "d.c", "duration_ms": 7.5}))
+    world.ring.add(SlowEntry(at, "slow command", {"namespace": "d.c", "duration_ms": 2.5}))
     world.now_seconds += LOOK_SECONDS
     await world.document.look()
     shown = world.shown()
@@ -153,11 +157,10 @@ async def test_names_of_collections_and_slow_commands() -> None:
     assert busy["collection"].endswith(".<img src=x onerror=alert(1)>")
     assert busy["measurementsPerSecond"] == 0.5
     assert shown["backend"]["uri"] == "mongodb://secret.example/"
+    slowest = {"at": at, "event": "slow command", "namespace": "d.c", "duration_ms": 7.5}
     assert shown["slow"] == {
         "thresholdMs": 100.0,
-        "commands": [
-            {"at": "2024-05-01T00:00:00.000+00:00", "event": "slow command", "namespace": "d.c", "duration_ms": 7.5}
-        ],
+        "commands": [{"count": 2, "sumMs": 10.0, "latestAt": at, "slowest": slowest}],
     }
 
 
@@ -180,8 +183,10 @@ async def test_the_size_is_bounded_whatever_clients_do() -> None:
             for each in ErrorClass:
                 meter.errors[each] = 10**9
     texts = {f"value_{number}": "\N{SNOWMAN}" * 600 for number in range(12)}
-    for _ in range(500):
-        world.ring.add(SlowEntry("2024", "slow command", {**texts, "rewritten": ["{" * 600] * 20}))
+    at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    for number in range(500):
+        values = {**texts, "rewritten": ["{" * 600] * 20, "shape": f"{number}"}
+        world.ring.add(SlowEntry(at, "slow command", values))
     for _ in range(2 * MOST_POINTS):
         for way in ("relay", "translate", "ingest", "answer", "admin", "refuse"):
             world.metrics.requests("insert", way).done(0.0123456)
