@@ -23,6 +23,8 @@ PHONE = (360, 740)
 DESK = (1180, 900)
 PATIENCE_SECONDS = 90
 """For whatever is waited for; the machine may be busy."""
+HOSTILE = '<img src=x onerror="document.title=1">'
+"""A name that a client may choose."""
 REPORT_VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));

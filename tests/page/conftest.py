@@ -10,12 +10,10 @@ import pymongo
 import pytest
 from playwright.sync_api import Browser
 
-from tests.page.browser import chromium
+from tests.page.browser import HOSTILE, chromium
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.steady_load import SteadyLoad
-
-HOSTILE = '<img src=x onerror="document.title=1">'
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from tests.page.browser import Visit, visiting
-from tests.page.conftest import HOSTILE
+from tests.page.browser import HOSTILE, Visit, visiting
 from tests.support.access import GuardedMongod
 from tests.support.mongod import MongodProcess
 from tests.support.ports import accepts
