@@ -37,6 +37,12 @@ def shown(proxy: ProxyProcess, query: str = "") -> dict[str, Any]:
     return document
 
 
+def settle(proxy: ProxyProcess) -> None:
+    """Wait until the points have everything that has happened."""
+    number = max((point["number"] for point in shown(proxy)["points"]), default=0)
+    proxy.wait_until(lambda: len(shown(proxy, f"?after={number}")["points"]) > 1)
+
+
 def total(samples: Samples, name: str, *labels: str) -> float:
     """The sum of a metric over all labels, or over those that contain all of these texts."""
     return sum(
@@ -50,9 +56,7 @@ def test_numbers_agree_with_the_metrics(watched: ProxyProcess, mongod: MongodPro
         with watched.client() as client, suppress(OperationFailure):
             client[db_name].ts.aggregate([{"$nothing": 1}])
     assert load.errors == []
-    # Nothing is written any more; the next point has the rest.
-    number = shown(watched)["points"][-1]["number"]
-    watched.wait_until(lambda: len(shown(watched, f"?after={number}")["points"]) > 1)
+    settle(watched)
     document, samples = shown(watched), watched.metrics()
     totals = document["totals"]
     assert totals["measurements"] == samples["tsproxy_batch_measurements_sum"] == len(load.written)
@@ -76,8 +80,7 @@ def test_numbers_agree_with_the_metrics(watched: ProxyProcess, mongod: MongodPro
 def test_quantiles_lie_between_the_bounds_that_the_metrics_have(watched: ProxyProcess, db_name: str) -> None:
     with SteadyLoad(watched.client, db_name, writers=2, readers=1):
         watched.wait_until(lambda: shown(watched)["now"]["ways"].get("ingest", [0])[0] > 200)
-    number = shown(watched)["points"][-1]["number"]
-    watched.wait_until(lambda: len(shown(watched, f"?after={number}")["points"]) > 1)
+    settle(watched)
     document, samples = shown(watched), watched.metrics()
     count, *quantiles_ms = document["recent"]["ways"]["ingest"]
     for share, found_ms in zip((0.5, 0.95, 0.99), quantiles_ms, strict=True):
