@@ -128,7 +128,7 @@ docs: install  ## build the site of the documents into site/, warnings as errors
 lock: install  ## resolve the lock files from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev $(LOCKED) --upgrade --output-file requirements.lock
-	$(BIN)/uv pip compile pyproject.toml $(LOCKED) --upgrade --constraint requirements.lock \
+	$(BIN)/uv pip compile pyproject.toml --extra otel $(LOCKED) --upgrade --constraint requirements.lock \
 		--output-file requirements-run.lock
 	$(BIN)/uv pip compile --group build $(LOCKED) --upgrade --constraint requirements.lock \
 		--output-file requirements-build.lock

@@ -94,8 +94,8 @@ class CommitOutcomes:
         self._patience_seconds = patience_seconds
         self._wake = wake
 
-    async def commit(self, commit: Commit) -> None:
-        """Send a commit and settle every batch of it."""
+    async def commit(self, commit: Commit) -> BulkOutcome:
+        """Send a commit and settle every batch of it; the outcome of the last attempt."""
         outcome = await self._send(commit)
         resent = False
         if isinstance(outcome, Unknown):
@@ -105,10 +105,11 @@ class CommitOutcomes:
         while isinstance(outcome, Unknown):
             if self._clock.monotonic_seconds() >= commit.deadline_seconds:
                 self.give_up(commit, outcome.error)
-                return
+                return outcome
             resent = True
             outcome = await self._send(commit)
         await self._settle(commit, outcome, resent=resent)
+        return outcome
 
     def _in_time(self, commit: Commit, patiences: int) -> float:
         """A deadline of one patience from now, but at most ``patiences`` of them after the staging."""

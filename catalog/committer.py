@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.catalog import BucketCatalog
+from catalog.commit_observer import CommitObserver
 from catalog.commit_outcome import Commit, CommitOutcomes
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
@@ -36,7 +37,8 @@ class CommitterOptions:
     ``rounds_in_flight``: maximum number of concurrent rounds of one lane. ``server_selection_timeout_seconds``: after
     this time, a batch that was not sent fails, and the outcome of one that was sent is unknown.
     ``restart_window_seconds``: for this time after the start, statements may be retries from before it
-    (``catalog.restart_dedup``). ``limits``: of a round; ``bulk_limits``: of a round of large inserts.
+    (``catalog.restart_dedup``). ``limits``: of a round; ``bulk_limits``: of a round of large inserts. ``observer`` sees
+    every commit.
     """
 
     linger_seconds: float = 0.0
@@ -45,6 +47,7 @@ class CommitterOptions:
     restart_window_seconds: float = 120.0
     limits: RoundLimits = RoundLimits()
     bulk_limits: RoundLimits = BULK
+    observer: CommitObserver | None = None
 
 
 PURSUIT_SLICE_SECONDS = 5.0
@@ -272,8 +275,10 @@ class Committer:
         self.metrics.commands += 1
         self.metrics.statements += len(writes)
         commit = Commit(lane.collection, lane.write_concern, writes, since, deadline)
+        observer, outcome = self.options.observer, None
+        observed = None if observer is None else observer.began(commit)
         try:
-            await self._settlement.commit(commit)
+            outcome = await self._settlement.commit(commit)
         except asyncio.CancelledError:
             self._settlement.give_up(commit, CommandError(91, "the proxy is shutting down"))
             raise
@@ -282,6 +287,9 @@ class Committer:
             self.metrics.failures += 1
             self.report(error)
             self._settlement.give_up(commit, CommandError(1, f"internal error while committing: {error!r}"))
+        finally:
+            if observed is not None:
+                observed.ended(outcome)
 
     # --- tasks ---------------------------------------------------------------------------------------------
 

@@ -108,6 +108,9 @@ class Statement:
         self.expire(now_seconds, error)
         return self
 
+    def origins(self) -> Sequence[object]:
+        return [origin for writer, _, _ in self._waiters for origin in writer.origins()]
+
     @property
     def is_wanted(self) -> bool:
         return bool(self._waiters)

@@ -86,6 +86,10 @@ class Writer(Protocol):
         """
         ...
 
+    def origins(self) -> Sequence[object]:
+        """The commands that wait for the results, for observers of commits (``catalog.commit_observer``)."""
+        ...
+
 
 class DoubtfulWriter(Writer, Protocol):
     """Waits for the outcome of a write in doubt, which ``settle`` gets."""
@@ -116,6 +120,9 @@ class _Settled:
 
     def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
         """Does nothing."""
+
+    def origins(self) -> Sequence[object]:
+        return ()
 
 
 SETTLED: Writer = _Settled()

@@ -36,9 +36,11 @@ DRIVER_REQUESTS = frozenset(
 MAY_START_TASKS = ("proxy/observe/tasks.py", "catalog/committer.py")
 
 WITHOUT_UNIT_TEST = {
+    "catalog/commit_observer.py": "declares what others implement",
     "catalog/ports.py": "declares what others implement",
     "proxy/clients/handlers.py": "declares what the dispatcher calls",
     "proxy/process/app.py": "is the process: signals, exit codes and files are in tests/clients/test_process.py",
+    "proxy/observe/spans.py": "declares what the rooms know of tracing",
     "proxy/process/control.py": "declares what the process and its server know of each other",
     "rewrite/plan.py": "declares what rewriters make and proxy.reads.translate carries out",
 }

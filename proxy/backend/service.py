@@ -182,6 +182,11 @@ class ServicePool:
         self._closed = False
         self.answered: Answered = lambda identifier, length, seconds: None
 
+    @property
+    def address(self) -> str:
+        """The address of the primary; ``""`` before it is known."""
+        return "" if self._primary is None else "{}:{}".format(*self._primary)
+
     def another(self, size: int) -> ServicePool:
         """Another pool with the same settings, for slow requests: requests of this pool do not wait for those."""
         return ServicePool(self.find_primary, self._authenticate, self.tls, self._connect_timeout_seconds, size)

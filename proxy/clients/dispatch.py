@@ -8,6 +8,7 @@ Unexpected exceptions are caught here, logged and counted; the client gets an er
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -260,9 +261,12 @@ class Dispatcher:
         reads, connection = self._handlers.inline_reads, exchange.session.upstream.ready
         if reads is None or connection is None:
             return False
+        since_seconds = time.perf_counter() if exchange.slow.records_spans else 0.0
         step = reads.step(command, collection, self._requirements.rights(exchange.session, needs))
         if step is None:
             return False
+        if since_seconds:
+            exchange.times().was_rewritten(since_seconds)
         self._recogniser.remember(command, needs, meter, step.shortcut)
         reads.send(exchange, step, collection, connection)
         return True

@@ -37,15 +37,20 @@ MEASUREMENT_COST: Final = 1024
 class Recipient:
     """Sends the reply to a client, and shows whether the client is still connected."""
 
-    __slots__ = ("_reply", "_session", "waited")
+    __slots__ = ("_reply", "_session", "origin", "waited")
 
     def __init__(
-        self, reply: ReplyToInsert, session: Session, waited: Callable[[float], None] = lambda since_seconds: None
+        self,
+        reply: ReplyToInsert,
+        session: Session,
+        waited: Callable[[float], None] = lambda since_seconds: None,
+        origin: object = None,
     ) -> None:
-        """``waited`` records that the insert has waited since then (``time.perf_counter``)."""
+        """``waited`` records that the insert has waited since then (``time.perf_counter``). ``origin``: the command."""
         self._reply = reply
         self._session = session
         self.waited = waited
+        self.origin = origin
 
     def __call__(self, document: bytes | None, acknowledgement: Acknowledgement | None = None) -> None:
         """The raw reply document, ``None`` for no reply; the acknowledgement of the last commit."""

@@ -106,7 +106,9 @@ class InsertHandler:
             return
         insert, client = template.command(documents, session, txn_number), exchange.session
         self.native.measure(exchange, template.collection, insert.size_bytes)
-        self.take(insert, template.collection, client.identity, Recipient(exchange.reply, client, exchange.queued))
+        self.take(
+            insert, template.collection, client.identity, Recipient(exchange.reply, client, exchange.queued, exchange)
+        )
 
     def _submit_one(
         self, exchange: Exchange, template: InsertTemplate, document: bytes, session: bytes, txn_number: int | None
@@ -202,7 +204,7 @@ class InsertHandler:
         pending: Pending,
     ) -> None:
         staged = StagedInsert(pending, insert.size_bytes, len(insert.documents), reply, self._release_if_held)
-        insert_reply = InsertReply(insert, staged.settled, staged.stored, reply.is_gone)
+        insert_reply = InsertReply(insert, staged.settled, staged.stored, reply)
         key = CombineKey(insert.write_concern, identity)
         stage = self._stage_documents if insert.statement_ids is None else self._stage_statements
         work = self._staging(stage(insert, collection, key, insert_reply), insert_reply)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from catalog.bson.codec import encode
 from catalog.errors import CommandError
@@ -29,16 +29,29 @@ ReplyToInsert: TypeAlias = Callable[[bytes | None, Acknowledgement | None], None
 """Takes the reply document, ``None`` if the client wants none, and the acknowledgement of the last commit, if any."""
 
 
+class Asker(Protocol):
+    """The client of an insert."""
+
+    @property
+    def origin(self) -> object:
+        """The command; ``None`` if it has none."""
+        ...
+
+    def is_gone(self) -> bool:
+        """Whether the client has disconnected."""
+        ...
+
+
 class InsertReply:
     """Collects the results of one command's measurements; implements ``Writer``."""
 
     __slots__ = (
         "_acknowledgement",
+        "_asker",
         "_confirmations",
         "_errors",
         "_failure",
         "_insert",
-        "_is_gone",
         "_on_stored",
         "_outstanding",
         "_reply",
@@ -52,15 +65,14 @@ class InsertReply:
         insert: InsertCommand,
         reply: ReplyToInsert,
         stored: Callable[[], None] | None = None,
-        is_gone: Callable[[], bool] | None = None,
+        asker: Asker | None = None,
     ) -> None:
         """``reply`` is called once.
 
-        ``stored`` is called before that when only a write concern is still waited for; ``is_gone``: whether the client
-        has disconnected.
+        ``stored`` is called before that when only a write concern is still waited for; ``asker`` is the client.
         """
         self._on_stored = stored
-        self._is_gone = is_gone
+        self._asker = asker
         self._confirmations: list[Confirmation] = []
         self._insert = insert
         self._reply = reply
@@ -120,6 +132,10 @@ class InsertReply:
         """See ``Writer``: the client gets ``error``, which says that the outcome is unknown."""
         self.settle(indexes, error, None)
 
+    def origins(self) -> Sequence[object]:
+        """See ``Writer``."""
+        return () if self._asker is None or self._asker.origin is None else (self._asker.origin,)
+
     def _finish(self) -> None:
         acknowledgement = self._acknowledgement
         if not self._insert.expects_reply:
@@ -137,7 +153,8 @@ class InsertReply:
         """All measurements are stored or refused: wait for the write concerns, one after the other."""
         if self._on_stored is not None:
             self._on_stored()
-        self._confirmations.pop(0).when_known(self._confirmed, self._is_gone or _stays)
+        asker = self._asker
+        self._confirmations.pop(0).when_known(self._confirmed, _stays if asker is None else asker.is_gone)
 
     def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
         if isinstance(outcome, CommandError):

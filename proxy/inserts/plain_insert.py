@@ -92,6 +92,10 @@ class PlainInsert:
         self.settle(indexes, error, None)
         return None
 
+    def origins(self) -> Sequence[object]:
+        """See ``Writer``."""
+        return (self._exchange,)
+
     def reply(self, document: bytes | None, acknowledgement: Acknowledgement | None) -> None:
         """Reply with a raw document."""
         self._exchange.reply(document, acknowledgement)

@@ -36,6 +36,7 @@ from proxy.process.reserving import reserved
 from proxy.process.serving import serve
 from proxy.process.starting import changed, shown
 from proxy.process.status_page import StatusPage
+from proxy.process.traced import tracing_of
 from proxy.process.unreachable import unreachable
 from proxy.settings.config import Address, LoadedSettings, Settings, redact_uri
 
@@ -127,7 +128,10 @@ class _App:
         loop.add_signal_handler(signal.SIGHUP, self._control.reloading.on_hangup)
         try:
             async with self._status(), self._reserved(), self._backend() as settings:
-                await serve(settings, self._metrics, self._stop, self._on_ready, self._on_waiting, self._control)
+                tracing = tracing_of(self._settings, self._metrics_registry)
+                await serve(
+                    settings, self._metrics, self._stop, self._on_ready, self._on_waiting, self._control, tracing
+                )
         except asyncio.CancelledError:
             if not self._stop.is_set():
                 raise

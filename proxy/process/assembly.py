@@ -30,10 +30,13 @@ from proxy.inserts.write_strategy import Mode, WriteStrategy
 from proxy.members.read_preference import MembersRead
 from proxy.observe.compression_time import Spent, TimedForms
 from proxy.observe.metrics import CatalogReadings, Metrics
+from proxy.observe.spans import Tracer
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
+from proxy.process.traced import traced
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.translate import PlanEnvironment, TranslateHandler
 from proxy.request.authorisation import Authorisation
+from proxy.request.command_spans import CommandSpans
 from proxy.request.limited import LimitBook
 from proxy.request.router import Unresolved
 from proxy.request.service_sessions import ServiceSessions, session_secret
@@ -134,6 +137,7 @@ class Assembly:
     in_parts: InParts | None
     compressing: Compressing | None
     slow: SlowCommands
+    spans: CommandSpans | None
     ruled: RuledCreation | None
     limits: LimitBook
 
@@ -155,8 +159,9 @@ async def assemble(
     metrics: Metrics,
     spawn: Callable[[Coroutine[Any, Any, None]], object],
     report: Callable[[BaseException], None],
+    tracer: Tracer | None = None,
 ) -> Assembly:
-    """Connect to the backend and create everything that depends on it.
+    """Connect to the backend and create everything that depends on it. Without ``tracer``, nothing is traced.
 
     ``spawn`` owns background tasks, ``report`` is called with errors that cannot be sent to a client. Raises
     ``BackendUnavailable``, ``CommandError`` and ``ConfigurationError`` if the backend cannot be used.
@@ -182,6 +187,7 @@ async def assemble(
         in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, forms)
     translate = TranslateHandler(environment)
     compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
+    slow = _slow_commands(settings, metrics, report, translate)
     metrics.read_catalog(_readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent))
     return Assembly(
         backend=backend,
@@ -195,7 +201,8 @@ async def assemble(
         members_read=members_read,
         in_parts=in_parts,
         compressing=compressing if joining.compress else None,
-        slow=_slow_commands(settings, metrics, report, translate),
+        slow=slow,
+        spans=traced(tracer, committer, slow.threshold, backend.pool, report),
         ruled=ruled,
         limits=_limit(LimitBook(metrics.limited), ingest, settings),
     )
@@ -204,13 +211,8 @@ async def assemble(
 def _slow_commands(
     settings: Settings, metrics: Metrics, report: Callable[[BaseException], None], translate: TranslateHandler
 ) -> SlowCommands:
-    return SlowCommands(
-        settings.slow_command_ms,
-        metrics.slow,
-        report,
-        steps=translate.steps_of_read,
-        shows_plans=settings.slow_command_plans,
-    )
+    threshold_ms, shows_plans = settings.slow_command_ms, settings.slow_command_plans
+    return SlowCommands(threshold_ms, metrics.slow, report, steps=translate.steps_of_read, shows_plans=shows_plans)
 
 
 def _limit(limits: LimitBook, ingest: InsertHandler, settings: Settings) -> LimitBook:

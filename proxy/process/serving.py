@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -37,6 +38,10 @@ from proxy.settings.config import Address, Settings
 from proxy.settings.reload import with_reloadable
 from proxy.upstream.dialing import upstream_name
 
+if TYPE_CHECKING:
+    # Imported by who switches it on: its packages may be missing.
+    from proxy.observe.tracing import Tracing
+
 log = structlog.get_logger(__name__)
 
 HEALTH_CHECK_SECONDS = 2.0
@@ -47,6 +52,8 @@ FIRST_ANSWER_SECONDS = 5.0
 
 COMMIT_SECONDS = 0.5
 """Time that commits get at a stop after the grace period; they may be of clients that were disconnected."""
+FLUSH_SECONDS = 1.0
+"""Time that the export of spans gets at a stop after the grace period."""
 
 
 async def serve(
@@ -56,10 +63,13 @@ async def serve(
     on_ready: Callable[[Address], None],
     on_waiting: Callable[[str], None] = lambda reason: None,
     control: Control | None = None,
+    tracing: Tracing | None = None,
 ) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
 
     The components follow ``control.reloading``; without it, the settings stay as they are.
+
+    ``tracing`` gets the spans of commands and commits, and is closed at the end.
 
     A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason, and
     later the privileges that the account lacks, an empty text if none.
@@ -71,7 +81,7 @@ async def serve(
     options = TlsOptions.of(settings)
     tls = ListenerTls(options) if options is not None else None
     tasks = TaskSet(lambda error: _report(metrics, error))
-    assembly = await _assembled(settings, metrics, tasks, on_waiting)
+    assembly = await _assembled(settings, metrics, tasks, on_waiting, tracing)
     account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics, tasks))
@@ -91,6 +101,8 @@ async def serve(
         if settings.fail_fast:
             account.insist()
         address = await _listen(server, settings, tls.context if tls is not None else None)
+        if assembly.spans is not None:
+            assembly.spans.listen = (address.host, address.port)
         server.admin.add(_actions(server, assembly))
         if control is not None:
             server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
@@ -108,7 +120,7 @@ async def serve(
         on_waiting(account.trouble)
         await stop.wait()
     finally:
-        await _stop(server, tasks, assembly)
+        await _stop(server, tasks, assembly, tracing)
 
 
 async def _listen(server: Server, settings: Settings, tls: ssl.SSLContext | None) -> Address:
@@ -138,14 +150,18 @@ async def _probe(assembly: Assembly) -> None:
 
 
 async def _assembled(
-    settings: Settings, metrics: Metrics, tasks: TaskSet, on_waiting: Callable[[str], None]
+    settings: Settings,
+    metrics: Metrics,
+    tasks: TaskSet,
+    on_waiting: Callable[[str], None],
+    tracing: Tracing | None,
 ) -> Assembly:
     uri, timeout_seconds = settings.backend or "", settings.server_selection_timeout_ms / 1000
 
     async def attempt() -> Assembly:
         # The reason for waiting is known soon, however long clients may be kept waiting later.
         await first_answer(uri, timeout_seconds if settings.fail_fast else min(timeout_seconds, FIRST_ANSWER_SECONDS))
-        return await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error))
+        return await assemble(settings, metrics, tasks.spawn, lambda error: _report(metrics, error), tracing)
 
     def waiting(error: CommandError) -> str:
         reason = unreachable(uri, error).message
@@ -155,7 +171,7 @@ async def _assembled(
     return await attempt() if settings.fail_fast else await until_reached(attempt, waiting)
 
 
-async def _stop(server: Server, tasks: TaskSet, assembly: Assembly) -> None:
+async def _stop(server: Server, tasks: TaskSet, assembly: Assembly, tracing: Tracing | None) -> None:
     """Stop within the grace period, whatever the backend does, and the little time that closing takes."""
     now_seconds = asyncio.get_running_loop().time
     until_seconds = now_seconds() + server.settings.shutdown_grace_seconds
@@ -164,6 +180,8 @@ async def _stop(server: Server, tasks: TaskSet, assembly: Assembly) -> None:
         await tasks.close()
     finally:
         await assembly.close(max(until_seconds - now_seconds(), COMMIT_SECONDS))
+        if tracing is not None:
+            await tracing.close(max(until_seconds - now_seconds(), FLUSH_SECONDS))
 
 
 def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
@@ -186,7 +204,7 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         topology=assembly.backend.topology,
         other_member_chosen=assembly.members_read.chosen,
         new_collections=NewCollections(assembly.backend.exists, tasks.spawn, assembly.slow.record, assembly.ruled),
-        slow=assembly.slow.threshold,
+        slow=assembly.slow.threshold if assembly.spans is None else assembly.spans.watch,
         limits=assembly.limits,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,

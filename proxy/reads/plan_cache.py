@@ -15,6 +15,7 @@ from proxy.request.command import Command
 from proxy.request.field_types import is_plain
 from proxy.request.recognition import Memory, Remembered
 from proxy.request.session_fields import MAX_COMMAND_BYTES, SESSION_FIELDS, STATEMENT_FIELDS, TRANSACTION_FIELDS
+from proxy.request.trace_context import may_carry_trace
 from rewrite.plan import Cursor, Single
 from rewrite.profile import Profile
 
@@ -107,7 +108,7 @@ class PlanCache:
         return kept
 
     def keep(self, database: bytes, question: Question, kept: CachedPlan) -> None:
-        """Keep a plan, unless it is too long."""
-        if len(question.asked) > LONGEST_BYTES or len(kept.document) > LONGEST_BYTES:
+        """Keep a plan, unless it is too long, or the client passes another trace context each time."""
+        if may_carry_trace(question.asked) or len(question.asked) > LONGEST_BYTES or len(kept.document) > LONGEST_BYTES:
             return
         self._memory.put((question.asked, database, question.in_transaction), kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, assert_never
@@ -160,7 +161,9 @@ class TranslateHandler:
             with times.at_backend():
                 reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
         target = None if collection is None else self.as_written(collection)
+        since_seconds = time.perf_counter()
         plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
+        times.was_rewritten(since_seconds)
         return await self._carry_out(
             plan, command, _Steps(session, self._environment, fields, command.namespace, times)
         )

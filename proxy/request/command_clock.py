@@ -30,7 +30,7 @@ class CommandClock:
         """Where the time of this command has gone."""
         times = self._times
         if times is None:
-            times = self._times = Times()
+            times = self._times = Times(records_spans=self.slow.records_spans)
         return times
 
     @property
@@ -58,5 +58,5 @@ class CommandClock:
         """The backend does not have the command, or no longer."""
         since_seconds = self.sent_seconds
         if 0.0 < since_seconds < NOT_SENT:
-            self.times().backend_seconds += time.perf_counter() - since_seconds
+            self.times().was_at_backend(since_seconds)
         self.sent_seconds = NOT_SENT

@@ -334,7 +334,7 @@ class Exchange(CommandClock):
         if self.meter is not None:
             self.meter.done(seconds, code)
         if seconds >= self.slow.seconds:
-            ended = Ended(seconds, document, message, acknowledgement, self.streamed_bytes, closed=closing)
+            ended = Ended(seconds, document, message, acknowledgement, self.streamed_bytes, closed=closing, code=code)
             self.slow.report(self, ended)
         if self._reader is not None:
             self._leave()

@@ -27,6 +27,7 @@ from proxy.request.attempt import Unreachable
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange, Meter
 from proxy.request.needs import Needs, Requirements
+from proxy.request.trace_context import may_carry_trace
 from proxy.upstream.connection import Sink
 from proxy.wire.framing import DOCUMENT, STRING, Element
 from proxy.wire.message import Opcode, length_at
@@ -267,7 +268,10 @@ class Recogniser:
         """Remember ``command``: ``shortcut`` will execute messages like it, and ``meter`` counts them."""
         message = command.message
         end = body_end(message.raw) if message.opcode == _MSG else 0
-        if shortcut is None or not end or needs.asks_members or not self._requirements.is_as_it_was(needs):
+        if shortcut is None or not end or (not shortcut.by_head and may_carry_trace(command.body)):
+            # A client that passes a trace context sends another body each time.
+            return
+        if needs.asks_members or not self._requirements.is_as_it_was(needs):
             return
         if shortcut.by_head:
             key = head_of(message.raw, end)

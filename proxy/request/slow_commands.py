@@ -17,7 +17,7 @@ import structlog
 from bson import json_util
 
 from catalog.bson.codec import CODEC
-from catalog.bson.raw import ARRAY, STRING, MalformedBSON, fields_of
+from catalog.bson.raw import STRING, MalformedBSON, fields_of
 from catalog.errors import CommandError, code_name
 from proxy.observe.allowance import Allowance
 from proxy.observe.bounded_counts import OTHERS
@@ -26,15 +26,13 @@ from proxy.observe.slow_ring import SlowEntry, SlowRing
 from proxy.request.command import Command
 from proxy.request.command_table import TABLE
 from proxy.request.exchange import Exchange
-from proxy.request.recognition import body_end
+from proxy.request.naming import LONGEST_TEXT, documents_in, name_of, namespace_of, parsed_or_none, printable
 from proxy.request.session import Session
 from proxy.request.shape import shape_of, shape_of_command
-from proxy.request.slow_reply import ReplySummary, count_of, reply_of
+from proxy.request.slow_reply import ReplySummary, reply_of
 from proxy.request.slow_threshold import Ended, SlowThreshold
 from proxy.request.slow_times import spent
 from proxy.request.times import NOT_SENT
-from proxy.wire.errors import ProtocolError
-from proxy.wire.op_msg import BODY_AT
 
 EVENT: Final = "slow command"
 
@@ -43,12 +41,8 @@ DESCRIBED_AT_ONCE: Final = 100
 """Slow commands that are described in one second, and at most at once; all others are counted only."""
 ATTRIBUTED_A_SECOND: Final = 2_000
 """Slow commands whose comment and application are looked up; those of all others count as ``other``."""
-LONGEST_TEXT: Final = 256
-"""Characters of a name or comment."""
-_STATEMENTS: Final = (b"documents", b"updates", b"deletes")
 _COMMENT: Final = b"comment\0"
 _LONGEST_SEARCH_BYTES: Final = 64 * 1024
-_NAME_AT: Final = BODY_AT + 5
 
 Steps = Callable[[Command], Iterable[Mapping[str, Any]]]
 """The bodies of the steps that a command on a time-series collection is rewritten to, as far as they are known."""
@@ -112,7 +106,7 @@ class SlowCommands:
 
     def _report(self, exchange: Exchange, ended: Ended) -> None:
         way = "refuse" if exchange.meter is None else exchange.meter.way
-        name = _name_of(exchange)
+        name = name_of(exchange)
         if way == "answer" or (name == "getMore" and ended.disconnected):
             # A hello waits for changes; so may the getMore of a change stream.
             return
@@ -133,7 +127,7 @@ class SlowCommands:
             self._omit()
             return
         described = self._descriptions.take(now_seconds)
-        command = _parsed(exchange) if described or _has_comment(exchange.message.raw) else None
+        command = parsed_or_none(exchange) if described or _has_comment(exchange.message.raw) else None
         comment = "" if command is None else _comment(command)
         application = application_of(exchange.session.home or exchange.session)
         if comment:
@@ -177,16 +171,6 @@ class SlowCommands:
         return shapes
 
 
-def printable(text: str) -> str:
-    """``text`` on one line, and not too long."""
-    shown = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
-    return shown if shown.isprintable() else "".join(map(_escaped, shown))
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
-
-
 def application_of(session: Session) -> str:
     """The application name in the client's metadata; ``""`` if it has sent none."""
     try:
@@ -202,36 +186,15 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _name_of(exchange: Exchange) -> str:
-    """The name of the command, without parsing it if its body comes first."""
-    if exchange.command is not None:
-        return exchange.command.name
-    raw = exchange.message.raw
-    if body_end(raw):
-        return raw[_NAME_AT : raw.find(0, _NAME_AT)].decode(errors="replace")
-    command = _parsed(exchange)
-    return "" if command is None else command.name
-
-
 def _has_comment(raw: bytes) -> bool:
     return raw.find(_COMMENT, 0, _LONGEST_SEARCH_BYTES) >= 0
-
-
-def _parsed(exchange: Exchange) -> Command | None:
-    try:
-        return exchange.parsed()
-    except (CommandError, ProtocolError):
-        return None
 
 
 def _namespace(command: Command | None) -> str:
     if command is None:
         return ""
-    database, collection = command.namespace.database, command.namespace.collection
-    if command.name == "getMore":
-        kind, start, end = command.fields.get(b"collection", (0, 0, 0))
-        collection = command.body[start + 4 : end - 1].decode(errors="replace") if kind == STRING else ""
-    return printable(f"{database}.{collection}" if collection else database)
+    namespace = namespace_of(command)
+    return printable(str(namespace) if namespace.collection else namespace.database)
 
 
 def _comment(command: Command) -> str:
@@ -271,26 +234,11 @@ def _durations(exchange: Exchange, ended: Ended, *, is_insert: bool) -> dict[str
 
 def _sizes(exchange: Exchange, command: Command | None, reply: ReplySummary) -> dict[str, Any]:
     return {
-        "documents_in": None if command is None else _documents_in(command),
+        "documents_in": None if command is None else documents_in(command),
         "bytes_in": len(exchange.message.raw),
         "documents_out": reply.documents,
         "bytes_out": reply.size_bytes,
     }
-
-
-def _documents_in(command: Command) -> int | None:
-    """The statements of a write; ``None`` if it has none, or their number is not known."""
-    for identifier, documents in command.sequences:
-        if identifier.encode() in _STATEMENTS:
-            return len(documents)
-    for name in _STATEMENTS:
-        kind, start, end = command.fields.get(name, (0, 0, 0))
-        if kind == ARRAY:
-            try:
-                return count_of(command.body, start, end)
-            except MalformedBSON:
-                return None
-    return None
 
 
 def _outcome(reply: ReplySummary) -> dict[str, Any]:

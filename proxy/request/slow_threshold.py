@@ -1,7 +1,8 @@
-"""When a command counts as slow.
+"""When the end of a command is reported: if it was slow, and always while commands are traced.
 
 A command compares its duration with the threshold when it ends, and does nothing else for the slow log unless it was
-slow. Then ``proxy.request.slow_commands`` describes it.
+slow. Then ``proxy.request.slow_commands`` describes it. Tracing needs no test of its own in a command: it reports every
+command by a threshold of zero (``proxy.request.command_spans``).
 """
 
 from __future__ import annotations
@@ -20,9 +21,19 @@ class Ended:
     """How a slow command ended. ``document`` is the reply of the proxy, ``message`` the one that was passed on.
 
     Neither is there if there was no reply, or if it was streamed; ``streamed_bytes`` is the size of the latter.
+    ``code``: of the error that the client got, 0 for none.
     """
 
-    __slots__ = ("acknowledgement", "closed", "disconnected", "document", "message", "seconds", "streamed_bytes")
+    __slots__ = (
+        "acknowledgement",
+        "closed",
+        "code",
+        "disconnected",
+        "document",
+        "message",
+        "seconds",
+        "streamed_bytes",
+    )
 
     def __init__(
         self,
@@ -34,6 +45,7 @@ class Ended:
         *,
         closed: bool = False,
         disconnected: bool = False,
+        code: int = 0,
     ) -> None:
         """``closed``: the proxy closes the connection instead of replying; ``disconnected``: the client has left."""
         self.seconds = seconds
@@ -43,6 +55,7 @@ class Ended:
         self.streamed_bytes = streamed_bytes
         self.closed = closed
         self.disconnected = disconnected
+        self.code = code
 
 
 class SlowThreshold:
@@ -52,12 +65,18 @@ class SlowThreshold:
     ``math.inf`` switches it off.
     """
 
-    __slots__ = ("report", "seconds")
+    __slots__ = ("records_spans", "report", "seconds")
 
-    def __init__(self, seconds: float, report: Callable[[Exchange, Ended], None]) -> None:
-        """``report`` is called with every command that took at least ``seconds``; it must not raise."""
+    def __init__(
+        self, seconds: float, report: Callable[[Exchange, Ended], None], *, records_spans: bool = False
+    ) -> None:
+        """``report`` is called with every command that took at least ``seconds``; it must not raise.
+
+        ``records_spans``: commands also record when they were rewritten and at the backend (``proxy.request.times``).
+        """
         self.seconds = seconds
         self.report = report
+        self.records_spans = records_spans
 
 
 def report_nothing(exchange: Exchange, ended: Ended) -> None:

@@ -11,13 +11,17 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from proxy.request.command_trace import CommandTrace
 
 NOT_SENT: Final = math.inf
 """The time at which the backend got a command that it has not got."""
 
 MOST_STEPS: Final = 8
 """Maximum number of steps of a plan whose bodies are kept."""
+MOST_PARTS: Final = 32
+"""Maximum number of parts of a traced command that are recorded."""
 
 
 class Wait(Enum):
@@ -39,12 +43,31 @@ class Wait(Enum):
     """The end of a pause of all clients."""
 
 
+class Part(NamedTuple):
+    """A part of a traced command, by ``time.perf_counter``: a step at the backend, or its rewriting.
+
+    ``operation``: name of the command that the backend gets, ``""`` if that is not known; ``target``: its collection.
+    """
+
+    is_rewriting: bool
+    started_seconds: float
+    ended_seconds: float
+    operation: str = ""
+    target: str = ""
+
+
 class Times:
     """The record of one command."""
 
-    __slots__ = ("backend_seconds", "is_reported", "steps", "waited")
+    __slots__ = ("_step", "backend_seconds", "is_reported", "parts", "steps", "trace", "waited")
 
-    def __init__(self) -> None:
+    def __init__(self, *, records_spans: bool = False) -> None:
+        """``records_spans``: the command is traced."""
+        self.parts: list[Part] | None = [] if records_spans else None
+        """The first parts, if the command is traced."""
+        self.trace: CommandTrace | None = None
+        """The span of the command, once something else refers to it."""
+        self._step: Mapping[str, Any] = {}
         self.backend_seconds = 0.0
         """Time of complete steps at the backend."""
         self.waited: dict[Wait, float] = {}
@@ -73,9 +96,29 @@ class Times:
         try:
             yield
         finally:
-            self.backend_seconds += time.perf_counter() - since_seconds
+            self.was_at_backend(since_seconds)
+
+    def was_at_backend(self, since_seconds: float) -> None:
+        """The backend has worked for the command since then (``time.perf_counter``)."""
+        now_seconds = time.perf_counter()
+        self.backend_seconds += now_seconds - since_seconds
+        if self.parts is not None:
+            operation = next(iter(self._step), "")
+            target = self._step.get(operation)
+            self._add(Part(False, since_seconds, now_seconds, operation, target if isinstance(target, str) else ""))
+            self._step = {}
+
+    def was_rewritten(self, since_seconds: float) -> None:
+        """The command was rewritten since then (``time.perf_counter``)."""
+        self._add(Part(True, since_seconds, time.perf_counter()))
+
+    def _add(self, part: Part) -> None:
+        if self.parts is not None and len(self.parts) < MOST_PARTS:
+            self.parts.append(part)
 
     def step(self, body: Mapping[str, Any]) -> None:
         """A step of the plan is sent."""
+        if self.parts is not None:
+            self._step = body
         if len(self.steps) < MOST_STEPS:
             self.steps.append(body)

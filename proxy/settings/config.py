@@ -25,6 +25,7 @@ from proxy.settings.collection_rules import SYNTAX, parse_rules
 from proxy.settings.limits import faults
 from proxy.settings.redaction import redact_uri
 from proxy.settings.table import ROWS, Address, SettingRow, Settings
+from proxy.settings.trace_target import headers_of, is_url, lacks_library
 
 __all__ = [
     "Address",
@@ -285,6 +286,15 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
                 yield problem("admin_listen", f"must differ from {name}")
     if settings.max_connections_per_address > settings.max_connections:
         yield problem("max_connections_per_address", f"must not exceed max_connections ({settings.max_connections})")
+    if settings.trace_endpoint is not None and not is_url(settings.trace_endpoint):
+        yield problem("trace_endpoint", "expected a URL such as http://collector:4318/v1/traces")
+    if settings.tracing and lacks_library():
+        yield problem("tracing", "requires the packages of tsproxy[otel]: pip install 'tsproxy[otel]'")
+    if settings.trace_headers_file is not None:
+        try:
+            headers_of(settings.trace_headers_file)
+        except (OSError, ValueError) as error:
+            yield problem("trace_headers_file", getattr(error, "strerror", None) or str(error))
     for table, reason in faults(settings.user_limits, settings.database_limits):
         yield problem(table, reason)
     if len(set(settings.compressors)) != len(settings.compressors):

@@ -6,9 +6,9 @@ import re
 
 MASK = "***"
 
-_URI = re.compile(r"mongodb(?:\+srv)?://[^\s'\"<>]+")
+_URI = re.compile(r"(?:mongodb(?:\+srv)?|https?)://[^\s'\"<>]+")
 # The password ends at the last "@": one that was not percent-encoded must not show either.
-_USER_PASSWORD = re.compile(r"^(mongodb(?:\+srv)?://[^:@/?#]*):(.*)@")
+_USER_PASSWORD = re.compile(r"^((?:mongodb(?:\+srv)?|https?)://[^:@/?#]*):(.*)@")
 _SECRET_OPTION = re.compile(
     r"([?&;](?:tlsCertificateKeyFilePassword|sslPEMPassword|proxyPassword|authMechanismProperties)=)[^&;]*",
     re.IGNORECASE,
@@ -16,9 +16,9 @@ _SECRET_OPTION = re.compile(
 
 
 def redact_uri(text: str) -> str:
-    """``text`` with the secrets of every MongoDB connection string in it masked.
+    """``text`` with the secrets of every MongoDB connection string and web address in it masked.
 
-    Works on a bare connection string and on any message that quotes one.
+    Works on a bare one and on any message that quotes one.
     """
     return _URI.sub(lambda found: _redact_one(found.group()), text)
 

@@ -98,6 +98,12 @@ class Settings:
     slow_command_plans: bool = False
     ignore_unknown_settings: bool = False
 
+    tracing: bool = False
+    trace_endpoint: str | None = None
+    trace_headers_file: Path | None = None
+    trace_ratio: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    trace_sampling: Literal["parent", "ratio"] = "parent"
+
     create_as_timeseries: tuple[str, ...] = ()
     hide_bucket_collections: bool = False
 
@@ -180,6 +186,21 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "log_format": "Log format: readable text, or one JSON object per line.",
         "slow_command_ms": "Log commands that take at least this time; 0 = all commands, empty = none.",
         "slow_command_plans": "Whether the log shows what slow commands on time-series collections are rewritten to.",
+    },
+    "Tracing (requires tsproxy[otel])": {
+        "tracing": "Make a span of each command and each commit, and export them with OTLP over HTTP.",
+        "trace_endpoint": (
+            "URL of the collector, for example http://collector:4318/v1/traces; empty = OTEL_EXPORTER_OTLP_ENDPOINT, "
+            "or else this machine."
+        ),
+        "trace_headers_file": (
+            "File with the headers for the collector, NAME=VALUE in each line; empty = OTEL_EXPORTER_OTLP_HEADERS."
+        ),
+        "trace_ratio": "Part of the commands that are traced, unless their client decides.",
+        "trace_sampling": (
+            "Who decides if a command is traced whose client passes a trace context: that context (parent), or "
+            "trace_ratio (ratio)."
+        ),
     },
     "Compatibility": {
         "ignore_unknown_settings": (

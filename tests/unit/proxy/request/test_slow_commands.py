@@ -13,7 +13,8 @@ from catalog.identity import identity_of
 from proxy.observe.slow_numbers import SlowNumbers
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange, encode
-from proxy.request.slow_commands import DESCRIBED_AT_ONCE, EVENT, SlowCommands, printable
+from proxy.request.naming import printable
+from proxy.request.slow_commands import DESCRIBED_AT_ONCE, EVENT, SlowCommands
 from proxy.wire import op_msg
 from proxy.wire.message import Message
 from tests.support.exchanges import Told

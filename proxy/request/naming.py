@@ -1,0 +1,73 @@
+"""How a command is called in logs and spans: its name, its namespace, the number of its statements."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from catalog.bson.raw import ARRAY, STRING, MalformedBSON
+from catalog.errors import CommandError
+from catalog.namespaces import Namespace
+from proxy.request.command import Command
+from proxy.request.exchange import Exchange
+from proxy.request.recognition import body_end
+from proxy.request.slow_reply import count_of
+from proxy.wire.errors import ProtocolError
+from proxy.wire.op_msg import BODY_AT
+
+LONGEST_TEXT: Final = 256
+"""Characters of a name or comment."""
+_STATEMENTS: Final = (b"documents", b"updates", b"deletes")
+_NAME_AT: Final = BODY_AT + 5
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, and not too long."""
+    shown = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
+    return shown if shown.isprintable() else "".join(map(_escaped, shown))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def name_of(exchange: Exchange) -> str:
+    """The name of the command, without parsing it if its body comes first."""
+    if exchange.command is not None:
+        return exchange.command.name
+    raw = exchange.message.raw
+    if body_end(raw):
+        return raw[_NAME_AT : raw.find(0, _NAME_AT)].decode(errors="replace")
+    command = parsed_or_none(exchange)
+    return "" if command is None else command.name
+
+
+def parsed_or_none(exchange: Exchange) -> Command | None:
+    """The command; ``None`` if it is not a valid one."""
+    try:
+        return exchange.parsed()
+    except (CommandError, ProtocolError):
+        return None
+
+
+def namespace_of(command: Command) -> Namespace:
+    """The namespace of the command; of a ``getMore``, that of its cursor as the client names it."""
+    if command.name != "getMore":
+        return command.namespace
+    kind, start, end = command.fields.get(b"collection", (0, 0, 0))
+    collection = command.body[start + 4 : end - 1].decode(errors="replace") if kind == STRING else ""
+    return Namespace(command.namespace.database, collection)
+
+
+def documents_in(command: Command) -> int | None:
+    """The statements of a write; ``None`` if it has none, or their number is not known."""
+    for identifier, documents in command.sequences:
+        if identifier.encode() in _STATEMENTS:
+            return len(documents)
+    for name in _STATEMENTS:
+        kind, start, end = command.fields.get(name, (0, 0, 0))
+        if kind == ARRAY:
+            try:
+                return count_of(command.body, start, end)
+            except MalformedBSON:
+                return None
+    return None
