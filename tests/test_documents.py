@@ -13,6 +13,7 @@ from catalog.write_batch import TRANSITIONS
 from docs.generator import event_page
 from docs.generator.pages import FOLDER, pages
 from proxy.observe.metrics import CatalogReadings, Metrics
+from proxy.observe.trace_numbers import TraceNumbers
 from proxy.settings.table import ROWS
 from proxy.settings.text import render_example
 from tests.support.headings import anchors
@@ -109,6 +110,7 @@ def test_every_error_and_warning_of_the_log_is_explained() -> None:
 
 def test_every_metric_is_explained() -> None:
     registry = CollectorRegistry()
+    TraceNumbers(registry)
     metrics = Metrics(registry)
     gauges = dict.fromkeys(("numOpenBuckets", "numIdleBuckets", "memoryUsage", "numBuckets"), 0)
     metrics.read_catalog(CatalogReadings(Counters, lambda: gauges, _CommitterNumbers()))

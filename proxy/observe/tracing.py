@@ -48,7 +48,7 @@ class Tracing:
         """``sampler``: for commands. Commits are recorded if one of their inserts is."""
         self._numbers = numbers
         exporting = BatchSpanProcessor(_CountedExporter(exporter, numbers), max_queue_size=_queue_size())
-        self._processor = _BoundedProcessor(exporting, numbers, _queue_size())
+        self._processor = _BoundedQueue(exporting, numbers, _queue_size())
         resource = _resource()
         self._commands = self._tracer(sampler, resource)
         self._commits = self._tracer(ALWAYS_ON, resource)
@@ -182,7 +182,7 @@ class _SdkSpan:
         span.end(ended_ns)
 
 
-class _BoundedProcessor(SpanProcessor):
+class _BoundedQueue(SpanProcessor):
     """Drops and counts what the queue has no room for; the SDK would only log it."""
 
     def __init__(self, exporting: SpanProcessor, numbers: TraceNumbers, limit: int) -> None:

@@ -33,6 +33,7 @@ from proxy.process.process_actions import ProcessActions
 from proxy.process.status_page import serving_of
 from proxy.process.unreachable import account_of, unreachable
 from proxy.reads.inline_reads import InlineReads
+from proxy.request.command_spans import CommandSpans
 from proxy.request.recognition import memory
 from proxy.settings.config import Address, Settings
 from proxy.settings.reload import with_reloadable
@@ -67,9 +68,7 @@ async def serve(
 ) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
 
-    The components follow ``control.reloading``; without it, the settings stay as they are.
-
-    ``tracing`` gets the spans of commands and commits, and is closed at the end.
+    Components follow ``control.reloading``, without which settings stay as they are. ``tracing`` is closed at the end.
 
     A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason, and
     later the privileges that the account lacks, an empty text if none.
@@ -100,9 +99,7 @@ async def serve(
             await account.look()
         if settings.fail_fast:
             account.insist()
-        address = await _listen(server, settings, tls.context if tls is not None else None)
-        if assembly.spans is not None:
-            assembly.spans.listen = (address.host, address.port)
+        address = await _listen(server, settings, tls.context if tls is not None else None, assembly.spans)
         server.admin.add(_actions(server, assembly))
         if control is not None:
             server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
@@ -123,12 +120,16 @@ async def serve(
         await _stop(server, tasks, assembly, tracing)
 
 
-async def _listen(server: Server, settings: Settings, tls: ssl.SSLContext | None) -> Address:
+async def _listen(
+    server: Server, settings: Settings, tls: ssl.SSLContext | None, spans: CommandSpans | None
+) -> Address:
     """Open the listeners; returns the address for clients."""
     try:
         address = Address(*await server.start(tls))
     except OSError as error:
         raise cannot_listen("listen", settings.listen, error) from None
+    if spans is not None:
+        spans.listen = (address.host, address.port)
     if settings.admin_listen is not None:
         try:
             await server.start_admin(settings.admin_listen, tls)

@@ -65,6 +65,9 @@ class RememberingWriter:
         self.settle(indexes, error, None)
         return None
 
+    def origins(self) -> Sequence[object]:
+        return ()
+
     @property
     def codes(self) -> dict[int, int | None]:
         return {index: None if error is None else error.code for index, error in self.told.items()}

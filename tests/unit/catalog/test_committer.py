@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from catalog.commit_outcome import Commit
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import NOBODY
 from catalog.namespaces import VirtualCollection
-from catalog.ports import Applied, BulkOutcome, Unknown
+from catalog.ports import Applied, BulkOutcome, Rejected, Unknown
 from catalog.round import RoundLimits
 from catalog.statements import Statement, StatementLog
 from tests.support.catalog_parts import (
@@ -225,3 +227,49 @@ async def test_deadlines(ahead_seconds: float) -> None:
     now = asyncio.get_running_loop().time()
     assert now + 7 <= bench.committer.deadline_seconds() < now + 8
     assert bench.committer.is_over(now + ahead_seconds) is (ahead_seconds < 0)
+
+
+class Seen:
+    """An observer that looks at every commit, or at none."""
+
+    def __init__(self, *, looks: bool = True) -> None:
+        self.commits: list[Commit] = []
+        self.outcomes: list[BulkOutcome | None] = []
+        self._looks = looks
+
+    def began(self, commit: Commit) -> Seen | None:
+        self.commits.append(commit)
+        return self if self._looks else None
+
+    def ended(self, outcome: BulkOutcome | None) -> None:
+        self.outcomes.append(outcome)
+
+
+async def test_an_observer_sees_how_each_commit_ends() -> None:
+    refused = Rejected(CommandError(13, "not authorized"))
+    bench = CommitterBench(store=ScriptedStore(Applied(1, {}, ACKNOWLEDGED), refused))
+    seen = Seen()
+    bench.committer.options = replace(bench.committer.options, observer=seen)
+    for number in range(2):
+        bench.insert(measurement(meta=number))
+        await bench.rest()
+    assert [len(commit.writes) for commit in seen.commits] == [1, 1]
+    assert [type(outcome) for outcome in seen.outcomes] == [Applied, Rejected]
+
+
+async def test_an_observer_sees_that_a_commit_is_cancelled() -> None:
+    bench = CommitterBench(store=HeldStore())
+    seen = Seen()
+    bench.committer.options = replace(bench.committer.options, observer=seen)
+    bench.insert(measurement())
+    assert not await bench.committer.drain(0.01)
+    assert seen.outcomes == [None]
+
+
+async def test_an_observer_may_look_away() -> None:
+    bench = CommitterBench()
+    seen = Seen(looks=False)
+    bench.committer.options = replace(bench.committer.options, observer=seen)
+    writer = bench.insert(measurement())
+    await bench.rest()
+    assert (len(seen.commits), seen.outcomes, writer.codes) == (1, [], {0: None})

@@ -103,6 +103,15 @@ class Later:
         self.tell, self.is_gone = tell, is_gone
 
 
+class Gone:
+    """A client that has disconnected; ``origin`` is its command."""
+
+    origin = "the insert"
+
+    def is_gone(self) -> bool:
+        return True
+
+
 NOT_MET = {"code": 64, "errmsg": "waiting for replication timed out"}
 
 
@@ -119,13 +128,14 @@ def test_w97_what_is_stored_is_not_pending_while_its_write_concern_is_waited_for
 ) -> None:
     answers, stored = Answers(), []
     insert_reply = InsertReply(
-        answers.insert_reply._insert, lambda raw, _: answers.raw.append(raw), lambda: stored.append(1), lambda: True
+        answers.insert_reply._insert, lambda raw, _: answers.raw.append(raw), lambda: stored.append(1), Gone()
     )
     first, second = Later(), Later()
     for index, later in enumerate((first, second)):
         insert_reply.expect()
         insert_reply.settle((index,), None, Acknowledgement(None, {"opTime": index}, later))
     assert stored == []
+    assert insert_reply.origins() == ("the insert",)
     insert_reply.staged()
     assert (bool(stored), answers.raw, first.is_gone()) == (True, [], True)
     first.tell(outcome)

@@ -104,3 +104,13 @@ def test_long_questions_are_not_kept() -> None:
     plans.keep(b"db", asked(1), CachedPlan(TARGET, PROFILE, PLAN, bytes(LONGEST_BYTES + 1)))
     assert plans.find(b"db", long, TARGET, PROFILE) is None
     assert plans.find(b"db", asked(1), TARGET, PROFILE) is None
+
+
+def test_questions_with_a_trace_context_are_not_kept() -> None:
+    """Each of these differs from all others."""
+    plans = PlanCache(memory())
+    comment = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    traced = question(parsed({"find": "rows", "comment": comment, "$db": "db"}))
+    assert traced is not None
+    plans.keep(b"db", traced, KEPT)
+    assert plans.find(b"db", traced, TARGET, PROFILE) is None

@@ -289,6 +289,12 @@ def test_what_is_not_remembered() -> None:
     rooms.found = None
     rooms.remember(command(FIND), router.RELAY, None)
     assert len(rooms.memory) == 0
+    # Each of these differs from all others, so remembering them would only remove what is useful.
+    traced = {**FIND, "comment": {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}
+    rooms.learn(traced)
+    assert len(rooms.memory) == 0
+    rooms.learn(traced, by_head=True)
+    assert len(rooms.memory) == 1
     members = Rooms(has_members=True)
     members.learn({**FIND, "$readPreference": {"mode": "secondary"}})
     assert len(members.memory) == 0

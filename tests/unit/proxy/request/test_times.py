@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from proxy.request.times import MOST_STEPS, Times, Wait
+from proxy.request.times import MOST_PARTS, MOST_STEPS, Times, Wait
 
 
 def test_waits_add_up_by_their_kind() -> None:
@@ -30,3 +30,32 @@ def test_few_steps_are_kept() -> None:
     for number in range(100):
         times.step({"find": number})
     assert [step["find"] for step in times.steps] == list(range(MOST_STEPS))
+
+
+def test_parts_are_recorded_while_commands_are_traced() -> None:
+    times = Times(records_spans=True)
+    since = time.perf_counter()
+    times.was_rewritten(since)
+    times.step({"aggregate": "system.views", "pipeline": []})
+    with times.at_backend():
+        pass
+    times.was_at_backend(since)
+    assert times.parts is not None
+    assert [(each.is_rewriting, each.operation, each.target) for each in times.parts] == [
+        (True, "", ""),
+        (False, "aggregate", "system.views"),
+        (False, "", ""),
+    ]
+    assert all(since <= each.started_seconds <= each.ended_seconds for each in times.parts)
+    for _ in range(MOST_PARTS):
+        times.was_at_backend(since)
+    assert len(times.parts) == MOST_PARTS
+
+
+def test_no_parts_are_recorded_otherwise() -> None:
+    times = Times()
+    times.step({"find": "rows"})
+    times.was_rewritten(time.perf_counter())
+    with times.at_backend():
+        pass
+    assert times.parts is None
