@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -106,18 +106,23 @@ async def serve(
             control.on_serving(serving_of(assembly, settings, server.admin.traffic.brief))
         if tls is not None:
             tasks.spawn(tls.watch())
-        tasks.spawn(LoopWatch(metrics.held).run())
-        tasks.spawn(_watch_backend(assembly, metrics, server))
-        tasks.spawn(account.watch())
-        for work in assembly.in_parts.work() if assembly.in_parts is not None else ():
+        for work in (*_background(assembly, metrics, server), account.watch()):
             tasks.spawn(work)
-        if assembly.compressing is not None:
-            tasks.spawn(assembly.compressing.run())
         on_ready(address)
         on_waiting(account.trouble)
         await stop.wait()
     finally:
         await _stop(server, tasks, assembly, tracing)
+
+
+def _background(assembly: Assembly, metrics: Metrics, server: Server) -> Iterator[Coroutine[Any, Any, None]]:
+    """What runs as long as clients are served."""
+    yield LoopWatch(metrics.held).run()
+    yield _watch_backend(assembly, metrics, server)
+    if assembly.in_parts is not None:
+        yield from assembly.in_parts.work()
+    if assembly.compressing is not None:
+        yield assembly.compressing.run()
 
 
 async def _listen(
