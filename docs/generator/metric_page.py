@@ -10,6 +10,7 @@ from catalog.stats import Counters
 from docs.generator.markdown import code, page, table
 from proxy.observe.metrics import LIMITS, CatalogReadings, Metrics
 from proxy.observe.process_metrics import ProcessMetrics
+from proxy.observe.trace_numbers import TraceNumbers
 
 _INTRODUCTION = """
 Served as Prometheus text on [`status_listen`](settings.md#status_listen), path `/metrics`. Counters and sums are since
@@ -34,7 +35,7 @@ def families() -> list[Metric]:
     readings = CatalogReadings(Counters, lambda: gauges, _CommitterNumbers(), uncompressed=lambda: uncompressed)
     metrics.read_catalog(readings)
     metrics.requests("", "")
-    return list(metrics.collect())
+    return [*metrics.collect(), *TraceNumbers(CollectorRegistry()).collect()]
 
 
 def _row(family: Metric) -> list[str]:

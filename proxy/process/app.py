@@ -27,6 +27,7 @@ from proxy.observe.metrics import LIMITS, Metrics
 from proxy.observe.process_metrics import ProcessMetrics
 from proxy.observe.status import StatusServer
 from proxy.observe.tasks import TaskSet
+from proxy.observe.trace_numbers import TraceNumbers
 from proxy.process.control import Control
 from proxy.process.embedded import STOP_SECONDS, EmbeddedMongod, EmbeddedOptions, find_mongod
 from proxy.process.exit_codes import cannot_listen
@@ -128,7 +129,7 @@ class _App:
         loop.add_signal_handler(signal.SIGHUP, self._control.reloading.on_hangup)
         try:
             async with self._status(), self._reserved(), self._backend() as settings:
-                tracing = tracing_of(self._settings, self._metrics_registry)
+                tracing = tracing_of(self._settings, TraceNumbers(self._metrics_registry))
                 await serve(
                     settings, self._metrics, self._stop, self._on_ready, self._on_waiting, self._control, tracing
                 )

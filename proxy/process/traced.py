@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
-
 from catalog.committer import Committer
 from proxy.backend.service import ServicePool
 from proxy.observe.spans import Tracer
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
     from proxy.observe.tracing import Tracing
 
 
-def tracing_of(settings: Settings, registry: CollectorRegistry) -> Tracing | None:
-    """Start tracing if it is switched on; its counters are shown in ``registry``.
+def tracing_of(settings: Settings, numbers: TraceNumbers) -> Tracing | None:
+    """Start tracing if it is switched on; ``numbers`` counts its spans.
 
     Raises ``ConfigurationError`` if the headers cannot be read, or the variables ``OTEL_*`` are not valid.
     """
@@ -39,7 +37,7 @@ def tracing_of(settings: Settings, registry: CollectorRegistry) -> Tracing | Non
             {} if path is None else headers_of(path),
             settings.trace_ratio,
             settings.trace_sampling,
-            TraceNumbers(registry),
+            numbers,
         )
     except (OSError, ValueError) as error:
         raise ConfigurationError([f"tracing = true cannot be used: {error}"]) from None

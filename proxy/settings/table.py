@@ -288,6 +288,7 @@ _UNIT_SUFFIXES: Mapping[str, str] = {
     "_connections_per_address": "connections",
     "_measurements": "measurements",
     "_rounds_in_flight": "commits",
+    "_ratio": "part, from 0 to 1",
     # mongod's own names do not have the unit.
     "_count": "measurements",
     "_bucket_max_size": "bytes",

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from catalog.errors import BackendUnavailable
 from proxy.backend.service import ServicePool
+from proxy.observe.trace_numbers import TraceNumbers
 from proxy.process.traced import traced, tracing_of
 from proxy.request.slow_threshold import NEVER_SLOW
 from proxy.settings.config import ConfigurationError, Settings
@@ -15,21 +16,19 @@ from tests.support.spans import InMemory
 
 
 def test_nothing_is_traced_by_default() -> None:
-    registry = CollectorRegistry()
-    assert tracing_of(Settings(), registry) is None
-    assert list(registry.collect()) == []
+    assert tracing_of(Settings(), TraceNumbers(CollectorRegistry())) is None
 
 
 @pytest.mark.parametrize("variable", ["OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY"])
 def test_variables_that_are_not_valid_are_named(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "-5")
     with pytest.raises(ConfigurationError, match="tracing = true cannot be used"):
-        tracing_of(Settings(tracing=True), CollectorRegistry())
+        tracing_of(Settings(tracing=True), TraceNumbers(CollectorRegistry()))
 
 
 def test_headers_that_have_become_unreadable_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="tracing = true cannot be used"):
-        tracing_of(Settings(tracing=True, trace_headers_file=tmp_path / "missing"), CollectorRegistry())
+        tracing_of(Settings(tracing=True, trace_headers_file=tmp_path / "missing"), TraceNumbers(CollectorRegistry()))
 
 
 async def nowhere(timeout_seconds: float) -> tuple[str, int]:
