@@ -105,6 +105,7 @@ def test_objects_refer_to_one_another(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_container_has_no_more_rights_than_it_needs(path: Path) -> None:
+    assert pod(path)["automountServiceAccountToken"] is pod(path)["enableServiceLinks"] is False
     security = container(path)["securityContext"]
     assert security["runAsNonRoot"] is security["readOnlyRootFilesystem"] is True
     assert security["allowPrivilegeEscalation"] is False

@@ -25,8 +25,7 @@ class Source:
 
     def calls(self) -> Iterator[ast.Call]:
         """Every call in the module, in its order."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        return iter(sorted(found, key=lambda call: (call.lineno, call.col_offset)))
+        return iter(_names(self.tree).calls)
 
     def texts(self, node: ast.expr, depth: int = _DEPTH) -> tuple[str, ...]:
         """The texts that an expression can have, with ``PLACEHOLDER`` for what is not constant."""
@@ -120,6 +119,7 @@ class _Names:
     assigned: dict[str, list[ast.expr]] = field(default_factory=dict)
     functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)
+    calls: list[ast.Call] = field(default_factory=list)
 
 
 @cache
@@ -127,6 +127,8 @@ def _names(tree: ast.Module) -> _Names:
     names = _Names()
     for node in ast.walk(tree):
         match node:
+            case ast.Call():
+                names.calls.append(node)
             case ast.Assign(targets=targets, value=value):
                 for name, its_value in (pair for target in targets for pair in _pairs(target, value)):
                     names.assigned.setdefault(name, []).append(its_value)
@@ -136,6 +138,7 @@ def _names(tree: ast.Module) -> _Names:
                 names.functions.setdefault(name, node)
             case ast.ImportFrom(module=str(module)):
                 names.imported.update({each.asname or each.name: (module, each.name) for each in node.names})
+    names.calls.sort(key=lambda call: (call.lineno, call.col_offset))
     return names
 
 
