@@ -6,14 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from catalog.stats import Counters
 from catalog.write_batch import TRANSITIONS
 from docs.generator import event_page
 from docs.generator.pages import FOLDER, pages
-from proxy.observe.metrics import CatalogReadings, Metrics
-from proxy.observe.trace_numbers import TraceNumbers
 from proxy.settings.table import ROWS
 from proxy.settings.text import render_example
 from tests.support.headings import anchors
@@ -21,10 +17,6 @@ from tests.support.headings import anchors
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-
-
-class _CommitterNumbers:
-    rounds = commands = statements = unknown_outcomes = failures = 0
 
 
 def diagram() -> str:
@@ -106,15 +98,3 @@ def test_every_error_and_warning_of_the_log_is_explained() -> None:
     text = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
     serious = {name for name, event in event_page.events().items() if event.levels & {"error", "warning"}}
     assert {name for name in serious if f"\n### `{name}`\n" not in text} == set()
-
-
-def test_every_metric_is_explained() -> None:
-    registry = CollectorRegistry()
-    TraceNumbers(registry)
-    metrics = Metrics(registry)
-    gauges = dict.fromkeys(("numOpenBuckets", "numIdleBuckets", "memoryUsage", "numBuckets"), 0)
-    metrics.read_catalog(CatalogReadings(Counters, lambda: gauges, _CommitterNumbers()))
-    exported = {family.name for family in registry.collect()}
-    text = (ROOT / "docs" / "operating.md").read_text()
-    explained = {re.sub(r"_(total|sum)$", "", name) for name in re.findall(r"`(tsproxy_[a-z_]+)", text)}
-    assert explained == exported

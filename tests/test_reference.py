@@ -36,6 +36,14 @@ def test_metrics_are_those_of_a_running_proxy(proxy: ProxyProcess) -> None:
     assert sorted(scraped) == sorted(listed)
 
 
+def test_metrics_that_are_explained_exist() -> None:
+    """``docs/operating.md`` says of some of them more than the page."""
+    text = (FOLDER.parent / "operating.md").read_text()
+    names = {each.name for each in families()}
+    named = {re.sub(r"_(total|sum|count)$", "", name) for name in re.findall(r"`(tsproxy_[a-z_]+)", text)}
+    assert named - names == set()
+
+
 def test_every_event_has_its_name() -> None:
     """Only the last line of a program that cannot go on has a text of its own."""
     assert [name for name in events() if PLACEHOLDER in name] == [PLACEHOLDER]
