@@ -24,7 +24,7 @@ from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
 COLLECTIONS: Final = ("observations", "wind", "rainfall")
-WRITERS: Final = 24
+WRITERS: Final = 12
 PICTURES: Final[tuple[tuple[str, Scheme, tuple[int, int]], ...]] = (
     ("status-light", "light", DESK),
     ("status-dark", "dark", DESK),

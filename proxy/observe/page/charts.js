@@ -5,6 +5,7 @@ import { makeSvg } from "./elements.js";
 export const SECONDS = 300;
 const WIDTH = 300;
 const HEIGHT = 60;
+const LONG_SECONDS = 5;
 const GAP = 3; // intervals without a point that are a gap: the proxy or the page was away
 
 /**
@@ -20,19 +21,22 @@ export function draw(svg, points, valueOf, name, format, isBad = () => false) {
   const values = shown.map(valueOf);
   const known = values.filter((value) => value !== null);
   const top = Math.max(...known, 0) || 1;
-  const x = (at) => rounded(WIDTH - ((end - at) / 1000 / SECONDS) * WIDTH);
+  const x = (at) => Math.max(0, rounded(WIDTH - ((end - at) / 1000 / SECONDS) * WIDTH));
   const y = (value) => rounded(HEIGHT - 2 - (value / top) * (HEIGHT - 6));
   const parts = [makeSvg("line", { class: "base", x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 })];
   for (const point of shown.filter(isBad)) {
-    const width = Math.max(1, (point.seconds / SECONDS) * WIDTH);
-    parts.push(makeSvg("rect", { class: "bad", x: x(point.at) - width, y: 0, width, height: HEIGHT }));
+    const left = x(point.at - 1000 * point.seconds);
+    parts.push(makeSvg("rect", { class: "bad", x: left, y: 0, width: Math.max(1, x(point.at) - left), height: HEIGHT }));
   }
   for (const run of runs(shown, values)) {
-    // A point stands for the time before it.
-    const [start, last] = [run[0][0], x(run[run.length - 1][0].at)];
-    const first = x(start.at - 1000 * start.seconds);
-    const places = run.map(([point, value]) => `${x(point.at)},${y(value)}`);
-    const line = [`${first},${y(run[0][1])}`, ...places].join(" ");
+    // A point stands for the time before it, which is long if the proxy was stopped meanwhile.
+    const beginning = (point) => x(point.at - 1000 * point.seconds);
+    const [first, last] = [beginning(run[0][0]), x(run[run.length - 1][0].at)];
+    const places = run.flatMap(([point, value], index) => [
+      ...(index === 0 || point.seconds > LONG_SECONDS ? [`${beginning(point)},${y(value)}`] : []),
+      `${x(point.at)},${y(value)}`,
+    ]);
+    const line = places.join(" ");
     parts.push(makeSvg("polygon", { class: "area", points: `${first},${HEIGHT} ${line} ${last},${HEIGHT}` }));
     parts.push(makeSvg("polyline", { class: "line", points: line }));
   }
