@@ -60,7 +60,7 @@ def take(proxy: ProxyProcess, directory: Path) -> None:
                 visit.wait("document.querySelectorAll('#collections tr').length > 0")
                 path = directory / f"{name}.png"
                 visit.page.screenshot(path=path, full_page=size == DESK)
-                Image.open(path).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+                Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
                 sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")
 
 
@@ -76,6 +76,7 @@ def main(directory: Path, seconds: float) -> None:
             with proxy.client() as client:
                 for each in COLLECTIONS:
                     client.weather.create_collection(each, timeseries={"timeField": "t", "metaField": "station"})
+                client.weather.create_collection("notes")
             for writer in writers:
                 writer.start()
             time.sleep(seconds)

@@ -199,7 +199,9 @@ function slow(answer) {
     const { slowest } = group;
     const [worst, about] = row.querySelectorAll("summary > *");
     write(worst, slowest.duration_ms === undefined ? "" : duration(slowest.duration_ms));
-    const others = group.count > 1 ? `slowest of ${count(group.count)}, latest ` : "";
+    // An insert that has created an ordinary collection is listed, too, and has no duration.
+    const what = slowest.duration_ms === undefined ? `${slowest.event}, ` : "";
+    const others = what || (group.count > 1 ? `slowest of ${count(group.count)}, latest ` : "");
     write(about, `${others}${span((now - Date.parse(group.latestAt)) / 1000)} ago`);
     terms(row.querySelector("dl"), Object.entries(slowest).map(([key, value]) => [words(key), oneText(value)]));
   });
