@@ -145,8 +145,10 @@ _example = click.Option(["--example"], is_flag=True, help="Print config.example.
 
 
 def _commands() -> None:
+    from proxy.tools.bench.command import bench_command
     from proxy.tools.command import export_command, import_command
 
+    cli.add_command(bench_command)
     cli.add_command(import_command)
     cli.add_command(export_command)
     for command, extra, shown in (
