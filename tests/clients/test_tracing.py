@@ -192,7 +192,7 @@ def test_inserts_of_one_commit_are_linked_with_its_span(
         assert sorted(commit.links) == sorted(of_commit)
         assert commit.attributes["tsproxy.commit.inserts"] == len(of_commit)
         assert commit.attributes["server.port"] == mongod.port
-    assert max(map(len, shared.values())) >= CLIENTS // 4
+    assert max(map(len, shared.values())) > 1
 
 
 def test_an_insert_is_linked_with_each_of_its_commits(collector: Collector, database: Any) -> None:
