@@ -3,7 +3,7 @@
  *
  * Three agreements keep this file small and safe:
  *  - Whatever is wrong with a measurement is said by the interpreted form: on any doubt parse_measurement calls it,
- *    and it raises. The same holds for a stored bucket: the interpreted form checks it and hands over its parts.
+ *    and it raises. The same holds for a stored bucket that is not plainly valid.
  *  - Every length is checked when a measurement is parsed; afterwards its bytes are walked without looking again,
  *    which is sound because they cannot change: the measurement owns the bytes object.
  *  - Values that Python must compare (decimals, code with scope) are compared by catalog.bson.order. No pointer into
@@ -65,6 +65,7 @@ static const signed char fixed_size[256] = { /* -1: the value tells; -2: no type
 #include "_kernel_summaries.inc"
 #include "_kernel_measurement.inc"
 #include "_kernel_bucket.inc"
+#include "_kernel_reopening.inc"
 #include "_kernel_documents.inc"
 #include "_kernel_batch.inc"
 #include "_kernel_parts.inc"

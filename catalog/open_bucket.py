@@ -52,6 +52,7 @@ class Series:
         self.meta = meta
         self.current: Bucket | None = None
         self.archived: list[Bucket] = []
+        """In the order of their starts."""
         self.parked: deque[Parked] | None = None
         """The measurements that wait for the look-up of this series; ``None`` if there is none in progress."""
 
@@ -66,17 +67,28 @@ class Series:
         """Whether the series has no bucket and no parked measurement."""
         return self.current is None and not self.archived and self.parked is None
 
+    def archive(self, bucket: Bucket) -> None:
+        """Keep a bucket for late measurements."""
+        self.archived.insert(self._starting_until(bucket.state.start_ms), bucket)
+
     def take_archived(self, time_ms: int) -> Bucket | None:
         """Remove and return the archived bucket with the latest start that covers ``time_ms`` (W50)."""
-        span_ms = self.collection.span_ms
-        best: Bucket | None = None
-        for bucket in self.archived:
-            start_ms = bucket.state.start_ms
-            if start_ms <= time_ms < start_ms + span_ms and (best is None or start_ms > best.state.start_ms):
-                best = bucket
-        if best is not None:
-            self.archived.remove(best)
-        return best
+        position = self._starting_until(time_ms) - 1
+        # All have the same span, so if this one has ended by then, those before it have, too.
+        if position < 0 or time_ms >= self.archived[position].state.start_ms + self.collection.span_ms:
+            return None
+        return self.archived.pop(position)
+
+    def _starting_until(self, time_ms: int) -> int:
+        """The number of archived buckets that start at ``time_ms`` or earlier."""
+        first, last = 0, len(self.archived)
+        while first < last:
+            middle = (first + last) // 2
+            if self.archived[middle].state.start_ms <= time_ms:
+                first = middle + 1
+            else:
+                last = middle
+        return first
 
 
 class CollectionBuckets:

@@ -39,7 +39,7 @@ class CatalogOptions:
     limits: Limits = Limits()
     memory_threshold_bytes: int = 100 * 1024 * 1024
     reopening: bool = True
-    archived_per_series: int = 64
+    archived_per_series: int = 256
     growth: GrowthOptions = GrowthOptions()
 
 
@@ -179,11 +179,12 @@ class Placement:
         if reason not in TIME_REASONS:
             self._memory.release(current, full=True)
             return
-        series.archived.append(current)
+        series.archive(current)
         if len(series.archived) > self.options.archived_per_series:
-            oldest = series.archived.pop(0)
-            self._memory.release(oldest, full=True)
-            self._stored_until(series.collection, oldest.state.start_ms)
+            # The earliest one, so that as few measurements as possible are looked up (``stored_until_ms``).
+            earliest = series.archived.pop(0)
+            self._memory.release(earliest, full=True)
+            self._stored_until(series.collection, earliest.state.start_ms)
 
     def _open(self, series: Series, measurement: Measurement) -> Bucket:
         buckets = series.collection
