@@ -5,9 +5,12 @@ backend together, and the proxy would then be idle until the backend has answere
 next turn, so the backend already works while the rest is read. Large commands count as several, and no more are started
 in a turn that has lasted ``TURN_SECONDS``.
 
-A connection that has received several commands starts a few of them and then queues behind all waiting connections, so
-one client's commands do not delay those of others. A wait counts from the beginning of the turn in which it began,
-which is when the command was received, so it needs no look at the clock.
+A connection that has received several commands starts a few of them and then queues again, behind all connections that
+wait for their first start: a client that sends one command and waits for the reply is not delayed by clients that send
+many, however many connections they open. One of those is served in each turn at least.
+
+A wait counts from the beginning of the turn in which it began, which is when the command was received, so it needs no
+look at the clock.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from typing import Any, Final, Protocol
 STARTS_IN_A_TURN: Final = 64
 START_BYTES: Final = 2048
 """Every so many bytes of a message count as one more start: staging them takes about as long."""
-TURN_SECONDS: Final = 0.003
-"""After this time, no further command is started in a turn."""
+TURN_SECONDS: Final = 0.001
+"""After this time, no further command is started in a turn. A commit takes several turns, so short ones count."""
 
 
 class Waiting(Protocol):
@@ -33,7 +36,7 @@ class Waiting(Protocol):
 
 
 class Turns:
-    """Gives connections their turns, in the order of their requests."""
+    """Gives connections their turns: first commands first, then those sent in advance, each in the order of arrival."""
 
     def __init__(
         self,
@@ -48,6 +51,8 @@ class Turns:
         self._left = limit
         self._until_seconds = 0.0
         self._waiting: deque[tuple[Waiting, int, float]] = deque()
+        self._in_advance: deque[tuple[Waiting, int, float]] = deque()
+        """Connections whose next command was sent before they had the reply of the last one."""
         self._is_scheduled = False
 
     def take(self, connection: Waiting, size_bytes: int) -> bool:
@@ -69,7 +74,7 @@ class Turns:
         """The connection has used its share of this turn; ``go_on`` is called when it may start further commands."""
         if not self._is_scheduled:
             self._begin()
-        self._waiting.append((connection, 1, self._until_seconds - TURN_SECONDS))
+        self._in_advance.append((connection, 1, self._until_seconds - TURN_SECONDS))
 
     def _begin(self) -> None:
         self._is_scheduled = True
@@ -77,16 +82,25 @@ class Turns:
         self._call_soon(self._next)
 
     def _next(self) -> None:
-        waiting = self._waiting
         self._left = self._limit
         self._is_scheduled = False
-        if not waiting:
+        if not self._waiting and not self._in_advance:
             return
         self._begin()
-        # A connection that queues again during this loop waits for the next turn.
-        for _ in range(len(waiting)):
+        in_advance = len(self._in_advance)
+        self._serve(self._waiting, len(self._waiting))
+        if in_advance:
+            self._serve_first(self._in_advance)
+            self._serve(self._in_advance, in_advance - 1)
+
+    def _serve(self, queue: deque[tuple[Waiting, int, float]], count: int) -> None:
+        """Serve up to ``count`` connections, so that one that queues again meanwhile waits for the next turn."""
+        for _ in range(count):
             if self._left <= 0 or self._now_seconds() >= self._until_seconds:
                 return
-            connection, starts, since_seconds = waiting.popleft()
-            self._left -= starts
-            connection.go_on(since_seconds)
+            self._serve_first(queue)
+
+    def _serve_first(self, queue: deque[tuple[Waiting, int, float]]) -> None:
+        connection, starts, since_seconds = queue.popleft()
+        self._left -= starts
+        connection.go_on(since_seconds)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from catalog.open_bucket import CollectionBuckets, Series
 from catalog.ports import Acknowledgement
 from catalog.stats import Counters
@@ -45,6 +48,31 @@ def test_archived_bucket_is_taken_by_time() -> None:
         series.archived = [bucket]
         assert series.take_archived(time_ms) is found
     assert series.archived == []
+
+
+@given(
+    starts=st.lists(st.integers(0, 8), max_size=12),
+    times=st.lists(st.tuples(st.integers(-1, 12), st.integers(0, 59_999)), max_size=20),
+)
+def test_the_latest_of_many_archived_buckets_is_taken(starts: list[int], times: list[tuple[int, int]]) -> None:
+    """W50: whatever the order in which they were archived."""
+    bench = CatalogBench()
+    series = Series(bench.buckets, b"")
+    kept = []
+    for start in starts:
+        bucket = bench.commit(measurement(start * HOUR_MS // 3)).bucket
+        if bucket not in kept:
+            kept.append(bucket)
+            series.archive(bucket)
+    for thirds, rest_ms in times:
+        time_ms = START_MS + thirds * HOUR_MS // 3 + rest_ms
+        covering = [each for each in kept if each.state.start_ms <= time_ms < each.state.start_ms + HOUR_MS]
+        taken = series.take_archived(time_ms)
+        assert (taken is None) == (not covering)
+        if taken is not None:
+            assert taken.state.start_ms == max(each.state.start_ms for each in covering)
+            kept.remove(taken)
+    assert sorted(map(id, series.archived)) == sorted(map(id, kept))
 
 
 def test_bucket_is_idle_without_batches_and_known_while_it_weighs() -> None:

@@ -97,6 +97,16 @@ def test_archive_is_bounded() -> None:
     assert bench.open_buckets == 3
 
 
+def test_the_earliest_bucket_leaves_a_full_archive() -> None:
+    """W50: so measurements that are less late need no look-up."""
+    bench = CatalogBench(archived_per_series=2, reopening=True, stored_until_ms=-(1 << 63))
+    for hour in (3, 1, 0, 2):
+        bench.commit(measurement(hour * HOUR_MS))
+    archived = bench.buckets.series[measurement().meta].archived
+    assert [each.state.start_ms for each in archived] == [START_MS + HOUR_MS, START_MS + 3 * HOUR_MS]
+    assert bench.buckets.stored_until_ms == START_MS
+
+
 def test_full_bucket_with_batches_under_way_lives_on_unknown() -> None:
     """W41: closed to new rows until its batches have ended."""
     bench = CatalogBench(limits=Limits(max_count=1))

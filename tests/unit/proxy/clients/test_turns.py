@@ -95,13 +95,22 @@ def test_nothing_more_is_started_in_a_turn_that_took_long() -> None:
     assert loop.next_turn() == "bc"
 
 
-def test_who_has_more_to_start_waits_behind_all_who_asked_before() -> None:
+def test_commands_sent_in_advance_wait_behind_first_ones() -> None:
+    """However many connections have more to start, who sends one command at a time does not wait for them."""
     loop = Loop()
     loop.ask("abc")
-    more = Connection(loop.turns, "x", loop.started)
-    loop.turns.wait(more)
+    for name in "xyz":
+        loop.turns.wait(Connection(loop.turns, name, loop.started))
     loop.ask("d")
-    assert [loop.next_turn() for _ in range(3)] == ["cx", "d", ""]
+    assert [loop.next_turn() for _ in range(3)] == ["cdx", "yz", ""]
+
+
+def test_one_with_commands_sent_in_advance_is_served_in_each_turn() -> None:
+    loop = Loop()
+    loop.ask("abcdefgh")
+    for name in "xyz":
+        loop.turns.wait(Connection(loop.turns, name, loop.started))
+    assert [loop.next_turn() for _ in range(4)] == ["cdx", "efy", "ghz", ""]
 
 
 def test_further_starts_of_one_leave_less_for_others() -> None:
