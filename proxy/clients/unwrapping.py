@@ -31,7 +31,7 @@ def _prepared(message: Message, max_size_bytes: int) -> Message:
     """The message in one piece, decompressed and parsed."""
     whole = message.put_together()
     if whole.opcode == Opcode.COMPRESSED:
-        whole = op_compressed.unwrap(whole, max_size_bytes)
+        whole = op_compressed.unwrap(whole, max_size_bytes, rest=_rest)
     if whole.opcode == Opcode.MSG:
         op_msg.prepare(whole, _rest)
     return whole

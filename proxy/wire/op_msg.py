@@ -28,6 +28,7 @@ BODY_AT: Final[int] = HEADER_SIZE_BYTES + 5
 
 _INSERT: Final = b"\x02insert\0"
 _MANY_BYTES: Final = 30_000
+_CUT_AT_ONCE_BYTES: Final = 256 * 1024
 _MOST_FIELDS: Final = 1_000
 """Of an insert that is not merely refused or relayed."""
 _BODY_KIND: Final = 0
@@ -109,8 +110,20 @@ def _parse(message: Message, rest: Callable[[], None]) -> OpMsg:
     if end > BODY_AT and raw[BODY_AT - 1] == _BODY_KIND:
         body_end = document_end(raw, BODY_AT, end)
         if body_end == end:
-            return OpMsg(flags, raw[BODY_AT:end])
+            return OpMsg(flags, _cut(raw, BODY_AT, end, rest))
     return _parse_sections(raw, flags, end, rest)
+
+
+def _cut(raw: bytes, start: int, end: int, rest: Callable[[], None]) -> bytes:
+    """``raw[start:end]``, which is copied in pieces if it is large: copying 16 MB at once takes ten milliseconds."""
+    if end - start <= _CUT_AT_ONCE_BYTES:
+        return raw[start:end]
+    pieces: list[bytes] = []
+    for at in range(start, end, _CUT_AT_ONCE_BYTES):
+        pieces.append(raw[at : min(at + _CUT_AT_ONCE_BYTES, end)])
+        rest()
+    # This does not hold the interpreter's lock.
+    return b"".join(pieces)
 
 
 def _without_checksum(raw: bytes) -> int:
@@ -133,7 +146,7 @@ def _parse_sections(raw: bytes, flags: int, end: int, rest: Callable[[], None]) 
             if body is not None:
                 raise CommandError(40430, "Multiple body sections in message")
             section_end = document_end(raw, position, end)
-            body = raw[position:section_end]
+            body = _cut(raw, position, section_end, rest)
         elif kind == _SEQUENCE_KIND:
             sequence, section_end = _parse_sequence(raw, position, end, rest)
             if any(sequence[0] == other for other, _ in sequences):
@@ -168,7 +181,7 @@ def _parse_sequence(raw: bytes, start: int, end: int, rest: Callable[[], None]) 
     rest_at = position + REST_BYTES
     while position < section_end:
         document_stop = document_end(raw, position, section_end)
-        documents.append(raw[position:document_stop])
+        documents.append(_cut(raw, position, document_stop, rest))
         position = document_stop
         if position >= rest_at:
             rest()

@@ -118,7 +118,7 @@ def _large_writes() -> tuple[bytes, ...]:
 
 
 def prepare() -> None:
-    """Make the large messages before they are needed, so that the attack is not the making of them."""
+    """Make the large messages before they are needed; see ``tests.fuzz.stranger.prepare``."""
     _large_reads()
     _large_writes()
 

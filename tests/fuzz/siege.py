@@ -24,12 +24,12 @@ from typing import Any
 import pymongo
 
 from tests.fuzz import honest
-from tests.fuzz.costly import COSTLY, MALLORY, prepare
+from tests.fuzz.costly import COSTLY, MALLORY
 from tests.fuzz.doors import OUR_OWN_ERRORS, Broken, Door
 from tests.fuzz.mutation import OTHERS_SECONDS, Fuzzer
 from tests.fuzz.report import ALONE, ATTACKED, Report
 from tests.fuzz.seeds import DATABASE as FUZZ
-from tests.fuzz.stranger import STRANGE
+from tests.fuzz.stranger import STRANGE, prepare
 from tests.support.access import PASSWORD, ROOT_PASSWORD, GuardedMongod
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Callable
 
 import bson
 import pytest
@@ -33,9 +34,9 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     used: list[threading.Thread] = []
     unwrap = op_compressed.unwrap
 
-    def watched(message: Message, max_size_bytes: int) -> Message:
+    def watched(message: Message, max_size_bytes: int, *, rest: Callable[[], None]) -> Message:
         used.append(threading.current_thread())
-        return unwrap(message, max_size_bytes)
+        return unwrap(message, max_size_bytes, rest=rest)
 
     monkeypatch.setattr(op_compressed, "unwrap", watched)
     return used

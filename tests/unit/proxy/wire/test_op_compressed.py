@@ -30,6 +30,28 @@ def test_wrapped_message_comes_back(compressor: int) -> None:
     assert (message.raw, message.compressor, message.opcode) == (RAW, compressor, Opcode.MSG)
 
 
+@pytest.mark.parametrize("compressor", ALL)
+def test_a_large_message_is_expanded_with_rests(compressor: int) -> None:
+    """So that other threads do not wait for all of it."""
+    raw = op_msg.build(9, 0, bson.encode({"ping": 1, "rows": ["x" * 900 + str(i) for i in range(4_000)]}))
+    wrapped = Message.from_bytes(op_compressed.wrap(raw, compressor))
+    rested: list[None] = []
+    message = op_compressed.unwrap(wrapped, MAX_MESSAGE_SIZE_BYTES, rest=lambda: rested.append(None))
+    assert (message.raw, message.compressor, message.opcode) == (raw, compressor, Opcode.MSG)
+    assert len(rested) == -(-(len(raw) - 16) // (256 * 1024))
+
+
+@pytest.mark.parametrize("compressor", ALL)
+@pytest.mark.parametrize("wrong", ["cut off", "longer", "shorter", "garbage"])
+def test_a_large_message_that_is_wrong_closes(compressor: int, wrong: str) -> None:
+    raw = framed(2013, bytes(range(256)) * 8_000)
+    whole = op_compressed.squeeze(raw[16:], compressor)
+    damaged = {"cut off": whole[:-4], "garbage": b"garbage!" * 100}.get(wrong, whole)
+    size = len(raw) - 16 + {"longer": -1, "shorter": 100}.get(wrong, 0)
+    with pytest.raises(ProtocolError):
+        unwrapped(compressed(raw, compressor, squeezed=damaged, size=size))
+
+
 def test_small_message_is_not_worth_it() -> None:
     small = op_msg.build(9, 0, bson.encode({"ok": 1.0}))
     assert op_compressed.wrap(small, 2) == small

@@ -108,3 +108,18 @@ def test_a_request_without_an_answer_can_be_asked_with_one(summed: bool) -> None
     raw = op_msg_bytes(body(INSERT), flags=op_msg.MORE_TO_COME | op_msg.EXHAUST_ALLOWED)
     asking = op_msg.asking_for_reply(with_checksum(raw) if summed else raw)
     assert asking == op_msg_bytes(body(INSERT), flags=op_msg.EXHAUST_ALLOWED)
+
+
+@pytest.mark.parametrize("size", [100, 256 * 1024, 256 * 1024 + 1, 3_000_000])
+def test_large_documents_are_copied_with_rests(size: int) -> None:
+    """So that other threads do not wait for all of it."""
+    document = bson.encode({"insert": "c", "padding": "x" * size, "$db": "db"})
+    plain = Message.from_bytes(op_msg.build(1, 0, document))
+    with_sequence = Message.from_bytes(op_msg.build(2, 0, document, [("documents", [document, document])]))
+    rested: list[None] = []
+    for message in (plain, with_sequence):
+        op_msg.prepare(message, lambda: rested.append(None))
+    assert op_msg.parse(plain).body == document
+    parsed = op_msg.parse(with_sequence)
+    assert (parsed.body, parsed.sequences) == (document, (("documents", (document, document)),))
+    assert len(rested) >= 4 * (size // (256 * 1024))
