@@ -156,7 +156,11 @@ class Dispatcher:
         route = router.route_before_login(command)
         if isinstance(route, router.Relay):
             self.measuring.begin(exchange, command, "relay")
-            self._handlers.relay.start(exchange, route)
+            if exchange.expects_reply or route.changes_identity:
+                self._handlers.relay.start(exchange, route)
+            else:
+                # What a server does before a login, it does for the reply alone. So a flood of strangers ends here.
+                exchange.done()
         elif isinstance(route, router.Administer):
             self._administer(exchange, command)
         else:

@@ -12,6 +12,7 @@ from typing import Any
 import bson
 
 from catalog.bson.codec import TOLERANT
+from catalog.errors import BackendUnavailable
 from catalog.identity import identity_of
 from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import TaskSet
@@ -120,9 +121,37 @@ def _of_doubtful(error: Exception) -> Outcome:
     return Unexpected(error, in_doubt=True) if isinstance(outcome, Unexpected) else outcome
 
 
+class _Unwanted:
+    """Drops the reply to a command whose client wants none; the command ends with it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def whole(self, reply: bytes) -> None:
+        """See ``Sink``."""
+        self.done()
+
+    def write(self, data: bytes) -> None:
+        """See ``Sink``."""
+
+    def done(self) -> None:
+        """See ``Sink``."""
+        self._exchange.end(Replied(None))
+
+    def deposed(self, reply: bytes) -> None:
+        """See ``Sink``."""
+        self.done()
+
+    def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
+        """See ``Sink``."""
+        self._exchange.failed(error, partly_sent)
+
+
 def _stream(exchange: Exchange, connection: UpstreamConnection) -> None:
     if exchange.expects_reply:
         connection.stream(exchange.message.raw, exchange)
+    elif connection.is_ahead:
+        connection.stream(op_msg.asking_for_reply(exchange.message.raw), _Unwanted(exchange))
     else:
         connection.send(exchange.message.raw)
         if connection.takes_no_more:

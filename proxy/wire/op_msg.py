@@ -212,11 +212,11 @@ def build(
 
 
 def asking_for_reply(raw: bytes) -> bytes:
-    """The same request without ``moreToCome``, so that there is a reply, and without a checksum."""
+    """The same request so that there is one reply: without ``moreToCome``, ``exhaustAllowed`` and a checksum."""
     _, request_id, response_to, opcode = HEADER.unpack_from(raw)
     flags: int = _FLAGS.unpack_from(raw, HEADER_SIZE_BYTES)[0]
     end = len(raw) - 4 if flags & CHECKSUM_PRESENT else len(raw)
-    kept = flags & ~(MORE_TO_COME | CHECKSUM_PRESENT)
+    kept = flags & ~(MORE_TO_COME | EXHAUST_ALLOWED | CHECKSUM_PRESENT)
     head = HEADER.pack(end, request_id, response_to, opcode) + _FLAGS.pack(kept)
     return b"".join((head, memoryview(raw)[HEADER_SIZE_BYTES + 4 : end]))
 

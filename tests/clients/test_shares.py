@@ -6,8 +6,11 @@ how busy the machine is.
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +22,8 @@ import pytest
 
 from proxy.reads.step_places import PLACES_OF_ONE
 from proxy.request.ports import STEPS_AT_ONCE
+from proxy.upstream.connection import AHEAD_COMMANDS
+from proxy.wire.op_msg import MORE_TO_COME
 from tests.support.heavy_clients import COLLECTION, insert
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
@@ -30,6 +35,7 @@ HEAVY = 12
 ROWS = 400
 SERIES = 80
 HONEST = 20
+RELAYED = "tsproxy_requests_total{"
 
 
 @pytest.fixture
@@ -146,3 +152,52 @@ def test_slow_deletes_of_one_client_hold_no_deletes_of_others(
         mongod.wait_until(lambda: under_way(mongod, db_name) == 0, timeout_seconds=15)
         assert sorted(row["x"] for row in rows.find()) == list(range(3, BUCKETS))
         admin.drop_database(db_name)
+
+
+def unacknowledged(database: str, number: int) -> bytes:
+    document = {"insert": "plain", "documents": [{"_id": number}], "writeConcern": {"w": 0}, "$db": database}
+    return command(document, flags=MORE_TO_COME)
+
+
+def inserts_relayed(process: ProxyProcess) -> int:
+    return int(sum(value for name, value in process.metrics().items() if name.startswith(RELAYED) and "insert" in name))
+
+
+def test_commands_without_a_reply_do_not_pile_up_at_the_server(tmp_path: Path) -> None:
+    """Sockets hold many thousands of them, which would keep a server busy long after it has fallen behind."""
+    mongod = MongodProcess(tmp_path / "mongod")
+    try:
+        mongod.start()
+        process = ProxyProcess(tmp_path, mongod.uri).start()
+        try:
+            with RawClient(process.port, 60) as client:
+                # The collection is known, and the connection open.
+                client.send(command({"insert": "plain", "documents": [{"_id": -1}], "$db": "flood"}))
+                assert client.receive() is not None
+                before = inserts_relayed(process)
+                os.kill(mongod.pid, signal.SIGSTOP)
+                try:
+                    client.send(b"".join(unacknowledged("flood", number) for number in range(1_000)))
+                    process.wait_until(lambda: inserts_relayed(process) >= before + AHEAD_COMMANDS)
+                    time.sleep(0.5)
+                    assert inserts_relayed(process) == before + AHEAD_COMMANDS
+                finally:
+                    os.kill(mongod.pid, signal.SIGCONT)
+            with mongod.client() as native:
+                rows = native.flood.plain
+                process.wait_until(lambda: rows.estimated_document_count() == 1_001)
+                assert [row["_id"] for row in rows.find(sort=[("$natural", 1)])] == list(range(-1, 1_000))
+        finally:
+            process.stop()
+    finally:
+        mongod.remove()
+
+
+@pytest.mark.parametrize("count", [AHEAD_COMMANDS - 1, 10 * AHEAD_COMMANDS + 7])
+def test_commands_without_a_reply_are_carried_out_in_order(proxy: ProxyProcess, db_name: str, count: int) -> None:
+    with RawClient(proxy.port, 60) as client:
+        client.send(b"".join(unacknowledged(db_name, number) for number in range(count)))
+        client.send(command({"find": "plain", "projection": {"_id": 1}, "batchSize": 10_000, "$db": db_name}))
+        reply = client.receive()
+        assert reply is not None
+        assert document_of(reply)["cursor"]["firstBatch"] == [{"_id": number} for number in range(count)]

@@ -19,7 +19,7 @@ from bson.int64 import Int64
 from tests.support.access import PASSWORD, GuardedMongod
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-from tests.support.raw_wire import RawClient, command
+from tests.support.raw_wire import RawClient, command, document_of
 
 MORE_TO_COME = 2
 ROWS = 60
@@ -198,3 +198,22 @@ def test_direct_writes_in_a_transaction_count_when_it_is_committed(
         assert reopened(client, db_name) == (1 if ends == "commitTransaction" else 0)
         rows.insert_one({"t": START, "m": 2})
         assert rows.count_documents({}) == (4 if ends == "commitTransaction" else 5)
+
+
+def pings(server: Client) -> int:
+    """How many ``ping`` the backend has got."""
+    return int(server.admin.command("serverStatus")["metrics"]["commands"]["ping"]["total"])
+
+
+def test_a_flood_of_strangers_does_not_reach_the_backend(guarded: GuardedMongod, guarded_proxy: ProxyProcess) -> None:
+    """Before a login, what wants no reply does nothing; what wants one is answered in its order."""
+    root = guarded.shared_client
+    with RawClient(guarded_proxy.port, 30) as client:
+        before = pings(root)
+        for document in ({"ping": 1}, {"find": "ts"}, {"nonsense": 1}, {"insert": "ts", "documents": [{}]}):
+            client.send(command({**document, "$db": "d"}, flags=MORE_TO_COME) * 500)
+        client.send(command({"ping": 1, "$db": "d"}))
+        reply = client.receive()
+        assert reply is not None
+        assert document_of(reply)["ok"] == 1.0
+        assert pings(root) - before < 100
