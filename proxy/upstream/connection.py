@@ -83,11 +83,6 @@ _CLOSED: Final = State.CLOSED
 """Looking up members of an enumeration is slow on the path of every reply."""
 
 
-AHEAD_COMMANDS: Final = 64
-AHEAD_BYTES: Final = 1024 * 1024
-"""After so many commands or bytes without a reply, the next command asks for one (``UpstreamConnection.is_ahead``)."""
-
-
 class UpstreamConnection(BackPressure):
     """One connection to the backend, one exchange at a time."""
 
@@ -112,25 +107,13 @@ class UpstreamConnection(BackPressure):
         self._more_to_come = False
         self._head = b""
         self._any_sent = False
-        self._ahead_commands = 0
-        self._ahead_bytes = 0
 
     # --- requests --------------------------------------------------------------------------------------------
 
     def send(self, raw: bytes) -> None:
         """Send a request that has no reply; raises ``UpstreamLost`` when the connection has ended."""
         self._open_transport().write(raw)
-        self._ahead_commands += 1
-        self._ahead_bytes += len(raw)
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether so much was sent without a reply that the next command must ask for one.
-
-        The sockets of both sides hold megabytes of commands, which a server works off for many seconds, even if the
-        client has left meanwhile.
-        """
-        return self._ahead_commands >= AHEAD_COMMANDS or self._ahead_bytes >= AHEAD_BYTES
+        self.sent_ahead(len(raw))
 
     def stream(self, raw: bytes, sink: Sink) -> None:
         """Send a request; its reply goes to ``sink`` as it comes. Raises ``UpstreamLost`` as ``send``."""
@@ -138,9 +121,8 @@ class UpstreamConnection(BackPressure):
         assert self.state is _IDLE
         self.state = _STREAMING
         self._sink = sink
-        self._left_bytes = 0
-        self._any_sent = False
-        self._ahead_commands = self._ahead_bytes = 0
+        self._left_bytes, self._any_sent = 0, False
+        self.asked_for_reply()
         transport.write(raw)
 
     def _open_transport(self) -> asyncio.Transport:
@@ -155,7 +137,6 @@ class UpstreamConnection(BackPressure):
         assert self.state is _IDLE
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.state = _COLLECTING
-        self._ahead_commands = self._ahead_bytes = 0
         self._waiter = waiter
         transport.write(raw)
         try:

@@ -22,7 +22,7 @@ import pytest
 
 from proxy.reads.step_places import PLACES_OF_ONE
 from proxy.request.ports import STEPS_AT_ONCE
-from proxy.upstream.connection import AHEAD_COMMANDS
+from proxy.upstream.back_pressure import AHEAD_COMMANDS
 from proxy.wire.op_msg import MORE_TO_COME
 from tests.support.heavy_clients import COLLECTION, insert
 from tests.support.mongod import MongodProcess

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from proxy.upstream.back_pressure import BackPressure
+from proxy.upstream.back_pressure import AHEAD_BYTES, AHEAD_COMMANDS, BackPressure
 
 
 def test_who_waits_is_told_once() -> None:
@@ -13,3 +13,14 @@ def test_who_waits_is_told_once() -> None:
     connection.resume_writing()
     assert told == ["writable"]
     assert not connection.takes_no_more
+
+
+def test_a_reply_is_due_after_so_many_commands_or_bytes() -> None:
+    for size_bytes, count in ((100, AHEAD_COMMANDS), (AHEAD_BYTES // 4, 4)):
+        connection = BackPressure()
+        for _ in range(count):
+            assert not connection.is_ahead
+            connection.sent_ahead(size_bytes)
+        assert connection.is_ahead
+        connection.asked_for_reply()
+        assert not connection.is_ahead
