@@ -81,8 +81,8 @@ def test_what_is_open_stays_open_and_nothing_is_announced_for_no_reason(
     try:
         proxy.start()
         with proxy.client() as client:
-            client.page.plain.update_one({"_id": -1}, {"$set": {"a": 1}}, upsert=True)
-            client.page.plain.find_one({"$where": "sleep(80) || true"})
+            client.quiet.plain.update_one({"_id": -1}, {"$set": {"a": 1}}, upsert=True)
+            client.quiet.plain.find_one({"$where": "sleep(80) || true"})
             with visiting(browser, proxy) as visit:
                 visit.page.locator("#slow summary").first.focus()
                 visit.page.keyboard.press("Enter")
@@ -95,7 +95,7 @@ def test_what_is_open_stays_open_and_nothing_is_announced_for_no_reason(
                     }"""
                 )
                 # Another kind that takes more time comes before the one that is open.
-                client.page.command("count", "plain", query={"$where": "sleep(190) || true"})
+                client.quiet.command("count", "plain", query={"$where": "sleep(190) || true"})
                 for _ in range(3):
                     drawn = visit.page.inner_html("#requests-chart")
                     visit.wait("(drawn) => document.getElementById('requests-chart').innerHTML !== drawn", drawn)
