@@ -98,6 +98,7 @@ COMMANDS: Final[Mapping[str, AdminCommand]] = {
             "limit": _LIMIT,
         },
     ),
+    "peers": AdminCommand(Right.READ, "List the other proxies that are connected to the backend.", {}),
     "config": AdminCommand(Right.READ, "Show the settings in effect with their sources, secrets masked.", {}),
     "slow": AdminCommand(
         Right.READ,

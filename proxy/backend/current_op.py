@@ -46,6 +46,18 @@ class Own(NamedTuple):
     account: str
 
 
+class Proxy(NamedTuple):
+    """Another process of the proxy, as the backend sees it.
+
+    ``address``: the host of one of its connections; ``version``: ``""`` if it has not told its version.
+    """
+
+    name: str
+    address: str
+    version: str
+    connections: int
+
+
 def process_name() -> str:
     """A unique name for the connections of this process."""
     return f"{PROGRAM} {secrets.token_hex(6)}"
@@ -84,7 +96,20 @@ class CurrentOperations:
 
     async def count_proxies(self) -> int:
         """The number of other processes of the proxy, at most ``MOST_PROXIES``; raises ``CommandError``."""
-        return len(await self._ask(_names_of_proxies_but(self._own)))
+        return len(await self.proxies())
+
+    @property
+    def own_name(self) -> str:
+        """The name of this process's connections."""
+        return self._own.name
+
+    async def proxies(self) -> list[Proxy]:
+        """The other processes of the proxy by name, at most ``MOST_PROXIES``; raises ``CommandError``."""
+        found = await self._ask(_all_proxies_but(self._own))
+        return [
+            Proxy(each["_id"], str(each["client"] or "").rpartition(":")[0], each["version"] or "", each["connections"])
+            for each in found
+        ]
 
     async def _any(self, command: bytes) -> bool:
         return bool(await self._ask(command))
@@ -98,7 +123,22 @@ class CurrentOperations:
 
 
 _ANY: Final = ({"$limit": 1}, {"$project": {"type": 1}})
-_NAMES: Final = ({"$group": {"_id": "$appName"}}, {"$limit": MOST_PROXIES})
+_OWN_VERSION: Final = {
+    "$cond": [{"$eq": ["$clientMetadata.driver.name", PROGRAM]}, "$clientMetadata.driver.version", None]
+}
+_PROXIES: Final = (
+    {
+        "$group": {
+            "_id": "$appName",
+            "client": {"$first": "$client"},
+            # Connections of the driver tell the driver's version.
+            "version": {"$max": _OWN_VERSION},
+            "connections": {"$sum": 1},
+        }
+    },
+    {"$sort": {"_id": 1}},
+    {"$limit": MOST_PROXIES},
+)
 
 
 def _current_operations(
@@ -133,8 +173,8 @@ def _proxies_but(own: Own) -> bytes:
     return _current_operations({"idleConnections": True}, _proxy_but(own))
 
 
-def _names_of_proxies_but(own: Own) -> bytes:
-    return _current_operations({"idleConnections": True}, _proxy_but(own), _NAMES)
+def _all_proxies_but(own: Own) -> bytes:
+    return _current_operations({"idleConnections": True}, _proxy_but(own), _PROXIES)
 
 
 def _proxy_but(own: Own) -> dict[str, Any]:

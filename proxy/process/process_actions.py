@@ -1,4 +1,4 @@
-"""The admin commands about the process: ``status``, ``config``, ``slow`` and ``reload``."""
+"""The admin commands about the process: ``status``, ``peers``, ``config``, ``slow`` and ``reload``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,13 @@ class ProcessActions:
     @property
     def actions(self) -> Mapping[str, Action]:
         """The actions by name."""
-        return {"status": self._status, "config": self._config, "slow": self._slow, "reload": self._reload}
+        return {
+            "status": self._status,
+            "peers": self._peers,
+            "config": self._config,
+            "slow": self._slow,
+            "reload": self._reload,
+        }
 
     async def _status(self, call: Call) -> Mapping[str, Any]:
         why_not_ready = self._control.why_not_ready()
@@ -99,6 +105,14 @@ class ProcessActions:
                 "commitCommands": committer.metrics.commands,
                 "unknownOutcomes": committer.metrics.unknown_outcomes,
             },
+        }
+
+    async def _peers(self, call: Call) -> Mapping[str, Any]:
+        others = self._assembly.backend.others
+        return {
+            "name": others.own_name,
+            "mode": about(self._assembly.catalog)["mode"],
+            "peers": [each._asdict() for each in await others.proxies()],
         }
 
     async def _config(self, call: Call) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,27 @@ def test_config_shows_the_settings_in_effect_and_their_sources(mongod: MongodPro
     assert shown["sources"]["max_connections"] == "command line"
     assert "idle_timeout_seconds" not in shown["sources"]
     assert shown["reloadable"] == [name for name, row in ROWS.items() if row.is_reloadable]
+
+
+def test_peers_shows_the_other_proxies(own_proxy: ProxyProcess, tmp_path: Path) -> None:
+    with admin_client(own_proxy) as administrator:
+        before = {each["name"] for each in admin(administrator, "peers")["peers"]}
+        (tmp_path / "other").mkdir()
+        other = ProxyProcess(tmp_path / "other", own_proxy.backend).start()
+        try:
+            with admin_client(other) as elsewhere:
+                seen = admin(elsewhere, "peers")
+            shown = {each["name"]: each for each in admin(administrator, "peers")["peers"]}
+            assert shown.keys() == before | {seen["name"]}
+            peer = shown[seen["name"]]
+            assert (peer["address"], peer["version"]) == ("127.0.0.1", metadata.version("tsproxy"))
+            assert peer["connections"] > 0
+            own = admin(administrator, "peers")
+            assert own["name"] in {each["name"] for each in seen["peers"]}
+            assert own["mode"] == admin(administrator, "status")["mode"]
+        finally:
+            other.stop()
+        own_proxy.wait_until(lambda: {each["name"] for each in admin(administrator, "peers")["peers"]} == before)
 
 
 def test_slow_shows_what_took_long_without_its_values(own_proxy: ProxyProcess, db_name: str) -> None:

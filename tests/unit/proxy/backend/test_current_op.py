@@ -133,6 +133,9 @@ async def test_other_proxies_are_counted_by_their_name(alone: tuple[MongodProces
             other = connected.enter_context(pymongo.MongoClient[dict[str, Any]](server.uri, appname=name))
             other.admin.command("ping")
             assert await others.count_proxies() == count
+            assert [(each.name, each.address, each.version) for each in await others.proxies()] == [
+                (f"tsproxy {number + 1}", "127.0.0.1", "") for number in range(count)
+            ]
 
 
 async def test_another_proxy_can_count_as_a_reader_of_everything(
