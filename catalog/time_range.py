@@ -5,17 +5,31 @@ For inserts that the backend carries out itself, whose documents are not parsed 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from catalog.bson import raw
 from catalog.rollover import ID_RANGE_MS
 
 
-def count_plain_times(data: bytes, start: int, end: int, time_field: bytes) -> int:
-    """The number of documents in ``data[start:end]`` if each has a time from 1970 to 2106 (``ID_RANGE_MS``), else 0.
+def count_plain_times(pieces: Sequence[bytes], start: int, time_field: bytes) -> int:
+    """The number of documents if each has a time from 1970 to 2106 (``ID_RANGE_MS``), else 0.
 
-    Of a repeated name, the first is used (W36). Nothing behind the time is checked.
+    Each of ``pieces``, a list or tuple, consists of one or more documents, the first from ``start`` on. Of a repeated
+    name, the first is used (W36). Nothing behind the time is checked.
     """
-    if not 0 <= start <= end <= len(data):
-        raise ValueError("no part of the data")
+    total = 0
+    for data in pieces:
+        if not 0 <= start <= len(data):
+            raise ValueError("no part of the data")
+        count = _count(data, start, len(data), time_field)
+        if not count:
+            return 0
+        total += count
+        start = 0
+    return total
+
+
+def _count(data: bytes, start: int, end: int, time_field: bytes) -> int:
     count = 0
     while start < end:
         if end - start < 5:

@@ -92,10 +92,11 @@ class InsertTemplate(Shortcut):
             at = form.number_at
             txn_number = int.from_bytes(raw[at : at + 8], "little", signed=True)
         native = ingest.native
-        if len(raw) - documents_at >= native.fewest_bytes:
-            count = native.takes(exchange, self.collection, raw, documents_at, session, txn_number)
+        size_bytes = len(raw) - documents_at
+        if size_bytes >= native.fewest_bytes:
+            count = native.takes(exchange, self.collection, size_bytes, (raw,), documents_at, session, txn_number)
             if count:
-                return self._relay(exchange, known, count, len(raw) - documents_at)
+                return self._relay(exchange, known, count, size_bytes)
         documents = documents_behind(raw, documents_at)
         if documents is None:
             return False

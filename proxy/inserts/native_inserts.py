@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from catalog.kernel import count_plain_times
 from catalog.namespaces import VirtualCollection
 from catalog.restart_dedup import RestartDedup
@@ -29,20 +31,21 @@ class NativeInserts:
         self,
         exchange: Exchange,
         collection: VirtualCollection,
-        data: bytes,
+        size_bytes: int,
+        pieces: Sequence[bytes],
         start: int,
         session: bytes,
         txn_number: int | None,
     ) -> int:
         """The number of documents if the insert must be relayed; 0 if it is for the catalog.
 
-        ``data`` ends with the documents, which begin at ``start``. ``session``, the raw ``lsid``, and ``txn_number``
+        ``pieces``, a list or tuple, are the documents or consist of them, and the first of them begins at ``start``;
+        together they have ``size_bytes``. ``session``, the raw ``lsid``, and ``txn_number``
         are those of a retryable write.
         """
-        end = len(data)
-        if end - start < self.fewest_bytes:
+        if size_bytes < self.fewest_bytes:
             return 0
-        is_native = self._strategy.way(collection, end - start) is Way.NATIVE
+        is_native = self._strategy.way(collection, size_bytes) is Way.NATIVE
         if self.rates is not None and self.rates.concern(exchange, collection.namespace.database):
             # The backend would not let them wait.
             is_native = False
@@ -57,7 +60,7 @@ class NativeInserts:
         if not is_native:
             return 0
         # The catalog refuses invalid times as the server does, and knows then that there are distant ones (Q12).
-        count = count_plain_times(data, start, end, collection.options.time_field.encode())
+        count = count_plain_times(pieces, start, collection.options.time_field.encode())
         if count and txn_number is not None:
             self._statements.transaction(client, txn_number).is_native = True
         return count

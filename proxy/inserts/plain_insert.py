@@ -133,10 +133,10 @@ class Inserts:
         template = InsertTemplate(self._ingest, insert, collection, numbers_statements=numbered)
         native = self._ingest.native
         if insert.size_bytes >= native.fewest_bytes:
-            data = b"".join(insert.documents)
-            count = native.takes(exchange, collection, data, 0, insert.session, insert.txn_number)
+            size_bytes, documents = insert.size_bytes, insert.documents
+            count = native.takes(exchange, collection, size_bytes, documents, 0, insert.session, insert.txn_number)
             if count:
-                native.begin(exchange, collection, count, insert.size_bytes)
+                native.begin(exchange, collection, count, size_bytes)
                 return template, False
         self._ingest.submit(exchange, template, insert.documents, insert.session, insert.txn_number)
         return template, True

@@ -149,6 +149,26 @@ def test_drivers_that_know_the_labels_try_again(mongod: MongodProcess, limited: 
         assert refusals(limited, "commands", "brief") > before
 
 
+def test_limits_apply_when_a_pause_ends(mongod: MongodProcess, limited: ProxyProcess) -> None:
+    """Held commands take no place; then as many run and wait as without the pause."""
+    one_document(mongod, "few")
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(limited.port)) for _ in range(9)]
+        watch = stack.enter_context(Watch(mongod, "paused"))
+        administrator = stack.enter_context(limited.client())
+        administrator.admin.command({"tsproxy": "pause"})
+        try:
+            for client in clients:
+                client.send(command(sleeping("few", 200, "paused")))
+            limited.wait_until(lambda: administrator.admin.command({"tsproxy": "status"})["held"] == 9)
+            assert shown(limited, "commands", "few") == shown(limited, "commands_waiting", "few") == 0
+        finally:
+            administrator.admin.command({"tsproxy": "resume"})
+        replies = [reply for client in clients for reply in client.documents(1)]
+    assert watch.most == 3
+    assert [reply.get("code") for reply in replies if not reply["ok"]] == [462, 462]
+
+
 def test_connections_that_end_give_their_places_back(mongod: MongodProcess, limited: ProxyProcess) -> None:
     one_document(mongod, "few")
     with ExitStack() as stack:

@@ -17,7 +17,7 @@ from pymongo.errors import ServerSelectionTimeoutError
 
 from tests.support.certificates import Certificates
 from tests.support.mongod import MongodProcess
-from tests.support.ports import LOOPBACK
+from tests.support.ports import LOOPBACK, free_port
 from tests.support.process import ProcessFailed
 from tests.support.proxy import ProxyProcess
 
@@ -81,6 +81,27 @@ def test_clients_that_trust_the_authority_get_through(proxy_of: Any, certificate
         pytest.raises(ServerSelectionTimeoutError),
     ):
         plain.admin.command("ping")
+
+
+def test_admin_commands_are_encrypted_on_both_listeners(proxy_of: Any, certificates: Certificates) -> None:
+    admin_address = f"{LOOPBACK}:{free_port()}"
+    proxy = proxy_of("--admin-listen", admin_address)
+    options = {"tls": True, "tlsCAFile": str(certificates.authority), "serverSelectionTimeoutMS": 5_000}
+    with (
+        proxy.connect(certificates.authority) as client,
+        pymongo.MongoClient(f"mongodb://{admin_address}/", **options) as administrator,
+    ):
+        administrator.admin.command({"tsproxy": "pause"})
+        try:
+            assert client.admin.command({"tsproxy": "status"})["state"] == "paused"
+            assert administrator.admin.command({"tsproxy": "status"})["state"] == "paused"
+        finally:
+            administrator.admin.command({"tsproxy": "resume"})
+    with (
+        pymongo.MongoClient(f"mongodb://{admin_address}/", serverSelectionTimeoutMS=500) as plain,
+        pytest.raises(ServerSelectionTimeoutError),
+    ):
+        plain.admin.command({"tsproxy": "status"})
 
 
 def ping(client: pymongo.MongoClient[Any]) -> str:

@@ -62,12 +62,13 @@ class NativeDouble:
         self,
         exchange: Exchange,
         collection: VirtualCollection,
-        data: bytes,
+        size_bytes: int,
+        pieces: Sequence[bytes],
         start: int,
         session: bytes,
         txn_number: int | None,
     ) -> int:
-        return len(data) - start if self.is_native else 0
+        return size_bytes if self.is_native else 0
 
     def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
         assert self.is_native

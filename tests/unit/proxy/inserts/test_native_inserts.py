@@ -45,8 +45,11 @@ class Inserts:
 
     def takes(self, *documents: bytes, txn_number: int | None = None) -> int:
         exchange = Exchange(session(), FakeClient(), Message.from_bytes(message()), Told())
-        data = b"before" + b"".join(documents)
-        return self._natives[self.chosen].takes(exchange, self.collection, data, 6, SESSION, txn_number)
+        data = b"".join(documents)
+        native = self._natives[self.chosen]
+        count = native.takes(exchange, self.collection, len(data), (b"before" + data,), 6, SESSION, txn_number)
+        assert native.takes(exchange, self.collection, len(data), list(documents), 0, SESSION, txn_number) == count
+        return count
 
 
 def test_the_strategy_decides() -> None:
