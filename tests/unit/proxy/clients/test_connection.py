@@ -73,7 +73,7 @@ class EventLoop:
 
     def __init__(self, limit: int = 1_000_000) -> None:
         self.later: list[Callable[[], None]] = []
-        self.turns = Turns(self.later.append, limit)
+        self.turns = Turns(self.later.append, limit, now_seconds=lambda: 0.0)
 
     def next_turn(self) -> None:
         later, self.later[:] = self.later[:], []
