@@ -67,11 +67,11 @@ class Writers:
 
 
 def drop(client: pymongo.MongoClient[dict[str, Any]], database: str) -> None:
-    """Drivers do not retry this: the first such command after a step-down may still meet the old primary."""
+    """Drivers do not retry this: it may meet the old primary, or be interrupted by the next election."""
     for _ in range(5):
         try:
             client.drop_database(database)
-        except pymongo.errors.NotPrimaryError:
+        except (pymongo.errors.NotPrimaryError, pymongo.errors.WriteConcernError):
             continue
         return
     client.drop_database(database)
