@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from catalog.errors import CommandError
+from catalog.errors import UNAUTHORIZED, CommandError
 from proxy.admin.arguments import BAD_VALUE, Call
 from proxy.admin.handler import Action
 from proxy.admin.table import USUAL_ENTRIES
@@ -109,11 +109,12 @@ class ProcessActions:
 
     async def _peers(self, call: Call) -> Mapping[str, Any]:
         others = self._assembly.backend.others
-        return {
-            "name": others.own_name,
-            "mode": about(self._assembly.catalog)["mode"],
-            "peers": [each._asdict() for each in await others.proxies()],
-        }
+        own = {"name": others.own_name, "mode": about(self._assembly.catalog)["mode"]}
+        try:
+            return {**own, "peers": [each._asdict() for each in await others.proxies()]}
+        except CommandError as error:
+            # What the backend says of a step of the proxy's own is not for clients.
+            return {**own, "peers": [], "whyUnknown": _why_unknown(error)}
 
     async def _config(self, call: Call) -> Mapping[str, Any]:
         loaded = self._control.reloading.loaded
@@ -155,3 +156,9 @@ class ProcessActions:
             "needRestart": list(done.left),
             "ignored": list(done.loaded.ignored),
         }
+
+
+def _why_unknown(error: CommandError) -> str:
+    if error.code == UNAUTHORIZED:
+        return "the proxy's account lacks the privilege inprog on the cluster"
+    return f"the backend answers $currentOp with error {error.code}"

@@ -211,7 +211,7 @@ def test_peers_shows_the_other_proxies(own_proxy: ProxyProcess, tmp_path: Path) 
         (tmp_path / "other").mkdir()
         other = ProxyProcess(tmp_path / "other", own_proxy.backend).start()
         try:
-            with admin_client(other) as elsewhere:
+            with other.client() as elsewhere:
                 seen = admin(elsewhere, "peers")
             shown = {each["name"]: each for each in admin(administrator, "peers")["peers"]}
             assert shown.keys() == before | {seen["name"]}

@@ -67,10 +67,11 @@ def test_a_template_and_an_existing_database(
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    """In a group of its own, as a terminal starts it."""
+    """In a group of its own, as a terminal starts it, but with SIGINT ignored, as a script starts background jobs."""
     command, environment = program()
     return subprocess.Popen(
-        [*command, "bench", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command, "bench", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, **environment}, start_new_session=True,
     )  # fmt: skip
 

@@ -35,16 +35,17 @@ def _end(message: str, exit_code: int) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM stops as Ctrl-C does."""
+    """SIGTERM stops as Ctrl-C does, and both do so if a shell has started the bench in the background."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
