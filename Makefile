@@ -138,7 +138,7 @@ bench: install built  ## measure the proxy against the database alone (docs/benc
 	$(INSTALLED) $(BIN)/python -m bench
 
 bench-smoke: install built  ## run every kind of measurement once, briefly
-	$(INSTALLED) $(BIN)/python -m bench --smoke
+	$(INSTALLED) $(BIN)/python -m pytest -o python_files='long_*.py' tests/long_bench_smoke.py
 
 profile: install  ## write a flame graph of the proxy under single-document inserts to bench/out/profile.svg
 	$(BIN)/python -m bench.profile --native

@@ -76,15 +76,15 @@ def test_an_import_that_was_killed_stores_each_row_once(
     mongod: MongodProcess, proxy: ProxyProcess, db_name: str, tmp_path: Path, through_proxy: bool
 ) -> None:
     """Rows without _id get the same one in each attempt."""
-    lines = [json_util.dumps({key: row[key] for key in ("t", "m", "n")}) for row in rows(60_000)]
+    lines = [json_util.dumps({key: row[key] for key in ("t", "m", "n")}) for row in rows(30_000)]
     (tmp_path / "rows.json").write_text("\n".join(lines))
     uri = proxy.uri if through_proxy else mongod.uri
     command, environment = program()
     arguments = ["import", "rows.json", "--uri", uri, "--into", f"{db_name}.ts", *FIELDS]
-    arguments += ["--window-rows", "20000", "--batch-rows", "500", "--connections", "2"]
+    arguments += ["--window-rows", "10000", "--batch-rows", "500", "--connections", "2"]
     stored = mongod.shared_client[db_name].ts
     root = str(Path(__file__).parent.parent.parent)
-    for least in (300, 25_000):
+    for least in (300, 13_000):
         child = subprocess.Popen(
             [*command, *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": root, **environment},
@@ -98,7 +98,7 @@ def test_an_import_that_was_killed_stores_each_row_once(
     assert ended.returncode == 0, ended.stderr
     assert "going on after line" in ended.stderr
     counted = Counter(row["n"] for row in stored.find({}, {"n": 1}))
-    assert len(counted) == 60_000
+    assert len(counted) == 30_000
     assert set(counted.values()) == {1}
     told = ended.stdout.split()
     assert int(told[told.index("were") - 1]) > 0, "rows that were stored before the kill are told"

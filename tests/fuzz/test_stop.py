@@ -41,7 +41,7 @@ def test_round_that_is_stopped_tells_what_it_knows(tmp_path: Path, stop: Stop) -
     arena = Arena(tmp_path, guarded=False)
     try:
         arena.start()
-        timer = threading.Timer(8, os.kill, (os.getpid(), signal.SIGTERM))
+        timer = threading.Timer(4, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()
         report = Siege(arena, 1, heavy_rows=300, stop=stop).run(2, 600)
         timer.join()

@@ -65,6 +65,7 @@ def _both(document: bytes) -> None:
     assert outcomes[0] == outcomes[1]
 
 
+@settings(max_examples=max(1, settings.default.max_examples // 2))
 @given(document=buckets())
 def test_both_forms_compress_alike(document: bytes) -> None:
     _both(document)

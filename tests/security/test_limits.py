@@ -12,7 +12,7 @@ from typing import Any
 
 import pymongo
 import pytest
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 
 from tests.support.access import PASSWORD, GuardedMongod
 from tests.support.logged_in import logged_in
@@ -45,6 +45,8 @@ def limited(guarded: GuardedMongod, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def client_of(proxy: ProxyProcess, user: str, **options: Any) -> Client:
+    # After a refused login, drivers try again for so long, and each time wait for the next heartbeat.
+    options = {"serverSelectionTimeoutMS": 3_000, "heartbeatFrequencyMS": 500, **options}
     return proxy.client(username=user, password=PASSWORD, authSource="admin", **options)
 
 
@@ -59,10 +61,10 @@ def test_logins_above_the_limit_are_refused_until_a_connection_ends(limited: Pro
             client.weather.rows.find_one()
         assert shown(limited, "connections", "ann") == 2
         with client_of(limited, "ann", maxPoolSize=1) as third:
-            with pytest.raises(OperationFailure) as refused:
+            with pytest.raises((OperationFailure, ServerSelectionTimeoutError)) as refused:
                 third.weather.rows.find_one()
-            assert (refused.value.code, "ann@admin" in str(refused.value)) == (462, True)
-            assert refused.value.has_error_label("SystemOverloadedError")
+            for told in ("ann@admin", "'code': 462", "SystemOverloadedError"):
+                assert told in str(refused.value)
             with client_of(limited, "bob") as bob:
                 bob.weather.rows.find_one()
             assert shown(limited, "connections", "ann") == 2
@@ -157,7 +159,7 @@ def test_the_tables_are_reloaded(guarded: GuardedMongod, tmp_path: Path) -> None
             with client_of(process, "carol", maxPoolSize=1) as second, client_of(process, "carol") as third:
                 # Connections from before the reload are not counted.
                 second.weather.rows.find_one()
-                with pytest.raises(OperationFailure):
+                with pytest.raises((OperationFailure, ServerSelectionTimeoutError)):
                     third.weather.rows.find_one()
     finally:
         process.stop()

@@ -40,7 +40,7 @@ def test_everything_at_once(scale: float) -> None:
 @pytest.mark.timeout(3600)
 def test_retries_reach_a_process_that_was_started_anew(scale: float) -> None:
     """What a killed process had written is not written again for the same statement (W102)."""
-    for seed in seeds(scale, SEEDS // 2):
+    for seed in seeds(scale, SEEDS // 3):
         plan = Plan(
             meddling=False,
             faults=Faults.none(),

@@ -93,7 +93,7 @@ def test_catalog_stays_where_it_is_as_fast() -> None:
     assert share(world.ways(60)) < 0.05
 
 
-@pytest.mark.parametrize(("catalog", "native"), [(0.002, 0.02), (0.02, 0.002)])
+@pytest.mark.parametrize(("catalog", "native"), [(0.01, 0.1), (0.1, 0.01)])
 def test_slower_way_is_tried_ever_more_rarely(catalog: float, native: float) -> None:
     """In the end for about a quarter of a second every two minutes."""
     world = World(catalog, native)
