@@ -15,6 +15,7 @@ from typing import Any
 
 UNAUTHORIZED = 13
 WRITE_CONFLICT = 112
+COMMAND_NOT_SUPPORTED = 115
 
 CODE_NAMES: Mapping[int, str] = {
     1: "InternalError",

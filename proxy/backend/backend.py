@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import missing_rights
 from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry
 from proxy.backend.parts.part_store import PartStore
+from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
@@ -129,10 +131,12 @@ class Backend:
         try:
             hello = await calls.ask(lambda client: client.admin.command("hello"))
             build = await calls.ask(lambda client: client.admin.command("buildInfo"))
+            profile = profile_of(hello, build)
+            if profile.has_native_timeseries:
+                profile = replace(profile, unpacks_buckets=await unpacks_buckets(partial(_run, calls)))
         except BaseException:
             await calls.aclose()
             raise
-        profile = profile_of(hello, build)
         log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
         # The driver has already parsed the URI's TLS options.
         tls = context_of(calls.client)
@@ -236,8 +240,11 @@ class Backend:
         return may_on_cluster(auth_info.get("authenticatedUserPrivileges", ()), action)
 
     async def missing_rights(self) -> list[str]:
-        """The privileges of the least role that the account lacks; raises ``CommandError``."""
-        if not self.access.enforced:
+        """The privileges of the least role that the account lacks; raises ``CommandError``.
+
+        A server without time-series collections has no such privileges, and the account does nothing there.
+        """
+        if not self.access.enforced or not self.profile.has_native_timeseries:
             return []
         auth_info = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
         return missing_rights(auth_info.get("authenticatedUserPrivileges", ()))
@@ -293,18 +300,6 @@ class Backend:
         if self.waits is not None:
             self.waits.close()
         await self._calls.aclose()
-
-
-def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
-    """The facts that rewriting requires, from the backend's ``hello`` and ``buildInfo``."""
-    version = [int(part) for part in build.get("versionArray", (0, 0, 0))[:3]]
-    if len(version) < 3:
-        raise CommandError(1, f"the backend's buildInfo has no usable version: {build.get('version')!r}")
-    return Profile(
-        version=(version[0], version[1], version[2]),
-        is_replica_set="setName" in hello,
-        is_mongos=hello.get("msg") == "isdbgrid",
-    )
 
 
 def _client(

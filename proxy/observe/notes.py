@@ -30,7 +30,8 @@ class Note:
 class Watched:
     """What is looked at. ``recent``: the last minutes; ``state``: serving, paused or draining; ``held`` commands.
 
-    ``beside_others``: whether other proxies use the backend, ``None`` if that is unknown.
+    ``beside_others``: whether other proxies use the backend, ``None`` if that is unknown. ``lacks``: what does not work
+    with this backend, in one sentence.
     """
 
     latest: Reading
@@ -39,6 +40,7 @@ class Watched:
     state: str
     held: int
     beside_others: bool | None
+    lacks: str = ""
 
 
 def notes_of(watched: Watched) -> list[Note]:
@@ -61,6 +63,11 @@ def _state(watched: Watched) -> Iterator[Note]:
         yield Note("warning", f"An administrator has paused the clients: {watched.held} commands wait for resume.")
     elif watched.state == "draining":
         yield Note("warning", "An administrator drains this proxy: clients are turned away.")
+
+
+def _lacks(watched: Watched) -> Iterator[Note]:
+    if watched.lacks:
+        yield Note("warning", f"{watched.lacks[0].upper()}{watched.lacks[1:]}.")
 
 
 def _limits(watched: Watched) -> Iterator[Note]:
@@ -109,5 +116,5 @@ def _others(watched: Watched) -> Iterator[Note]:
 
 
 _RULES: Final[tuple[Callable[[Watched], Iterator[Note]], ...]] = (
-    *(_internal, _state, _limits, _rejected, _errors, _unknown_outcomes, _parts, _others),
+    *(_internal, _state, _lacks, _limits, _rejected, _errors, _unknown_outcomes, _parts, _others),
 )

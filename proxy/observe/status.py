@@ -26,8 +26,9 @@ _METRICS = b" /metrics"
 class StatusServer:
     """Listens on its own address from ``start`` to ``stop``.
 
-    ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is. ``before_scrape`` is called in
-    a thread before each response of ``/metrics``. ``pages``: further paths.
+    ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is; ``remark`` what clients must do
+    without although it is, or ``""``. ``before_scrape`` is called in a thread before each response of ``/metrics``.
+    ``pages``: further paths.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class StatusServer:
         why_not_ready: Callable[[], str],
         before_scrape: Callable[[], None] = lambda: None,
         pages: Mapping[str, Page] | None = None,
+        remark: Callable[[], str] = lambda: "",
     ) -> None:
         self._address = address
         self._registry = registry
         self._why_not_ready = why_not_ready
+        self._remark = remark
         self._before_scrape = before_scrape
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -81,7 +84,8 @@ class StatusServer:
         reason = self._why_not_ready()
         if reason:
             return HttpAnswer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}\n".encode())
-        return HttpAnswer(HTTPStatus.OK, b"ok\n")
+        remark = self._remark()
+        return HttpAnswer(HTTPStatus.OK, f"ok\n{remark}\n".encode() if remark else b"ok\n")
 
     def _metrics(self, request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)

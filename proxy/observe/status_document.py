@@ -44,6 +44,7 @@ class Serving:
 
     ``backend`` has no names; ``names`` has those of the backend. ``traffic``: serving, paused or draining, and the
     number of held commands. ``beside_others``: whether other proxies use the backend, ``None`` if that is unknown.
+    ``lacks``: what does not work with this backend, in one sentence; ``""`` if everything does.
     """
 
     backend: Callable[[], Mapping[str, Any]]
@@ -53,6 +54,7 @@ class Serving:
     has_access_control: Callable[[], bool]
     slow: SlowRing
     busiest: BusiestCollections
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class StatusDocument:
         latest, recent = history.latest, history.last(RECENT_SECONDS)
         state, held = ("starting", 0) if serving is None else serving.traffic()
         beside_others = None if serving is None else serving.beside_others()
-        watched = Watched(latest, recent, self._metrics.limits, state, held, beside_others)
+        lacks = "" if serving is None else serving.lacks
+        watched = Watched(latest, recent, self._metrics.limits, state, held, beside_others, lacks)
         reason = self._why_not_ready()
         shows_names = serving is not None and names_are_shown(
             self._mode, request, has_access_control=serving.has_access_control()

@@ -60,6 +60,8 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) ->
     )
     for line in loaded.ignored:
         log.warning("setting ignored", reason=line)
+    if loaded.injected:
+        log.debug("variables of Kubernetes Services are not settings", names=list(loaded.injected))
     log.debug("all settings", settings=shown(settings))
     calm_garbage_collector()
     # Large merges run in a thread; the event loop must not wait five milliseconds, the default, for the interpreter.
@@ -152,7 +154,7 @@ class _App:
         self._serves = True
         log.info("ready", listen=str(address), backend=redact_uri(self._settings.backend or "embedded"))
         if not logs.is_json():  # then a program reads what the process writes
-            for line in welcome(self._settings, address):
+            for line in welcome(self._settings, address, has_timeseries=not self._control.lacks):
                 self._say(line)
 
     def _on_task_error(self, error: BaseException) -> None:
@@ -175,7 +177,12 @@ class _App:
             yield
             return
         server = StatusServer(
-            address, self._metrics_registry, self._why_not_ready, self._process_metrics.read, self._page.paths
+            address,
+            self._metrics_registry,
+            self._why_not_ready,
+            self._process_metrics.read,
+            self._page.paths,
+            lambda: self._control.lacks,
         )
         try:
             await server.start()
@@ -222,8 +229,8 @@ class _App:
             await watch
 
 
-def welcome(settings: Settings, address: Address) -> list[str]:
-    """The lines printed at the terminal when the proxy is ready."""
+def welcome(settings: Settings, address: Address, *, has_timeseries: bool = True) -> list[str]:
+    """The lines printed at the terminal when the proxy is ready; ``has_timeseries``: whether the backend has them."""
     if settings.backend is not None:
         behind = redact_uri(settings.backend)
     else:
@@ -232,9 +239,12 @@ def welcome(settings: Settings, address: Address) -> list[str]:
         "",
         f"tsproxy {metadata.version('tsproxy')} listens on {address}; backend: {behind}.",
         f'  connect:  mongosh "mongodb://{address.from_here}/weather"',
-        '  then:     db.createCollection("observations", {timeseries: {timeField: "t", metaField: "station"}})',
-        '            db.observations.insertOne({t: new Date(), station: "north", celsius: 12.5})',
     ]
+    if has_timeseries:
+        lines += [
+            '  then:     db.createCollection("observations", {timeseries: {timeField: "t", metaField: "station"}})',
+            '            db.observations.insertOne({t: new Date(), station: "north", celsius: 12.5})',
+        ]
     if settings.status_listen is not None:
         path = "metrics" if settings.status_page == "off" else ""
         lines.append(f"  watch:    http://{settings.status_listen.from_here}/{path}")

@@ -276,7 +276,8 @@ def rewriters(settings: Settings) -> Mapping[str, Rewriter]:
 async def _ruled(settings: Settings, backend: Backend) -> RuledCreation | None:
     """What applies the rules for new collections; ``None`` without rules. Raises ``ConfigurationError``."""
     rules = parse_rules(settings.create_as_timeseries)
-    fault = unsupported(rules, backend.profile.version)
+    profile = backend.profile
+    fault = unsupported(rules, profile.version, has_timeseries=profile.has_native_timeseries)
     if fault:
         await backend.close()
         raise ConfigurationError([f"create_as_timeseries cannot be used: {fault}"])

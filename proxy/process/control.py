@@ -14,11 +14,13 @@ from proxy.process.reloading import Reloading
 class Control:
     """``why_not_ready`` is what ``/readyz`` says; ``why_turned_away`` is why an administrator lets no client in.
 
+    ``lacks``: what does not work with this backend, in one sentence; ``""`` if everything does.
     ``on_serving`` is called when the backend was reached, with what the status page shows.
     """
 
     reloading: Reloading
     why_not_ready: Callable[[], str]
     why_turned_away: Callable[[], str] = lambda: ""
+    lacks: str = ""
     on_serving: Callable[[Serving], None] = lambda serving: None
     started_seconds: float = field(default_factory=time.monotonic)

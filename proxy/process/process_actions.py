@@ -71,7 +71,8 @@ class ProcessActions:
         shown: dict[str, Any] = {
             "uri": redact_uri(settings.backend or "embedded"),
             "answers": self._metrics.backend_up,
-            "version": ".".join(map(str, backend.profile.version)),
+            "version": backend.profile.shown_version,
+            "timeseries": backend.profile.has_native_timeseries,
             "accessControl": backend.access.enforced,
         }
         return shown | ({"setName": hello["setName"]} if "setName" in hello else {})

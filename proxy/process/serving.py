@@ -17,6 +17,7 @@ from proxy.admin.catalog_views import CatalogViews, Open
 from proxy.admin.closing import Closing
 from proxy.admin.handler import Action
 from proxy.backend.first_answer import first_answer
+from proxy.backend.probing import CONSEQUENCE, TIMESERIES_REMEDY, WITHOUT_TIMESERIES, without_timeseries
 from proxy.clients.administration import AdminParts
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.server import Parts, Server
@@ -81,6 +82,12 @@ async def serve(
     tls = ListenerTls(options) if options is not None else None
     tasks = TaskSet(lambda error: _report(metrics, error))
     assembly = await _assembled(settings, metrics, tasks, on_waiting, tracing)
+    lacks = without_timeseries(assembly.backend.profile)
+    if lacks:
+        profile = assembly.backend.profile
+        log.warning(
+            WITHOUT_TIMESERIES, version=profile.shown_version, consequence=CONSEQUENCE, remedy=TIMESERIES_REMEDY
+        )
     account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics, tasks))
@@ -94,6 +101,7 @@ async def serve(
     if control is not None:
         control.reloading.follow(follow)
         control.why_turned_away = lambda: server.admin.traffic.why_not_ready
+        control.lacks = lacks
     try:
         with suppress(BackendUnavailable):
             await account.look()
@@ -209,13 +217,20 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         on_step_down=assembly.backend.pool.forget_primary,
         topology=assembly.backend.topology,
         other_member_chosen=assembly.members_read.chosen,
-        new_collections=NewCollections(assembly.backend.exists, tasks.spawn, assembly.slow.record, assembly.ruled),
+        new_collections=_new_collections(assembly, tasks),
         slow=assembly.slow.threshold if assembly.spans is None else assembly.spans.watch,
         limits=assembly.limits,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
         admin=AdminParts(assembly.authorisation, assembly.ingest.uncommitted, partial(_probe, assembly)),
     )
+
+
+def _new_collections(assembly: Assembly, tasks: TaskSet) -> NewCollections | None:
+    """``None`` if every collection is an ordinary one."""
+    if not assembly.backend.profile.has_native_timeseries:
+        return None
+    return NewCollections(assembly.backend.exists, tasks.spawn, assembly.slow.record, assembly.ruled)
 
 
 async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -> None:

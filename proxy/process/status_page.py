@@ -11,6 +11,7 @@ from functools import partial
 from importlib import metadata
 from typing import Any
 
+from proxy.backend.probing import without_timeseries
 from proxy.observe import page_files
 from proxy.observe.busiest import BusiestCollections
 from proxy.observe.history import History, wall_ms
@@ -61,6 +62,7 @@ def serving_of(assembly: Assembly, settings: Settings, traffic: Callable[[], tup
         has_access_control=lambda: backend.access.enforced,
         slow=assembly.slow.ring,
         busiest=BusiestCollections(catalog.collections, asyncio.get_running_loop().time),
+        lacks=without_timeseries(backend.profile),
     )
 
 
@@ -69,7 +71,8 @@ def _backend(assembly: Assembly) -> dict[str, Any]:
     profile = backend.profile
     kind = "sharded cluster" if profile.is_mongos else "replica set" if profile.is_replica_set else "standalone"
     return {
-        "version": ".".join(map(str, profile.version)),
+        "version": profile.shown_version,
+        "timeseries": profile.has_native_timeseries,
         "kind": kind,
         "accessControl": backend.access.enforced,
     }

@@ -154,7 +154,7 @@ class TranslateHandler:
         try:
             fields = take_apart(command.body, command.sequences, command.name)
         except Undecodable:
-            refuse_always(command.name, command.namespace)
+            refuse_always(command.name, command.namespace, self.profile)
             raise
         reads_buckets = True
         if collection is not None and command.name in HAS_VIEW:

@@ -19,7 +19,6 @@ SYNTAX: Final = (
 OWN_DATABASES: Final = frozenset({"admin", "config", "local"})
 """Databases of the server; patterns do not cover them."""
 
-TIMESERIES_SINCE: Final = (5, 0, 0)
 CUSTOM_SPANS_SINCE: Final = (6, 3, 0)
 """The first version with spans other than those of a granularity (C44)."""
 
@@ -66,11 +65,14 @@ def rule_for(rules: Sequence[CollectionRule], namespace: Namespace) -> Collectio
     return None
 
 
-def unsupported(rules: Sequence[CollectionRule], version: tuple[int, ...]) -> str:
-    """Why a server of this version cannot create the collections of all rules; empty if it can."""
+def unsupported(rules: Sequence[CollectionRule], version: tuple[int, ...], *, has_timeseries: bool) -> str:
+    """Why a server of this version cannot create the collections of all rules; empty if it can.
+
+    ``has_timeseries``: whether it has time-series collections; its version alone does not tell.
+    """
     shown = ".".join(map(str, version))
-    if rules and version < TIMESERIES_SINCE:
-        return f"time-series collections require MongoDB 5.0 or later, and the backend is {shown}"
+    if rules and not has_timeseries:
+        return f"the backend, which reports version {shown}, has no time-series collections; use MongoDB 5.0 or later"
     for rule in rules:
         if rule.has_custom_span and version < CUSTOM_SPANS_SINCE:
             return f"{rule.pattern}: {_SPAN} requires MongoDB 6.3 or later, and the backend is {shown}"

@@ -24,6 +24,7 @@ from pymongo.uri_parser import parse_uri
 from proxy.settings.collection_rules import SYNTAX, parse_rules
 from proxy.settings.limits import faults
 from proxy.settings.redaction import redact_uri
+from proxy.settings.service_variables import is_injected
 from proxy.settings.table import ROWS, Address, SettingRow, Settings
 from proxy.settings.trace_target import headers_of, is_url, lacks_library
 
@@ -40,8 +41,7 @@ __all__ = [
 ACCOUNT_MECHANISMS: typing.Final = ("DEFAULT", "SCRAM-SHA-256", "SCRAM-SHA-1", "MONGODB-X509")
 """How the proxy's own account may authenticate (``proxy.backend.service_auth``)."""
 CONFIG_VARIABLE = "TSPROXY_CONFIG"
-# Not settings: variables of the tests, and those that container platforms set for a service of this name.
-_FOREIGN_VARIABLES = ("TSPROXY_TEST_", "TSPROXY_SERVICE_", "TSPROXY_PORT")
+_TEST_VARIABLES = "TSPROXY_TEST_"
 _FROM_FLAG, _FROM_DEFAULT = "command line", "default"
 
 
@@ -55,11 +55,15 @@ class ConfigurationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """``settings``, the source of each by name, and the unknown names that were ignored, a line for each."""
+    """``settings``, the source of each by name, and the unknown names that were ignored, a line for each.
+
+    ``injected``: the names of variables that Kubernetes sets for Services, which are no settings.
+    """
 
     settings: Settings
     origins: Mapping[str, str]
     ignored: tuple[str, ...] = ()
+    injected: tuple[str, ...] = ()
 
 
 def load_settings(
@@ -102,7 +106,7 @@ def load_settings(
     contradictions = list(_contradictions(settings, origins))
     if contradictions:
         raise ConfigurationError(contradictions)
-    return LoadedSettings(settings, origins, ignored)
+    return LoadedSettings(settings, origins, ignored, tuple(sorted(_injected(environment))))
 
 
 def log_format_of(
@@ -151,15 +155,23 @@ def _from_file(path: Path | None, problems: list[str], unknown: list[str]) -> di
 
 def _from_environment(environment: Mapping[str, str], unknown: list[str]) -> dict[str, tuple[Any, str]]:
     known = {row.variable: row.name for row in ROWS.values()}
+    foreign = {CONFIG_VARIABLE, *_injected(environment)}
     for variable in environment:
-        ours = variable.startswith(_VARIABLES) and variable != CONFIG_VARIABLE
-        if ours and variable not in known and not variable.startswith(_FOREIGN_VARIABLES):
+        ours = variable.startswith(_VARIABLES) and not variable.startswith(_TEST_VARIABLES)
+        if ours and variable not in known and variable not in foreign:
             unknown.append(_unknown(variable, "environment", _VARIABLES))
     return {
         name: (environment[variable], f"environment variable {variable}")
         for variable, name in known.items()
         if variable in environment
     }
+
+
+def _injected(environment: Mapping[str, str]) -> Iterator[str]:
+    """The variables that Kubernetes sets for Services whose names begin with that of this program."""
+    for variable, value in environment.items():
+        if variable.startswith(_VARIABLES) and is_injected(variable, value):
+            yield variable
 
 
 def _from_flags(flags: Mapping[str, str]) -> dict[str, tuple[Any, str]]:

@@ -1,4 +1,4 @@
-"""Commands that the proxy refuses because they crash the server (H1)."""
+"""Commands that the proxy refuses: because they crash the server (H1), or would silently do something else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
+from rewrite.commands.schema import refuse_timeseries
 from rewrite.plan import PassThrough, Plan, Request, Rewriter
+from rewrite.profile import Profile
 
 
 def _onto_capped(request: Request) -> Plan:
@@ -14,14 +16,18 @@ def _onto_capped(request: Request) -> Plan:
 
     Raises ``CommandError`` 166.
     """
-    refuse_always(request.name, request.namespace)
+    refuse_always(request.name, request.namespace, request.profile)
     return PassThrough()
 
 
-def refuse_always(name: str, namespace: Namespace) -> None:
-    """Raise ``CommandError`` 166 for such a command on buckets, whatever its other fields."""
+def refuse_always(name: str, namespace: Namespace, profile: Profile) -> None:
+    """Raise ``CommandError`` for what is refused even if the command cannot be decoded.
+
+    166: such a command on buckets. 115: see ``refuse_timeseries``; a ``create`` is rewritten only if it has the option.
+    """
     if name in REFUSED and namespace.is_buckets:
         raise CommandError(166, f"Namespace {namespace.logical} is a timeseries collection")
+    refuse_timeseries(name, namespace, profile)
 
 
 REFUSED: Mapping[str, Rewriter] = {

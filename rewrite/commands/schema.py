@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from catalog.errors import COMMAND_NOT_SUPPORTED, CommandError
 from catalog.namespaces import Namespace
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace, PassThrough, Plan, Request, Rewriter
+from rewrite.profile import Profile
 
 EffectsOf = Callable[[Request], tuple[Effect, ...]]
 
@@ -21,6 +23,8 @@ def _changed(request: Request) -> tuple[Effect, ...]:
 
 
 def _created(request: Request) -> tuple[Effect, ...]:
+    if "timeseries" in request.body:
+        refuse_timeseries(request.name, request.namespace, request.profile)
     return (ForgetNamespace(request.namespace.logical),)
 
 
@@ -37,6 +41,19 @@ def _renamed(request: Request) -> tuple[Effect, ...]:
     """A time-series collection cannot be renamed (C23), but a rename can change what its name refers to."""
     names = (request.body.get("renameCollection"), request.body.get("to"))
     return tuple(ForgetNamespace(namespace_of(name)) for name in names if isinstance(name, str))
+
+
+def refuse_timeseries(name: str, namespace: Namespace, profile: Profile) -> None:
+    """Raise ``CommandError`` 115 for a ``create`` with ``timeseries`` if the backend has no such collections.
+
+    Some servers would ignore the option and create an ordinary collection.
+    """
+    if name == "create" and not profile.has_native_timeseries:
+        raise CommandError(
+            COMMAND_NOT_SUPPORTED,
+            f"{namespace} was not created: the backend, which reports version {profile.shown_version}, has no "
+            "time-series collections; use MongoDB 5.0 or later as the backend",
+        )
 
 
 def namespace_of(full_name: str) -> Namespace:

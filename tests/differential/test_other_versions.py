@@ -5,13 +5,16 @@ The judge is a plain collection that holds the same documents, since native befo
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bson.datetime_ms import DatetimeMS
 
+from proxy.hello.documents import MAX_WIRE_VERSION
 from tests.support.twins import Twins, run
 
 NOON_MS = 1_700_000_000_000
@@ -178,3 +181,12 @@ def _create(twins: Twins) -> None:
             run(twins.stored, {"drop": "x"})
         assert time.monotonic() < deadline, reply
         threading.Event().wait(0.02)
+
+
+def test_the_wire_version_shown_is_the_documented_one(twins: Twins, mongod_version: tuple[int, ...]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
+    version = re.escape(".".join(map(str, mongod_version)))
+    row = re.search(rf"^\| MongoDB {version}[, ].*? \| .*? \| (\d+) \| ", text, re.MULTILINE)
+    assert row is not None, "docs/compatibility.md has no row for this server"
+    assert twins.virtual.client.admin.command("hello")["maxWireVersion"] == int(row[1])
+    assert re.search(rf"at most {MAX_WIRE_VERSION}, that of MongoDB 7\.0", text) is not None

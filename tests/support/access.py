@@ -55,10 +55,14 @@ class GuardedMongod(MongodProcess):
         """A new client of the administrator."""
         return pymongo.MongoClient(self.root_uri, **{"serverSelectionTimeoutMS": 20_000, **options})
 
-    def create_accounts(self) -> None:
-        """The administrator (by the localhost exception) and the proxy's account."""
+    def create_administrator(self) -> None:
+        """The administrator, by the localhost exception."""
         with pymongo.MongoClient[dict[str, Any]](f"mongodb://{self.address}/?directConnection=true") as first:
             first.admin.command("createUser", "root", pwd=ROOT_PASSWORD, roles=["root"])
+
+    def create_accounts(self) -> None:
+        """The administrator and the proxy's account."""
+        self.create_administrator()
         role = least_role()
         self.shared_client.admin.command(role)
         self.shared_client.admin.command("createUser", "tsproxy", pwd=ACCOUNT_PASSWORD, roles=[role["createRole"]])

@@ -9,6 +9,7 @@ from catalog.errors import UNAUTHORIZED
 from proxy.backend.current_op import MOST_PROXIES
 from proxy.backend.driver_errors import plain_reason
 from proxy.backend.least_role import ROLE, Privilege, least_privileges, missing_privileges, missing_rights
+from proxy.backend.probing import WITHOUT_TIMESERIES
 from proxy.process.doctor.finding import (
     Finding,
     Remedy,
@@ -108,6 +109,8 @@ def rights(found: Found) -> Finding | None:
         return None
     if not account.is_checked:
         return ok("no access control")
+    if found.has_timeseries is False:
+        return ok(f"none are needed: {WITHOUT_TIMESERIES}")
     missing = missing_rights(account.privileges)
     if not missing:
         return ok("the account has the privileges of the least role")
@@ -123,6 +126,8 @@ def growth(found: Found) -> Finding | None:
         return None
     if isinstance(reason, Unknown):
         return note(f"not known: {reason.reason}")
+    if found.has_timeseries is False:
+        return note(f"no buckets: {WITHOUT_TIMESERIES}")
     if not reason:
         return ok("in parts" if found.settings.write_strategy == "in_parts" else "in parts under load")
     is_auto = found.settings.write_strategy == "auto"

@@ -13,9 +13,9 @@ from bson.errors import InvalidBSON
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
-from proxy.backend.backend import profile_of
 from proxy.backend.current_op import CurrentOperations, account_of
 from proxy.backend.first_answer import may_pass
+from proxy.backend.probing import Run, profile_of, unpacks_buckets
 from proxy.backend.service import Authenticate, ServicePool
 from proxy.backend.service_auth import introducing
 from proxy.process.doctor.found import Account, Asked, Found, Member, Target, Unknown
@@ -110,6 +110,7 @@ async def _asked(found: Found, server: Member, backend: Backend, timeout_seconds
             build=build,
             account=account,
             feature_compatibility=await _known(_feature_compatibility(run("admin", dict(_FEATURES)))),
+            has_timeseries=await _has_timeseries(server, build, run),
             in_place_reason=await in_place_reason(found.settings, server, build, account),
             proxies=await _known(others.count_proxies()),
             collections=await _known(collections_of(run)),
@@ -136,6 +137,15 @@ def account_from(status: bytes, *, is_checked: bool) -> Account:
         roles=tuple((str(role["role"]), str(role["db"])) for role in found.get("authenticatedUserRoles", ())),
         privileges=tuple(found.get("authenticatedUserPrivileges", ())),
     )
+
+
+async def _has_timeseries(server: Member, build: Asked[Mapping[str, Any]], run: Run) -> Asked[bool]:
+    if build is None or isinstance(build, Unknown):
+        return build
+    try:
+        return profile_of(server.hello or {}, build).has_native_timeseries and await unpacks_buckets(run)
+    except CommandError as error:
+        return Unknown(error.message, error.code, may_pass(error))
 
 
 _FEATURES: Final[Mapping[str, Any]] = {"getParameter": 1, "featureCompatibilityVersion": 1}

@@ -64,6 +64,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "tls": server_checks.tls,
     "clocks": server_checks.clocks,
     "version": server_checks.version,
+    "timeseries": server_checks.timeseries,
     "login": account_checks.login,
     "rights": account_checks.rights,
     "feature_compatibility": server_checks.feature_compatibility,

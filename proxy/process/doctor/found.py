@@ -127,6 +127,7 @@ class Collections:
 class Found:
     """Everything that was found out.
 
+    ``has_timeseries``: whether the server has time-series collections, which its version alone does not tell.
     ``in_place_reason``: why buckets would grow in place; ``""`` if they may grow in parts. ``proxies``: the number of
     connected tsproxy processes. ``now_seconds``: Unix time of the examination.
     """
@@ -138,6 +139,7 @@ class Found:
     build: Asked[Mapping[str, Any]] = None
     account: Asked[Account] = None
     feature_compatibility: Asked[str] = None
+    has_timeseries: Asked[bool] = None
     in_place_reason: Asked[str] = None
     proxies: Asked[int] = None
     collections: Asked[Collections] = None

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from catalog.errors import UNAUTHORIZED
+from proxy.backend.probing import CONSEQUENCE, TIMESERIES_REMEDY, WITHOUT_TIMESERIES
 from proxy.process.doctor.finding import (
     Finding,
     advice,
@@ -22,12 +23,8 @@ from proxy.process.doctor.finding import (
 )
 from proxy.process.doctor.found import Found, Member, Unknown
 
-SUPPORTED: Final[Mapping[tuple[int, int], str]] = {
-    (4, 4): "has no time-series collections; everything is relayed",
-    (5, 0): "",
-    (6, 0): "",
-}
-"""Release series that are tested, and what is missing in them (docs/compatibility.md)."""
+TESTED: Final = frozenset({(4, 4), (5, 0), (6, 0)})
+"""Release series that are tested (docs/compatibility.md)."""
 
 COMPATIBILITY: Final = "see docs/compatibility.md, Servers"
 CLOCK_SECONDS: Final = 1.0
@@ -151,12 +148,21 @@ def version(found: Found) -> Finding | None:
         )
     number = str(build.get("version", "?"))
     series = tuple(int(part) for part in build.get("versionArray", ())[:2])
-    missing = SUPPORTED.get((series[0], series[1])) if len(series) == 2 else None
-    if missing is None:
+    if series not in TESTED:
         return warning(f"MongoDB {number} is untested", advice(COMPATIBILITY))
-    return (
-        warning(f"MongoDB {number} {missing}", advice("MongoDB 5.0 or later")) if missing else ok(f"MongoDB {number}")
-    )
+    return ok(f"MongoDB {number}")
+
+
+def timeseries(found: Found) -> Finding | None:
+    """Whether the server has time-series collections."""
+    has_timeseries = found.has_timeseries
+    if has_timeseries is None:
+        return None
+    if isinstance(has_timeseries, Unknown):
+        return note(f"not known: {has_timeseries.reason}")
+    if has_timeseries:
+        return ok("the server has time-series collections")
+    return warning(f"{WITHOUT_TIMESERIES}: {CONSEQUENCE}", advice(TIMESERIES_REMEDY))
 
 
 def feature_compatibility(found: Found) -> Finding | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import bson
 import pytest
@@ -12,13 +11,10 @@ from pymongo.monitoring import ServerHeartbeatFailedEvent, ServerHeartbeatSuccee
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
-from proxy.backend.backend import Backend, MemberWatch, profile_of
+from proxy.backend.backend import Backend, MemberWatch
 from proxy.observe.tasks import TaskSet
-from rewrite.profile import Profile
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
-
-HELLO: dict[str, Any] = {"maxWireVersion": 17}
 
 
 async def connected(uri: str, tasks: TaskSet) -> Backend:
@@ -40,28 +36,6 @@ async def backend(mongod: MongodProcess) -> AsyncIterator[Backend]:
     await tasks.close()
     await one.close()
     assert errors == []
-
-
-@pytest.mark.parametrize(
-    ("hello", "build", "profile"),
-    [
-        ({}, [6, 0, 5, 0], Profile((6, 0, 5))),
-        ({"setName": "rs0"}, [7, 0, 1, 0], Profile((7, 0, 1), is_replica_set=True)),
-        ({"msg": "isdbgrid"}, [5, 0, 4, 0], Profile((5, 0, 4), is_mongos=True)),
-    ],
-)
-def test_what_rewriting_needs_to_know(hello: dict[str, Any], build: list[int], profile: Profile) -> None:
-    assert profile_of({**HELLO, **hello}, {"versionArray": build}) == profile
-
-
-@pytest.mark.parametrize("build", [{}, {"versionArray": [6]}])
-def test_a_server_without_a_version_is_none(build: dict[str, Any]) -> None:
-    profile = {"version": "?", **build}
-    if "versionArray" in build:
-        with pytest.raises(CommandError, match="no usable version"):
-            profile_of(HELLO, profile)
-    else:
-        assert profile_of(HELLO, profile).version == (0, 0, 0)
 
 
 def test_only_a_change_of_the_primary_is_news() -> None:

@@ -33,6 +33,11 @@ def test_nothing_to_say() -> None:
     assert notes_of(replace(CALM, beside_others=False)) == []
 
 
+def test_what_the_backend_lacks_is_a_warning() -> None:
+    (note,) = notes_of(replace(CALM, lacks="the backend has no time-series collections"))
+    assert (note.severity, note.text) == ("warning", "The backend has no time-series collections.")
+
+
 @pytest.mark.parametrize(
     ("seen", "severity", "words"),
     [

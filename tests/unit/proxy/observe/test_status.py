@@ -102,3 +102,13 @@ async def test_request_in_pieces_is_read(server: StatusServer) -> None:
         await writer.drain()
     assert (await reader.read()).startswith(b"HTTP/1.1 200")
     writer.close()
+
+
+async def test_a_remark_does_not_change_readiness() -> None:
+    remarks = ["", "something does not work"]
+    server = StatusServer(Address("127.0.0.1", 0), CollectorRegistry(), lambda: "", remark=lambda: remarks[0])
+    assert server.respond(b"GET /readyz HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\nok\n")
+    remarks.pop(0)
+    answer = server.respond(b"GET /readyz HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert answer.endswith(b"\r\n\r\nok\nsomething does not work\n")

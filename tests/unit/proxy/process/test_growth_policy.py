@@ -113,3 +113,11 @@ async def test_the_reason_is_told_without_a_log() -> None:
         assert await growth.why_in_place(Account(SET), asks=False) is None
         assert await growth.why_in_place(Account(ALONE_7), asks=False) == growth.CANNOT_JOIN
     assert logs == []
+
+
+@pytest.mark.parametrize("strategy", ["auto", "in_parts"])
+async def test_nothing_is_said_of_growth_where_there_are_no_buckets(strategy: str) -> None:
+    settings = load_settings({"write_strategy": strategy}, {}).settings
+    with capture_logs() as logs:
+        options = await growth.growth_of(settings, Account(Profile((4, 4, 2))))
+    assert (options.in_parts, logs) == (False, [])

@@ -105,8 +105,10 @@ def test_a_pattern_occurs_once() -> None:
 
 def test_what_an_older_server_lacks() -> None:
     plain, spans = parse_rules(["db.x -> timeField=t", "db.y -> timeField=t bucketMaxSpanSeconds=60"])
-    assert unsupported([], (4, 4, 0)) == ""
-    assert unsupported([plain], (5, 0, 4)) == ""
-    assert "require MongoDB 5.0 or later, and the backend is 4.4.0" in unsupported([plain], (4, 4, 0))
-    assert "db.y: bucketMaxSpanSeconds requires MongoDB 6.3" in unsupported([plain, spans], (6, 0, 5))
-    assert unsupported([plain, spans], (7, 0, 0)) == ""
+    assert unsupported([], (4, 4, 0), has_timeseries=False) == ""
+    assert unsupported([plain], (5, 0, 4), has_timeseries=True) == ""
+    assert "reports version 4.4.0, has no time-series" in unsupported([plain], (4, 4, 0), has_timeseries=False)
+    assert "has no time-series collections" in unsupported([plain], (8, 2, 11), has_timeseries=False)
+    wrong = unsupported([plain, spans], (6, 0, 5), has_timeseries=True)
+    assert "db.y: bucketMaxSpanSeconds requires MongoDB 6.3" in wrong
+    assert unsupported([plain, spans], (7, 0, 0), has_timeseries=True) == ""

@@ -126,8 +126,12 @@ def test_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     assert "did you mean TSPROXY_COMPRESSORS?" in problems(tmp_path, environment={"TSPROXY_COMPRESSOR": "1"})
 
 
-def test_variables_that_container_platforms_set_are_no_settings(tmp_path: Path) -> None:
-    load(tmp_path, environment={"TSPROXY_SERVICE_HOST": "10.0.0.1", "TSPROXY_PORT": "tcp://10.0.0.1:1"})
+def test_variables_that_kubernetes_sets_for_services_are_no_settings(tmp_path: Path) -> None:
+    services = {"TSPROXY_SERVICE_HOST": "10.0.0.1", "TSPROXY_METRICS_PORT": "tcp://10.0.0.1:1", "OTHER_PORT": "1"}
+    loaded = load_settings({}, {**services, "TSPROXY_MAX_CONNECTIONS": "7"})
+    assert loaded.injected == ("TSPROXY_METRICS_PORT", "TSPROXY_SERVICE_HOST")
+    assert (loaded.settings.max_connections, loaded.ignored) == (7, ())
+    assert "TSPROXY_PORT (environment) is not a known setting" in problems(tmp_path, environment={"TSPROXY_PORT": "1"})
 
 
 def test_unreadable_and_broken_files_are_refused(tmp_path: Path) -> None:

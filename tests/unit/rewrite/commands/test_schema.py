@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from catalog.errors import CommandError
+from catalog.errors import CommandError, code_name
 from catalog.namespaces import Namespace
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace, PassThrough, Request
 from rewrite.profile import Profile
@@ -57,3 +57,15 @@ def test_h1_buckets_are_never_cloned_as_capped(command: str) -> None:
         plan_of(BUCKETS, **{command: "system.buckets.x", "size": 1000})
     assert (refused.value.code, refused.value.message) == (166, "Namespace db.x is a timeseries collection")
     assert plan_of(X, **{command: "x", "size": 1000}) == PassThrough()
+
+
+@pytest.mark.parametrize("profile", [Profile((4, 4, 2)), Profile((8, 2, 11), unpacks_buckets=False)])
+def test_no_time_series_collection_is_created_where_there_are_none(profile: Profile) -> None:
+    def plan(**options: Any) -> object:
+        body = {"create": "x", **options}
+        return REWRITERS["create"](Request("create", X, body, None, profile, lambda _: None))
+
+    with pytest.raises(CommandError, match=rf"db\.x was not created: .* {profile.shown_version}, ") as refused:
+        plan(timeseries={"timeField": "t"})
+    assert (refused.value.code, code_name(refused.value.code)) == (115, "CommandNotSupported")
+    assert plan(capped=True, size=4096) == PassThrough((ForgetNamespace(X),))

@@ -130,3 +130,11 @@ def test_other_proxies(count: Any, severity: Severity, part: str) -> None:
     assert finding.severity is severity
     assert part in finding.text
     assert checks.proxies(found(LEAST)) is None
+
+
+def test_a_server_without_time_series_needs_no_rights_and_has_no_buckets() -> None:
+    lacking = found(BARE, has_timeseries=False, in_place_reason=CANNOT_JOIN)
+    assert checked(checks.rights(lacking)).severity is Severity.OK
+    grown = checked(checks.growth(lacking))
+    assert (grown.severity, grown.remedies) == (Severity.NOTE, ())
+    assert "no time-series collections" in grown.text

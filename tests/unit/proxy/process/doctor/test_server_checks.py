@@ -118,7 +118,7 @@ def build(version: str, **further: Any) -> dict[str, Any]:
     [
         (build("6.0.5"), OK),
         (build("5.0.4"), OK),
-        (build("4.4.2"), WARNING),
+        (build("4.4.2"), OK),
         (build("7.0.1"), WARNING),
         (build("6.1.0"), WARNING),
         ({}, WARNING),
@@ -132,9 +132,17 @@ def test_version(reply: Any, expected: tuple[Severity, ExitCode]) -> None:
 
 def test_supported_versions_are_those_of_the_document() -> None:
     text = (Path(__file__).parents[5] / "docs" / "compatibility.md").read_text()
-    supported = re.findall(r"^\| MongoDB (\d)\.(\d)\S*, .*\| (?:reference|supported)", text, re.MULTILINE)
+    supported = re.findall(r"^\| MongoDB (\d)\.(\d)\S*[, ].*\| (?:reference|supported|relayed)", text, re.MULTILINE)
     named = {(int(major), int(minor)) for major, minor in supported}
-    assert {series for series, missing in checks.SUPPORTED.items() if not missing} == named
+    assert named == checks.TESTED
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(True, OK), (False, WARNING), (Unknown("the backend does not answer"), NOTE)]
+)
+def test_whether_there_are_time_series_collections(answer: Any, expected: tuple[Severity, ExitCode]) -> None:
+    assert seen(checks.timeseries(found(ALONE, has_timeseries=answer))) == expected
+    assert checks.timeseries(found(ALONE)) is None
 
 
 def test_feature_compatibility() -> None:
