@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -123,10 +123,11 @@ def main(  # the options of a command line are many by nature
         if unknown := set(names) - set(WORKLOADS):
             raise click.BadParameter(f"{', '.join(sorted(unknown))}: there are {', '.join(WORKLOADS)}")
         settings = Settings(
-            seconds, warmup, repeat, measurements, scale, cases=cases, ordered=not unordered, smoke=smoke
+            seconds, warmup, repeat, measurements, scale, cases=cases, ordered=not unordered, binary=binary
         )
         if smoke:
-            settings = Settings(0.2, 0.1, 1, 10_000, 0.0005, 4 * 1024 * 1024, cases, not unordered, smoke=True)
+            settings = replace(settings, seconds=0.2, warmup_seconds=0.1, repeat=1, smoke=True)
+            settings = replace(settings, measurements=10_000, scale=0.0005, drained_bytes=4 * 1024 * 1024)
         results = Results({**asdict(settings), "machine": describe_machine()})
         out.parent.mkdir(parents=True, exist_ok=True)
         with _site(Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb, replica_set)) as site:

@@ -44,6 +44,8 @@ class Settings:
     """Only cases whose name contains this."""
     ordered: bool = True
     smoke: bool = False
+    binary: str | None = None
+    """The mongod that workloads with servers of their own start; by default the embedded one."""
 
 
 @dataclass(frozen=True)

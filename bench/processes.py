@@ -164,6 +164,13 @@ class Mongod(Server):
         self.binary = binary or embedded_mongod()
         self.cache_gb = cache_gb
         self.replica_set = replica_set
+        self.flags: tuple[str, ...] = ()
+
+    def restart(self, *flags: str) -> None:
+        """Start it again with the same data and further flags."""
+        super().stop()
+        self.flags = flags
+        super().start()
 
     def start(self) -> Self:
         """Start it and wait until it takes writes."""
@@ -183,7 +190,7 @@ class Mongod(Server):
         command = [self.binary, "--dbpath", str(data), "--port", str(self.port), "--bind_ip", LOOPBACK]
         if self.replica_set:
             command += ["--replSet", REPLICA_SET, "--oplogSize", "2048"]
-        return [*command, "--nounixsocket", "--wiredTigerCacheSizeGB", str(self.cache_gb)]
+        return [*command, "--nounixsocket", "--wiredTigerCacheSizeGB", str(self.cache_gb), *self.flags]
 
     def stop(self) -> None:
         """End it and delete its data."""

@@ -8,6 +8,7 @@ from bench.workloads.mixed import ReadsDuringWrites
 from bench.workloads.queries import Queries
 from bench.workloads.relay import Relay
 from bench.workloads.storage import Storage
+from bench.workloads.users import UserQueries
 from bench.workloads.writes import Writes, batch_cases, single_cases
 
 WORKLOADS: dict[str, Workload] = {
@@ -17,6 +18,7 @@ WORKLOADS: dict[str, Workload] = {
         Writes("W2", batch_cases()),
         ReadsDuringWrites(),
         Queries(),
+        UserQueries(),
         Storage(),
         Relay(),
         Cost(),

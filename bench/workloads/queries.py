@@ -12,7 +12,7 @@ from typing import Any
 from bench import generator
 from bench.context import Context, attempt, interleaved
 from bench.documents import BASE_MS, CPU, CPU_METRICS
-from bench.generator import Load, LoadFailed
+from bench.generator import Load, LoadFailed, LoadResult
 from bench.messages import command_template, get_more_template, insert_template
 from bench.results import Sample
 from bench.settling import wait_until_compressed
@@ -179,11 +179,7 @@ class Queries:
         context.say(f"Q loading {collection.target.name}")
         with collection.target.client() as client:
             client[collection.database][collection.name].create_index({HOST: 1, "time": 1})
-        batch = min(BATCH, context.settings.measurements)
-        template = insert_template(collection.database, collection.name, CPU, batch, ordered=False)
-        operations = context.settings.measurements // batch
-        options = {"series": HOSTS, "step_ms": STEP_MS, "operations": operations, "expect_n": batch}
-        result = generator.run(Load(collection.target.port, template, **options))  # type: ignore[arg-type]
+        result = filled(collection, context.settings.measurements)
         if collection.target.through_proxy and not context.settings.smoke:
             wait_until_compressed(context.site, collection.database)
         return {"load_per_s": result.rate, "storage_mb": stored_bytes(context, [collection.database]) / 1e6}
@@ -195,6 +191,14 @@ class Queries:
         seconds = min(0.7, context.settings.seconds)
         result = generator.run(_load_for(collection, query, port, seconds=seconds, account=pids))
         return {"median_ms": result.latency_us["p50"] / 1000, "documents": float(first.reply_documents)}
+
+
+def filled(collection: Collection, measurements: int) -> LoadResult:
+    """Insert so many measurements of all hosts, in batches."""
+    batch = min(BATCH, measurements)
+    template = insert_template(collection.database, collection.name, CPU, batch, ordered=False)
+    options = {"series": HOSTS, "step_ms": STEP_MS, "operations": measurements // batch, "expect_n": batch}
+    return generator.run(Load(collection.target.port, template, **options))  # type: ignore[arg-type]
 
 
 def stored_bytes(context: Context, databases: Sequence[str]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.bson.raw import INT32, INT64
+from catalog.bson.raw import BOOL, INT32, INT64
 from catalog.namespaces import VirtualCollection
 from proxy.request.command import Command
 from proxy.request.field_types import is_plain, plain_write_concern
@@ -52,6 +52,7 @@ TAKEN_FIELDS = frozenset(
 
 _AFTER: Final = b"\x11afterClusterTime\0"
 _API_DETAILS: Final = frozenset({b"apiStrict", b"apiDeprecationErrors"})
+_CHECKED_ELSEWHERE: Final = frozenset({b"documents", b"apiStrict"})
 
 
 @dataclass(slots=True)
@@ -144,10 +145,14 @@ def _is_plain(command: Command) -> bool:
     body, fields = command.body, command.fields
     if not _API_DETAILS.isdisjoint(fields) and b"apiVersion" not in fields:
         return False
-    # The documents themselves are checked one by one.
+    strict = fields.get(b"apiStrict")
+    if strict is not None and strict[0] != BOOL:
+        return False
+    # The documents themselves are checked one by one. Strict clients may do nothing less with an insert.
     return all(
-        name == b"documents" or is_plain(name, body[start - len(name) - 2 : start - len(name) - 1] + body[start:end])
+        is_plain(name, body[start - len(name) - 2 : start - len(name) - 1] + body[start:end])
         for name, (_, start, end) in fields.items()
+        if name not in _CHECKED_ELSEWHERE
     )
 
 

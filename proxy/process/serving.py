@@ -39,6 +39,7 @@ from proxy.request.recognition import memory
 from proxy.settings.config import Address, Settings
 from proxy.settings.reload import with_reloadable
 from proxy.upstream.dialing import upstream_name
+from rewrite.profile import Profile
 
 if TYPE_CHECKING:
     # Imported by who switches it on: its packages may be missing.
@@ -82,12 +83,7 @@ async def serve(
     tls = ListenerTls(options) if options is not None else None
     tasks = TaskSet(lambda error: _report(metrics, error))
     assembly = await _assembled(settings, metrics, tasks, on_waiting, tracing)
-    lacks = without_timeseries(assembly.backend.profile)
-    if lacks:
-        profile = assembly.backend.profile
-        log.warning(
-            WITHOUT_TIMESERIES, version=profile.shown_version, consequence=CONSEQUENCE, remedy=TIMESERIES_REMEDY
-        )
+    lacks = _warned_of(assembly.backend.profile)
     account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics, tasks))
@@ -121,6 +117,16 @@ async def serve(
         await stop.wait()
     finally:
         await _stop(server, tasks, assembly, tracing)
+
+
+def _warned_of(profile: Profile) -> str:
+    """What does not work with this backend, in one sentence; logs it."""
+    lacks = without_timeseries(profile)
+    if lacks:
+        log.warning(
+            WITHOUT_TIMESERIES, version=profile.shown_version, consequence=CONSEQUENCE, remedy=TIMESERIES_REMEDY
+        )
+    return lacks
 
 
 def _background(assembly: Assembly, metrics: Metrics, server: Server) -> Iterator[Coroutine[Any, Any, None]]:

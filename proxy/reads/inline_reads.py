@@ -28,6 +28,7 @@ from proxy.request.session_fields import Undecodable
 from proxy.upstream.connection import UpstreamConnection
 from proxy.wire import op_msg
 from proxy.wire.request_ids import next_request_id
+from rewrite.commands.reading import FASTER_ON_VIEW
 from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
 
 
@@ -66,7 +67,9 @@ class InlineReads:
             return self._more(command)
         if collection is None or command.name not in INLINE or reads_buckets is None:
             return None
-        return self._read(command, collection) if reads_buckets else self._through_the_view(command)
+        if reads_buckets:
+            return self._read(command, collection)
+        return None if command.name in FASTER_ON_VIEW else self._through_the_view(command)
 
     def send(
         self, exchange: Exchange, step: ReadStep, collection: VirtualCollection | None, connection: UpstreamConnection

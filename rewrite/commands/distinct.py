@@ -7,6 +7,7 @@ from typing import Any
 
 from catalog.bson.raw import element, iter_positions
 from catalog.namespaces import VirtualCollection
+from rewrite.commands.distinct_on_view import distinct_on_view, guess_on_view
 from rewrite.commands.reading import asks_for_text, on_buckets, reads_buckets
 from rewrite.plan import PassThrough, Plan, Request, Single, Step
 from rewrite.stages.distinct import VALUE, values_stage
@@ -19,34 +20,53 @@ _UNDERSTOOD = {"distinct", "key", "query", "collation", "readConcern", "maxTimeM
 
 
 def rewrite_distinct(request: Request) -> Plan:
-    """An aggregate on the buckets whose one row becomes ``values``."""
-    if request.target is None or not reads_buckets(request):
+    """An aggregate whose one row becomes ``values``: on the buckets, or on the view if that is faster than it alone."""
+    if request.target is None:
         return PassThrough()
     body = translate_distinct(request.body, request.target, request)
-    if body is None:
+    if body is not None:
+        return Single(Step(request.namespace.database, body), reshape_raw=distinct_reply)
+    if reads_buckets(request) or not _is_understood(request.body):
         return PassThrough()
-    return Single(Step(request.namespace.database, body), reshape_raw=distinct_reply)
+    plans = guess_on_view(request.body, COLLECT, request.target, request)
+    if plans is None:
+        return PassThrough()
+    guess, otherwise = (Step(request.namespace.database, plan) for plan in plans)
+    return Single(guess, reshape_raw=distinct_reply, otherwise=otherwise)
 
 
 def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
-    """The ``aggregate`` that answers this ``distinct``; values inside arrays count one by one."""
-    key, query = body.get("key"), body.get("query") or {}
-    if not body.keys() <= _UNDERSTOOD or not isinstance(key, str) or not isinstance(query, dict):
+    """The ``aggregate`` that answers this ``distinct``; values inside arrays count one by one.
+
+    For clients that may not read the buckets, it is one on the view.
+    """
+    if not _is_understood(body):
         return None
-    if asks_for_text(query) or not key or key.startswith("$") or "\0" in key or key.count(".") >= MOST_PARTS:
-        return None
+    key, query = body["key"], body.get("query") or {}
+    if not reads_buckets(request):
+        return distinct_on_view(body, COLLECT, target, request)
     stages: list[Stage] = [{"$match": query}] if query else []
     stages += values_by_path(key) if request.profile.version >= (6, 0, 0) else values_by_unwinding(key)
     return on_buckets(body, stages, target, request)
 
 
+def _is_understood(body: Mapping[str, Any]) -> bool:
+    key, query = body.get("key"), body.get("query") or {}
+    if not body.keys() <= _UNDERSTOOD or not isinstance(key, str) or not isinstance(query, dict):
+        return False
+    return bool(key) and key[0] != "$" and "\0" not in key and key.count(".") < MOST_PARTS and not asks_for_text(query)
+
+
+COLLECT: list[Stage] = [
+    {"$unwind": {"path": f"${VALUE}", "preserveNullAndEmptyArrays": True}},
+    {"$group": {"_id": None, "distinct": {"$addToSet": f"${VALUE}"}}},
+]
+"""Stages that collect the values that ``values_stage`` has found."""
+
+
 def values_by_path(key: str) -> list[Stage]:
     """The distinct values if the server can split a path (from 6.0)."""
-    return [
-        values_stage(key),
-        {"$unwind": {"path": f"${VALUE}", "preserveNullAndEmptyArrays": True}},
-        {"$group": {"_id": None, "distinct": {"$addToSet": f"${VALUE}"}}},
-    ]
+    return [values_stage(key), *COLLECT]
 
 
 def values_by_unwinding(key: str) -> list[Stage]:

@@ -8,7 +8,7 @@ from rewrite.commands.aggregate import translate_aggregate
 from rewrite.commands.count import translate_count
 from rewrite.commands.distinct import translate_distinct
 from rewrite.commands.find import translate_find
-from rewrite.commands.reading import Translator, reads_buckets
+from rewrite.commands.reading import FASTER_ON_VIEW, Translator, reads_buckets
 from rewrite.plan import PassThrough, Plan, Request, Single, Step
 
 TRANSLATORS: Mapping[str, Translator] = {
@@ -22,9 +22,10 @@ TRANSLATORS: Mapping[str, Translator] = {
 def rewrite_explain(request: Request) -> Plan:
     """Rewrites the explained command as if it were executed; others are left to the backend (C23)."""
     explained = request.body.get("explain")
-    if request.target is None or not reads_buckets(request) or not isinstance(explained, Mapping) or not explained:
+    if request.target is None or not isinstance(explained, Mapping) or not explained:
         return PassThrough()
-    translate = TRANSLATORS.get(next(iter(explained)))
+    name = next(iter(explained))
+    translate = TRANSLATORS.get(name) if reads_buckets(request) or name in FASTER_ON_VIEW else None
     body = translate(explained, request.target, request) if translate else None
     if body is None:
         return PassThrough()

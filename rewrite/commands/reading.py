@@ -23,6 +23,10 @@ COMMON_OPTIONS = ("maxTimeMS", "readConcern", "comment", "allowDiskUse", "let")
 """Options with the same meaning in ``aggregate`` as in other commands."""
 
 
+FASTER_ON_VIEW = frozenset({"distinct"})
+"""Commands that can have a plan of their own for clients that may not read the buckets."""
+
+
 def reads_buckets(request: Request) -> bool:
     """Whether this request may be answered from the bucket collection itself."""
     return request.target is not None and request.reads_buckets and request.profile.has_native_timeseries

@@ -1,7 +1,12 @@
-"""Clients that ask for ``apiStrict``: their reads go to the view, because buckets need internal stages (Q7)."""
+"""Clients that ask for ``apiStrict``.
+
+Their reads go to the view, because buckets need internal stages (Q7); their inserts are taken; all other commands are
+the server's own.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -16,6 +21,7 @@ from tests.support.read_twins import at, fill
 from tests.support.twins import Twins
 
 REFUSAL = 323
+READ_AT = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 STRICT = {"apiVersion": "1", "apiStrict": True}
 BY_ID: dict[str, Any] = {"$sort": {"_id": 1}}
 HOUR_AGO = {"$dateSubtract": {"startDate": "$$NOW", "unit": "hour", "amount": 1}}
@@ -139,3 +145,74 @@ def test_strict_drivers_read_in_transactions(
                 measurements.distinct("m.a")
             assert refused.value.code == REFUSAL
     assert answers == [[{"_id": n, "n": count} for n, count in ((0, 14), (1, 13), (2, 13))]] * 4
+
+
+ROW: dict[str, Any] = {"t": at(1), "m": {"a": 1}, "v": 1}
+WRITES: list[dict[str, Any]] = [
+    {"create": "y", "timeseries": {"timeField": "t", "metaField": "m"}},
+    {"insert": "x", "documents": [{"_id": 100, **ROW}]},
+    {"insert": "x", "documents": [{"_id": 101, "m": {"a": 1}}, {"_id": 102, "t": at(3)}], "ordered": False},
+    {"insert": "x", "documents": [{"_id": 103, **ROW}], "bypassDocumentValidation": True, "maxTimeMS": 1000},
+    {"insert": "x", "documents": [{"_id": 104, **ROW}], "unknown": 1},
+    {"insert": "x", "documents": []},
+    {"update": "x", "updates": [{"q": {"m.a": 1}, "u": {"$set": {"m.b": 2}}, "multi": True}]},
+    {"update": "x", "updates": [{"q": {"v": 1}, "u": {"$set": {"v": 2}}}]},
+    {"update": "x", "updates": [{"q": {"m.a": 1}, "u": [{"$set": {"m.b": 2}}], "multi": True}]},
+    {"delete": "x", "deletes": [{"q": {"m.a": 0}, "limit": 0}]},
+    {"delete": "x", "deletes": [{"q": {"v": 3}, "limit": 0}]},
+    {"delete": "x", "deletes": [{"q": {"m.a": 2}, "limit": 1}]},
+    {"findAndModify": "x", "query": {"m.a": 2}, "remove": True},
+    {"findAndModify": "x", "query": {"m.a": 2}, "update": {"$set": {"m.a": 3}}},
+    {"createIndexes": "x", "indexes": [{"key": {"m.a": 1}, "name": "q"}]},
+    {"listIndexes": "x"},
+    {"dropIndexes": "x", "index": "q"},
+    {"collMod": "x", "expireAfterSeconds": 10_000_000},
+    {"collStats": "x"},
+    {"aggregate": "x", "pipeline": [{"$collStats": {"storageStats": {}}}], "cursor": {}},
+    {"aggregate": "x", "pipeline": [{"$indexStats": {}}], "cursor": {}},
+    {"validate": "x"},
+    {"explain": {"delete": "x", "deletes": [{"q": {"m.a": 1}, "limit": 0}]}},
+    {"drop": "y"},
+]
+"""Writes and commands about the collection."""
+
+
+def test_writes_of_strict_clients_are_those_of_the_server(twins: Twins) -> None:
+    fill(twins)
+    rows: list[dict[str, Any]] = [{"find": "x", "sort": {"_id": 1}}, {"count": "x"}]
+    for command in WRITES:
+        for fields in (
+            STRICT,
+            {**STRICT, "apiDeprecationErrors": True},
+            {"apiVersion": "2", "apiStrict": True},
+            {"apiStrict": True},
+            {"apiVersion": "1", "apiStrict": 1},
+        ):
+            native, virtual = twins.both({**command, **fields})
+            assert summary(virtual) == summary(native), (command, fields)
+        for read in rows:
+            twins.same(read)
+
+
+def summary(reply: dict[str, Any]) -> dict[str, Any]:
+    """What a writer sees of a reply: its errors with their texts."""
+    return {name: reply.get(name) for name in ("ok", "code", "errmsg", "n", "nModified", "writeErrors", "value")}
+
+
+def test_inserts_of_strict_clients_are_taken(twins: Twins) -> None:
+    """They are written with those of all other clients; W82 shows who wrote them."""
+    fill(twins, count=1)
+
+    def taken() -> int:
+        section = twins.virtual.client.admin.command("serverStatus").get("bucketCatalog", {})
+        mongod = twins.native.client.admin.command("serverStatus").get("bucketCatalog", {})
+        return int(section.get("numMeasurementsCommitted", 0)) - int(mongod.get("numMeasurementsCommitted", 0))
+
+    before = taken()
+    for n in range(5):
+        twins.virtual.command({"insert": "x", "documents": [{"_id": 200 + n, **ROW}], **STRICT})
+    assert taken() == before + 5
+    host, port = next(iter(twins.virtual.client.nodes))
+    with MongoClient[Any](host, port, server_api=ServerApi("1", strict=True)) as client:
+        client[twins.virtual.name]["x"].insert_one({"_id": 300, "t": READ_AT, "m": {"a": 1}})
+    assert taken() == before + 6

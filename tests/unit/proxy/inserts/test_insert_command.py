@@ -61,6 +61,13 @@ def test_w92_what_is_malformed_is_the_backends_to_judge(fields: dict[str, Any]) 
     assert parsed(**fields) is None
 
 
+def test_strict_clients_insert_like_all_others() -> None:
+    assert parsed(apiVersion="1", apiStrict=True, apiDeprecationErrors=True) is not None
+    assert parsed(apiVersion="1", apiStrict=False) is not None
+    for unusual in ({"apiStrict": True}, {"apiVersion": "2", "apiStrict": True}, {"apiVersion": "1", "apiStrict": 1}):
+        assert parsed(**unusual) is None
+
+
 def test_time_of_a_causal_session_is_no_obstacle() -> None:
     """The primary has told this time; a standalone refuses it."""
     read_concern = {"afterClusterTime": bson.Timestamp(5, 1)}
