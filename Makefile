@@ -18,7 +18,7 @@ DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 # pytest-xdist would start another one and then wait forever for the modules that the dead one had left.
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 VERSIONS ?= 5.0.4 6.0.27
-MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py
+MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py tests/faults
 
 .PHONY: help install interpreter run test test-matrix test-without-timeseries test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts test-page screenshots fuzz fuzz-codec sanitize soak reference docs
 
@@ -63,6 +63,7 @@ test-faults: install built  ## run the long fault tests: kills, stops and cut co
 test-matrix: install built  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once)
 	@for version in $(VERSIONS); do \
 		echo "MongoDB $$version"; \
+		$(BIN)/python -m tests.support.versions $$version || exit 1; \
 		TSPROXY_TEST_MONGOD_VERSION=$$version $(INSTALLED) $(BIN)/python -m pytest --quiet $(PARALLEL) $(MATRIX) || exit 1; \
 	done
 	$(MAKE) --no-print-directory test-without-timeseries

@@ -79,11 +79,15 @@ class _Column:
 
 
 class _Bytes:
-    """``unfolded``: values not yet in the summaries; ``summaries``: encoded ends; ``memory``: an estimate."""
+    """``unfolded``: values not yet in the summaries; ``summaries``: encoded ends; ``memory``: an estimate.
 
-    __slots__ = ("memory", "summaries", "unfolded")
+    ``cap``: the smaller size limit, or 0.
+    """
+
+    __slots__ = ("cap", "memory", "summaries", "unfolded")
 
     def __init__(self) -> None:
+        self.cap = 0
         self.unfolded = 0
         self.summaries = 0
         self.memory = _BUCKET_MEMORY_BYTES
@@ -198,6 +202,8 @@ class BucketState:
         limits = self._limits
         if rows >= limits.max_count:
             return RolloverReason.COUNT
+        if self._bytes.cap and rows and self.size_bytes + added_bytes > self._bytes.cap:
+            return RolloverReason.CACHE_PRESSURE
         if rows and self.size_bytes + added_bytes > limits.max_size_bytes and not self._stays_open(added_bytes):
             return RolloverReason.SIZE
         offset_ms = measurement.time_ms - self.start_ms
@@ -317,6 +323,15 @@ class BucketState:
         if count < 0 or self.committed_rows + count > self.rows:
             raise InvariantViolated("more rows committed than staged")
         self.committed_rows += count
+
+    @property
+    def cap_bytes(self) -> int:
+        """A smaller size limit while the server's cache is short; 0 for none (W51)."""
+        return self._bytes.cap
+
+    @cap_bytes.setter
+    def cap_bytes(self, cap_bytes: int) -> None:
+        self._bytes.cap = cap_bytes
 
     def memory_bytes(self) -> int:
         """The approximate memory of this object."""

@@ -30,7 +30,7 @@ class BucketMemory:
     could use the same row numbers.
     """
 
-    __slots__ = ("_by_id", "_full", "_idle", "count", "ended", "size_bytes")
+    __slots__ = ("_by_id", "_full", "_idle", "archived", "count", "ended", "size_bytes")
 
     def __init__(self) -> None:
         self._by_id: dict[bytes, Bucket] = {}
@@ -41,6 +41,8 @@ class BucketMemory:
         """Full buckets whose last batch has ended."""
         self.count = 0
         """Number of known buckets."""
+        self.archived = 0
+        """Number of those that their series has left (``Series.archived``)."""
         self.size_bytes = 0
         """Estimated size of the known buckets."""
 

@@ -133,6 +133,28 @@ class CollectionBuckets:
         self.lanes: tuple[dict[bytes, Any], dict[bytes, Any]] = ({}, {})
         """The committer's lanes for this collection, by write concern; the second ones are for large inserts."""
 
+    def may_be_stored(self, time_ms: int) -> bool:
+        """Whether the backend may have a bucket that covers this time and is not in memory."""
+        until_ms = self.stored_until_ms
+        return not self.replaced and (until_ms is None or time_ms < until_ms + self.span_ms)
+
+    def has_fields_of(self, virtual: VirtualCollection) -> bool:
+        """Whether the time and meta fields are those of this collection."""
+        mine, theirs = self.collection.options, virtual.options
+        return mine.time_field == theirs.time_field and mine.meta_field == theirs.meta_field
+
+    def apply_options(self, virtual: VirtualCollection) -> None:
+        """Apply a coarser granularity to open buckets at once (W49)."""
+        self.collection = virtual
+        span_ms = virtual.options.max_span_seconds * 1000
+        if span_ms == self.span_ms:
+            return
+        self.span_ms = span_ms
+        for series in self.series.values():
+            for bucket in (series.current, *series.archived):
+                if bucket is not None:
+                    bucket.state.span_ms = span_ms
+
     @property
     def rounding_seconds(self) -> int:
         """How far the start of a bucket is rounded down (W31)."""

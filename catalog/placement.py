@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
 from catalog.growth import BucketGrowth, GrowthOptions
@@ -16,7 +17,7 @@ from catalog.memory import BucketMemory, Ended
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.ports import Clock, IdSource
-from catalog.rollover import ID_RANGE_MS, RolloverReason
+from catalog.rollover import ID_RANGE_MS, RolloverReason, size_cap_bytes
 from catalog.stats import Counters
 from catalog.write_batch import SETTLED, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
 
@@ -29,21 +30,23 @@ CHECKED_AT_ONCE = 2_000
 MOVED_AS_FREED = 4
 """Moving one measurement takes as long as freeing this number of buckets."""
 
+_CACHE_PRESSURE: Final = int(RolloverReason.CACHE_PRESSURE)
 TIME_REASONS = frozenset({RolloverReason.TIME_FORWARD, RolloverReason.TIME_BACKWARD})
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogOptions:
-    """Limits of the catalog, with the meaning of the server's parameters (W41-W48)."""
+    """Limits of the catalog, with the meaning of the server's parameters (W41-W51).
+
+    ``cache_share_bytes``: the part of the server's cache that open buckets may fill; 0 if unknown.
+    """
 
     limits: Limits = Limits()
+    cache_share_bytes: int = 0
     memory_threshold_bytes: int = 100 * 1024 * 1024
     reopening: bool = True
     archived_per_series: int = 256
     growth: GrowthOptions = GrowthOptions()
-
-
-"""Bucket ids contain the start of a bucket modulo this, in seconds (W10)."""
 
 
 @dataclass(slots=True)
@@ -76,6 +79,7 @@ class Placement:
         self._ids = ids
         self._collections: dict[Namespace, CollectionBuckets] = {}
         self._memory = BucketMemory()
+        self._cap_bytes = 0  # the size limit of open buckets while the server's cache is short
         self._work = Work()
         self.growth = BucketGrowth(options.growth, clock)
 
@@ -91,8 +95,8 @@ class Placement:
         known = self._collections.get(virtual.namespace)
         if known is not None and known.collection is virtual:
             return known
-        if known is not None and known.collection.uuid == virtual.uuid and _same_fields(known.collection, virtual):
-            _apply_options(known, virtual)
+        if known is not None and known.collection.uuid == virtual.uuid and known.has_fields_of(virtual):
+            known.apply_options(virtual)
             return known
         buckets = self._collections[virtual.namespace] = CollectionBuckets(virtual, Counters())
         if not self.options.reopening:
@@ -128,6 +132,8 @@ class Placement:
             return None
         bucket = series.current
         reason = 0
+        if self._cap_bytes and bucket is not None:
+            bucket.state.cap_bytes = self._cap_bytes
         if bucket is None or (reason := bucket.state.try_stage(measurement)):
             found = self._other_bucket(series, measurement, reason, may_look=origin is None or not origin.looked)
             if found is None:
@@ -154,16 +160,23 @@ class Placement:
         ``refusal`` is the ``RolloverReason`` of the current bucket, 0 if there is none.
         """
         due_to_metadata = refusal == 0 and not series.archived
+        if refusal == _CACHE_PRESSURE and (current := series.current) is not None:
+            # The cap may be that of a time with more buckets.
+            self._cap_bytes = current.state.cap_bytes = self._new_cap_bytes()
+            if not (refusal := current.state.try_stage(measurement)):
+                return current
         if refusal:
             self._roll_over(series, RolloverReason(refusal))
         while (bucket := series.take_archived(measurement.time_ms)) is not None:
+            self._memory.archived -= 1
+            bucket.state.cap_bytes = self._cap_bytes
             if not bucket.state.try_stage(measurement):
                 self._count_both(series.collection, "numBucketsReopened")
                 series.current = bucket
                 return bucket
             self._memory.release(bucket, full=True)
         by_time = refusal == 0 or RolloverReason(refusal) in TIME_REASONS
-        if may_look and by_time and _may_be_stored(series.collection, measurement):
+        if may_look and by_time and series.collection.may_be_stored(measurement.time_ms):
             return None
         if due_to_metadata:
             self._count_both(series.collection, "numBucketsOpenedDueToMetadata")
@@ -180,9 +193,11 @@ class Placement:
             self._memory.release(current, full=True)
             return
         series.archive(current)
+        self._memory.archived += 1
         if len(series.archived) > self.options.archived_per_series:
             # The earliest one, so that as few measurements as possible are looked up (``stored_until_ms``).
             earliest = series.archived.pop(0)
+            self._memory.archived -= 1
             self._memory.release(earliest, full=True)
             self._stored_until(series.collection, earliest.state.start_ms)
 
@@ -207,8 +222,14 @@ class Placement:
     def _adopt(self, series: Series, state: BucketState, *, own: bool) -> Bucket:
         bucket = series.current = Bucket(series, state, own=own)
         self._memory.adopt(bucket)
+        self._cap_bytes = self._new_cap_bytes()
         self._close_over_threshold(series.collection)
         return bucket
+
+    def _new_cap_bytes(self) -> int:
+        """The cap for the buckets that are open now."""
+        options, memory = self.options, self._memory
+        return size_cap_bytes(options.limits, options.cache_share_bytes, memory.count - memory.archived)
 
     def _park(self, series: Series, parked: Parked) -> None:
         buckets = series.collection
@@ -222,7 +243,7 @@ class Placement:
 
     def _place_again(self, staged_for: CollectionBuckets, item: Parked) -> None:
         buckets = self._collections.get(staged_for.collection.namespace)
-        if buckets is None or not _same_fields(buckets.collection, staged_for.collection):
+        if buckets is None or not buckets.has_fields_of(staged_for.collection):
             # The collection was dropped: the backend will refuse the write, and its error is the client's.
             buckets = staged_for
         batch = self.place(buckets, item.measurement, item.writer, item.index, item.key, item)
@@ -315,6 +336,7 @@ class Placement:
             series.current = None
         elif bucket in series.archived:
             series.archived.remove(bucket)
+            self._memory.archived -= 1
         self._memory.release(bucket)
         self._stored_until(series.collection, bucket.state.start_ms)
         self._drop_if_empty(series)
@@ -352,6 +374,7 @@ class Placement:
                     rows[state.bucket_id] = state.rows
                     if before.get(state.bucket_id) == state.rows and bucket.is_idle:
                         series.archived.remove(bucket)
+                        self._memory.archived -= 1
                         self._memory.release(bucket, full=True)
                         self._stored_until(buckets, state.start_ms)
                 self._drop_if_empty(series)
@@ -373,26 +396,3 @@ class Placement:
     def _count_both(self, buckets: CollectionBuckets, name: str) -> None:
         buckets.counters.count(name)
         self.totals.count(name)
-
-
-def _may_be_stored(buckets: CollectionBuckets, measurement: Measurement) -> bool:
-    """Whether the backend may have a bucket that covers this measurement and is not in memory."""
-    until_ms = buckets.stored_until_ms
-    return not buckets.replaced and (until_ms is None or measurement.time_ms < until_ms + buckets.span_ms)
-
-
-def _same_fields(mine: VirtualCollection, theirs: VirtualCollection) -> bool:
-    return (mine.options.time_field, mine.options.meta_field) == (theirs.options.time_field, theirs.options.meta_field)
-
-
-def _apply_options(buckets: CollectionBuckets, virtual: VirtualCollection) -> None:
-    """Apply a coarser granularity to open buckets at once (W49)."""
-    options = virtual.options
-    buckets.collection = virtual
-    span_ms = options.max_span_seconds * 1000
-    if span_ms != buckets.span_ms:
-        buckets.span_ms = span_ms
-        for series in buckets.series.values():
-            for bucket in (series.current, *series.archived):
-                if bucket is not None:
-                    bucket.state.span_ms = span_ms

@@ -27,6 +27,7 @@ class Counters:
     numBucketsClosedDueToReopening: int = 0
     numBucketsReopened: int = 0
     numBucketsKeptOpenDueToLargeMeasurements: int = 0
+    numBucketsClosedDueToCachePressure: int = 0
     numBucketsQueried: int = 0
     numBucketQueriesFailed: int = 0
     numBytesUncompressed: int = 0
@@ -57,6 +58,7 @@ CLOSED_COUNTERS: Mapping[RolloverReason, str] = {
     RolloverReason.TIME_BACKWARD: "numBucketsClosedDueToTimeBackward",
     RolloverReason.MEMORY: "numBucketsClosedDueToMemoryThreshold",
     RolloverReason.REOPENING: "numBucketsClosedDueToReopening",
+    RolloverReason.CACHE_PRESSURE: "numBucketsClosedDueToCachePressure",
 }
 
 NATIVE_COUNTERS = tuple(field.name for field in fields(Counters))[:12]

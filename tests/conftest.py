@@ -54,9 +54,12 @@ def mongod_version() -> tuple[int, ...]:
 
 
 @pytest.fixture(scope="session")
-def mongod(server_directory: Path) -> Iterator[MongodProcess]:
-    """A standalone mongod, 6.0.5 unless the environment asks for another."""
+def mongod(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[MongodProcess]:
+    """A standalone mongod, 6.0.5 unless the environment asks for another; ``replica_set`` where it cannot be alone."""
     chosen = server(MONGOD_VERSION)
+    if not chosen.runs_alone:
+        yield request.getfixturevalue("replica_set")
+        return
     standalone = MongodProcess(server_directory / "mongod", binary=chosen.binary, environment=chosen.environment)
     try:
         yield standalone.start()
@@ -77,8 +80,11 @@ def replica_set(server_directory: Path) -> Iterator[MongodProcess]:
 
 
 @pytest.fixture(scope="session")
-def proxy(server_directory: Path, mongod: MongodProcess) -> Iterator[ProxyProcess]:
+def proxy(request: pytest.FixtureRequest, server_directory: Path, mongod: MongodProcess) -> Iterator[ProxyProcess]:
     """A tsproxy in front of ``mongod``. A test that stops or kills its proxy starts one of its own."""
+    if mongod.replica_set:
+        yield request.getfixturevalue("proxy_rs")
+        return
     process = ProxyProcess(server_directory / "proxy", mongod.uri)
     try:
         yield process.start()

@@ -36,6 +36,7 @@ from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, 
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
+from proxy.backend.server_cache import cache_share_bytes
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.write_concern_waits import WriteConcernWaits
@@ -192,6 +193,11 @@ class Backend:
             {**entry, EXTENDED_RANGE: far.get(entry["name"], False), LASTPOINT_INDEXES: latest.get(entry["name"])}
             for entry in entries
         ]
+
+    async def cache_share_bytes(self) -> int:
+        """How much of the backend's cache open buckets may fill; 0 if unknown."""
+        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        return await cache_share_bytes(self.pool.request, deadline_seconds)
 
     def bucket_store(
         self,

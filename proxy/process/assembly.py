@@ -169,7 +169,7 @@ async def assemble(
     backend = await _reach(settings, metrics, spawn)
     ruled = await _ruled(settings, backend)
     clock, growth = LoopClock(), await growth_of(settings, backend)
-    catalog = BucketCatalog(catalog_options(settings, growth), clock, ProcessIds())
+    catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ProcessIds())
     members_read, cursors = MembersRead(backend.topology), CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
     store = backend.bucket_store(
@@ -368,14 +368,16 @@ def committer_options(settings: Settings) -> CommitterOptions:
     )
 
 
-def catalog_options(settings: Settings, growth: GrowthOptions) -> CatalogOptions:
-    """The catalog's limits, from settings named like mongod's parameters (W41-W48)."""
+def catalog_options(settings: Settings, growth: GrowthOptions, cache_share_bytes: int = 0) -> CatalogOptions:
+    """The catalog's limits, from settings named like mongod's parameters (W41-W51)."""
     return CatalogOptions(
         limits=Limits(
             max_count=settings.timeseries_bucket_max_count,
             max_size_bytes=settings.timeseries_bucket_max_size,
             min_count=settings.timeseries_bucket_min_count,
+            min_size_bytes=settings.timeseries_bucket_min_size,
         ),
+        cache_share_bytes=cache_share_bytes,
         memory_threshold_bytes=settings.timeseries_idle_bucket_expiry_memory_usage_threshold,
         reopening=settings.reopening,
         growth=growth,

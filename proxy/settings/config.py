@@ -23,6 +23,7 @@ from pymongo.uri_parser import parse_uri
 
 from proxy.settings.collection_rules import SYNTAX, parse_rules
 from proxy.settings.limits import faults
+from proxy.settings.machine_memory import catalog_memory_bytes
 from proxy.settings.redaction import redact_uri
 from proxy.settings.service_variables import is_injected
 from proxy.settings.table import ROWS, Address, SettingRow, Settings
@@ -251,8 +252,14 @@ def _bounds(kind: types.IntType | types.FloatType) -> str:
 
 
 def _resolved(settings: Settings, origins: dict[str, str]) -> Settings:
-    """With ``backend`` read from ``backend_file``, and the data directory's ``~`` replaced."""
-    settings = replace(settings, embedded_data_directory=settings.embedded_data_directory.expanduser())
+    """With ``backend`` read from ``backend_file``, the data directory's ``~`` replaced, and the memory in bytes."""
+    settings = replace(
+        settings,
+        embedded_data_directory=settings.embedded_data_directory.expanduser(),
+        timeseries_idle_bucket_expiry_memory_usage_threshold=(
+            settings.timeseries_idle_bucket_expiry_memory_usage_threshold or catalog_memory_bytes()
+        ),
+    )
     path = settings.backend_file
     if path is None or settings.backend is not None:
         return settings

@@ -121,7 +121,8 @@ class Settings:
     timeseries_bucket_max_count: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
     timeseries_bucket_max_size: Annotated[int, Meta(ge=1, le=12_582_912)] = 128_000
     timeseries_bucket_min_count: Count = 10
-    timeseries_idle_bucket_expiry_memory_usage_threshold: Annotated[int, Meta(ge=1)] = 104_857_600
+    timeseries_bucket_min_size: Annotated[int, Meta(ge=1, le=12_582_912)] = 5_120
+    timeseries_idle_bucket_expiry_memory_usage_threshold: CountOrNone = 0
 
 
 _TEXTS: Mapping[str, Mapping[str, str]] = {
@@ -240,8 +241,13 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "timeseries_bucket_max_count": "Maximum number of measurements in a bucket.",
         "timeseries_bucket_max_size": "Maximum size of a bucket in bytes.",
         "timeseries_bucket_min_count": "Number of measurements a bucket may hold even if it exceeds its maximum size.",
+        "timeseries_bucket_min_size": (
+            "Maximum size of a bucket in bytes while there are so many open ones that they would fill half of the "
+            "backend's cache: they share that half, but none gets less than this."
+        ),
         "timeseries_idle_bucket_expiry_memory_usage_threshold": (
-            "Memory for open buckets in bytes; above it, idle buckets are closed."
+            "Memory for open buckets in bytes; above it, idle buckets are closed. 0 = 2.5 % of the memory of the "
+            "machine or container."
         ),
     },
 }
@@ -292,6 +298,7 @@ _UNIT_SUFFIXES: Mapping[str, str] = {
     # mongod's own names do not have the unit.
     "_count": "measurements",
     "_bucket_max_size": "bytes",
+    "_bucket_min_size": "bytes",
     "_memory_usage_threshold": "bytes",
 }
 

@@ -10,6 +10,10 @@ import pytest
 from tests.support.fleet_in_parts import FLAGS, IN_PARTS
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
+from tests.support.versions import server as server_of
+from tests.support.wanted import MONGOD_VERSION
+
+CHOSEN = server_of(MONGOD_VERSION)
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +22,13 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]
     # What a killed proxy was joining stays locked for as long as its transaction lives, a minute by default.
     short_transactions = ["--setParameter", "transactionLifetimeLimitSeconds=5"]
     directory = tmp_path_factory.mktemp("faults") / "mongod"
-    server = MongodProcess(directory, replica_set="rs0", arguments=short_transactions)
+    server = MongodProcess(
+        directory,
+        binary=CHOSEN.binary,
+        environment=CHOSEN.environment,
+        replica_set="rs0",
+        arguments=short_transactions,
+    )
     try:
         yield server.start()
     finally:
@@ -57,13 +67,14 @@ def database(request: pytest.FixtureRequest, backend: MongodProcess) -> Iterator
         client.drop_database(name)
 
 
-@pytest.fixture(scope="module", params=["standalone", "replica set"])
+@pytest.fixture(scope="module", params=["standalone", "replica set"] if CHOSEN.runs_alone else ["replica set"])
 def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
     """Parts are joined by one operation, or in a transaction."""
     if request.param == "replica set":
         yield request.getfixturevalue("backend")
         return
-    server = MongodProcess(tmp_path_factory.mktemp("in_parts") / "mongod")
+    directory = tmp_path_factory.mktemp("in_parts") / "mongod"
+    server = MongodProcess(directory, binary=CHOSEN.binary, environment=CHOSEN.environment)
     try:
         yield server.start()
     finally:

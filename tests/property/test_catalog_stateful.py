@@ -62,7 +62,12 @@ class CatalogMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock()
         self.catalog = BucketCatalog(
-            CatalogOptions(limits=Limits(max_count=MAX_COUNT), memory_threshold_bytes=12_000, archived_per_series=2),
+            CatalogOptions(
+                limits=Limits(max_count=MAX_COUNT, min_size_bytes=100),
+                cache_share_bytes=300_000,
+                memory_threshold_bytes=12_000,
+                archived_per_series=2,
+            ),
             self.clock,
             CountingIds(),
         )
@@ -241,6 +246,8 @@ class CatalogMachine(RuleBasedStateMachine):
         assert gauges["numBuckets"] == len(known)
         assert gauges["memoryUsage"] == sum(bucket.memory_bytes for bucket in known)
         assert gauges["numIdleBuckets"] == sum(bucket.is_idle for bucket in known)
+        left = [each for bucket in known for each in bucket.series.archived if each is bucket]
+        assert self.catalog._memory.archived == len(left)
         for bucket in self.catalog._memory:
             assert bucket.is_known or not bucket.is_idle, "held for nothing"
 

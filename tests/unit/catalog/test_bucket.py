@@ -30,6 +30,23 @@ def test_rows_are_numbered_over_batches_in_commit_order(kernel: Any) -> None:
     assert (state.rows, state.committed_rows) == (4, 4)
 
 
+def test_w51_a_cap_is_a_smaller_size_limit_also_for_large_measurements(kernel: Any) -> None:
+    """W51: W45 does not apply, as seen on 7.0.28; an empty bucket takes anything."""
+    large = measure(kernel, {"t": 0, "v": "x" * 6000})
+    state = bucket_for(kernel, large)
+    assert state.cap_bytes == 0
+    state.cap_bytes = 7000
+    assert state.try_stage(large) == 0
+    assert state.try_stage(large) == RolloverReason.CACHE_PRESSURE
+    assert state.rows == 1
+    state.cap_bytes = state.size_bytes + 6100
+    assert state.try_stage(large) == 0
+    assert state.try_stage(large) == RolloverReason.CACHE_PRESSURE
+    state.cap_bytes = 0
+    assert state.try_stage(large) == 0
+    assert not state.kept_open_for_large
+
+
 def written_only(state: Any, measurements: list[Any]) -> dict[str, Any]:
     """Prepares and commits what is staged already."""
     import bson

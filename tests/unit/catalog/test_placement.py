@@ -132,6 +132,51 @@ def test_idle_buckets_are_let_go_over_the_threshold_longest_idle_first() -> None
     assert measurement(meta=0).meta not in bench.buckets.series
 
 
+def closed_for_the_cache(bench: CatalogBench) -> int:
+    return bench.buckets.counters.numBucketsClosedDueToCachePressure
+
+
+def test_w51_open_buckets_are_let_go_while_they_would_fill_more_than_their_share_of_the_cache() -> None:
+    """Under the native name, and not as closed for their size."""
+    bench = CatalogBench(limits=Limits(max_size_bytes=4000, min_size_bytes=1000), cache_share_bytes=40_000)
+    bench.commit(measurement(text="x" * 3000))
+    first = bucket_for(bench)
+    for number in range(9):
+        bench.commit(measurement(meta=number))
+    assert bucket_for(bench) is first, "ten buckets of 4,000 bytes fit"
+    bench.commit(measurement(meta="one too many"))
+    for number in range(10):
+        bench.commit(measurement(meta=100 + number))
+    assert bucket_for(bench) is not first
+    assert closed_for_the_cache(bench) == bench.catalog.totals.numBucketsClosedDueToCachePressure == 1
+    assert bench.buckets.counters.numBucketsClosedDueToSize == 0
+    assert not first.is_known
+
+
+def test_w51_buckets_grow_again_when_there_are_fewer_of_them() -> None:
+    bench = CatalogBench(limits=Limits(max_size_bytes=4000, min_size_bytes=1000), cache_share_bytes=40_000)
+    for number in range(40):
+        bench.commit(measurement(meta=number))
+    other = bench.catalog.collection(virtual(name="other", uuid=2))
+    writer = RememberingWriter()
+    batch = bench.catalog.place(other, measurement(text="x" * 800), writer, 0, KEY)
+    assert batch is not None
+    bench.catalog.place(other, measurement(), writer, 1, KEY)
+    bench.catalog.drop(bench.virtual.namespace)
+    assert bench.catalog.place(other, measurement(text="x" * 800), writer, 2, KEY) is batch
+    assert other.counters.numBucketsClosedDueToCachePressure == 0
+
+
+def test_w51_archived_buckets_are_not_counted_as_open() -> None:
+    bench = CatalogBench(limits=Limits(max_size_bytes=4000, min_size_bytes=1000), cache_share_bytes=40_000)
+    for hour in range(40):
+        bench.commit(measurement(hour * HOUR_MS))
+    last = bucket_for(bench, 39 * HOUR_MS, text="x" * 3000)
+    assert bench.open_buckets == 40
+    assert bucket_for(bench, 39 * HOUR_MS) is last
+    assert closed_for_the_cache(bench) == 0
+
+
 def test_buckets_with_uncommitted_rows_are_not_let_go() -> None:
     """W48"""
     bench = CatalogBench(memory_threshold_bytes=1)

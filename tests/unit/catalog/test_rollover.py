@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.rollover import Limits, RolloverReason, bucket_id, rounded_start_ms
+from catalog.rollover import Limits, RolloverReason, bucket_id, rounded_start_ms, size_cap_bytes
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,23 @@ def test_reasons_are_numbered_in_the_order_of_the_checks() -> None:
 def test_limits_are_the_servers_parameters() -> None:
     """W41, W42, W45."""
     assert Limits() == Limits(max_count=1000, max_size_bytes=128_000, min_count=10, large_max_bytes=12 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("share_bytes", "open_buckets", "cap_bytes"),
+    [
+        (0, 10**6, 0),
+        (128_000_000, 0, 0),
+        (128_000_000, 1_000, 0),
+        (128_000_000, 1_001, 127_872),
+        (128_000_000, 10_000, 12_800),
+        (128_000_000, 25_000, 5_120),
+        (128_000_000, 10**6, 5_120),
+    ],
+)
+def test_w51_open_buckets_share_a_part_of_the_cache(share_bytes: int, open_buckets: int, cap_bytes: int) -> None:
+    assert size_cap_bytes(Limits(), share_bytes, open_buckets) == cap_bytes
+
+
+def test_w51_a_floor_as_high_as_the_limit_turns_the_cap_off() -> None:
+    assert size_cap_bytes(Limits(min_size_bytes=128_000), 1, 10**6) == 0

@@ -34,10 +34,16 @@ def settings(**flags: str) -> Settings:
     return load_settings(flags, {}).settings
 
 
-def test_w41_to_w48_limits_are_those_of_the_settings() -> None:
-    chosen = settings(timeseries_bucket_max_count="7", timeseries_bucket_min_count="3", reopening="false")
-    options = catalog_options(chosen, GrowthOptions())
+def test_w41_to_w51_limits_are_those_of_the_settings() -> None:
+    chosen = settings(
+        timeseries_bucket_max_count="7",
+        timeseries_bucket_min_count="3",
+        timeseries_bucket_min_size="99",
+        reopening="false",
+    )
+    options = catalog_options(chosen, GrowthOptions(), 12)
     assert (options.limits.max_count, options.limits.min_count, options.reopening) == (7, 3, False)
+    assert (options.limits.min_size_bytes, options.cache_share_bytes) == (99, 12)
     assert options.limits.max_size_bytes == chosen.timeseries_bucket_max_size
 
 
