@@ -331,6 +331,7 @@ class BucketState:
 
     @cap_bytes.setter
     def cap_bytes(self, cap_bytes: int) -> None:
+        """The measurements that are staged already stay."""
         self._bytes.cap = cap_bytes
 
     def memory_bytes(self) -> int:
