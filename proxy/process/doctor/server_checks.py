@@ -23,7 +23,7 @@ from proxy.process.doctor.finding import (
 )
 from proxy.process.doctor.found import Found, Member, Unknown
 
-TESTED: Final = frozenset({(4, 4), (5, 0), (6, 0)})
+TESTED: Final = frozenset({(4, 4), (5, 0), (6, 0), (7, 0)})
 """Release series that are tested (docs/compatibility.md)."""
 
 COMPATIBILITY: Final = "see docs/compatibility.md, Servers"
