@@ -167,8 +167,7 @@ async def assemble(
     ``BackendUnavailable``, ``CommandError`` and ``ConfigurationError`` if the backend cannot be used.
     """
     backend = await _reach(settings, metrics, spawn)
-    ruled = await _ruled(settings, backend)
-    clock, growth = LoopClock(), await growth_of(settings, backend)
+    clock, ruled, growth = LoopClock(), await _ruled(settings, backend), await growth_of(settings, backend)
     catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ProcessIds())
     members_read, cursors = MembersRead(backend.topology), CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
