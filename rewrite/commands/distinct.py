@@ -7,7 +7,7 @@ from typing import Any
 
 from catalog.bson.raw import element, iter_positions
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.distinct_on_view import distinct_on_view, guess_on_view
+from rewrite.commands.distinct_on_view import Values, distinct_on_view, guess_on_view
 from rewrite.commands.reading import asks_for_text, on_buckets, reads_buckets
 from rewrite.plan import PassThrough, Plan, Request, Single, Step
 from rewrite.stages.distinct import VALUE, values_stage
@@ -28,7 +28,7 @@ def rewrite_distinct(request: Request) -> Plan:
         return Single(Step(request.namespace.database, body), reshape_raw=distinct_reply)
     if reads_buckets(request) or not _is_understood(request.body):
         return PassThrough()
-    plans = guess_on_view(request.body, COLLECT, request.target, request)
+    plans = guess_on_view(request.body, _collecting(request), request.target, request)
     if plans is None:
         return PassThrough()
     guess, otherwise = (Step(request.namespace.database, plan) for plan in plans)
@@ -44,10 +44,13 @@ def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, reque
         return None
     key, query = body["key"], body.get("query") or {}
     if not reads_buckets(request):
-        return distinct_on_view(body, COLLECT, target, request)
+        return distinct_on_view(body, _collecting(request), target, request)
     stages: list[Stage] = [{"$match": query}] if query else []
-    stages += values_by_path(key) if request.profile.version >= (6, 0, 0) else values_by_unwinding(key)
-    return on_buckets(body, stages, target, request)
+    return on_buckets(body, [*stages, *_collecting(request)(key)], target, request)
+
+
+def _collecting(request: Request) -> Values:
+    return values_by_path if request.profile.version >= (6, 0, 0) else values_by_unwinding
 
 
 def _is_understood(body: Mapping[str, Any]) -> bool:
@@ -57,16 +60,13 @@ def _is_understood(body: Mapping[str, Any]) -> bool:
     return bool(key) and key[0] != "$" and "\0" not in key and key.count(".") < MOST_PARTS and not asks_for_text(query)
 
 
-COLLECT: list[Stage] = [
-    {"$unwind": {"path": f"${VALUE}", "preserveNullAndEmptyArrays": True}},
-    {"$group": {"_id": None, "distinct": {"$addToSet": f"${VALUE}"}}},
-]
-"""Stages that collect the values that ``values_stage`` has found."""
-
-
 def values_by_path(key: str) -> list[Stage]:
     """The distinct values if the server can split a path (from 6.0)."""
-    return [values_stage(key), *COLLECT]
+    return [
+        values_stage(key),
+        {"$unwind": {"path": f"${VALUE}", "preserveNullAndEmptyArrays": True}},
+        {"$group": {"_id": None, "distinct": {"$addToSet": f"${VALUE}"}}},
+    ]
 
 
 def values_by_unwinding(key: str) -> list[Stage]:

@@ -6,37 +6,38 @@ the headers of buckets, and the values inside follow from its few groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import COMMON_OPTIONS, scope_of
 from rewrite.plan import Request
-from rewrite.stages.distinct import values_stage
 from rewrite.stages.draft import Stage
 from rewrite.stages.meta_fields import STORED_META
 from rewrite.stages.meta_paths import rename_path, rename_predicate
-from rewrite.stages.scope import Scope
 
 IS_KNOWN: Stage = {"$match": {"$expr": {"$cond": [{"$gt": ["$_id", None]}, True, {"$toInt": {"$type": "$_id"}}]}}}
 """Fails with ``GUESS_FAILED`` for null: the name of a type is no number. Groups have null for missing values, too."""
 
 
+Values: TypeAlias = Callable[[str], list[Stage]]
+
+
 def distinct_on_view(
-    body: Mapping[str, Any], collect: Sequence[Stage], target: VirtualCollection, request: Request
+    body: Mapping[str, Any], values: Values, target: VirtualCollection, request: Request
 ) -> dict[str, Any] | None:
     """The ``aggregate`` on the view; ``None`` if the view must answer the ``distinct`` itself.
 
-    ``collect``: stages that collect the values of the field that ``values_stage`` makes.
+    ``values``: stages that collect the values at a path.
     """
     path = _path_in_meta(body, target, request)
     if path is None or "." not in path:
         return None
-    return _on_view(body, [_by_meta(target), values_stage(f"_id.{path.partition('.')[2]}"), *collect], target)
+    return _on_view(body, [_by_meta(target), *values(f"_id.{path.partition('.')[2]}")], target)
 
 
 def guess_on_view(
-    body: Mapping[str, Any], collect: Sequence[Stage], target: VirtualCollection, request: Request
+    body: Mapping[str, Any], values: Values, target: VirtualCollection, request: Request
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """As ``distinct_on_view`` for the whole meta value: a guess, and what is right if that fails; ``None`` if neither.
 
@@ -44,15 +45,17 @@ def guess_on_view(
     """
     if request.in_transaction or _path_in_meta(body, target, request) != STORED_META:
         return None
-    guess = [_by_meta(target), IS_KNOWN, values_stage("_id"), *collect]
-    return _on_view(body, guess, target), _on_view(body, [values_stage(body["key"]), *collect], target)
+    guess = [_by_meta(target), IS_KNOWN, *values("_id")]
+    return _on_view(body, guess, target), _on_view(body, values(body["key"]), target)
 
 
 def _path_in_meta(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> str | None:
     """The path of the key in buckets, if its values follow from the groups that the query selects."""
     scope = scope_of(body, target, request)
     query = body.get("query") or {}
-    if not _is_from_headers(scope) or body.get("collation") or target.collation is not None:
+    if not (scope.profile.has_native_timeseries and scope.plain_names):
+        return None
+    if body.get("collation") or target.collation is not None:
         return None
     if query and rename_predicate(query, scope) is None:
         return None
@@ -68,8 +71,3 @@ def _on_view(body: Mapping[str, Any], stages: Sequence[Stage], target: VirtualCo
     pipeline = [*([{"$match": query}] if query else []), *stages]
     options = {name: body[name] for name in COMMON_OPTIONS if name in body}
     return {"aggregate": target.namespace.collection, "pipeline": pipeline, "cursor": {}, **options}
-
-
-def _is_from_headers(scope: Scope) -> bool:
-    """Whether the server has such a plan, and the name of the meta field can be used in paths."""
-    return scope.profile.version >= (6, 0, 0) and scope.profile.has_native_timeseries and scope.plain_names

@@ -96,7 +96,7 @@ def test_reads_of_strict_clients_of_a_replica_set(set_twins: Twins, allowed: All
 
 def test_explains_of_strict_clients(twins: Twins, allowed: Allowed) -> None:
     fill(twins)
-    for read in allowed.reads[:4]:
+    for read in allowed.reads:
         told = twins.both({"explain": read, "verbosity": "queryPlanner", **STRICT})
         assert [reply.get("code") for reply in told] == [allowed.code] * 2, read
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from catalog.namespaces import Granularity, TimeseriesOptions
-from rewrite.commands.distinct import COLLECT, rewrite_distinct, values_by_path
+from rewrite.commands.distinct import rewrite_distinct, values_by_path, values_by_unwinding
 from rewrite.commands.explain import rewrite_explain
 from rewrite.plan import PassThrough, Single
 from rewrite.profile import Profile
-from rewrite.stages.distinct import values_stage
 from tests.support.scopes import TARGET, request
 
 
@@ -29,8 +28,7 @@ def test_values_inside_the_meta_field_come_from_groups(query: dict[str, Any]) ->
         "pipeline": [
             *([{"$match": query}] if query else []),
             {"$group": {"_id": "$m"}},
-            values_stage("_id.a.b"),
-            *COLLECT,
+            *values_by_path("_id.a.b"),
         ],
         "cursor": {},
         "maxTimeMS": 7,
@@ -59,7 +57,6 @@ def test_everything_else_is_left_to_the_view(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"profile": Profile((5, 0, 4))},
         {"profile": Profile((8, 2, 11), unpacks_buckets=False)},
         {"target": replace(TARGET, collation={"locale": "en", "strength": 2})},
         {"target": replace(TARGET, options=TimeseriesOptions("t", None, Granularity.SECONDS, 3600, 60))},
@@ -80,6 +77,12 @@ def test_the_whole_meta_value_is_guessed() -> None:
     assert plan.otherwise.body["pipeline"] == [match, *values_by_path("m")]
     assert plan_of({"key": "m"}, in_transaction=True) == PassThrough()
     assert rewrite_explain(request({"explain": {"distinct": "x", "key": "m"}}, reads_buckets=False)) == PassThrough()
+
+
+def test_5_0_has_no_stage_that_takes_a_path_apart() -> None:
+    plan = plan_of({"key": "m.a"}, profile=Profile((5, 0, 4)))
+    assert isinstance(plan, Single)
+    assert plan.step.body["pipeline"] == [{"$group": {"_id": "$m"}}, *values_by_unwinding("_id.a")]
 
 
 def test_the_explain_shows_it() -> None:
