@@ -7,10 +7,11 @@ the server's own.
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from typing import Any
 
 import pytest
-from bson import SON
+from bson import SON, Binary, Int64
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 from pymongo.server_api import ServerApi
@@ -216,3 +217,13 @@ def test_inserts_of_strict_clients_are_taken(twins: Twins) -> None:
     with MongoClient[Any](host, port, server_api=ServerApi("1", strict=True)) as client:
         client[twins.virtual.name]["x"].insert_one({"_id": 300, "t": READ_AT, "m": {"a": 1}})
     assert taken() == before + 6
+
+
+def test_retried_inserts_of_strict_clients_are_written_once(set_twins: Twins) -> None:
+    fill(set_twins, count=1)
+    lsid = {"id": Binary.from_uuid(uuid.uuid4())}
+    insert = {"insert": "x", "documents": [{"_id": 100, **ROW}, {"_id": 101, **ROW}], "lsid": lsid, **STRICT}
+    for _ in range(3):
+        assert set_twins.same({**insert, "txnNumber": Int64(1)})["n"] == 2
+    assert set_twins.same({**insert, "txnNumber": Int64(2)})["n"] == 2
+    assert set_twins.same({"count": "x"})["n"] == 5
