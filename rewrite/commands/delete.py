@@ -12,6 +12,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
 from rewrite.bucket_reads import Selection
 from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, WholeCommandFailed
+from rewrite.commands.fatal_deletes import is_fatal, refuse_fatal
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
 from rewrite.profile import Profile
@@ -83,7 +84,10 @@ class DeleteStatement:
 
 
 def rewrite_delete(request: Request) -> Plan:
-    """The unchanged command if the backend can execute all of it, or refuses it; otherwise a dialogue."""
+    """The unchanged command if the backend can execute all of it, or refuses it; otherwise a dialogue.
+
+    Raises ``CommandError`` 115 for what only the backend could execute, and would not survive (H8).
+    """
     if request.namespace.is_buckets:
         return cleared_by_direct_write(request)
     target = request.target
@@ -92,6 +96,7 @@ def rewrite_delete(request: Request) -> Plan:
     as_it_is = PassThrough((ClearBuckets(target.namespace),))
     deletes = request.body.get("deletes", ())
     if request.in_transaction or not _is_well_formed_command(request.body):
+        refuse_fatal(request, target, deletes)
         return as_it_is
     if isinstance(deletes, Statements):
         return Dialogue(partial(_delete_in_pieces, request, target, deletes))
@@ -112,6 +117,8 @@ def _is_well_formed_command(body: Mapping[str, Any]) -> bool:
 
 
 def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, Any]) -> bool:
+    if is_fatal(request, target, entry):
+        return False
     single = bool(entry["limit"])
     return deletes_natively(request.profile, entry["q"], single=single, options=target.options)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rewrite.commands.aggregate import translate_aggregate
 from rewrite.commands.count import translate_count
 from rewrite.commands.distinct import translate_distinct
+from rewrite.commands.fatal_deletes import refuse_fatal
 from rewrite.commands.find import translate_find
 from rewrite.commands.reading import FASTER_ON_VIEW, Translator, reads_buckets
 from rewrite.plan import PassThrough, Plan, Request, Single, Step
@@ -20,11 +21,16 @@ TRANSLATORS: Mapping[str, Translator] = {
 
 
 def rewrite_explain(request: Request) -> Plan:
-    """Rewrites the explained command as if it were executed; others are left to the backend (C23)."""
+    """Rewrites the explained command as if it were executed; others are left to the backend (C23).
+
+    Raises ``CommandError`` 115 for deletes that the backend cannot explain either (H8).
+    """
     explained = request.body.get("explain")
     if request.target is None or not isinstance(explained, Mapping) or not explained:
         return PassThrough()
     name = next(iter(explained))
+    if name == "delete":
+        refuse_fatal(request, request.target, explained.get("deletes"))
     translate = TRANSLATORS.get(name) if reads_buckets(request) or name in FASTER_ON_VIEW else None
     body = translate(explained, request.target, request) if translate else None
     if body is None:
