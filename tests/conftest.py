@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.expectations import expected_failure
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-from tests.support.versions import server
+from tests.support.versions import STANDALONE_ONLY, server
 from tests.support.wanted import MONGOD_VERSION, SCALE
 
 settings.register_profile(
@@ -24,6 +24,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("tsproxy")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leaves out what servers cannot be asked that are always members of a set."""
+    return True if collection_path.name in STANDALONE_ONLY and not server(MONGOD_VERSION).runs_alone else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,13 +27,15 @@ SERIES = 24
 DEADLINE_SECONDS = 30.0
 GAUGE = "tsproxy_grows_in_parts"
 UNJOINED = "tsproxy_unjoined_parts"
+CHOSEN = server(MONGOD_VERSION)
 
 
-@pytest.fixture(scope="module", params=[None, "rs0"], ids=["standalone", "replica set"])
+@pytest.fixture(
+    scope="module", params=[None, "rs0"] if CHOSEN.runs_alone else ["rs0"], ids=lambda each: each or "standalone"
+)
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
-    chosen = server(MONGOD_VERSION)
     directory = tmp_path_factory.mktemp("alone")
-    process = MongodProcess(directory, binary=chosen.binary, environment=chosen.environment, replica_set=request.param)
+    process = MongodProcess(directory, binary=CHOSEN.binary, environment=CHOSEN.environment, replica_set=request.param)
     try:
         yield process.start()
     finally:

@@ -68,6 +68,7 @@ class Wine:
 
     def open(self, template: Path) -> None:
         """Make the prefix from ``template``, and have all of its processes end when this process dies."""
+        self.close()
         if not self._directory.exists():
             self._copy(_made(template, self._loader, self._server))
         # The end of the pipe closes with this process, however it ends.
