@@ -20,6 +20,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from proxy.tools.rows import BadRow, Broken, Entry, Mark, Row
 
 LONGEST_LINE_BYTES: Final = 128 << 20
+READ_BYTES: Final = 1 << 20
 LARGEST_DOCUMENT_BYTES: Final = (16 << 20) + (16 << 10)
 HEAD_BYTES: Final = 64 << 10
 SHOWN_CHARACTERS: Final = 100_000
@@ -109,18 +110,23 @@ class BsonFile(_File):
 
     def rows(self, mark: Mark) -> Iterator[Entry]:
         file, position, where = self._at(mark)
+        data, at = b"", 0
         with file:
             while True:
                 where += 1
-                head = self._read(file, 4, position)
-                if not head:
-                    return
-                size = int.from_bytes(head, "little")
-                rest = self._read(file, size - 4, position) if 5 <= size <= LARGEST_DOCUMENT_BYTES else b""
-                if len(head) + len(rest) != size or rest[-1:] != b"\0":
+                if len(data) - at < 4:
+                    data, at = data[at:] + self._read(file, READ_BYTES, position), 0
+                    if not data:
+                        return
+                size = int.from_bytes(data[at : at + 4], "little")
+                if len(data) - at < size <= LARGEST_DOCUMENT_BYTES:
+                    data, at = data[at:] + self._read(file, max(READ_BYTES, size), position), 0
+                end = at + size
+                if not 5 <= size <= LARGEST_DOCUMENT_BYTES or end > len(data) or data[end - 1]:
                     raise Broken(f"{self.path}: document {where} at byte {position} is damaged, or the file ends in it")
                 position += size
-                yield Row(head + rest, where, position)
+                yield Row(data[at:end], where, position)
+                at = end
 
     def _read(self, file: BinaryIO, size: int, position: int) -> bytes:
         try:

@@ -6,9 +6,9 @@ go to one lane, so that two connections never write to the same bucket at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from catalog.bson.raw import iter_elements, pack_int32
 from catalog.errors import CommandError
@@ -18,11 +18,11 @@ from proxy.tools.rows import BadRow, Row
 
 BATCH_BYTES: Final = 12 << 20
 _ID: Final = b"_id"
+_TIME: Final = attrgetter("time_ms")
 _OBJECT_ID: Final = b"\x07"
 
 
-@dataclass(frozen=True, slots=True)
-class Sendable:
+class Sendable(NamedTuple):
     """A row that is ready to be sent. ``entry``: its number in the import; ``id``: the value of ``_id``."""
 
     document: bytes
@@ -32,12 +32,18 @@ class Sendable:
     row: Row
 
 
-def sendable(row: Row, made_id: bytes, time_field: bytes, meta_field: bytes | None) -> Sendable | BadRow:
-    """The row with an ``_id``, or why it is no measurement."""
+def sendable(
+    row: Row, make_id: Callable[[int], bytes], entry: int, time_field: bytes, meta_field: bytes | None
+) -> Sendable | BadRow:
+    """The row with an ``_id``, or why it is no measurement.
+
+    ``make_id`` makes that of a row that has none, from its number in the import.
+    """
     document, own_id = row.document, b""
     try:
         own_id = _id_of(document)
         if not own_id:
+            made_id = make_id(entry)
             own_id = _OBJECT_ID + made_id
             element = own_id[:1] + _ID + b"\0" + made_id
             document = pack_int32(len(document) + len(element)) + element + document[4:]
@@ -65,13 +71,9 @@ def lanes(rows: Iterable[Sendable], count: int) -> list[list[Sendable]]:
         series.setdefault(row.meta, []).append(row)
     made: list[list[Sendable]] = [[] for _ in range(max(1, min(count, len(series))))]
     for group in sorted(series.values(), key=len, reverse=True):
-        group.sort(key=_time)
+        group.sort(key=_TIME)
         min(made, key=len).extend(group)
     return [lane for lane in made if lane]
-
-
-def _time(row: Sendable) -> int:
-    return row.time_ms
 
 
 def batches(lane: Sequence[Sendable], most_rows: int) -> Iterator[Sequence[Sendable]]:

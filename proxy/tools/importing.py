@@ -119,8 +119,7 @@ def _next_window(
         taken.append(entry)
         made = entry
         if isinstance(entry, Row):
-            made_id = state.made_id(state.entries + len(taken) - 1)
-            ready = sendable(entry, made_id, fields.time, fields.meta)
+            ready = sendable(entry, state.made_id, state.entries + len(taken) - 1, fields.time, fields.meta)
             if isinstance(ready, Sendable):
                 rows.append(ready)
                 size_bytes += len(ready.document)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import bson
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import AutoReconnect, BulkWriteError, PyMongoError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from catalog.bson.raw import fields_of
 from proxy.tools.files import CODEC, shown_document
@@ -66,6 +66,8 @@ class Loader:
         self._connections = connections
         self._batch_rows = batch_rows
         self._on_stored = on_stored
+        concern = collection.write_concern.document
+        self._write_concern = {"writeConcern": concern} if concern else {}
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="import")
 
     def close(self) -> None:
@@ -115,19 +117,17 @@ class Loader:
         """The rows that the server refused; raises ``PyMongoError``."""
         if not batch:
             return []
-        try:
-            self._collection.insert_many([RawBSONDocument(row.document) for row in batch], ordered=False)
-        except BulkWriteError as error:
-            errors = error.details.get("writeErrors", [])
-            if error.details.get("writeConcernErrors") or not errors:
-                raise
-            codes = {each.get("code") for each in errors}
-            if codes & TRANSIENT_CODES:
-                raise AutoReconnect(f"{len(errors)} rows were not written: {errors[0].get('errmsg')}") from None
-            if codes - ROW_CODES:
-                raise
-            return [_refused(batch[each["index"]], str(each.get("errmsg", "refused"))) for each in errors]
-        return []
+        # insert_many does the same in several times as long.
+        insert = {"insert": self._collection.name, "ordered": False, **self._write_concern}
+        insert["documents"] = [RawBSONDocument(row.document) for row in batch]
+        reply = self._collection.database.command(insert, codec_options=CODEC)
+        errors = reply.get("writeErrors", [])
+        codes = {each.get("code") for each in errors}
+        if codes & TRANSIENT_CODES:
+            raise AutoReconnect(f"{len(errors)} rows were not written: {errors[0].get('errmsg')}")
+        if codes - ROW_CODES:
+            raise OperationFailure(str(errors[0].get("errmsg")), errors[0].get("code"), reply)
+        return [_refused(batch[each["index"]], str(each.get("errmsg", "refused"))) for each in errors]
 
     # --- rows that may be stored already -------------------------------------------------------------------------
 

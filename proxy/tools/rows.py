@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Mark: TypeAlias = Mapping[str, Any]
 """A position in a source, as JSON."""
@@ -14,8 +14,7 @@ class Broken(Exception):
     """The source cannot be read any further; the message says where and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One document. ``where``: its line, or its number; ``end``: how much of the source was read with it.
 
     ``skip``: how many rows that end at the same place, or begin before ``end``, have been read with it.

@@ -16,7 +16,7 @@ MADE = bytes(range(12))
 
 
 def made(document: dict[str, Any]) -> Sendable | BadRow:
-    return sendable(Row(bson.encode(document), 3, 9), MADE, b"t", b"m")
+    return sendable(Row(bson.encode(document), 3, 9), lambda entry: MADE, 3, b"t", b"m")
 
 
 def at(milliseconds: int) -> dt.datetime:
@@ -42,7 +42,7 @@ def test_what_is_no_measurement_is_a_bad_row() -> None:
     assert (row.where, row.end) == (3, 9)
     assert "must be present and contain a valid BSON UTC datetime" in row.reason
     assert '"now"' in row.text
-    damaged = sendable(Row(b"\x09\0\0\0\x02abc\0", 1, 1), MADE, b"t", None)
+    damaged = sendable(Row(b"\x09\0\0\0\x02abc\0", 1, 1), lambda entry: MADE, 1, b"t", None)
     assert isinstance(damaged, BadRow)
 
 

@@ -22,7 +22,7 @@ def rows(count: int, **fields: Any) -> list[Sendable]:
     made = []
     for number in range(count):
         document = {"_id": number, "t": AT + dt.timedelta(seconds=number), "m": number % 7, **fields}
-        ready = sendable(Row(bson.encode(document), number, number), bytes(12), b"t", b"m")
+        ready = sendable(Row(bson.encode(document), number, number), lambda entry: bytes(12), number, b"t", b"m")
         assert isinstance(ready, Sendable)
         made.append(ready)
     return made
