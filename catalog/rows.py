@@ -40,6 +40,11 @@ def digest_of(measurement: Measurement) -> bytes:
     return row_digest(measurement.meta, measurement.columns)
 
 
+def digest_in_bucket(measurement: Measurement) -> bytes:
+    """The digest of a measurement as ``rows_in`` makes it."""
+    return row_digest(b"", measurement.columns)
+
+
 def digest_of_stored(row: bytes, meta_field: bytes | None) -> bytes:
     """The digest of a document as readers of the collection see it."""
     columns = raw.fields_of(row)
@@ -54,7 +59,7 @@ def is_packed(document: bytes) -> bool:
 
 
 def rows_in(document: bytes) -> Counter[bytes]:
-    """The digests of all rows of a stored bucket.
+    """The digests of all rows of a stored bucket, without its meta value, which a client may have changed.
 
     :raises ValueError: the document is not a bucket, or is compressed and has more than ``MOST_PACKED_ROWS`` rows
     """
@@ -66,8 +71,7 @@ def rows_in(document: bytes) -> Counter[bytes]:
             raise ValueError("a column that is no object")
         for key, value in raw.iter_elements(column, 1):
             rows.setdefault(key, {})[name] = value
-    meta = raw.fields_of(document).get(b"meta", b"")
-    return Counter(row_digest(meta, columns) for columns in rows.values())
+    return Counter(row_digest(b"", columns) for columns in rows.values())
 
 
 def _rows_in_packed(document: bytes) -> Counter[bytes]:
@@ -86,7 +90,7 @@ def _rows_in_packed(document: bytes) -> Counter[bytes]:
         for row, value in zip(rows, column_cells(column[6:], number), strict=True):
             if value is not None:
                 row[name] = value
-    return Counter(row_digest(bucket.get(b"meta", b""), columns) for columns in rows)
+    return Counter(row_digest(b"", columns) for columns in rows)
 
 
 def is_unique(measurement: Measurement) -> bool:

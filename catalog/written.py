@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from catalog.kernel import applied_rows
 from catalog.merging import is_closed
-from catalog.rows import digest_of, is_packed, is_unique, rows_in
+from catalog.rows import digest_in_bucket, is_packed, is_unique, rows_in
 from catalog.write_batch import WriteBatch
 
 
@@ -33,7 +33,7 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
         return None
     if not batch.base:
         # No other writer makes a document with this id, so it is stored because the batch was written.
-        return any(digest_of(measurement) in rows for measurement in batch.measurements)
+        return any(digest_in_bucket(measurement) in rows for measurement in batch.measurements)
     return _are_ours(batch, rows)
 
 
@@ -53,7 +53,7 @@ def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool 
 
 def _are_ours(batch: WriteBatch, rows: Counter[bytes]) -> bool | None:
     """Whether these rows are those of the batch, not earlier equal rows of the bucket; ``None`` if unknown."""
-    ours = [(digest_of(measurement), measurement) for measurement in batch.measurements]
+    ours = [(digest_in_bucket(measurement), measurement) for measurement in batch.measurements]
     found = [measurement for digest, measurement in ours if digest in rows]
     if not found:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from catalog.statements import StatementLog
 from proxy.inserts.held_insert import Recipient
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.slices import Slices
 from proxy.readers.register import ReaderRegister
 from tests.simulation.auditor import Auditor, rows_of
 from tests.simulation.commands import CommandLine
@@ -155,6 +157,7 @@ class Process:
             StatementLog(),
             max_pending_bytes=plan.max_pending_bytes,
             retryable_writes=True,
+            slices=Slices(itertools.count().__next__),
         )
         self.alive = True
         # Every process makes the server stall once in a while, for all of them.

@@ -61,6 +61,19 @@ def test_a_row_with_an_id_of_a_driver_tells_for_its_batch(others: list[dict[str,
     assert is_written_elsewhere([bench.document(unique)], bench.batch) is True
 
 
+def test_a_new_bucket_is_known_although_its_meta_was_changed_and_a_row_deleted() -> None:
+    """Both by clients past the proxy, before it has seen whether the bucket was stored."""
+    bench = CatalogBench()
+    (batch,) = bench.stage(*(measurement(_id=ObjectId(), v=value) for value in (1, 2)))
+    batch.claim()
+    assert bench.catalog.prepare(batch) is not None
+    document = decode(batch.bucket.state.prepare(batch.measurements))
+    document["meta"] = "renamed"
+    document["control"]["closed"] = True
+    document["data"] = {name: {"0": column["1"]} for name, column in document["data"].items()}
+    assert is_written(encode(document), batch) is True
+
+
 def test_rows_that_differ_in_a_value_are_not_ours() -> None:
     bench = Bench({"_id": ObjectId(), "v": 2})
     (ours,) = bench.batch.measurements
