@@ -177,7 +177,8 @@ class BucketCatalog(Placement):
     def prepare(self, batch: WriteBatch, batches_in_round: int = 1) -> bytes | None:
         """Number the rows and build the statement (W64); ``None`` while another batch of the bucket is prepared.
 
-        Also ``None`` if the bucket was cleared: then the measurements are placed again. ``batches_in_round``: number of
+        Also ``None`` if the bucket was cleared, or has parts and no more may be made: then the measurements are placed
+        again. ``batches_in_round``: number of
         batches in the same round.
         """
         bucket = batch.bucket
@@ -189,12 +190,18 @@ class BucketCatalog(Placement):
             bucket.waiting.append(batch)
             self.waited(batch)
             return None
+        state = bucket.state
+        base = state.committed_rows
+        as_part = base > 0 and self.growth.leaves_as_part(bucket, batches_in_round, self._memory.count)
+        if bucket.parts is not None and not as_part:
+            # Rows in parts are not in the document that an update would change. Its guard is a number of rows, which
+            # would fit if other writers had added as many.
+            self._move(self._forget(bucket))
+            return None
         batch.advance(_PREPARE)
         bucket.batches.pop(batch.key, None)
         bucket.prepared = batch
-        state = bucket.state
-        base = state.committed_rows
-        if base and self.growth.leaves_as_part(bucket, batches_in_round, self._memory.count):
+        if as_part:
             return self.growth.part(bucket, batch)
         batch.base = base
         batch.stored_id = state.bucket_id

@@ -40,8 +40,8 @@ def digest_of(measurement: Measurement) -> bytes:
     return row_digest(measurement.meta, measurement.columns)
 
 
-def digest_in_bucket(measurement: Measurement) -> bytes:
-    """The digest of a measurement as ``rows_in`` makes it."""
+def digest_without_meta(measurement: Measurement) -> bytes:
+    """The digest of the other fields of a measurement, as they are stored."""
     return row_digest(b"", measurement.columns)
 
 
@@ -58,23 +58,24 @@ def is_packed(document: bytes) -> bool:
     return control[0] == raw.OBJECT and raw.fields_of(control, 1).get(b"version") == _VERSION_TWO
 
 
-def rows_in(document: bytes) -> Counter[bytes]:
-    """The digests of all rows of a stored bucket, without its meta value, which a client may have changed.
+def rows_in(document: bytes, *, with_meta: bool = True) -> Counter[bytes]:
+    """The digests of all rows of a stored bucket.
 
     :raises ValueError: the document is not a bucket, or is compressed and has more than ``MOST_PACKED_ROWS`` rows
     """
     if is_packed(document):
-        return _rows_in_packed(document)
+        return _rows_in_packed(document, with_meta=with_meta)
     rows: dict[bytes, dict[bytes, bytes]] = {}
     for name, column in stored_columns(document).items():
         if column[0] != raw.OBJECT:
             raise ValueError("a column that is no object")
         for key, value in raw.iter_elements(column, 1):
             rows.setdefault(key, {})[name] = value
-    return Counter(row_digest(b"", columns) for columns in rows.values())
+    meta = raw.fields_of(document).get(b"meta", b"") if with_meta else b""
+    return Counter(row_digest(meta, columns) for columns in rows.values())
 
 
-def _rows_in_packed(document: bytes) -> Counter[bytes]:
+def _rows_in_packed(document: bytes, *, with_meta: bool) -> Counter[bytes]:
     bucket = raw.fields_of(document)
     count = raw.fields_of(bucket[b"control"], 1).get(b"count", b"\0")
     data = bucket.get(b"data", b"\0")
@@ -90,7 +91,8 @@ def _rows_in_packed(document: bytes) -> Counter[bytes]:
         for row, value in zip(rows, column_cells(column[6:], number), strict=True):
             if value is not None:
                 row[name] = value
-    return Counter(row_digest(b"", columns) for columns in rows)
+    meta = bucket.get(b"meta", b"") if with_meta else b""
+    return Counter(row_digest(meta, columns) for columns in rows)
 
 
 def is_unique(measurement: Measurement) -> bool:

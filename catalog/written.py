@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from catalog.kernel import applied_rows
 from catalog.merging import is_closed
-from catalog.rows import digest_in_bucket, is_packed, is_unique, rows_in
+from catalog.rows import digest_without_meta, is_packed, is_unique, rows_in
 from catalog.write_batch import WriteBatch
 
 
@@ -16,7 +16,8 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
 
     Rows have the numbers that the batch gave them. A direct write that deletes rows may have renumbered them; it closes
     the bucket, so that equal rows are then searched in all of it. The same applies to a part, which another process may
-    have joined with the parts before it.
+    have joined with the parts before it. The meta value is not compared: the id says whose rows the document has, and a
+    client may have changed the meta value meanwhile.
     """
     if document is None:
         return False
@@ -28,12 +29,12 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
                 return True
             if batch.stored_id == batch.bucket.state.bucket_id and not is_closed(document):
                 return False
-        rows = rows_in(document)
+        rows = rows_in(document, with_meta=False)
     except ValueError:
         return None
     if not batch.base:
         # No other writer makes a document with this id, so it is stored because the batch was written.
-        return any(digest_in_bucket(measurement) in rows for measurement in batch.measurements)
+        return any(digest_without_meta(measurement) in rows for measurement in batch.measurements)
     return _are_ours(batch, rows)
 
 
@@ -45,7 +46,7 @@ def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool 
     rows: Counter[bytes] = Counter()
     try:
         for document in documents:
-            rows += rows_in(document)
+            rows += rows_in(document, with_meta=False)
     except ValueError:
         return None
     return _are_ours(batch, rows)
@@ -53,7 +54,7 @@ def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool 
 
 def _are_ours(batch: WriteBatch, rows: Counter[bytes]) -> bool | None:
     """Whether these rows are those of the batch, not earlier equal rows of the bucket; ``None`` if unknown."""
-    ours = [(digest_in_bucket(measurement), measurement) for measurement in batch.measurements]
+    ours = [(digest_without_meta(measurement), measurement) for measurement in batch.measurements]
     found = [measurement for digest, measurement in ours if digest in rows]
     if not found:
         return False

@@ -18,7 +18,7 @@ from tests.support.wanted import MONGOD_VERSION, SCALE
 
 settings.register_profile(
     "tsproxy",
-    max_examples=max(1, int(100 * SCALE)),
+    max_examples=max(1, int(75 * SCALE)),
     deadline=None,  # the machine may be busy; a slow example is no failure
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

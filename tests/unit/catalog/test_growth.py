@@ -63,6 +63,20 @@ def test_beside_other_proxies_everything_grows_in_place() -> None:
     assert grows_in_parts(bench, meta="b")
 
 
+def test_a_bucket_with_parts_is_not_appended_to_in_place() -> None:
+    """Its stored document lacks the rows in parts, so the number of rows would be a wrong guard."""
+    bench = CatalogBench(growth=ALWAYS)
+    first = bench.commit(measurement(meta="a"))
+    assert bench.commit(measurement(1, meta="a")).base == 0
+    bench.catalog.growth.beside_other_proxies(are_there=True)
+    (batch,) = bench.stage(measurement(2, meta="a"))
+    batch.claim()
+    assert bench.catalog.prepare(batch) is None
+    (moved,) = bench.catalog.take_unclaimed()
+    assert moved.bucket is not first.bucket
+    assert [each.time_ms for each in moved.measurements] == [each.time_ms for each in batch.measurements]
+
+
 def test_where_joins_are_refused_no_further_parts_are_made() -> None:
     bench = CatalogBench(growth=ALWAYS)
     growth = bench.catalog.growth
