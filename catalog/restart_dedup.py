@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
-from catalog.open_bucket import CollectionBuckets
-from catalog.ports import Acknowledgement, Applied, BucketStore, Clock, WriteConcern
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Clock, WriteConcern
 from catalog.rows import digest_of, with_id
 
 ASKED_AT_ONCE = 1_000
@@ -63,12 +62,38 @@ class _Question:
     answer: OnFound
 
 
+class StoredRows(Protocol):
+    """The part of ``BucketStore`` that is needed here; see there."""
+
+    async def stored_rows(
+        self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
+    ) -> Mapping[bytes, int]: ...
+
+    async def earlier_rows(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        window_seconds: float,
+        deadline_seconds: float,
+    ) -> Mapping[bytes, int]: ...
+
+    async def update(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """Only called with ``NOTHING_UPDATE``."""
+        ...
+
+
 class RestartDedup:
     """Looks up rows of an earlier process; questions that arrive during a query share the next one."""
 
     def __init__(
         self,
-        store: BucketStore,
+        store: StoredRows,
         clock: Clock,
         window_seconds: float,
         patience_seconds: float,
@@ -81,7 +106,7 @@ class RestartDedup:
         self._until_seconds = clock.monotonic_seconds() + window_seconds
         self._patience_seconds = patience_seconds
         self._spawn = spawn
-        self._questions: dict[CollectionBuckets, list[_Question]] = {}
+        self._questions: dict[VirtualCollection, list[_Question]] = {}
         self._claimed: Counter[bytes] = Counter()
         """Rows that were found for a statement, by collection and digest."""
 
@@ -91,47 +116,47 @@ class RestartDedup:
 
     def ask(
         self,
-        buckets: CollectionBuckets,
+        collection: VirtualCollection,
         measurements: Sequence[Measurement],
         write_concern: WriteConcern,
         answer: OnFound,
     ) -> None:
         """``answer`` is called once, with the result or an error."""
         question = _Question(measurements, write_concern, answer)
-        waiting = self._questions.get(buckets)
+        waiting = self._questions.get(collection)
         if waiting is not None:
             waiting.append(question)
             return
-        self._questions[buckets] = [question]
-        self._spawn(self._run(buckets))
+        self._questions[collection] = [question]
+        self._spawn(self._run(collection))
 
-    async def _run(self, buckets: CollectionBuckets) -> None:
+    async def _run(self, collection: VirtualCollection) -> None:
         asked: list[_Question] = []
         try:
-            while waiting := self._questions[buckets]:
+            while waiting := self._questions[collection]:
                 count = 0
                 while waiting and count < ASKED_AT_ONCE:
                     asked.append(waiting.pop(0))
                     count += len(asked[-1].measurements)
-                await self._find(buckets, asked)
+                await self._find(collection, asked)
         finally:
-            for question in (*asked, *self._questions.pop(buckets)):
+            for question in (*asked, *self._questions.pop(collection)):
                 question.answer(CommandError(1, "internal error while looking up rows of an earlier process"))
 
-    async def _find(self, buckets: CollectionBuckets, asked: list[_Question]) -> None:
+    async def _find(self, collection: VirtualCollection, asked: list[_Question]) -> None:
         """Answer each question and remove it from ``asked``."""
         deadline_seconds = self._clock.monotonic_seconds() + self._patience_seconds
         try:
-            free = await self._unaccounted(buckets.collection, asked, deadline_seconds)
+            free = await self._unaccounted(collection, asked, deadline_seconds)
             confirmed: dict[WriteConcern, Acknowledgement | None] = {}
             while asked:
                 written = _written(asked[0], free)
                 write_concern = asked[0].write_concern
                 if written and write_concern not in confirmed:
-                    confirmed[write_concern] = await self._confirm(buckets.collection, write_concern, deadline_seconds)
+                    confirmed[write_concern] = await self._confirm(collection, write_concern, deadline_seconds)
                 for digest, positions in written.items():
                     free[digest] -= len(positions)
-                    self._claim(_name(buckets.collection) + digest, len(positions))
+                    self._claim(_name(collection) + digest, len(positions))
                 found = frozenset(each for positions in written.values() for each in positions)
                 asked.pop(0).answer(Found(found, confirmed[write_concern] if found else None))
         except CommandError as error:

@@ -1,22 +1,59 @@
-"""The capabilities of the backend that matter for rewriting."""
+"""The capabilities of the backend, and how its time-series collections are read and written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Access(Enum):
+    """How the time-series collections of the backend are read and written.
+
+    Servers from 8.2 have a third way, ``rawData`` on the name of the collection itself, with which buckets would be
+    reached without their own namespace. It gets a member here when a server with it can be tested
+    (docs/guides/access-modes.md).
+    """
+
+    BUCKETS = "buckets"
+    """As buckets in ``system.buckets.<collection>``: the proxy chooses, encodes and unpacks them."""
+    NATIVE = "native"
+    """By public commands on the collection itself: inserts are coalesced, everything else is relayed."""
+
+
+class Why(Enum):
+    """Why an ``Access`` was chosen; the value is the label of the metric."""
+
+    CHOSEN = "chosen"
+    """A setting names it."""
+    ABLE = "able"
+    """The account may read and write buckets, and the server is one of those for which that is proven."""
+    VERSION = "version"
+    SHARDED = "sharded"
+    RIGHTS = "rights"
+    CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Facts about the backend, probed when the proxy connects to it.
+    """Facts about the backend, probed when the proxy connects to it and when they may have changed.
 
     ``version`` is the server's ``versionArray`` (major, minor, patch). ``unpacks_buckets``: whether the server knows
-    the stage that unpacks buckets; compatible servers may report a later version than they support.
+    the stage that unpacks buckets; compatible servers may report a later version than they support. ``why`` and
+    ``reason``, a text, are those of ``access``.
     """
 
     version: tuple[int, int, int] = (6, 0, 5)
     is_replica_set: bool = False
     is_mongos: bool = False
     unpacks_buckets: bool = True
+    access: Access = Access.BUCKETS
+    why: Why = Why.ABLE
+    reason: str = ""
+
+    @property
+    def uses_buckets(self) -> bool:
+        """Whether the proxy itself reads and writes bucket documents."""
+        return self.access is Access.BUCKETS
 
     @property
     def has_native_timeseries(self) -> bool:

@@ -25,13 +25,15 @@ from catalog.bson.codec import TOLERANT, encode
 from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.backend import service_retry as repeating
+from proxy.backend.access_probe import AccessProbe, WantedAccess
 from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
+from proxy.backend.collection_store import CollectionStore
 from proxy.backend.current_op import CurrentOperations, account_of, process_name
 from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
-from proxy.backend.least_role import missing_rights
+from proxy.backend.least_role import missing_natively, missing_rights
 from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
@@ -41,7 +43,7 @@ from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.observe.tasks import TaskSet
-from proxy.request.authorisation import PRIVILEGES, AccessControl, is_unauthorized, may_on_cluster
+from proxy.request.authorisation import AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import client_message
 from proxy.request.ports import STEPS_AT_ONCE, Readers
 from proxy.request.session_fields import GOSSIP
@@ -89,12 +91,11 @@ class Backend:
     def __init__(
         self,
         calls: DriverCalls,
-        profile: Profile,
+        probe: AccessProbe,
         hello: Mapping[str, Any],
         pool: ServicePool,
         registry: NamespaceRegistry,
         patience_seconds: float,
-        access: AccessControl,
         members: MemberWatch,
         others: CurrentOperations,
         waits: WriteConcernWaits | None,
@@ -104,11 +105,10 @@ class Backend:
         self._calls = calls
         self.members = members
         self.others = others
-        self.profile = profile
+        self.probe = probe
         self.hello = hello
         self.pool = pool
         self.registry = registry
-        self.access = access
         self._patience_seconds = patience_seconds
         self.started: Timestamp | None = None
         """The backend's time before the first write of this process; ``None`` if it reports none."""
@@ -122,6 +122,7 @@ class Backend:
         connect_timeout_seconds: float,
         refresh_seconds: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        timeseries_access: WantedAccess = "auto",
     ) -> Backend:
         """Connect to the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
         name = process_name()
@@ -149,13 +150,16 @@ class Backend:
             connect_timeout_seconds,
         )
 
+        probe = AccessProbe(timeseries_access, partial(_run, calls), access, profile)
+
         async def list_collections(database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-            return await cls._list_collections(calls, database, wanted)
+            return await cls._list_collections(calls, database, wanted, describes=probe.profile.uses_buckets)
 
         loop = asyncio.get_running_loop()
         try:
             deadline_seconds = loop.time() + server_selection_timeout_seconds
             answer = await pool.request(encode({"connectionStatus": 1, "$db": "admin"}), deadline_seconds)
+            await probe.look()
         except CommandError:
             pool.close()
             await calls.aclose()
@@ -168,18 +172,30 @@ class Backend:
         waits = (
             WriteConcernWaits(pool.another(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
         )
-        backend = cls(calls, profile, hello, pool, registry, patience_seconds, access, members, others, waits)
+        backend = cls(calls, probe, hello, pool, registry, patience_seconds, members, others, waits)
         backend.started = time_of(answer)
         return backend
 
     @staticmethod
-    async def _list_collections(calls: DriverCalls, database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def _list_collections(
+        calls: DriverCalls, database: str, wanted: Mapping[str, Any], *, describes: bool
+    ) -> list[dict[str, Any]]:
+        """``describes``: whether to ask also what rewritten reads depend on."""
+
         async def request(client: Client) -> list[dict[str, Any]]:
             listed = client.get_database(database, codec_options=TOLERANT)
             return [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
 
-        entries = await calls.ask(request)
+        try:
+            entries = await calls.ask(request)
+        except CommandError as error:
+            if describes or error.code != UNAUTHORIZED:
+                raise
+            # The account may do nothing in this database, so everything is up to the client's rights.
+            return []
         log.debug("collections listed", database=database, timeseries=len(entries))
+        if not describes:
+            return entries
         run = partial(_run, calls)
         series = {
             entry["name"]: entry["options"]["timeseries"]["timeField"]
@@ -198,6 +214,16 @@ class Backend:
         """How much of the backend's cache open buckets may fill; 0 if unknown."""
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
         return await cache_share_bytes(self.pool.request, deadline_seconds)
+
+    @property
+    def profile(self) -> Profile:
+        """The capabilities of the backend, and how its time-series collections are read and written."""
+        return self.probe.profile
+
+    @property
+    def access(self) -> AccessControl:
+        """Whether there is access control."""
+        return self.probe.access
 
     def bucket_store(
         self,
@@ -226,6 +252,16 @@ class Backend:
             rows=RowSearch(self.pool, self.started),
             waits=self.waits,
             readers=readers,
+            closed=self.probe.buckets_closed,
+        )
+
+    def collection_store(self) -> CollectionStore:
+        """What inserts into time-series collections by public commands."""
+        return CollectionStore(
+            self.pool,
+            RowSearch(self.pool, self.started, on_buckets=False),
+            self.waits,
+            retryable=self.profile.is_replica_set or self.profile.is_mongos,
         )
 
     async def exists(self, namespace: Namespace) -> bool:
@@ -240,20 +276,19 @@ class Backend:
 
     async def may_on_cluster(self, action: str) -> bool:
         """Whether the account has this privilege on the cluster; raises ``CommandError``."""
-        if not self.access.enforced:
-            return True
-        auth_info = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
-        return may_on_cluster(auth_info.get("authenticatedUserPrivileges", ()), action)
+        privileges = await self.probe.privileges()
+        return privileges is None or may_on_cluster(privileges, action)
 
     async def missing_rights(self) -> list[str]:
-        """The privileges of the least role that the account lacks; raises ``CommandError``.
+        """The privileges that the account lacks for the access in use; raises ``CommandError``.
 
         A server without time-series collections has no such privileges, and the account does nothing there.
         """
-        if not self.access.enforced or not self.profile.has_native_timeseries:
+        await self.probe.look()
+        privileges = await self.probe.privileges()
+        if privileges is None or not self.profile.has_native_timeseries:
             return []
-        auth_info = (await self.run("admin", dict(PRIVILEGES)))["authInfo"]
-        return missing_rights(auth_info.get("authenticatedUserPrivileges", ()))
+        return missing_rights(privileges) if self.profile.uses_buckets else missing_natively(privileges)
 
     @property
     def tls(self) -> ssl.SSLContext | None:

@@ -18,11 +18,12 @@ from bson.raw_bson import RawBSONDocument
 from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
 from catalog.empty_timestamps import has_empty_timestamp, inserting_statement
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import PREFIX_BYTES
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from proxy.backend.access_probe import BUCKETS_CLOSED
 from proxy.backend.collection_uuid_check import CollectionUuidCheck
 from proxy.backend.covering import MAX_SECONDS, covering_query
 from proxy.backend.driver_calls import Client, DriverCalls
@@ -43,6 +44,7 @@ OTHER_INCARNATION = frozenset({26, 361})
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 _RESEND_PAUSE_SECONDS = 0.1
+_SEND_AGAIN = "the server has closed the namespaces of bucket collections; nothing was written, send the insert again"
 _INT64 = struct.Struct("<q").unpack_from
 
 
@@ -61,11 +63,14 @@ class MongoBucketStore:
         rows: RowSearch,
         waits: WriteConcernWaits | None = None,
         readers: Readers | None = None,
+        closed: Callable[[Namespace], None] = lambda namespace: None,
     ) -> None:
         """``sends_uuid``: the backend supports ``collectionUUID`` (6.0).
 
         ``waits``: for replica sets. ``readers`` registers this object's own reads of buckets, if parts are joined.
+        ``closed`` is called with a bucket namespace that the server refuses as such.
         """
+        self._closed = closed
         self.join = parts.join
         self._readers = readers
         self._rows = rows
@@ -123,14 +128,14 @@ class MongoBucketStore:
         try:
             if self._waits is None:
                 reply = await send(Attempt.AS_IT_IS)
-                if (plain := _PLAIN_SUCCESS.fullmatch(reply)) is not None:
+                if (plain := PLAIN_SUCCESS.fullmatch(reply)) is not None:
                     acknowledgement = Acknowledgement(
                         sent_at_seconds=sent_at_seconds, answered_at_seconds=time.perf_counter()
                     )
                     return Applied(int.from_bytes(plain[1], "little"), {}, acknowledgement)
                 said: Mapping[str, Any] = decoded(reply)
             else:
-                said, wait = await self._waits.write(write_concern, collection.namespace, send)
+                said, wait = await self._waits.write(write_concern, collection.buckets, send)
         except NotSent as error:
             return Rejected(error)
         except LostAfterSending as error:
@@ -140,6 +145,9 @@ class MongoBucketStore:
             # The proxy's account could not authenticate.
             return Rejected(error)
         outcome = outcome_of(said, wait, sent_at_seconds)
+        if isinstance(outcome, Rejected) and outcome.error.code == BUCKETS_CLOSED:
+            self._closed(collection.buckets)
+            return Rejected(BackendUnavailable(_SEND_AGAIN, code=BUCKETS_CLOSED))
         if isinstance(outcome, Unknown):
             self._pool.forget_primary()
             await asyncio.sleep(_RESEND_PAUSE_SECONDS)
@@ -285,16 +293,22 @@ class MongoBucketStore:
         return await self._calls.ask(request, left_seconds, holds_data=True)
 
 
-_PLAIN_SUCCESS = re.compile(
+PLAIN_SUCCESS = re.compile(
     rb".{4}\x10n\0(.{4})(?:\x10nModified\0.{4})?\x01ok\0" + re.escape(struct.pack("<d", 1.0)) + rb"\0", re.DOTALL
 )
 """The usual reply of a standalone to a bulk write: success without errors."""
 
 
-def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None, sent_at_seconds: float = 0.0) -> BulkOutcome:
+def outcome_of(
+    reply: Mapping[str, Any],
+    wait: Wait | None = None,
+    sent_at_seconds: float = 0.0,
+    message_of: Callable[[Mapping[str, Any]], str] | None = None,
+) -> BulkOutcome:
     """The outcome that the reply to a bulk write, which has just arrived, reports.
 
     With ``wait``, the write concern is still waited for. ``sent_at_seconds``: see ``Acknowledgement``.
+    ``message_of``: the text of the error of one document for its client.
     """
     if not reply.get("ok"):
         error = CommandError(
@@ -305,7 +319,7 @@ def outcome_of(reply: Mapping[str, Any], wait: Wait | None = None, sent_at_secon
         )
         return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
     errors = {
-        int(entry["index"]): CommandError(int(entry["code"]), _client_message(entry))
+        int(entry["index"]): CommandError(int(entry["code"]), (message_of or _client_message)(entry))
         for entry in reply.get("writeErrors", ())
     }
     for error in errors.values():

@@ -1,6 +1,7 @@
 """Checks whether the proxy's own account has the privileges that the proxy requires.
 
-docs/security.md shows the role. It may be limited to some databases, so one resource of each kind is enough.
+docs/security.md shows the role for access to buckets; for native access, ``readWrite`` is enough. Either may be limited
+to some databases, so one resource of each kind is enough.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ ROLE: Final = "tsproxy"
 """The name of the role in docs/security.md."""
 LIST: Final = "listCollections"
 ON_BUCKETS: Final = ("find", "insert", "update", "remove", "bypassDocumentValidation")
+ON_COLLECTIONS: Final = ("find", "insert", "remove")
+"""What native access requires: inserts for clients, reads after a restart, and deletes of nothing to wait for write
+concerns."""
 ANY_ACTION: Final = "anyAction"
 
 Privilege = Mapping[str, Any]
@@ -45,6 +49,32 @@ def missing_privileges(privileges: Iterable[Privilege]) -> list[Privilege]:
     """As ``missing_rights``, as the commands ``createRole`` and ``grantPrivilegesToRole`` take them."""
     lists, writes = _missing(privileges)
     return [*([listing()] if lists else []), *([on_buckets(writes)] if writes else [])]
+
+
+def missing_on_buckets(privileges: Iterable[Privilege]) -> list[str]:
+    """The missing actions on buckets."""
+    return _missing(privileges)[1]
+
+
+def missing_natively(privileges: Iterable[Privilege]) -> list[str]:
+    """As ``missing_rights``, for native access."""
+    known = list(privileges)
+    allowed = {action for privilege in known if _is_ordinary(privilege) for action in privilege.get("actions", ())}
+    missing = [] if ANY_ACTION in allowed else [action for action in ON_COLLECTIONS if action not in allowed]
+    lists, _ = _missing(known)
+    return [*([LIST] if lists else []), *([f"{', '.join(missing)} on collections"] if missing else [])]
+
+
+def has_native_rights(privileges: Iterable[Privilege]) -> bool:
+    """Whether the account has what native access requires."""
+    return not missing_natively(privileges)
+
+
+def _is_ordinary(privilege: Privilege) -> bool:
+    """Whether it is about ordinary collections."""
+    resource = privilege.get("resource", {})
+    name = resource.get("collection")
+    return bool(resource.get("anyResource")) or (isinstance(name, str) and not name.startswith("system."))
 
 
 def _missing(privileges: Iterable[Privilege]) -> tuple[bool, list[str]]:

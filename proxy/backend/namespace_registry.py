@@ -221,7 +221,9 @@ def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[st
     buckets = {entry["name"]: entry for entry in entries if entry["name"].startswith(BUCKETS_PREFIX)}
     found: dict[str, VirtualCollection] = {}
     for entry in entries:
-        stored = buckets.get(BUCKETS_PREFIX + entry["name"])
+        # A server that does not list buckets shows the collection itself as what is stored.
+        is_stored_itself = "uuid" in entry.get("info", {})
+        stored = buckets.get(BUCKETS_PREFIX + entry["name"], entry if is_stored_itself else None)
         if entry.get("type") != "timeseries" or stored is None:
             continue
         options = stored["options"]

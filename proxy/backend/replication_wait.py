@@ -191,7 +191,7 @@ class Concern:
         return named
 
     def wait(self, namespace: Namespace, wait: Wait) -> None:
-        """Confirm this write when it is replicated; ``namespace`` is one that the proxy's account may write to."""
+        """Confirm this write when it is replicated; ``namespace`` is one that the proxy's account may delete from."""
         self._waiting.append((wait, namespace))
         self._under_way.add(wait)
         loop = asyncio.get_running_loop()
@@ -260,7 +260,7 @@ class Concern:
         Without ``concern``, the server waits for the default, for at most a second, and its error shows that.
         """
         body: dict[str, Any] = {
-            "delete": namespace.buckets.collection,
+            "delete": namespace.collection,
             "deletes": [{"q": {"_id": {"$in": []}}, "limit": 1}],
             "$db": namespace.database,
         }

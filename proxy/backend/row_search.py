@@ -54,8 +54,12 @@ _TIMESTAMP: Final = 0x11
 class RowSearch:
     """Searches rows over service connections, on the primary."""
 
-    def __init__(self, pool: ServicePool, started: Timestamp | None) -> None:
-        """``started``: the backend's time before this process wrote anything; ``None`` if it reports none."""
+    def __init__(self, pool: ServicePool, started: Timestamp | None, *, on_buckets: bool = True) -> None:
+        """``started``: the backend's time before this process wrote anything; ``None`` if it reports none.
+
+        ``on_buckets``: whether buckets are read, or the collection itself.
+        """
+        self._on_buckets = on_buckets
         self._pool = pool
         self._started = started
         self._before: dict[VirtualCollection, Timestamp] = {}
@@ -129,7 +133,7 @@ class RowSearch:
         for part in _parts(measurements):
             asked = wanted & {digest_of(measurement) for measurement in part}
             found, time = await self._find_part(
-                collection, self._query(collection, part, options), meta_field, asked, deadline_seconds
+                collection, self._query_of(collection, part, options), meta_field, asked, deadline_seconds
             )
             rows += found
             first = first or time
@@ -157,8 +161,8 @@ class RowSearch:
                     cursor_id = raw.unpack_int64(cursor[b"id"], 1)[0]
                     if not cursor_id:
                         return rows, time
-                    more = {"getMore": Int64(cursor_id), "collection": collection.buckets.collection}
-                    more["$db"] = collection.buckets.database
+                    read = collection.buckets if self._on_buckets else collection.namespace
+                    more = {"getMore": Int64(cursor_id), "collection": read.collection, "$db": read.database}
                     reply = await self._request(collection, more, deadline_seconds)
             except LostAfterSending:
                 pass
@@ -176,6 +180,19 @@ class RowSearch:
             code = int(said.get("code", 1))
             raise CommandError(code, f"the stored rows of {collection.namespace} could not be read (error {code})")
         return reply
+
+    def _query_of(
+        self, collection: VirtualCollection, measurements: Sequence[Measurement], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        if self._on_buckets:
+            return self._query(collection, measurements, options)
+        return {
+            "aggregate": collection.namespace.collection,
+            "pipeline": [{"$match": _times(collection, measurements)}, {"$match": _same_ids(measurements)}],
+            "cursor": {"batchSize": 100_000},
+            **options,
+            "$db": collection.namespace.database,
+        }
 
     @staticmethod
     def _query(
@@ -206,6 +223,15 @@ class RowSearch:
             **options,
             "$db": collection.buckets.database,
         }
+
+
+def _times(collection: VirtualCollection, measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """The times between which the measurements are, and one series if they are of one."""
+    field = collection.options.time_field
+    if not field or "." in field or field.startswith("$"):
+        return {}
+    times = [each.time_ms for each in measurements]
+    return {field: {"$gte": DatetimeMS(min(times)), "$lte": DatetimeMS(max(times))}}
 
 
 def _parts(measurements: Sequence[Measurement]) -> Iterator[list[Measurement]]:

@@ -65,7 +65,7 @@ class Dispatcher:
         """
         self._handlers = handlers
         self._namespaces = namespaces
-        self._translated = frozenset(translated)
+        self.translated = frozenset(translated)
         self._knows_cursor = knows_cursor
         self._tasks = tasks
         self.measuring = measuring
@@ -170,7 +170,7 @@ class Dispatcher:
     def _route(self, exchange: Exchange, command: Command, resolved: Resolved | None = None) -> None:
         session = exchange.session
         lookup = self._namespaces.lookup if resolved is None else partial(self._lookup_or, resolved)
-        route = router.route(command, lookup, self._translated, self._knows_cursor)
+        route = router.route(command, lookup, self.translated, self._knows_cursor)
         needs = self._requirements.of(command, route)
         if needs.reader is not None:
             if needs.reader.is_kept_out:

@@ -143,6 +143,12 @@ class Server:
         self.hello.compressors = settings.compressors
         self._use_limits()
 
+    def translate(self, commands: frozenset[str]) -> None:
+        """Rewrite these commands from now on, and relay all others; commands are recognised anew."""
+        self._parts.memory.clear()
+        for dispatcher in self._dispatchers:
+            dispatcher.translated = commands
+
     def _use_limits(self) -> None:
         limits, (dispatcher, _) = self._parts.limits, self._dispatchers
         dispatcher.limits = CommandLimits(limits, dispatcher.measuring) if limits.limits_anything else None

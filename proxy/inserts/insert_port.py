@@ -29,8 +29,10 @@ class Native(Protocol):
         start: int,
         session: bytes,
         txn_number: int | None,
+        *,
+        ordered: bool,
     ) -> int:
-        """The number of documents if the insert must be relayed; 0 if it is for the catalog."""
+        """The number of documents if the insert must be relayed; 0 if it is to be staged."""
         ...
 
     def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:

@@ -94,7 +94,10 @@ class InsertTemplate(Shortcut):
         native = ingest.native
         size_bytes = len(raw) - documents_at
         if size_bytes >= native.fewest_bytes:
-            count = native.takes(exchange, self.collection, size_bytes, (raw,), documents_at, session, txn_number)
+            ordered = self.insert.ordered
+            count = native.takes(
+                exchange, self.collection, size_bytes, (raw,), documents_at, session, txn_number, ordered=ordered
+            )
             if count:
                 return self._relay(exchange, known, count, size_bytes)
         documents = documents_behind(raw, documents_at)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from catalog.identity import Identity
 from catalog.kernel import count_plain_times
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from catalog.restart_dedup import RestartDedup
 from catalog.statements import StatementLog
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.write_strategy import Way, WriteStrategy
 from proxy.request.exchange import Exchange
+from proxy.wire.message import length_at
+
+LARGE_BYTES: Final = 32 * 1024
+"""Where inserts are coalesced, those of so many bytes are large enough by themselves."""
 
 
 class NativeInserts:
@@ -18,14 +24,23 @@ class NativeInserts:
 
     def __init__(self, strategy: WriteStrategy, statements: StatementLog, restart_dedup: RestartDedup) -> None:
         self._strategy = strategy
+        self.coalesces = False
+        """Whether all other inserts are coalesced into native ones, and not staged in the catalog."""
+        self.may_insert: Callable[[Namespace], bool] = lambda namespace: True
+        """Whether the proxy's own account may insert into this collection."""
         self._statements = statements
         self._restart_dedup = restart_dedup
-        self.fewest_bytes = strategy.fewest_bytes
-        """The size of documents below which ``takes`` is always 0."""
         self.rates: InsertRates | None = None
         """Set while users or databases have limits: inserts that these concern are for the catalog."""
         self.measurements = 0
         """Documents of inserts that the backend has carried out itself, or refused."""
+        self.fewest_bytes = strategy.fewest_bytes
+        """The size of documents below which ``takes`` is always 0."""
+
+    def coalesce(self, *, is_on: bool) -> None:
+        """Whether inserts that are not relayed are coalesced from now on."""
+        self.coalesces = is_on
+        self.fewest_bytes = 1 if is_on else self._strategy.fewest_bytes
 
     def takes(
         self,
@@ -36,14 +51,18 @@ class NativeInserts:
         start: int,
         session: bytes,
         txn_number: int | None,
+        *,
+        ordered: bool,
     ) -> int:
-        """The number of documents if the insert must be relayed; 0 if it is for the catalog.
+        """The number of documents if the insert must be relayed; 0 if it is to be staged.
 
         ``pieces``, a list or tuple, are the documents or consist of them, and the first of them begins at ``start``;
         together they have ``size_bytes``. ``session``, the raw ``lsid``, and ``txn_number``
         are those of a retryable write.
         """
-        if size_bytes < self.fewest_bytes:
+        if self.coalesces:
+            return self._relays(exchange, collection, size_bytes, pieces, start, session, txn_number, ordered=ordered)
+        if size_bytes < self._strategy.fewest_bytes:
             return 0
         is_native = self._strategy.way(collection, size_bytes) is Way.NATIVE
         if self.rates is not None and self.rates.concern(exchange, collection.namespace.database):
@@ -65,6 +84,47 @@ class NativeInserts:
             self._statements.transaction(client, txn_number).is_native = True
         return count
 
+    def _relays(
+        self,
+        exchange: Exchange,
+        collection: VirtualCollection,
+        size_bytes: int,
+        pieces: Sequence[bytes],
+        start: int,
+        session: bytes,
+        txn_number: int | None,
+        *,
+        ordered: bool,
+    ) -> int:
+        """As ``takes``, where inserts are coalesced.
+
+        Ordered inserts of several documents are relayed, because only the server can stop at the first error; large
+        ones gain nothing; and what the proxy's account may not do is up to the client's.
+        """
+        count = _count(pieces, start, size_bytes)
+        client = (session, exchange.session.identity)
+        latest = None if txn_number is None else self._statements.latest(client)
+        if txn_number is not None and latest is not None and latest.number >= txn_number:
+            # A retry takes the way of the first try, whose statements are recorded there.
+            return count if latest.number == txn_number and latest.is_native else 0
+        namespace = collection.namespace
+        if self.may_insert(namespace):
+            if self.rates is not None and self.rates.concern(exchange, namespace.database):
+                return 0
+            if (count == 1 or not ordered) and size_bytes < LARGE_BYTES and not self._strategy.is_native:
+                return 0
+        if count and txn_number is not None:
+            self._statements.transaction(client, txn_number).is_native = True
+        return count
+
+    def relayed(self, identity: Identity, count: int, session: bytes, txn_number: int | None) -> None:
+        """An insert of ``count`` documents is relayed that ``takes`` has not taken."""
+        self.measurements += count
+        if txn_number is not None:
+            latest = self._statements.latest((session, identity))
+            if latest is None or latest.number < txn_number:
+                self._statements.transaction((session, identity), txn_number).is_native = True
+
     def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
         """Count and measure an insert that is about to be relayed; it has ``count`` documents of so many bytes."""
         self.measurements += count
@@ -72,5 +132,20 @@ class NativeInserts:
 
     def measure(self, exchange: Exchange, collection: VirtualCollection, size_bytes: int) -> None:
         """Measure an insert of either way that has just begun, and whose meter is known."""
-        if exchange.expects_reply:
+        if exchange.expects_reply and not self.coalesces:
             self._strategy.measure(exchange, collection, size_bytes)
+
+
+def _count(pieces: Sequence[bytes], start: int, size_bytes: int) -> int:
+    """The number of documents; 0 if they are not documents."""
+    if len(pieces) > 1:
+        return len(pieces)
+    raw, count = pieces[0], 0
+    end = start + size_bytes
+    while start < end:
+        length = length_at(raw, start) if start + 5 <= end else 0
+        start += length
+        count += 1
+        if length < 5 or start > end:
+            return 0
+    return count

@@ -134,7 +134,10 @@ class Inserts:
         native = self._ingest.native
         if insert.size_bytes >= native.fewest_bytes:
             size_bytes, documents = insert.size_bytes, insert.documents
-            count = native.takes(exchange, collection, size_bytes, documents, 0, insert.session, insert.txn_number)
+            number, ordered = insert.txn_number, insert.ordered
+            count = native.takes(
+                exchange, collection, size_bytes, documents, 0, insert.session, number, ordered=ordered
+            )
             if count:
                 native.begin(exchange, collection, count, size_bytes)
                 return template, False

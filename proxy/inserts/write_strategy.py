@@ -230,6 +230,11 @@ class WriteStrategy:
         self._late = late or _never_late
         self._choices: BoundedCache[tuple[object, int], Choice] = BoundedCache(CHOICES_BYTES, _choice_bytes)
 
+    @property
+    def is_native(self) -> bool:
+        """Whether the setting wants all inserts to be native."""
+        return self._mode == "native"
+
     def way(self, collection: VirtualCollection, size_bytes: int) -> Way:
         """The way of an insert whose documents have so many bytes."""
         if size_bytes < self.fewest_bytes:

@@ -22,6 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from catalog.stats import CLOSED_COUNTERS, Counters
+from proxy.observe.access_numbers import AccessNumbers
 from proxy.observe.error_classes import ErrorClass, class_of
 from proxy.observe.histograms import Held, Histogram
 from proxy.observe.limit_numbers import LimitNumbers
@@ -204,6 +205,7 @@ class Metrics(Collector):
         self.held = Held()
         self.request_numbers = RequestNumbers()
         self.catalog: CatalogReadings | None = None
+        self.access = AccessNumbers()
         registry.register(self)
 
     def requests(self, command: str, way: str) -> RequestMeter:
@@ -242,6 +244,7 @@ class Metrics(Collector):
         if self.catalog is not None:
             yield from self.commits.collect(self.catalog.committer)
             yield from _collect_buckets(self.catalog)
+            yield from self.access.collect()
 
     def _collect_held(self) -> Iterator[Metric]:
         held = HistogramMetricFamily(

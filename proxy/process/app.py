@@ -182,7 +182,7 @@ class _App:
             self._why_not_ready,
             self._process_metrics.read,
             self._page.paths,
-            lambda: self._control.lacks,
+            self._control.remark,
         )
         try:
             await server.start()

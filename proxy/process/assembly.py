@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from importlib import metadata
 from typing import Any, assert_never
 
 import structlog
@@ -31,6 +30,7 @@ from proxy.members.read_preference import MembersRead
 from proxy.observe.compression_time import Spent, TimedForms
 from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.observe.spans import Tracer
+from proxy.process.access_mode import AccessMode, about
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.process.traced import traced
 from proxy.reads.cursor_names import CursorNames
@@ -140,13 +140,15 @@ class Assembly:
     spans: CommandSpans | None
     ruled: RuledCreation | None
     limits: LimitBook
+    access_mode: AccessMode
 
     async def close(self, patience_seconds: float) -> None:
         """Complete commits and join parts as far as ``patience_seconds`` allow, then disconnect from the backend."""
         now_seconds = asyncio.get_running_loop().time
         until_seconds = now_seconds() + patience_seconds
         try:
-            if not await self.committer.drain(patience_seconds):
+            natively = await self.access_mode.coalescer.drain(patience_seconds)
+            if not (await self.committer.drain(until_seconds - now_seconds()) and natively):
                 log.warning("commits in progress were abandoned; their outcome is unknown", waited_s=patience_seconds)
             elif self.in_parts is not None:
                 await self.in_parts.finish(until_seconds - now_seconds())
@@ -188,6 +190,8 @@ async def assemble(
     compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
     slow = _slow_commands(settings, metrics, report, translate)
     metrics.read_catalog(_readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent))
+    access_mode = AccessMode(backend, catalog, committer, ingest, clock, spawn)
+    metrics.access = access_mode.numbers()
     return Assembly(
         backend=backend,
         catalog=catalog,
@@ -204,6 +208,7 @@ async def assemble(
         spans=traced(tracer, committer, slow.threshold, backend.pool, report),
         ruled=ruled,
         limits=_limit(LimitBook(metrics.limited), ingest, settings),
+        access_mode=access_mode,
     )
 
 
@@ -256,7 +261,7 @@ def _environment(
         profile=lambda: backend.profile,
         resolve=lambda namespace: _known(backend.registry, namespace),
         catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
-        about=lambda: about(catalog),
+        about=lambda: about(catalog, backend.profile),
         holds_extended_range=catalog.holds_extended_range,
         service=backend,
         replication=backend.waits,
@@ -353,6 +358,7 @@ async def _reach(settings: Settings, metrics: Metrics, spawn: Callable[[Coroutin
         connect_timeout_seconds=settings.connect_timeout_ms / 1000,
         refresh_seconds=settings.namespace_refresh_seconds,
         spawn=spawn,
+        timeseries_access=settings.timeseries_access,
     )
     backend.pool.answered = metrics.commit_answered
     return backend
@@ -388,11 +394,6 @@ def catalog_stats(catalog: BucketCatalog, namespace: Namespace | None) -> Mappin
     if namespace is None:
         return {**catalog.gauges(), **counters_document(catalog.totals)}
     return counters_document(catalog.counters(namespace))
-
-
-def about(catalog: BucketCatalog) -> dict[str, str]:
-    """What ``serverStatus`` and ``buildInfo`` say of the proxy."""
-    return {"version": metadata.version("tsproxy"), "mode": "in_parts" if catalog.growth.is_in_parts else "in_place"}
 
 
 def _known(registry: NamespaceRegistry, namespace: Namespace) -> VirtualCollection | None:

@@ -154,7 +154,11 @@ def _commands() -> None:
     for command, extra, shown in (
         (_serve, [_print_config], tuple(ROWS)),
         (_check_config, [_example], ("ignore_unknown_settings",)),
-        (_doctor, [_as_json, _strict], ("backend", "backend_file", "connect_timeout_ms", "write_strategy")),
+        (
+            _doctor,
+            [_as_json, _strict],
+            ("backend", "backend_file", "connect_timeout_ms", "timeseries_access", "write_strategy"),
+        ),
         (_health, [], ("status_listen",)),
     ):
         made = _with_settings(command, shown)

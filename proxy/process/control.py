@@ -14,7 +14,8 @@ from proxy.process.reloading import Reloading
 class Control:
     """``why_not_ready`` is what ``/readyz`` says; ``why_turned_away`` is why an administrator lets no client in.
 
-    ``lacks``: what does not work with this backend, in one sentence; ``""`` if everything does.
+    ``lacks``: what does not work with this backend, in one sentence; ``""`` if everything does. ``access``: how its
+    time-series collections are read and written, one sentence, too.
     ``on_serving`` is called when the backend was reached, with what the status page shows.
     """
 
@@ -23,4 +24,9 @@ class Control:
     why_turned_away: Callable[[], str] = lambda: ""
     lacks: str = ""
     on_serving: Callable[[Serving], None] = lambda serving: None
+    access: Callable[[], str] = lambda: ""
     started_seconds: float = field(default_factory=time.monotonic)
+
+    def remark(self) -> str:
+        """What ``/readyz`` says of the backend while the proxy is ready."""
+        return "\n".join(filter(None, (self.lacks, self.access())))

@@ -66,7 +66,8 @@ async def growth_of(settings: Settings, backend: Able) -> GrowthOptions:
 
     Logs a warning if the configured way is not possible, and what is missing for ``auto``.
     """
-    if settings.write_strategy in GROW_IN_PLACE or not backend.profile.has_native_timeseries:
+    profile = backend.profile
+    if settings.write_strategy in GROW_IN_PLACE or not (profile.has_native_timeseries and profile.uses_buckets):
         return GrowthOptions()
     is_auto = settings.write_strategy == "auto"
     reason = await why_in_place(backend, asks=is_auto)

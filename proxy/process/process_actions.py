@@ -13,7 +13,8 @@ from proxy.admin.arguments import BAD_VALUE, Call
 from proxy.admin.handler import Action
 from proxy.admin.table import USUAL_ENTRIES
 from proxy.observe.metrics import Metrics
-from proxy.process.assembly import Assembly, about
+from proxy.process.access_mode import about
+from proxy.process.assembly import Assembly
 from proxy.process.control import Control
 from proxy.process.starting import shown
 from proxy.settings.config import Address, ConfigurationError, redact_uri
@@ -52,7 +53,7 @@ class ProcessActions:
     async def _status(self, call: Call) -> Mapping[str, Any]:
         why_not_ready = self._control.why_not_ready()
         return {
-            **about(self._assembly.catalog),
+            **about(self._assembly.catalog, self._assembly.backend.profile),
             "pid": os.getpid(),
             "uptimeSeconds": round(time.monotonic() - self._control.started_seconds, 3),
             "listen": str(self._address),
@@ -110,7 +111,7 @@ class ProcessActions:
 
     async def _peers(self, call: Call) -> Mapping[str, Any]:
         others = self._assembly.backend.others
-        own = {"name": others.own_name, "mode": about(self._assembly.catalog)["mode"]}
+        own = {"name": others.own_name, "mode": about(self._assembly.catalog, self._assembly.backend.profile)["mode"]}
         try:
             return {**own, "peers": [each._asdict() for each in await others.proxies()]}
         except CommandError as error:

@@ -87,6 +87,7 @@ async def serve(
     account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
     metrics.backend_up = True
     server = Server(settings, _parts(assembly, metrics, tasks))
+    assembly.access_mode.begin(server, assembly.translate.commands)
 
     def follow(newer: Settings) -> None:
         follow_settings(assembly, newer)
@@ -96,6 +97,7 @@ async def serve(
 
     if control is not None:
         control.reloading.follow(follow)
+        control.access = assembly.access_mode.sentence
         control.why_turned_away = lambda: server.admin.traffic.why_not_ready
         control.lacks = lacks
     try:

@@ -75,4 +75,6 @@ def _backend(assembly: Assembly) -> dict[str, Any]:
         "timeseries": profile.has_native_timeseries,
         "kind": kind,
         "accessControl": backend.access.enforced,
+        "access": profile.access.value,
+        "accessReason": profile.reason,
     }

@@ -91,7 +91,7 @@ class FinalWait:
         if self._replication is None or self._first is None or not reply.get("ok"):
             return reply
         known: asyncio.Future[Acknowledgement | CommandError] = asyncio.get_running_loop().create_future()
-        confirmation = self._replication.after(self._concern, self._namespace, self._first, self._since_seconds)
+        confirmation = self._replication.after(self._concern, self._namespace.buckets, self._first, self._since_seconds)
 
         def tell(outcome: Acknowledgement | CommandError) -> None:
             if not known.done():

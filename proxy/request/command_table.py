@@ -150,3 +150,5 @@ REPEATABLE: Final = commands_with(Fact.REPEATABLE)
 ANY_MEMBER: Final = commands_with(Fact.ANY_MEMBER)
 HAS_VIEW: Final = commands_with(Fact.HAS_VIEW)
 INLINE: Final = commands_with(Fact.INLINE)
+ON_BUCKETS: Final = HAS_VIEW | WRITES | {"getMore", "mapReduce", "mapreduce"}
+"""The commands on time-series collections that are rewritten to ones on buckets, or are about cursors on these."""

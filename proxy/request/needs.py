@@ -85,8 +85,11 @@ class Requirements:
             row = TABLE.get(command.name)
             has_name = row is not None and row.target is Target.FIRST and command.namespace.collection != ""
             named = command.namespace if has_name else None
+            # Only inserts into time-series collections are relayed or not as their fields say.
+            known = self._lookup(named) if named is not None and command.name != "insert" else None
+            collection = known if isinstance(known, VirtualCollection) else None
             reader = None if readers is None else readers.of_relayed(command)
-            return Needs(named, None, (), reader, asks_members=asks_members)
+            return Needs(named, collection, (), reader, asks_members=asks_members)
         return Needs()
 
     def are_met(self, session: Session, needs: Needs) -> bool:

@@ -157,7 +157,7 @@ def _on_virtual(command: Command, row: Row, collection: VirtualCollection, trans
 def as_it_is(command: Command, collection: VirtualCollection | None) -> Relay:
     """The route of a command that cannot be translated after all; it has the effects of what it may change."""
     row = TABLE.get(command.name)
-    if row is None or command.name not in _CHANGES:
+    if row is None or command.name not in _CHANGES or row.way is Way.INGEST:
         return RELAY
     return Relay(_redefinition(command, collection.namespace if collection is not None else command.namespace))
 

@@ -70,6 +70,7 @@ class Settings:
     server_selection_timeout_ms: Count = 30_000
     connect_timeout_ms: Count = 10_000
     fail_fast: bool = False
+    timeseries_access: Literal["auto", "buckets", "native"] = "auto"
 
     embedded_data_directory: Path = Path("~/.local/share/tsproxy/mongod")
     embedded_mongod: Path | None = None
@@ -146,6 +147,11 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "server_selection_timeout_ms": "Maximum time to wait for a suitable backend server.",
         "connect_timeout_ms": "Maximum time to open a connection to the backend.",
         "fail_fast": "Exit if the backend cannot be used at startup, instead of waiting for it.",
+        "timeseries_access": (
+            "How time-series collections are read and written. buckets: as buckets, which the proxy makes itself. "
+            "native: by public commands on the collection only; inserts of all clients are combined. auto: buckets "
+            "where the server and the account are known to allow it, otherwise native."
+        ),
     },
     "Embedded mongod (used when no backend is set)": {
         "embedded_data_directory": "Data directory of the embedded mongod.",

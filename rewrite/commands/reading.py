@@ -29,7 +29,9 @@ FASTER_ON_VIEW = frozenset({"distinct"})
 
 def reads_buckets(request: Request) -> bool:
     """Whether this request may be answered from the bucket collection itself."""
-    return request.target is not None and request.reads_buckets and request.profile.has_native_timeseries
+    if request.target is None or not request.reads_buckets:
+        return False
+    return request.profile.has_native_timeseries and request.profile.uses_buckets
 
 
 def scope_of(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> Scope:

@@ -67,6 +67,8 @@ class NativeDouble:
         start: int,
         session: bytes,
         txn_number: int | None,
+        *,
+        ordered: bool,
     ) -> int:
         return size_bytes if self.is_native else 0
 

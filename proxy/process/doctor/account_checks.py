@@ -8,8 +8,16 @@ from typing import Final
 from catalog.errors import UNAUTHORIZED
 from proxy.backend.current_op import MOST_PROXIES
 from proxy.backend.driver_errors import plain_reason
-from proxy.backend.least_role import ROLE, Privilege, least_privileges, missing_privileges, missing_rights
+from proxy.backend.least_role import (
+    ROLE,
+    Privilege,
+    least_privileges,
+    missing_natively,
+    missing_privileges,
+    missing_rights,
+)
 from proxy.backend.probing import WITHOUT_TIMESERIES
+from proxy.process.doctor.access_checks import is_native
 from proxy.process.doctor.finding import (
     Finding,
     Remedy,
@@ -111,6 +119,11 @@ def rights(found: Found) -> Finding | None:
         return ok("no access control")
     if found.has_timeseries is False:
         return ok(f"none are needed: {WITHOUT_TIMESERIES}")
+    if is_native(found):
+        lacking = missing_natively(account.privileges)
+        if not lacking:
+            return ok("the account has the privileges that native access requires")
+        return wrong_backend(f"the account {account.name} lacks {'; '.join(lacking)}", *_read_write_for(account))
     missing = missing_rights(account.privileges)
     if not missing:
         return ok("the account has the privileges of the least role")
@@ -119,8 +132,15 @@ def rights(found: Found) -> Finding | None:
     return wrong_backend(f"the account {account.name} lacks {'; '.join(missing)}", *remedies)
 
 
+def _read_write_for(account: Account) -> tuple[Remedy, ...]:
+    user, _, source = account.name.rpartition("@")
+    return (mongosh(on_database(source, "grantRolesToUser", user, [{"role": "readWriteAnyDatabase", "db": ADMIN}])),)
+
+
 def growth(found: Found) -> Finding | None:
     """Whether buckets grow in parts."""
+    if is_native(found):
+        return ok("the server makes the buckets")
     reason, account, server = found.in_place_reason, found.account, found.server
     if reason is None or server is None or not isinstance(account, Account):
         return None

@@ -13,6 +13,7 @@ from bson.errors import InvalidBSON
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
+from proxy.backend.access_probe import are_buckets_closed
 from proxy.backend.current_op import CurrentOperations, account_of
 from proxy.backend.first_answer import may_pass
 from proxy.backend.probing import Run, profile_of, unpacks_buckets
@@ -111,6 +112,7 @@ async def _asked(found: Found, server: Member, backend: Backend, timeout_seconds
             account=account,
             feature_compatibility=await _known(_feature_compatibility(run("admin", dict(_FEATURES)))),
             has_timeseries=await _has_timeseries(server, build, run),
+            is_closed=await _known(are_buckets_closed(run)),
             in_place_reason=await in_place_reason(found.settings, server, build, account),
             proxies=await _known(others.count_proxies()),
             collections=await _known(collections_of(run)),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from proxy.backend.least_role import listing
-from proxy.process.doctor import account_checks, server_checks
+from proxy.process.doctor import access_checks, account_checks, server_checks
 from proxy.process.doctor.account_checks import granting
 from proxy.process.doctor.finding import Finding, Remedy, literal, mongosh, note, ok
 from proxy.process.doctor.found import Account, Collections, Found, SeriesIndexes, Unknown
@@ -67,6 +67,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "timeseries": server_checks.timeseries,
     "login": account_checks.login,
     "rights": account_checks.rights,
+    "access": access_checks.access,
     "feature_compatibility": server_checks.feature_compatibility,
     "growth": account_checks.growth,
     "proxies": account_checks.proxies,

@@ -128,6 +128,7 @@ class Found:
     """Everything that was found out.
 
     ``has_timeseries``: whether the server has time-series collections, which its version alone does not tell.
+    ``is_closed``: whether the server refuses the namespaces of bucket collections.
     ``in_place_reason``: why buckets would grow in place; ``""`` if they may grow in parts. ``proxies``: the number of
     connected tsproxy processes. ``now_seconds``: Unix time of the examination.
     """
@@ -140,6 +141,7 @@ class Found:
     account: Asked[Account] = None
     feature_compatibility: Asked[str] = None
     has_timeseries: Asked[bool] = None
+    is_closed: Asked[bool] = None
     in_place_reason: Asked[str] = None
     proxies: Asked[int] = None
     collections: Asked[Collections] = None

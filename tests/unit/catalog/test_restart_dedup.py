@@ -36,7 +36,7 @@ class Bench(CatalogBench):
     def ask(self, *ids: ObjectId, write_concern: WriteConcern = WriteConcern()) -> None:  # noqa: B008 - frozen
         self.ids.append(ids)
         measurements: list[Measurement] = [measurement(IDS.index(each), _id=each) for each in ids]
-        self.dedup.ask(self.buckets, measurements, write_concern, self.answers.append)
+        self.dedup.ask(self.buckets.collection, measurements, write_concern, self.answers.append)
 
     async def run(self) -> None:
         while self.tasks:
@@ -80,7 +80,7 @@ async def test_equal_rows_are_of_a_retry_when_they_are_as_many(stored: int, sent
     bench.store.documents = {b"x": batch.bucket.state.prepare(batch.measurements)}
     for _ in range(2):
         rows = [measurement(_id="device", v=1)] * sent
-        bench.dedup.ask(bench.buckets, rows, WriteConcern(), bench.answers.append)
+        bench.dedup.ask(bench.buckets.collection, rows, WriteConcern(), bench.answers.append)
         await bench.run()
     # What was found for one statement is nobody else's.
     assert [len(each.written) for each in bench.answers if isinstance(each, Found)] == [found, 0]
@@ -90,7 +90,7 @@ async def test_rows_that_differ_in_anything_are_others() -> None:
     bench = Bench()
     for other in ({"v": None}, {"_id": "x"}, {"meta": "b"}, {"offset_ms": 1}):
         options: dict[str, Any] = {"offset_ms": 0, "_id": IDS[0], **other}
-        bench.dedup.ask(bench.buckets, [measurement(**options)], WriteConcern(), bench.answers.append)
+        bench.dedup.ask(bench.buckets.collection, [measurement(**options)], WriteConcern(), bench.answers.append)
     await bench.run()
     assert bench.answers == [Found(frozenset())] * 4
 
@@ -116,7 +116,7 @@ async def test_failed_confirmation_claims_nothing() -> None:
 async def test_measurement_without_id_is_never_found() -> None:
     bench = Bench()
     bench.ids.append(())
-    bench.dedup.ask(bench.buckets, [measurement()], WriteConcern(), bench.answers.append)
+    bench.dedup.ask(bench.buckets.collection, [measurement()], WriteConcern(), bench.answers.append)
     await bench.run()
     assert bench.found == [set()]
 

@@ -38,7 +38,7 @@ async def test_what_is_stored_before_is_confirmed_together() -> None:
     await waits.answer(0)
     await settled(*(wait for wait, _ in pairs))
     assert len(waits.asked) == 1
-    assert waits.asked[0][0]["delete"] == "system.buckets.ts"
+    assert waits.asked[0][0]["delete"] == "ts"
     assert waits.asked[0][0]["writeConcern"] == {"w": 2}
     assert all(client.heard == [Acknowledgement(None, {"opTime": 1})] for _, client in pairs)
     late = Client(pairs[0][0])

@@ -9,8 +9,9 @@ import bson
 import pytest
 
 from catalog.statements import StatementLog
+from proxy.inserts.catalog_staging import BATCHES_IN_A_TURN
 from proxy.inserts.held_insert import Recipient
-from proxy.inserts.ingest import BATCHES_IN_A_TURN, InsertHandler
+from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.slices import Slices

@@ -7,8 +7,8 @@ import pytest
 
 from catalog.restart_dedup import RestartDedup
 from catalog.statements import StatementLog
-from proxy.inserts.native_inserts import NativeInserts
-from proxy.inserts.write_strategy import FEWEST_BYTES, Way, WriteStrategy
+from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts
+from proxy.inserts.write_strategy import FEWEST_BYTES, Mode, Way, WriteStrategy
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
 from tests.support.catalog_parts import CatalogBench
@@ -43,12 +43,17 @@ class Inserts:
         }
         self.chosen = Way.NATIVE
 
-    def takes(self, *documents: bytes, txn_number: int | None = None) -> int:
+    def takes(self, *documents: bytes, txn_number: int | None = None, ordered: bool = True) -> int:
         exchange = Exchange(session(), FakeClient(), Message.from_bytes(message()), Told())
         data = b"".join(documents)
         native = self._natives[self.chosen]
-        count = native.takes(exchange, self.collection, len(data), (b"before" + data,), 6, SESSION, txn_number)
-        assert native.takes(exchange, self.collection, len(data), list(documents), 0, SESSION, txn_number) == count
+        count = native.takes(
+            exchange, self.collection, len(data), (b"before" + data,), 6, SESSION, txn_number, ordered=ordered
+        )
+        assert (
+            native.takes(exchange, self.collection, len(data), list(documents), 0, SESSION, txn_number, ordered=ordered)
+            == count
+        )
         return count
 
 
@@ -92,3 +97,73 @@ def test_first_insert_of_a_session_after_the_start_may_be_a_retry() -> None:
     assert inserts.takes(DOCUMENT) == 1
     inserts.statements.transaction(CLIENT, 4)
     assert inserts.takes(DOCUMENT, txn_number=5) == 1
+
+
+class Coalescing(Inserts):
+    """Where inserts that are not relayed are coalesced."""
+
+    def __init__(self, mode: Mode = "auto") -> None:
+        super().__init__()
+        dedup = RestartDedup(ScriptedStore(), CatalogBench().clock, 60.0, 1.0, lambda work: work.close())
+        self.native = NativeInserts(WriteStrategy(mode, clock), self.statements, dedup)
+        self.native.coalesce(is_on=True)
+        self._natives[Way.NATIVE] = self.native
+
+
+SMALL = bson.encode({"t": bson.DatetimeMS(5000), "m": 1})
+
+
+@pytest.mark.parametrize(
+    ("documents", "ordered", "count"),
+    [
+        ((SMALL,), True, 0),
+        ((SMALL, SMALL), False, 0),
+        # Only the server stops at the first error.
+        ((SMALL, SMALL), True, 2),
+        ((SMALL,) * (LARGE_BYTES // len(SMALL) + 1), False, LARGE_BYTES // len(SMALL) + 1),
+        # The server says what is wrong.
+        ((DISTANT,), True, 0),
+        ((SMALL, bson.encode({})), True, 2),
+    ],
+)
+def test_small_inserts_are_coalesced_unless_their_order_counts(
+    documents: tuple[bytes, ...], ordered: bool, count: int
+) -> None:
+    inserts = Coalescing()
+    assert inserts.native.fewest_bytes == 1
+    assert inserts.takes(*documents, ordered=ordered) == count
+    inserts.native.coalesce(is_on=False)
+    assert inserts.native.fewest_bytes == FEWEST_BYTES
+
+
+def test_where_the_setting_wants_native_inserts_none_are_coalesced() -> None:
+    assert Coalescing("native").takes(SMALL) == 1
+
+
+def test_what_the_account_may_not_insert_is_up_to_the_client() -> None:
+    inserts = Coalescing()
+    inserts.native.may_insert = lambda namespace: False
+    assert inserts.takes(SMALL) == 1
+
+
+@pytest.mark.parametrize("damaged", [b"\x05\0\0", b"\xff\xff\xff\x7f" + bytes(10), bytes(8)])
+def test_what_are_no_documents_is_not_relayed_without_parsing(damaged: bytes) -> None:
+    inserts = Coalescing()
+    exchange = Exchange(session(), FakeClient(), Message.from_bytes(message()), Told())
+    count = inserts.native.takes(exchange, inserts.collection, len(damaged), (damaged,), 0, SESSION, None, ordered=True)
+    assert count == 0
+
+
+def test_w102_a_coalesced_statement_is_not_relayed_later_nor_the_other_way_round() -> None:
+    inserts = Coalescing()
+    assert inserts.takes(SMALL, txn_number=4) == 0
+    inserts.statements.transaction(CLIENT, 4)
+    inserts.native.may_insert = lambda namespace: False
+    assert inserts.takes(SMALL, txn_number=4) == 0
+    inserts.native.may_insert = lambda namespace: True
+    assert inserts.takes(SMALL, SMALL, txn_number=5) == 2
+    assert inserts.takes(SMALL, txn_number=5) == 1
+    inserts.native.relayed(CLIENT[1], 2, SESSION, 6)
+    assert inserts.takes(SMALL, txn_number=6) == 1
+    inserts.native.relayed(CLIENT[1], 2, SESSION, 5)
+    assert inserts.statements.transaction(CLIENT, 6).is_native

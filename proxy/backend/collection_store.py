@@ -1,0 +1,161 @@
+"""Inserts measurements into time-series collections by public commands, over service connections.
+
+Where the backend has retryable writes, each command has a number in a session of this process, so that it can be sent
+again after a lost reply: the server then executes what it has not executed yet, and repeats what it has replied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bson.binary import Binary
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+
+from catalog.bson.codec import encode
+from catalog.errors import UNAUTHORIZED, CommandError
+from catalog.kernel import Measurement
+from catalog.namespaces import Namespace, VirtualCollection
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from proxy.backend.bucket_store import PLAIN_SUCCESS, outcome_of
+from proxy.backend.replication_wait import Attempt, Wait
+from proxy.backend.row_search import RowSearch
+from proxy.backend.service import LostAfterSending, NotSent, ServicePool
+from proxy.backend.write_concern_waits import WriteConcernWaits, decoded
+from proxy.request.own_steps import LONGEST_TEXT, client_message
+
+NOTHING: Final = "tsproxy.nothing"
+"""A collection that need not exist: writes that change nothing go there, only to wait for their write concern."""
+MOST_IDLE_SESSIONS: Final = 64
+_RESEND_PAUSE_SECONDS: Final = 0.1
+
+
+@dataclass(slots=True)
+class WriteNumber:
+    """A session of this process, and the number of its latest command."""
+
+    session: Mapping[str, Any]
+    number: int = 0
+
+
+class CollectionStore:
+    """Implements the ports of ``proxy.inserts.coalescing`` and of ``catalog.restart_dedup``."""
+
+    def __init__(self, pool: ServicePool, rows: RowSearch, waits: WriteConcernWaits | None, *, retryable: bool) -> None:
+        """``rows`` searches the collections themselves; ``waits``: for replica sets; ``retryable``: see above."""
+        self._pool = pool
+        self._rows = rows
+        self._waits = waits
+        self._retryable = retryable
+        self._idle: list[WriteNumber] = []
+
+    def next_number(self) -> WriteNumber | None:
+        """The number for the next command; ``None`` if it cannot be sent again."""
+        if not self._retryable:
+            return None
+        number = self._idle.pop() if self._idle else WriteNumber({"id": Binary(uuid.uuid4().bytes, 4)})
+        number.number += 1
+        return number
+
+    def settled(self, number: WriteNumber | None) -> None:
+        """The outcome of the command with this number is known, so its session can be used again."""
+        if number is not None and len(self._idle) < MOST_IDLE_SESSIONS:
+            self._idle.append(number)
+
+    async def insert(
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        number: WriteNumber | None,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """Insert the documents in any order; errors have the server's own text, by position."""
+        self._rows.writes(collection)
+        body: dict[str, Any] = {"insert": collection.namespace.collection, "ordered": False}
+        if number is not None:
+            body |= {"lsid": number.session, "txnNumber": Int64(number.number)}
+        return await self._send(collection.namespace, body, "documents", documents, write_concern, deadline_seconds)
+
+    async def update(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """Updates that match nothing, of ``NOTHING``, for their write concern."""
+        namespace = Namespace(collection.namespace.database, NOTHING)
+        body = {"update": namespace.collection, "ordered": False}
+        return await self._send(namespace, body, "updates", statements, write_concern, deadline_seconds)
+
+    async def stored_rows(
+        self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
+    ) -> Mapping[bytes, int]:
+        return await self._rows.stored(collection, measurements, deadline_seconds)
+
+    async def earlier_rows(
+        self,
+        collection: VirtualCollection,
+        measurements: Sequence[Measurement],
+        window_seconds: float,
+        deadline_seconds: float,
+    ) -> Mapping[bytes, int]:
+        return await self._rows.earlier(collection, measurements, window_seconds, deadline_seconds)
+
+    async def _send(
+        self,
+        namespace: Namespace,
+        body: dict[str, Any],
+        identifier: str,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        if write_concern.raw:
+            body["writeConcern"] = RawBSONDocument(write_concern.raw)
+        body["$db"] = namespace.database
+
+        async def send(attempt: Attempt) -> bytes:
+            message = encode({**body, **dict(attempt.value)})
+            return await self._pool.request(message, deadline_seconds, identifier, documents)
+
+        wait: Wait | None = None
+        sent_at_seconds = time.perf_counter()
+        try:
+            if self._waits is None:
+                reply = await send(Attempt.AS_IT_IS)
+                if (plain := PLAIN_SUCCESS.fullmatch(reply)) is not None:
+                    acknowledgement = Acknowledgement(
+                        sent_at_seconds=sent_at_seconds, answered_at_seconds=time.perf_counter()
+                    )
+                    return Applied(int.from_bytes(plain[1], "little"), {}, acknowledgement)
+                said: Mapping[str, Any] = decoded(reply)
+            else:
+                said, wait = await self._waits.write(write_concern, Namespace(namespace.database, NOTHING), send)
+        except NotSent as error:
+            return Rejected(error)
+        except LostAfterSending as error:
+            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
+            return Unknown(error)
+        except CommandError as error:
+            # The proxy's account could not authenticate.
+            return Rejected(error)
+        outcome = outcome_of(said, wait, sent_at_seconds, _own_message)
+        if isinstance(outcome, Unknown):
+            self._pool.forget_primary()
+            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
+        return outcome
+
+
+def _own_message(error: Mapping[str, Any]) -> str:
+    """The server's text about one document: it is for the client that has sent this document."""
+    code, text = int(error.get("code", 1)), str(error.get("errmsg", ""))
+    if code == UNAUTHORIZED or len(text) > LONGEST_TEXT:
+        return client_message(code, text, holds_data=False)
+    return text

@@ -1,0 +1,220 @@
+"""Stages documents in the shared catalog: the way of inserts while buckets are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from catalog.catalog import BucketCatalog
+from catalog.committer import Committer
+from catalog.errors import CommandError
+from catalog.kernel import Measurement, parse_measurement
+from catalog.namespaces import VirtualCollection
+from catalog.open_bucket import CollectionBuckets
+from catalog.ports import WriteConcern
+from catalog.restart_dedup import Found
+from catalog.statements import Statement, StatementLog, Transaction
+from catalog.write_batch import CombineKey, WriteBatch
+from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_reply import InsertReply
+from proxy.inserts.plain_insert import PlainInsert
+from proxy.inserts.slices import Slices, Step, ThreadCall
+from proxy.inserts.staging import DOCUMENTS_IN_A_STEP, LARGE_BYTES, STEP_BYTES, ReplyTo, Staging, is_recorded
+
+BATCHES_IN_A_TURN = 250
+"""Maximum number of new batches of one command that are staged in one turn of the event loop."""
+
+
+class CatalogStaging(Staging):
+    """Places measurements in buckets, and claims batches that have no claimant."""
+
+    def __init__(self, catalog: BucketCatalog, committer: Committer, statements: StatementLog, slices: Slices) -> None:
+        super().__init__(committer.restart_dedup)
+        self._catalog = catalog
+        self._committer = committer
+        self._statements = statements
+        self._slices = slices
+
+    def kick(self) -> None:
+        """See ``Staging``."""
+        if self._catalog.has_work:
+            self._committer.kick()
+
+    def stage_one(
+        self,
+        collection: VirtualCollection,
+        document: bytes,
+        transaction: Transaction | None,
+        key: CombineKey,
+        writer: PlainInsert,
+    ) -> None:
+        """See ``Staging``."""
+        catalog = self._catalog
+        buckets = catalog.collection(collection)
+        if transaction is not None:
+            self._stage_statement(transaction, 0, document, buckets, key, writer, 0, None)
+            return
+        measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+        batch = catalog.place(buckets, measurement, writer, 0, key)
+        if batch is None:
+            return
+        if batch.claim():
+            self._committer.submit(batch)
+        else:
+            self._joined(batch, is_bulk=False)
+
+    def _joined(self, batch: WriteBatch, *, is_bulk: bool) -> None:
+        """A writer has joined a batch that another one has claimed."""
+        self._catalog.waited(batch)
+        if batch.bulk and not is_bulk:
+            self._committer.hasten(batch)
+
+    def stage(
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
+    ) -> Iterator[Step]:
+        """See ``Staging``."""
+        if insert.statement_ids is None:
+            return self._stage_documents(insert, collection, key, insert_reply)
+        return self._stage_statements(insert, collection, key, insert_reply)
+
+    def _stage_documents(
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
+    ) -> Iterator[Step]:
+        """Stage the documents. Pauses after many new batches, so that these are committed meanwhile."""
+        buckets = self._catalog.collection(collection)
+        place, submit, is_bulk = self._catalog.place, self._committer.submit, insert_reply.is_bulk
+        previous, until_pause, until_step = None, BATCHES_IN_A_TURN, DOCUMENTS_IN_A_STEP
+        for index, document in enumerate(insert.documents):
+            if until_step <= 0 or not until_pause:
+                yield not until_pause
+                buckets, until_step = self._catalog.collection(collection), DOCUMENTS_IN_A_STEP
+                until_pause = until_pause or BATCHES_IN_A_TURN
+            until_step -= 1 + len(document) // STEP_BYTES
+            try:
+                if len(document) > LARGE_BYTES:
+                    parsing = ThreadCall(parse_measurement, document, buckets.time_field, buckets.meta_field)
+                    yield parsing
+                    buckets, measurement = self._catalog.collection(collection), parsing.result
+                else:
+                    measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+                batch = place(buckets, measurement, insert_reply, index, key)
+            except CommandError as error:
+                insert_reply.refuse(index, error)
+                if insert.ordered:
+                    break
+                continue
+            insert_reply.expect()
+            if batch is None:
+                continue
+            if batch.claim():
+                batch.bulk = is_bulk
+                submit(batch)
+                until_pause -= 1
+            elif batch is not previous:
+                self._joined(batch, is_bulk=is_bulk)
+            previous = batch
+
+    def _stage_statements(
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
+    ) -> Iterator[Step]:
+        """As ``_stage_documents``, for a retryable write: statements already written are not written again (W102)."""
+        assert insert.txn_number is not None
+        assert insert.statement_ids is not None
+        transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
+        sought: list[tuple[Statement, Measurement]] | None = [] if self.may_be_written(transaction) else None
+        buckets = self._catalog.collection(collection)
+        until_step = DOCUMENTS_IN_A_STEP
+        for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
+            if until_step <= 0 or (index and not index % BATCHES_IN_A_TURN):
+                yield not index % BATCHES_IN_A_TURN
+                buckets, until_step = self._catalog.collection(collection), DOCUMENTS_IN_A_STEP
+            until_step -= 1 + len(document) // STEP_BYTES
+            try:
+                parsing: ThreadCall | None = None
+                if len(document) > LARGE_BYTES:
+                    yield (parsing := ThreadCall(parse_measurement, document, buckets.time_field, buckets.meta_field))
+                    buckets = self._catalog.collection(collection)
+                self._stage_statement(transaction, number, document, buckets, key, insert_reply, index, sought, parsing)
+            except CommandError as error:
+                insert_reply.refuse(index, error)
+                if insert.ordered:
+                    break
+        if sought:
+            measurements = [measurement for _, measurement in sought]
+            self.restart_dedup.ask(
+                collection,
+                measurements,
+                WriteConcern(key.write_concern),
+                lambda answer: self._found_stored(sought, buckets, key, answer),
+            )
+
+    def _found_stored(
+        self,
+        sought: Sequence[tuple[Statement, Measurement]],
+        buckets: CollectionBuckets,
+        key: CombineKey,
+        answer: Found | CommandError,
+    ) -> None:
+        """Stage the statements that no earlier process has written, as ``answer`` says."""
+        self._slices.start(self._after_lookup(sought, buckets, key, answer), self.kick)
+
+    def _after_lookup(
+        self,
+        sought: Sequence[tuple[Statement, Measurement]],
+        buckets: CollectionBuckets,
+        key: CombineKey,
+        answer: Found | CommandError,
+    ) -> Iterator[Step]:
+        for position, (statement, measurement) in enumerate(sought):
+            if position and not position % DOCUMENTS_IN_A_STEP:
+                yield False
+                buckets = self._catalog.collection(buckets.collection)
+            if isinstance(answer, CommandError):
+                statement.settle((0,), answer, None)
+            elif position in answer.written:
+                statement.settle((0,), None, answer.acknowledgement)
+            else:
+                self._place_statement(statement, measurement, buckets, key)
+        self._committer.kick()
+
+    def _stage_statement(
+        self,
+        transaction: Transaction,
+        number: int,
+        document: bytes,
+        buckets: CollectionBuckets,
+        key: CombineKey,
+        insert_reply: ReplyTo,
+        index: int,
+        sought: list[tuple[Statement, Measurement]] | None,
+        parsing: ThreadCall | None = None,
+    ) -> None:
+        """Stage one statement, or append it to ``sought``, whose statements an earlier process may have written.
+
+        ``parsing`` has the parsed document if that was done in a thread.
+        """
+        if is_recorded(transaction, number, insert_reply, index, self._committer.deadline_seconds()):
+            return
+        if parsing is not None:
+            measurement: Measurement = parsing.result
+        else:
+            measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+        statement = Statement(transaction, number)
+        statement.is_bulk = insert_reply.is_bulk
+        insert_reply.expect()
+        statement.wait(insert_reply, index, self._committer.deadline_seconds())
+        if sought is None:
+            self._place_statement(statement, measurement, buckets, key)
+        else:
+            sought.append((statement, measurement))
+
+    def _place_statement(
+        self, statement: Statement, measurement: Measurement, buckets: CollectionBuckets, key: CombineKey
+    ) -> None:
+        batch = self._catalog.place(buckets, measurement, statement, 0, key)
+        if batch is None:
+            return
+        if batch.claim():
+            batch.bulk = statement.is_bulk
+            self._committer.submit(batch)
+        elif batch.bulk and not statement.is_bulk:
+            self._committer.hasten(batch)

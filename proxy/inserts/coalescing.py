@@ -1,0 +1,346 @@
+"""Coalesces the inserts of all clients of one moment into native unordered inserts.
+
+Documents queue in *lanes*, one for each collection, write concern and identity, so that writers share no more than an
+error of the shared command may tell them. A round takes what is ready in a lane, up to the limits of one command. What
+arrives while ``rounds_in_flight`` rounds are in progress joins the next one; without a linger, a round starts in the
+same turn of the event loop. Each writer gets the result of its own documents.
+
+If a reply is lost and the backend has retryable writes, the command is sent again under its number until the outcome is
+known. Writers that may send their statement again wait for it even beyond their deadline (``Writer.doubt``), so that a
+retry is not written twice; the others get an error that says that the outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from catalog.committer import CommitterMetrics, CommitterOptions
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.namespaces import Namespace, VirtualCollection
+from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
+from catalog.write_batch import CombineKey, DoubtfulWriter, Writer
+
+LONGEST_PURSUIT_SECONDS: Final = 600.0
+"""How long a command is sent again; servers remember its number for 30 minutes."""
+DOUBTS_LIMIT_BYTES: Final = 64 * 1024 * 1024
+"""Maximum size of the documents that are pursued beyond the deadline of their writers."""
+PURSUIT_SLICE_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 0.1
+CANCEL_SECONDS: Final = 0.3
+
+
+class Entry(NamedTuple):
+    """A document, and the writer that gets its result under ``number``."""
+
+    writer: Writer
+    number: int
+    document: bytes
+
+
+class NativeStore(Protocol):
+    """Inserts documents by public commands (``proxy.backend.collection_store``)."""
+
+    def next_number(self) -> Any:
+        """What makes the next command repeatable; ``None`` if it cannot be sent again."""
+        ...
+
+    def settled(self, number: Any) -> None:
+        """The outcome of that command is known."""
+        ...
+
+    async def insert(
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        number: Any,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        """One unordered insert."""
+        ...
+
+
+class _Lane:
+    """The ready documents of one collection, write concern and identity, and the number of rounds in progress."""
+
+    __slots__ = ("collection", "in_flight", "key", "ready", "scheduled", "since_seconds", "write_concern")
+
+    def __init__(self, key: _LaneKey, collection: VirtualCollection, write_concern: WriteConcern) -> None:
+        self.key = key
+        self.collection = collection
+        self.write_concern = write_concern
+        self.ready: deque[Entry] = deque()
+        self.since_seconds = 0.0
+        """When the oldest of the ready documents came, or earlier."""
+        self.in_flight = 0
+        self.scheduled = False
+
+    def take(self, statements: int, size_bytes: int) -> list[Entry]:
+        """Remove the documents of the next round: at least one, and about ``size_bytes`` at most."""
+        taken: list[Entry] = []
+        ready, size = self.ready, 0
+        while ready and len(taken) < statements and size < size_bytes:
+            entry = ready.popleft()
+            size += len(entry.document)
+            taken.append(entry)
+        return taken
+
+
+_LaneKey = tuple[Namespace, CombineKey, bool]
+
+
+class Coalescer:
+    """The rounds of native inserts."""
+
+    def __init__(
+        self,
+        store: NativeStore,
+        clock: Clock,
+        options: Callable[[], CommitterOptions],
+        report: Callable[[BaseException], None],
+    ) -> None:
+        """``report`` gets internal errors."""
+        self.metrics = CommitterMetrics()
+        self._store = store
+        self._clock = clock
+        self._options = options
+        self._report = report
+        self._lanes: dict[_LaneKey, _Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._doubt_bytes = 0
+
+    def deadline_seconds(self) -> float:
+        """The time until which a writer that comes now may wait for its outcome."""
+        return self._clock.monotonic_seconds() + self._options().server_selection_timeout_seconds
+
+    def add(
+        self,
+        collection: VirtualCollection,
+        key: CombineKey,
+        writer: Writer,
+        index: int,
+        document: bytes,
+        *,
+        is_bulk: bool = False,
+    ) -> None:
+        """Insert a document with the next round; large inserts (``is_bulk``) have rounds of their own."""
+        lane_key = (collection.namespace, key, is_bulk)
+        lane = self._lanes.get(lane_key)
+        if lane is None:
+            lane = self._lanes[lane_key] = _Lane(lane_key, collection, WriteConcern(key.write_concern))
+        if not lane.ready:
+            lane.since_seconds = self._clock.monotonic_seconds()
+        lane.collection = collection
+        lane.ready.append(Entry(writer, index, document))
+        if not lane.scheduled and lane.in_flight < self._options().rounds_in_flight:
+            self._schedule(lane)
+
+    # --- rounds --------------------------------------------------------------------------------------------
+
+    def _schedule(self, lane: _Lane) -> None:
+        lane.scheduled = True
+        linger_seconds = self._options().linger_seconds
+        if linger_seconds > 0:
+            asyncio.get_running_loop().call_later(linger_seconds, self._start_round, lane)
+        else:
+            self._start_round(lane)
+
+    def _start_round(self, lane: _Lane) -> None:
+        # A new task starts in the same turn as a callback would, and sends in that turn.
+        self._spawn(self._round(lane))
+
+    async def _round(self, lane: _Lane) -> None:
+        lane.scheduled = False
+        options = self._options()
+        entries = lane.take(options.limits.statements, options.limits.size_bytes)
+        lane.in_flight += 1
+        if lane.ready and lane.in_flight < options.rounds_in_flight:
+            self._schedule(lane)
+        try:
+            if entries:
+                self.metrics.rounds += 1
+                await self._commit(lane, entries, lane.since_seconds)
+        finally:
+            lane.in_flight -= 1
+            self._next(lane)
+
+    def _next(self, lane: _Lane) -> None:
+        if lane.ready:
+            if not lane.scheduled and lane.in_flight < self._options().rounds_in_flight:
+                self._schedule(lane)
+        elif not lane.in_flight and not lane.scheduled and self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
+
+    async def _commit(self, lane: _Lane, entries: Sequence[Entry], since_seconds: float) -> None:
+        command = _Command(lane.collection, lane.write_concern, entries, self._store.next_number())
+        deadline_seconds = since_seconds + self._options().server_selection_timeout_seconds
+        self.metrics.commands += 1
+        self.metrics.statements += len(entries)
+        try:
+            outcome = await self._resolved(command, deadline_seconds)
+            if isinstance(outcome, Unknown):
+                self._doubt(command, outcome.error)
+            else:
+                self._settle(command, outcome)
+        except asyncio.CancelledError:
+            command.fail(BackendUnavailable("the proxy is shutting down", code=91))
+            raise
+        except Exception as error:  # noqa: BLE001 - reported; writers must not wait for ever
+            self.metrics.failures += 1
+            self._report(error)
+            command.fail(CommandError(1, f"internal error while inserting measurements: {error!r}"))
+
+    async def _resolved(self, command: _Command, deadline_seconds: float) -> BulkOutcome:
+        """Send a command, again while its outcome is unknown and there is time."""
+        outcome = await self._send(command, deadline_seconds)
+        while isinstance(outcome, Unknown):
+            self.metrics.unknown_outcomes += not command.is_doubtful
+            command.is_doubtful = True
+            if command.number is None or self._clock.monotonic_seconds() >= deadline_seconds:
+                return outcome
+            again = await self._send(command, deadline_seconds)
+            if not isinstance(again, Rejected):
+                outcome = again
+            elif not isinstance(again.error, BackendUnavailable):
+                # The server does not know any more what became of the first copy.
+                return Unknown(again.error)
+            else:
+                await asyncio.sleep(PAUSE_SECONDS)
+        return outcome
+
+    async def _send(self, command: _Command, deadline_seconds: float) -> BulkOutcome:
+        documents = [entry.document for entry in command.entries]
+        return await self._store.insert(
+            command.collection, documents, command.write_concern, command.number, deadline_seconds
+        )
+
+    def _settle(self, command: _Command, outcome: Applied | Rejected) -> None:
+        self._store.settled(command.number)
+        if isinstance(outcome, Rejected):
+            command.fail(outcome.error)
+            return
+        entries, command.entries = command.entries, ()
+        acknowledgement, errors = outcome.acknowledgement, outcome.errors
+        if outcome.matched + len(errors) != len(entries):
+            self._report(AssertionError(f"{outcome.matched} of {len(entries)} documents and {len(errors)} errors"))
+            unknown = _unknown(CommandError(1, "the backend's reply does not fit the command"))
+            for entry in entries:
+                entry.writer.settle((entry.number,), unknown, None)
+            return
+        self.metrics.measurements += outcome.matched
+        if not errors:
+            for entry in entries:
+                entry.writer.settle((entry.number,), None, acknowledgement)
+            return
+        for position, entry in enumerate(entries):
+            error = errors.get(position)
+            entry.writer.settle((entry.number,), error, acknowledgement if error is None else None)
+
+    # --- in doubt ------------------------------------------------------------------------------------------
+
+    def _doubt(self, command: _Command, error: CommandError) -> None:
+        """The outcome is unknown at the deadline."""
+        unknown = _unknown(error)
+        doubtful = command.doubt(unknown, self._clock.monotonic_seconds())
+        if not doubtful:
+            return
+        size_bytes = sum(len(entry.document) for entry in command.entries)
+        if command.number is None or self._doubt_bytes + size_bytes > DOUBTS_LIMIT_BYTES:
+            for writer in doubtful.values():
+                writer.lose(unknown)
+            return
+        self._doubt_bytes += size_bytes
+        self._spawn(self._pursue(command, doubtful, unknown, size_bytes))
+
+    async def _pursue(
+        self, command: _Command, doubtful: dict[int, DoubtfulWriter], unknown: CommandError, size_bytes: int
+    ) -> None:
+        """Send a command again until its outcome is known, for writers that may send their statement again."""
+        until_seconds = self._clock.monotonic_seconds() + LONGEST_PURSUIT_SECONDS
+        try:
+            while self._clock.monotonic_seconds() < until_seconds:
+                now_seconds = self._clock.monotonic_seconds()
+                for writer in doubtful.values():
+                    writer.expire(now_seconds, unknown)
+                outcome = await self._resolved(command, now_seconds + PURSUIT_SLICE_SECONDS)
+                if isinstance(outcome, Applied):
+                    self._store.settled(command.number)
+                    for position, writer in doubtful.items():
+                        error = outcome.errors.get(position)
+                        writer.settle((0,), error, None if error is not None else outcome.acknowledgement)
+                    doubtful.clear()
+                    return
+                if not isinstance(outcome.error, BackendUnavailable):
+                    return
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            self._doubt_bytes -= size_bytes
+            for writer in doubtful.values():
+                writer.lose(unknown)
+
+    # --- tasks ---------------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._report(error)
+
+    async def drain(self, patience_seconds: float = math.inf) -> bool:
+        """Wait until no insert is in progress; those after ``patience_seconds`` are cancelled, and it is false."""
+        until_seconds = self._clock.monotonic_seconds() + patience_seconds
+        while self._tasks and self._clock.monotonic_seconds() < until_seconds:
+            left_seconds = until_seconds - self._clock.monotonic_seconds()
+            timeout_seconds = None if math.isinf(left_seconds) else max(left_seconds, 0.0)
+            await asyncio.wait(set(self._tasks), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)
+        drained = not self._tasks
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            done, _ = await asyncio.wait(set(self._tasks), timeout=CANCEL_SECONDS)
+            if not done:
+                break
+        return drained
+
+
+class _Command:
+    """One insert with the documents of many writers."""
+
+    __slots__ = ("collection", "entries", "is_doubtful", "number", "write_concern")
+
+    def __init__(
+        self, collection: VirtualCollection, write_concern: WriteConcern, entries: Sequence[Entry], number: Any
+    ) -> None:
+        self.collection = collection
+        self.write_concern = write_concern
+        self.entries = entries
+        """Those whose writers wait."""
+        self.number = number
+        self.is_doubtful = False
+
+    def fail(self, error: CommandError) -> None:
+        """The writers get this error, once."""
+        entries, self.entries = self.entries, ()
+        for entry in entries:
+            entry.writer.settle((entry.number,), error, None)
+
+    def doubt(self, error: CommandError, now_seconds: float) -> dict[int, DoubtfulWriter]:
+        """The writers get this error; those that still need the outcome, by the position of their document."""
+        found = (
+            (position, entry.writer.doubt((entry.number,), error, now_seconds))
+            for position, entry in enumerate(self.entries)
+        )
+        return {position: writer for position, writer in found if writer is not None}
+
+
+def _unknown(error: CommandError) -> BackendUnavailable:
+    return BackendUnavailable(f"the outcome of this write is unknown: {error.message}", code=error.code)

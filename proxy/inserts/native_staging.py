@@ -1,0 +1,152 @@
+"""Stages documents for coalesced native inserts: the way of inserts while buckets are not used.
+
+Documents are not parsed: the server checks them. Only those that an earlier process may have written are, because
+stored rows are compared with them (``catalog.restart_dedup``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from catalog.errors import CommandError
+from catalog.kernel import Measurement, parse_measurement
+from catalog.namespaces import VirtualCollection
+from catalog.ports import WriteConcern
+from catalog.restart_dedup import Found, RestartDedup
+from catalog.statements import Statement, StatementLog, Transaction
+from catalog.write_batch import CombineKey
+from proxy.inserts.coalescing import Coalescer
+from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_reply import InsertReply
+from proxy.inserts.plain_insert import PlainInsert
+from proxy.inserts.slices import Slices, Step
+from proxy.inserts.staging import ReplyTo, Staging, is_recorded
+
+DOCUMENTS_IN_A_STEP = 64
+
+
+class _Sought(NamedTuple):
+    """A statement that an earlier process may have written."""
+
+    statement: Statement
+    document: bytes
+    measurement: Measurement
+
+
+class NativeStaging(Staging):
+    """Hands documents to a ``Coalescer``."""
+
+    def __init__(
+        self,
+        coalescer: Coalescer,
+        statements: StatementLog,
+        restart_dedup: RestartDedup,
+        slices: Slices,
+    ) -> None:
+        """``restart_dedup`` searches the collections themselves."""
+        super().__init__(restart_dedup)
+        self._coalescer = coalescer
+        self._statements = statements
+        self._slices = slices
+
+    def stage_one(
+        self,
+        collection: VirtualCollection,
+        document: bytes,
+        transaction: Transaction | None,
+        key: CombineKey,
+        writer: PlainInsert,
+    ) -> None:
+        """See ``Staging``."""
+        if transaction is None:
+            self._coalescer.add(collection, key, writer, 0, document)
+        else:
+            self._stage_statement(transaction, 0, document, collection, key, writer, 0, None)
+
+    def stage(
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
+    ) -> Iterator[Step]:
+        """See ``Staging``; the documents of an ordered insert must not be several."""
+        numbers = insert.statement_ids
+        transaction: Transaction | None = None
+        sought: list[_Sought] | None = None
+        if numbers is not None:
+            assert insert.txn_number is not None
+            transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
+            sought = [] if self.may_be_written(transaction) else None
+        for index, document in enumerate(insert.documents):
+            if index and not index % DOCUMENTS_IN_A_STEP:
+                yield False
+            if transaction is None or numbers is None:
+                insert_reply.expect()
+                self._coalescer.add(collection, key, insert_reply, index, document, is_bulk=insert_reply.is_bulk)
+                continue
+            try:
+                self._stage_statement(
+                    transaction, numbers[index], document, collection, key, insert_reply, index, sought
+                )
+            except CommandError as error:
+                insert_reply.refuse(index, error)
+        if sought:
+            self._seek(sought, collection, key)
+
+    def _stage_statement(
+        self,
+        transaction: Transaction,
+        number: int,
+        document: bytes,
+        collection: VirtualCollection,
+        key: CombineKey,
+        writer: ReplyTo,
+        index: int,
+        sought: list[_Sought] | None,
+    ) -> None:
+        deadline_seconds = self._coalescer.deadline_seconds()
+        if is_recorded(transaction, number, writer, index, deadline_seconds):
+            return
+        statement = Statement(transaction, number)
+        statement.is_bulk = writer.is_bulk
+        writer.expect()
+        statement.wait(writer, index, deadline_seconds)
+        measurement = None if sought is None else _parsed(document, collection)
+        if sought is None or measurement is None:
+            self._coalescer.add(collection, key, statement, 0, document, is_bulk=statement.is_bulk)
+        else:
+            sought.append(_Sought(statement, document, measurement))
+
+    def _seek(self, sought: Sequence[_Sought], collection: VirtualCollection, key: CombineKey) -> None:
+        self.restart_dedup.ask(
+            collection,
+            [each.measurement for each in sought],
+            WriteConcern(key.write_concern),
+            lambda answer: self._slices.start(self._after_lookup(sought, collection, key, answer), _no_pause),
+        )
+
+    def _after_lookup(
+        self, sought: Sequence[_Sought], collection: VirtualCollection, key: CombineKey, answer: Found | CommandError
+    ) -> Iterator[Step]:
+        for position, each in enumerate(sought):
+            if position and not position % DOCUMENTS_IN_A_STEP:
+                yield False
+            statement = each.statement
+            if isinstance(answer, CommandError):
+                statement.settle((0,), answer, None)
+            elif position in answer.written:
+                statement.settle((0,), None, answer.acknowledgement)
+            else:
+                self._coalescer.add(collection, key, statement, 0, each.document, is_bulk=statement.is_bulk)
+
+
+def _parsed(document: bytes, collection: VirtualCollection) -> Measurement | None:
+    """The measurement; ``None`` for a document that the server will refuse."""
+    options = collection.options
+    meta_field = None if options.meta_field is None else options.meta_field.encode()
+    try:
+        return parse_measurement(document, options.time_field.encode(), meta_field)
+    except CommandError:
+        return None
+
+
+def _no_pause() -> None:
+    """Nothing follows a slice."""

@@ -1,0 +1,77 @@
+"""The interface of the two ways in which documents of inserts are staged, and what both share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from catalog.errors import CommandError
+from catalog.namespaces import VirtualCollection
+from catalog.restart_dedup import RestartDedup
+from catalog.statements import Transaction
+from catalog.write_batch import CombineKey
+from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_reply import InsertReply
+from proxy.inserts.plain_insert import PlainInsert
+from proxy.inserts.slices import Step
+
+DOCUMENTS_IN_A_STEP = 16
+STEP_BYTES = 4096
+"""Every so many bytes of a document count as one more document."""
+LARGE_BYTES = 256 * 1024
+"""Larger documents are parsed in a thread."""
+
+ReplyTo: TypeAlias = InsertReply | PlainInsert
+
+
+class Staging:
+    """Stages documents: hands them to what commits them, with the writer that gets each result once."""
+
+    def __init__(self, restart_dedup: RestartDedup) -> None:
+        self.restart_dedup = restart_dedup
+
+    def may_be_written(self, transaction: Transaction) -> bool:
+        """Whether an earlier process may have written statements of this transaction."""
+        return self.restart_dedup.is_needed(first_of_session=not transaction.follows_another)
+
+    def stage_one(
+        self,
+        collection: VirtualCollection,
+        document: bytes,
+        transaction: Transaction | None,
+        key: CombineKey,
+        writer: PlainInsert,
+    ) -> None:
+        """Stage one document, the first statement of ``transaction`` if it is retryable; raises ``CommandError``.
+
+        Not for statements that an earlier process may have written.
+        """
+        raise NotImplementedError
+
+    def stage(
+        self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
+    ) -> Iterator[Step]:
+        """Stage the documents of an insert, with pauses; raises ``CommandError`` if the command fails as a whole."""
+        raise NotImplementedError
+
+    def kick(self) -> None:
+        """Start what follows from what was staged."""
+
+
+def is_recorded(transaction: Transaction, number: int, writer: ReplyTo, index: int, deadline_seconds: float) -> bool:
+    """Whether a statement was executed already, or is in progress; then ``writer`` gets its result (W102).
+
+    Raises ``CommandError`` if its outcome will never be known.
+    """
+    known = transaction.under_way.get(number)
+    if known is not None:
+        writer.expect()
+        known.wait(writer, index, deadline_seconds)
+        return True
+    if number in transaction.written:
+        writer.expect()
+        writer.settle((index,), None, transaction.unmet_write_concern)
+        return True
+    if number in transaction.lost:
+        raise CommandError(1, "the outcome of this statement is unknown, so it is not executed again")
+    return False

@@ -1,0 +1,222 @@
+"""Native access: inserts of many clients as few commands, each with its own result; everything else as the server does.
+
+The proxies are tests' own, on the servers of the session, because the access belongs to a proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import bson
+import pymongo
+import pytest
+from pymongo.collection import Collection
+from pymongo.errors import BulkWriteError, WriteError
+
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+
+START = datetime(2024, 5, 1, tzinfo=UTC)
+CLIENTS = 24
+EACH = 15
+
+
+@pytest.fixture(scope="module", params=["mongod", "replica_set"])
+def backend(request: pytest.FixtureRequest) -> MongodProcess:
+    found: MongodProcess = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="module")
+def native(backend: MongodProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    process = ProxyProcess(tmp_path_factory.mktemp("native"), backend.uri, flags=["--timeseries-access", "native"])
+    yield process.start()
+    process.stop()
+
+
+def row(number: int, series: int = 3) -> dict[str, Any]:
+    return {"_id": number, "t": START + timedelta(seconds=number), "m": number % series, "v": {"x": number / 7}}
+
+
+def made(client: pymongo.MongoClient[dict[str, Any]], name: str) -> Collection[dict[str, Any]]:
+    return client[name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+
+
+def server_inserts(server: MongodProcess) -> int:
+    commands = server.shared_client.admin.command("serverStatus")["metrics"]["commands"]
+    return int(commands["insert"]["total"])
+
+
+@contextmanager
+def failing(server: MongodProcess, times: int | None = None, **data: Any) -> Iterator[None]:
+    """The server fails commands as ``data`` says, so many times or until the end."""
+    mode: Any = "alwaysOn" if times is None else {"times": times}
+    server.shared_client.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
+    try:
+        yield
+    finally:
+        server.shared_client.admin.command("configureFailPoint", "failCommand", mode="off")
+
+
+def test_the_proxy_says_how_it_accesses_collections(native: ProxyProcess) -> None:
+    with native.client() as client:
+        about = client.admin.command("serverStatus")["tsproxy"]
+    assert about["mode"] == about["access"] == "native"
+    assert about["accessReason"] == "timeseries_access is native"
+    assert "access to time-series collections" in native.log
+    said = "ok\naccess to time-series collections: native (timeseries_access is native)\n"
+    assert native.status("/readyz") == (200, said)
+    assert native.metrics()['tsproxy_timeseries_access{access="native",why="chosen"}'] == 1
+
+
+def test_w63_inserts_of_many_clients_are_few_commands_and_each_gets_its_errors(
+    backend: MongodProcess, native: ProxyProcess, db_name: str
+) -> None:
+    """One in five documents has no time; its writer gets what the server says of it alone."""
+    start = Barrier(CLIENTS)
+    with native.client(maxPoolSize=CLIENTS) as client, ThreadPoolExecutor(CLIENTS) as threads:
+        made(client, db_name)
+
+        def write(writer: int) -> list[Any]:
+            series = client[db_name].x
+            start.wait()
+            errors = []
+            for number in range(EACH):
+                document = row(100 * writer + number)
+                if number % 5 == 4:
+                    del document["t"]
+                try:
+                    series.insert_one(document)
+                except WriteError as error:
+                    errors.append((number, error.details))
+            return errors
+
+        before = server_inserts(backend)
+        results = list(threads.map(write, range(CLIENTS)))
+        commands = server_inserts(backend) - before
+        stored = {each["_id"] for each in client[db_name].x.find()}
+    text = "'t' must be present and contain a valid BSON UTC datetime value"
+    wrong = [(number, {"index": 0, "code": 2, "errmsg": text}) for number in range(4, EACH, 5)]
+    assert results == [wrong] * CLIENTS
+    assert stored == {100 * writer + number for writer in range(CLIENTS) for number in range(EACH) if number % 5 != 4}
+    assert commands < CLIENTS * EACH / 2
+    assert native.metrics()["tsproxy_coalesced_measurements_total"] >= len(stored)
+
+
+@pytest.mark.parametrize("count", [2, 12])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_w95_order_is_kept(
+    backend: MongodProcess, native: ProxyProcess, db_name: str, count: int, ordered: bool
+) -> None:
+    """The first error ends an ordered insert of several documents, and no other."""
+    documents = [row(number) for number in range(count)]
+    del documents[count // 2]["t"]
+    told = []
+    with native.client() as client:
+        for each in (made(backend.shared_client, db_name + "_n"), made(client, db_name)):
+            with pytest.raises(BulkWriteError) as caught:
+                each.insert_many(documents, ordered=ordered)
+            errors = [(error["index"], error["code"], error["errmsg"]) for error in caught.value.details["writeErrors"]]
+            told.append((caught.value.details["nInserted"], errors, sorted(found["_id"] for found in each.find())))
+    backend.shared_client.drop_database(db_name + "_n")
+    assert told[0] == told[1]
+    assert len(told[0][2]) == (count // 2 if ordered else count - 1)
+
+
+def insert(client: pymongo.MongoClient[Any], name: str, session: Any, number: int, *rows: Any) -> Mapping[str, Any]:
+    command = {"insert": "x", "documents": list(rows), "ordered": len(rows) == 1, "txnNumber": bson.Int64(number)}
+    return client[name].command({**command}, session=session, check=False)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_w102_a_write_that_is_sent_again_is_stored_once(
+    replica_set: MongodProcess, tmp_path: Path, db_name: str, count: int
+) -> None:
+    """Also by a process that has been restarted since."""
+    proxy = ProxyProcess(tmp_path, replica_set.uri, flags=["--timeseries-access", "native"]).start()
+    rows = [{**row(number), "_id": bson.ObjectId()} for number in range(count)]
+    try:
+        with proxy.client(retryWrites=False) as client:
+            made(client, db_name)
+            with client.start_session() as session:
+                for _ in range(2):
+                    assert insert(client, db_name, session, 1, *rows)["n"] == count
+                assert insert(client, db_name, session, 0, *rows)["code"] == 225
+                proxy.restart()
+                assert insert(client, db_name, session, 1, *rows)["n"] == count
+            assert replica_set.shared_client[db_name].x.count_documents({}) == count
+    finally:
+        proxy.stop()
+
+
+def test_w127_a_lost_reply_is_resolved_by_the_servers_own_record(
+    replica_set: MongodProcess, tmp_path: Path, db_name: str
+) -> None:
+    """The connection ends before the command, or after it: the row is stored once, and nobody hears of it."""
+    proxy = ProxyProcess(tmp_path, replica_set.uri, flags=["--timeseries-access", "native"]).start()
+    try:
+        with proxy.client(retryWrites=False) as client:
+            series = made(client, db_name)
+            series.insert_one(row(0))
+            with failing(replica_set, 1, failCommands=["insert"], closeConnection=True):
+                series.insert_one(row(1))
+            with failing(replica_set, 1, failCommands=["insert"], errorCode=189):
+                series.insert_one(row(2))
+            assert sorted(each["_id"] for each in series.find()) == [0, 1, 2]
+        assert proxy.metrics()["tsproxy_coalesced_unknown_outcomes_total"] == 2
+    finally:
+        proxy.stop()
+
+
+def test_a_server_that_closes_bucket_namespaces_is_used_natively_from_then_on(
+    mongod: MongodProcess, tmp_path: Path, db_name: str
+) -> None:
+    """A refused commit writes nothing; what comes after it is native, and reads go to the collection."""
+    proxy = ProxyProcess(tmp_path, mongod.uri).start()
+    try:
+        with proxy.client() as client:
+            series = made(client, db_name)
+            series.insert_one(row(0))
+            namespace = f"{db_name}.system.buckets.x"
+            with failing(mongod, failCommands=["insert", "update", "find"], errorCode=491, namespace=namespace):
+                with pytest.raises(pymongo.errors.OperationFailure) as refused:
+                    series.insert_one({**row(1), "m": "another series"})
+                assert refused.value.code == 491
+                series.insert_one(row(1))
+                assert client.admin.command("serverStatus")["tsproxy"]["accessReason"] == (
+                    "the server has closed the namespaces of bucket collections (error 491)"
+                )
+                assert sorted(each["_id"] for each in series.find()) == [0, 1]
+                assert series.delete_many({"m": 1}).deleted_count == 1
+            assert proxy.metrics()['tsproxy_timeseries_access{access="native",why="closed"}'] == 1
+    finally:
+        proxy.stop()
+
+
+def test_reads_and_writes_are_the_servers(backend: MongodProcess, native: ProxyProcess, db_name: str) -> None:
+    with native.client() as client:
+        twin, through = made(backend.shared_client, db_name + "_n"), made(client, db_name)
+        for series in (twin, through):
+            series.insert_many([row(number) for number in range(50)])
+            series.create_index([("m", 1), ("t", -1)])
+        for pipeline in ([{"$group": {"_id": "$m", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}], [{"$sort": {"t": 1}}]):
+            assert list(through.aggregate(pipeline, batchSize=7)) == list(twin.aggregate(pipeline, batchSize=7))
+        for number in range(3):  # recognised from the second on
+            assert list(through.find({"m": number}).sort("t")) == list(twin.find({"m": number}).sort("t"))
+        plans = [
+            client_[name].command("explain", {"find": "x"}, verbosity="queryPlanner")["ok"]
+            for client_, name in ((client, db_name), (backend.shared_client, db_name + "_n"))
+        ]
+        assert plans == [1.0, 1.0]
+        changes = [series.update_many({"m": 1}, {"$set": {"m": 9}}).modified_count for series in (twin, through)]
+        assert changes[0] == changes[1]
+        assert twin.delete_many({"m": 2}).deleted_count == through.delete_many({"m": 2}).deleted_count
+        assert sorted(through.index_information()) == sorted(twin.index_information())
+        assert through.count_documents({}) == twin.count_documents({})
+    backend.shared_client.drop_database(db_name + "_n")

@@ -1,0 +1,71 @@
+"""An account that may not touch buckets: the proxy goes on natively, and each client keeps its own rights."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bson import ObjectId
+from pymongo.errors import BulkWriteError, OperationFailure
+
+from tests.support.access import PASSWORD, GuardedMongod
+from tests.support.proxy import ProxyProcess, tsproxy
+
+START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+TIMESERIES = {"timeField": "t", "metaField": "m"}
+
+
+@pytest.fixture
+def database(guarded_set: GuardedMongod) -> Iterator[str]:
+    """With the proxy's account, which has ``readWrite`` here, a client with the same rights, and one that may read."""
+    name = f"limited_{ObjectId()}"
+    guarded_set.create_user(name, "account", ["readWrite"])
+    guarded_set.create_user(name, "writer", ["readWrite"])
+    guarded_set.create_user(name, "reader", ["read"])
+    guarded_set.shared_client[name].create_collection("ts", timeseries=TIMESERIES)
+    yield name
+    guarded_set.shared_client[name].command("dropAllUsersFromDatabase")
+    guarded_set.shared_client.drop_database(name)
+
+
+def test_read_write_is_enough_for_the_account(guarded_set: GuardedMongod, database: str, tmp_path: Path) -> None:
+    other = f"other_{ObjectId()}"
+    guarded_set.create_user(other, "writer", ["readWrite"])
+    guarded_set.shared_client[other].create_collection("ts", timeseries=TIMESERIES)
+    proxy = ProxyProcess(tmp_path, guarded_set.uri_of("account", PASSWORD, database)).start()
+    try:
+        assert proxy.status("/readyz")[0] == 200
+        assert "the backend's account lacks find, insert, update" in proxy.log
+        with proxy.client(username="writer", password=PASSWORD, authSource=database) as client:
+            series = client[database].ts
+            series.insert_one({"t": START, "m": 1})
+            with pytest.raises(BulkWriteError) as caught:
+                series.insert_many([{"t": START, "m": 2}, {"m": 3}], ordered=False)
+            assert [each["code"] for each in caught.value.details["writeErrors"]] == [2]
+            assert [each["m"] for each in series.find().sort("m")] == [1, 2]
+            assert client.admin.command("buildInfo")["tsproxy"]["access"] == "native"
+        with proxy.client(username="reader", password=PASSWORD, authSource=database) as client:
+            with pytest.raises(OperationFailure) as refused:
+                client[database].ts.insert_one({"t": START, "m": 4})
+            assert refused.value.code == 13
+            assert client[database].ts.count_documents({}) == 2
+        coalesced = proxy.metrics()["tsproxy_coalesced_measurements_total"]
+        assert coalesced == 2
+        # Where the account may do nothing, the client's own rights count.
+        with proxy.client(username="writer", password=PASSWORD, authSource=other) as client:
+            client[other].ts.insert_one({"t": START, "m": 1})
+            assert client[other].ts.count_documents({}) == 1
+        assert proxy.metrics()["tsproxy_coalesced_measurements_total"] == coalesced
+    finally:
+        proxy.stop()
+        guarded_set.shared_client[other].command("dropAllUsersFromDatabase")
+        guarded_set.shared_client.drop_database(other)
+
+
+def test_the_doctor_names_the_access_and_its_reason(guarded_set: GuardedMongod, database: str) -> None:
+    told = tsproxy("doctor", "--backend", guarded_set.uri_of("account", PASSWORD, database))
+    assert told.returncode == 0, told.stdout
+    assert "access" in told.stdout
+    assert "native: the backend's account lacks find, insert, update, remove, bypassDocumentValidation" in told.stdout

@@ -1,0 +1,238 @@
+"""Inserts of many writers as few native ones: who shares a command, its results, and what follows a lost reply."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from catalog.committer import CommitterOptions
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import identity_of
+from catalog.namespaces import VirtualCollection
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from catalog.round import RoundLimits
+from catalog.statements import Statement, StatementLog, Transaction
+from catalog.write_batch import CombineKey
+from proxy.inserts.coalescing import Coalescer
+from tests.support.catalog_parts import KEY, RememberingWriter, virtual
+from tests.support.committer_bench import LoopClock
+from tests.support.eventually import eventually
+
+LOST = Unknown(BackendUnavailable("connection closed"))
+CLIENT = (b"session", KEY.identity)
+
+
+class Store:
+    """Gives the scripted answers, and then success; with a gate, each waits for it."""
+
+    def __init__(self, *answers: Any, repeatable: bool = True) -> None:
+        self.answers = list(answers)
+        self.sent: list[list[bytes]] = []
+        self.numbers: list[int | None] = []
+        self.free: list[int] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._repeatable = repeatable
+        self._count = 0
+
+    def next_number(self) -> int | None:
+        self._count += 1
+        return self._count if self._repeatable else None
+
+    def settled(self, number: int | None) -> None:
+        if number is not None:
+            self.free.append(number)
+
+    async def insert(
+        self,
+        collection: VirtualCollection,
+        documents: Sequence[bytes],
+        write_concern: WriteConcern,
+        number: int | None,
+        deadline_seconds: float,
+    ) -> BulkOutcome:
+        self.sent.append(list(documents))
+        self.numbers.append(number)
+        await self.gate.wait()
+        await asyncio.sleep(0)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer or Applied(len(documents), {}, Acknowledgement())
+
+
+class Bench:
+    """A coalescer over a scripted store."""
+
+    def __init__(self, *answers: Any, repeatable: bool = True, **options: Any) -> None:
+        self.store = Store(*answers, repeatable=repeatable)
+        self.reported: list[BaseException] = []
+        self.options = CommitterOptions(**options)
+        self.coalescer = Coalescer(self.store, LoopClock(), lambda: self.options, self.reported.append)
+
+    def insert(self, *documents: bytes, key: CombineKey = KEY, writer: Any = None, is_bulk: bool = False) -> Any:
+        writer = writer or RememberingWriter()
+        for index, document in enumerate(documents):
+            self.coalescer.add(virtual(), key, writer, index, document, is_bulk=is_bulk)
+        return writer
+
+    async def rest(self) -> None:
+        async with asyncio.timeout(5):
+            assert await self.coalescer.drain()
+        assert not self.coalescer._lanes
+        assert self.coalescer._doubt_bytes == 0
+
+
+async def test_inserts_of_one_moment_share_a_command() -> None:
+    bench = Bench()
+    writers = [bench.insert(b"%d" % number) for number in range(5)]
+    await bench.rest()
+    assert bench.store.sent == [[b"0", b"1", b"2", b"3", b"4"]]
+    assert [writer.codes for writer in writers] == [{0: None}] * 5
+    assert (bench.coalescer.metrics.commands, bench.coalescer.metrics.measurements) == (1, 5)
+
+
+async def test_what_comes_while_rounds_are_in_progress_joins_the_next() -> None:
+    bench = Bench()
+    bench.store.gate.clear()
+    bench.insert(b"a")
+    await asyncio.sleep(0)
+    bench.insert(b"b")
+    await asyncio.sleep(0)
+    for name in (b"c", b"d", b"e"):
+        bench.insert(name)
+        await asyncio.sleep(0)
+    bench.store.gate.set()
+    await bench.rest()
+    assert bench.store.sent == [[b"a"], [b"b"], [b"c", b"d", b"e"]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [CombineKey(b"w", KEY.identity), CombineKey(b"", identity_of([("ann", "admin")]))],
+    ids=["write concern", "identity"],
+)
+async def test_w70_other_writers_have_a_command_of_their_own(other: CombineKey) -> None:
+    bench = Bench()
+    bench.insert(b"a")
+    bench.insert(b"b", key=other)
+    bench.insert(b"c", is_bulk=True)
+    await bench.rest()
+    assert bench.store.sent == [[b"a"], [b"b"], [b"c"]]
+
+
+@pytest.mark.parametrize("limits", [RoundLimits(statements=2), RoundLimits(size_bytes=15)])
+async def test_a_command_has_limits(limits: RoundLimits) -> None:
+    bench = Bench(limits=limits)
+    writer = bench.insert(*(b"%010d" % number for number in range(5)))
+    await bench.rest()
+    assert [len(documents) for documents in bench.store.sent] == [2, 2, 1]
+    assert list(writer.codes) == [0, 1, 2, 3, 4]
+
+
+async def test_each_writer_gets_its_own_errors() -> None:
+    errors = {1: CommandError(2, "no time"), 3: CommandError(2, "no time")}
+    bench = Bench(Applied(2, errors, Acknowledgement(fields={"opTime": 1})))
+    first, second = bench.insert(b"a", b"b"), bench.insert(b"c", b"d")
+    await bench.rest()
+    assert first.codes == second.codes == {0: None, 1: 2}
+    assert [each and each.fields for each in first.acknowledgements] == [{"opTime": 1}, None]
+
+
+async def test_a_refusal_concerns_all() -> None:
+    bench = Bench(Rejected(CommandError(13, "not authorized")))
+    writers = bench.insert(b"a"), bench.insert(b"b")
+    await bench.rest()
+    assert [writer.codes for writer in writers] == [{0: 13}] * 2
+    assert bench.store.free == [1]
+
+
+async def test_w127_a_lost_reply_is_asked_for_again_under_the_same_number() -> None:
+    not_sent = Rejected(BackendUnavailable("cannot reach the backend"))
+    bench = Bench(LOST, not_sent, Applied(0, {0: CommandError(2, "no time")}, Acknowledgement()))
+    writer = bench.insert(b"a")
+    await bench.rest()
+    assert bench.store.numbers == [1, 1, 1]
+    assert bench.store.free == [1], "another command may use the session now"
+    assert writer.codes == {0: 2}
+    assert bench.coalescer.metrics.unknown_outcomes == 1
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+async def test_w127_an_outcome_that_stays_unknown_is_told(repeatable: bool) -> None:
+    """At once without retryable writes, as the server would; with them, when the writers have waited long enough."""
+    bench = Bench(LOST, LOST, repeatable=repeatable, server_selection_timeout_seconds=0.0)
+    writer = bench.insert(b"a")
+    await bench.rest()
+    assert len(bench.store.sent) == 1
+    assert bench.store.free == []
+    error = writer.told[0]
+    assert error is not None
+    assert "the outcome of this write is unknown" in error.message
+
+
+def statement(writer: RememberingWriter) -> tuple[Transaction, Statement]:
+    transaction = StatementLog().transaction(CLIENT, 1)
+    made = Statement(transaction, 0)
+    made.wait(writer, 0, 0.0)
+    return transaction, made
+
+
+async def test_w102_a_statement_that_may_be_sent_again_is_pursued_beyond_the_deadline() -> None:
+    bench = Bench(LOST, LOST, LOST, server_selection_timeout_seconds=0.0)
+    client, retry = RememberingWriter(), RememberingWriter()
+    transaction, first = statement(client)
+    bench.insert(b"a", writer=first)
+    while not client.told:  # noqa: ASYNC110 - the retry must come in the next turn
+        await asyncio.sleep(0)
+    assert "unknown" in str(client.told[0])
+    transaction.under_way[0].wait(retry, 0, LoopClock().monotonic_seconds() + 60)
+    await bench.rest()
+    assert retry.codes == {0: None}
+    assert (0 in transaction.written, transaction.under_way) == (True, {})
+    assert bench.store.numbers == [1] * 4
+
+
+async def test_w102_a_statement_whose_outcome_the_server_has_forgotten_is_lost() -> None:
+    forgotten = Rejected(CommandError(217, "incomplete history"))
+    bench = Bench(LOST, forgotten, server_selection_timeout_seconds=0.0)
+    transaction, first = statement(RememberingWriter())
+    bench.insert(b"a", writer=first)
+    await bench.rest()
+    assert (0 in transaction.written, 0 in transaction.lost) == (False, True)
+
+
+async def test_a_reply_that_does_not_fit_is_an_internal_error() -> None:
+    bench = Bench(Applied(1, {}, Acknowledgement()))
+    writer = bench.insert(b"a", b"b")
+    await bench.rest()
+    assert len(bench.reported) == 1
+    assert all("unknown" in str(error) for error in writer.told.values())
+
+
+async def test_an_exception_does_not_leave_writers_waiting() -> None:
+    bench = Bench(RuntimeError("broken"))
+    writer = bench.insert(b"a")
+    await bench.rest()
+    assert (writer.codes, len(bench.reported)) == ({0: 1}, 1)
+
+
+async def test_a_stop_that_has_used_up_its_time_cancels_inserts() -> None:
+    bench = Bench()
+    bench.store.gate.clear()
+    writer = bench.insert(b"a")
+    assert not await bench.coalescer.drain(0.01)
+    assert writer.codes == {0: 91}
+
+
+async def test_a_linger_waits_for_more() -> None:
+    bench = Bench(linger_seconds=0.01)
+    bench.insert(b"a")
+    await asyncio.sleep(0)
+    bench.insert(b"b")
+    await eventually(lambda: bench.store.sent)
+    await bench.rest()
+    assert bench.store.sent == [[b"a", b"b"]]
