@@ -67,7 +67,9 @@ class StoredRows(Protocol):
 
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
-    ) -> Mapping[bytes, int]: ...
+    ) -> Mapping[bytes, int]:
+        """See ``BucketStore``; raises ``CommandError``."""
+        ...
 
     async def earlier_rows(
         self,
@@ -75,7 +77,9 @@ class StoredRows(Protocol):
         measurements: Sequence[Measurement],
         window_seconds: float,
         deadline_seconds: float,
-    ) -> Mapping[bytes, int]: ...
+    ) -> Mapping[bytes, int]:
+        """See ``BucketStore``."""
+        ...
 
     async def update(
         self,

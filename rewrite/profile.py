@@ -15,7 +15,7 @@ class Access(Enum):
     """
 
     BUCKETS = "buckets"
-    """As buckets in ``system.buckets.<collection>``: the proxy chooses, encodes and unpacks them."""
+    """As documents of the bucket collections: the proxy chooses, encodes and unpacks buckets."""
     NATIVE = "native"
     """By public commands on the collection itself: inserts are coalesced, everything else is relayed."""
 

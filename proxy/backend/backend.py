@@ -130,16 +130,7 @@ class Backend:
         calls = DriverCalls(
             partial(_client, uri, members, name, server_selection_timeout_seconds, connect_timeout_seconds)
         )
-        try:
-            hello = await calls.ask(lambda client: client.admin.command("hello"))
-            build = await calls.ask(lambda client: client.admin.command("buildInfo"))
-            profile = profile_of(hello, build)
-            if profile.has_native_timeseries:
-                profile = replace(profile, unpacks_buckets=await unpacks_buckets(partial(_run, calls)))
-        except BaseException:
-            await calls.aclose()
-            raise
-        log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
+        hello, profile = await cls._introduced(calls)
         # The driver has already parsed the URI's TLS options.
         tls = context_of(calls.client)
         access = AccessControl(has_account=authenticator(uri) is not None)
@@ -175,6 +166,21 @@ class Backend:
         backend = cls(calls, probe, hello, pool, registry, patience_seconds, members, others, waits)
         backend.started = time_of(answer)
         return backend
+
+    @staticmethod
+    async def _introduced(calls: DriverCalls) -> tuple[dict[str, Any], Profile]:
+        """What the backend says of itself; closes ``calls`` if it does not answer."""
+        try:
+            hello = await calls.ask(lambda client: client.admin.command("hello"))
+            build = await calls.ask(lambda client: client.admin.command("buildInfo"))
+            profile = profile_of(hello, build)
+            if profile.has_native_timeseries:
+                profile = replace(profile, unpacks_buckets=await unpacks_buckets(partial(_run, calls)))
+        except BaseException:
+            await calls.aclose()
+            raise
+        log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
+        return hello, profile
 
     @staticmethod
     async def _list_collections(

@@ -139,6 +139,11 @@ class Coalescer:
         if not lane.scheduled and lane.in_flight < self._options().rounds_in_flight:
             self._schedule(lane)
 
+    @property
+    def documents_ready(self) -> int:
+        """How many documents wait for a round."""
+        return sum(len(lane.ready) for lane in self._lanes.values())
+
     # --- rounds --------------------------------------------------------------------------------------------
 
     def _schedule(self, lane: _Lane) -> None:

@@ -8,7 +8,7 @@ these numbers, which is registered with the given registry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
@@ -186,6 +186,7 @@ class CatalogReadings:
     """Measurements that are staged and not settled, and the bytes of their documents."""
     native: Callable[[], int] = lambda: 0
     """Measurements of inserts that the backend carries out itself."""
+    access: AccessNumbers = field(default_factory=AccessNumbers)
 
 
 class Metrics(Collector):
@@ -205,7 +206,6 @@ class Metrics(Collector):
         self.held = Held()
         self.request_numbers = RequestNumbers()
         self.catalog: CatalogReadings | None = None
-        self.access = AccessNumbers()
         registry.register(self)
 
     def requests(self, command: str, way: str) -> RequestMeter:
@@ -244,7 +244,7 @@ class Metrics(Collector):
         if self.catalog is not None:
             yield from self.commits.collect(self.catalog.committer)
             yield from _collect_buckets(self.catalog)
-            yield from self.access.collect()
+            yield from self.catalog.access.collect()
 
     def _collect_held(self) -> Iterator[Metric]:
         held = HistogramMetricFamily(

@@ -189,9 +189,13 @@ async def assemble(
     translate = TranslateHandler(environment)
     compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
     slow = _slow_commands(settings, metrics, report, translate)
-    metrics.read_catalog(_readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent))
     access_mode = AccessMode(backend, catalog, committer, ingest, clock, spawn)
-    metrics.access = access_mode.numbers()
+    metrics.read_catalog(
+        replace(
+            _readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent),
+            access=access_mode.numbers(),
+        )
+    )
     return Assembly(
         backend=backend,
         catalog=catalog,

@@ -19,6 +19,9 @@ from tests.support.process import ChildProcess
 GROWTH = os.environ.get("TSPROXY_TEST_WRITE_STRATEGY", "")
 """The ``write_strategy`` of proxies whose test does not say which; the program's default when empty."""
 
+ACCESS = os.environ.get("TSPROXY_TEST_TIMESERIES_ACCESS", "")
+"""The ``timeseries_access`` of proxies whose test does not say which; the program's default when empty."""
+
 PROGRAM = os.environ.get("TSPROXY_TEST_PROGRAM", "")
 """The directory of an installation to test, such as ``make built`` makes; the checkout itself when empty."""
 
@@ -88,6 +91,8 @@ class ProxyProcess(ChildProcess):
             command += ["--backend", self.backend]
         if GROWTH and "--write-strategy" not in self.flags:
             command += ["--write-strategy", GROWTH]
+        if ACCESS and "--timeseries-access" not in self.flags:
+            command += ["--timeseries-access", ACCESS]
         return [*command, *self.flags]
 
     def start(self, *, wait: bool = True) -> Self:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from catalog.committer import CommitterOptions
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
-from catalog.namespaces import VirtualCollection
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
 from catalog.round import RoundLimits
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey
@@ -20,55 +18,17 @@ from proxy.inserts.coalescing import Coalescer
 from tests.support.catalog_parts import KEY, RememberingWriter, virtual
 from tests.support.committer_bench import LoopClock
 from tests.support.eventually import eventually
+from tests.support.native_store import NativeStoreDouble
 
 LOST = Unknown(BackendUnavailable("connection closed"))
 CLIENT = (b"session", KEY.identity)
-
-
-class Store:
-    """Gives the scripted answers, and then success; with a gate, each waits for it."""
-
-    def __init__(self, *answers: Any, repeatable: bool = True) -> None:
-        self.answers = list(answers)
-        self.sent: list[list[bytes]] = []
-        self.numbers: list[int | None] = []
-        self.free: list[int] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self._repeatable = repeatable
-        self._count = 0
-
-    def next_number(self) -> int | None:
-        self._count += 1
-        return self._count if self._repeatable else None
-
-    def settled(self, number: int | None) -> None:
-        if number is not None:
-            self.free.append(number)
-
-    async def insert(
-        self,
-        collection: VirtualCollection,
-        documents: Sequence[bytes],
-        write_concern: WriteConcern,
-        number: int | None,
-        deadline_seconds: float,
-    ) -> BulkOutcome:
-        self.sent.append(list(documents))
-        self.numbers.append(number)
-        await self.gate.wait()
-        await asyncio.sleep(0)
-        answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer or Applied(len(documents), {}, Acknowledgement())
 
 
 class Bench:
     """A coalescer over a scripted store."""
 
     def __init__(self, *answers: Any, repeatable: bool = True, **options: Any) -> None:
-        self.store = Store(*answers, repeatable=repeatable)
+        self.store = NativeStoreDouble(*answers, repeatable=repeatable)
         self.reported: list[BaseException] = []
         self.options = CommitterOptions(**options)
         self.coalescer = Coalescer(self.store, LoopClock(), lambda: self.options, self.reported.append)
@@ -82,8 +42,7 @@ class Bench:
     async def rest(self) -> None:
         async with asyncio.timeout(5):
             assert await self.coalescer.drain()
-        assert not self.coalescer._lanes
-        assert self.coalescer._doubt_bytes == 0
+        assert self.coalescer.documents_ready == 0
 
 
 async def test_inserts_of_one_moment_share_a_command() -> None:

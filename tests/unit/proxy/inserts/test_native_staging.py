@@ -23,7 +23,7 @@ from proxy.inserts.native_staging import NativeStaging
 from proxy.inserts.slices import Slices
 from tests.support.catalog_parts import KEY, ManualClock, virtual
 from tests.support.committer_bench import LoopClock
-from tests.unit.proxy.inserts.test_coalescing import Store
+from tests.support.native_store import NativeStoreDouble
 
 NO_TIME = bson.encode({"m": 1})
 
@@ -55,7 +55,7 @@ class Bench:
     """Staging over a scripted store."""
 
     def __init__(self, *stored: bytes, window_seconds: float = 0.0) -> None:
-        self.store, self.rows = Store(), Rows(*stored)
+        self.store, self.rows = NativeStoreDouble(), Rows(*stored)
         self.coalescer = Coalescer(self.store, LoopClock(), CommitterOptions, lambda error: None)
         self.tasks: list[asyncio.Task[None]] = []
 
