@@ -20,7 +20,7 @@ PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-re
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py tests/faults
 
-.PHONY: help install interpreter run test test-matrix test-without-timeseries test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts test-page screenshots fuzz fuzz-codec sanitize soak reference docs
+.PHONY: help install interpreter run test test-matrix test-native test-without-timeseries test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts test-page screenshots fuzz fuzz-codec sanitize soak reference docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -70,6 +70,9 @@ test-matrix: install built  ## run the tests that depend on the server on MongoD
 
 test-without-timeseries: install built  ## run the tests with a server without time-series collections, MongoDB 4.4.2 (downloads about 70 MB once)
 	$(INSTALLED) $(BIN)/python -m pytest --quiet -o python_files='without_*.py' tests/clients
+
+test-native: install built  ## run the differential suite with native access, without the tests of buckets
+	TSPROXY_TEST_TIMESERIES_ACCESS=native $(INSTALLED) $(BIN)/python -m pytest --quiet $(PARALLEL) tests/differential
 
 test-drivers: install  ## run PyMongo's own test suite, sync and async, directly and through the proxy (about an hour)
 	@failed=0; for topology in standalone replica_set; do for half in sync async; do \

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.expectations import expected_failure
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.native_differences import native_difference
+from tests.support.proxy import ACCESS, ProxyProcess
 from tests.support.versions import STANDALONE_ONLY, server
 from tests.support.wanted import MONGOD_VERSION, SCALE
 
@@ -35,7 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Expects the failures that the version of the servers brings along."""
     version = tuple(int(part) for part in MONGOD_VERSION.split("."))
     for item in items:
-        reason = expected_failure(f"{item.path.name}::{item.name}", version)
+        test = f"{item.path.name}::{item.name}"
+        reason = expected_failure(test, version) or (native_difference(test) if ACCESS == "native" else None)
         if reason is not None:
             item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
 

@@ -81,6 +81,8 @@ class AccessProbe:
         self._run = run
         self.access = access
         self.profile = profile
+        self.privileges: Sequence[Mapping[str, Any]] | None = None
+        """Those of the account at the latest look; ``None`` without access control."""
         self.rights: Rights | None = None
         self.feature_compatibility = ""
         """``""`` if the account may not ask for it, or the backend is a mongos."""
@@ -92,7 +94,7 @@ class AccessProbe:
         """Ask the backend, and choose the access; raises ``CommandError``."""
         hello, build = await self._run("admin", {"hello": 1}), await self._run("admin", {"buildInfo": 1})
         profile = replace(profile_of(hello, build), unpacks_buckets=self.profile.unpacks_buckets)
-        privileges = await self.privileges()
+        privileges = self.privileges = await self.asked_privileges()
         self.rights = None if privileges is None else Rights(privileges)
         features = await self._features()
         if features != self.feature_compatibility:
@@ -120,7 +122,7 @@ class AccessProbe:
         if profile.access is not before.access:
             self.changed()
 
-    async def privileges(self) -> Sequence[Mapping[str, Any]] | None:
+    async def asked_privileges(self) -> Sequence[Mapping[str, Any]] | None:
         """Those of the account; ``None`` without access control. Raises ``CommandError``."""
         if not self.access.enforced:
             return None

@@ -282,7 +282,7 @@ class Backend:
 
     async def may_on_cluster(self, action: str) -> bool:
         """Whether the account has this privilege on the cluster; raises ``CommandError``."""
-        privileges = await self.probe.privileges()
+        privileges = await self.probe.asked_privileges()
         return privileges is None or may_on_cluster(privileges, action)
 
     async def missing_rights(self) -> list[str]:
@@ -291,7 +291,7 @@ class Backend:
         A server without time-series collections has no such privileges, and the account does nothing there.
         """
         await self.probe.look()
-        privileges = await self.probe.privileges()
+        privileges = self.probe.privileges
         if privileges is None or not self.profile.has_native_timeseries:
             return []
         return missing_rights(privileges) if self.profile.uses_buckets else missing_natively(privileges)

@@ -76,6 +76,7 @@ class AccessMode:
         dedup = RestartDedup(store, clock, options.restart_window_seconds, patience_seconds, search)
         self._native = NativeStaging(self.coalescer, ingest.statements, dedup, ingest.slices)
 
+    @property
     def numbers(self) -> AccessNumbers:
         """The metrics."""
 

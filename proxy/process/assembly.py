@@ -190,12 +190,8 @@ async def assemble(
     compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
     slow = _slow_commands(settings, metrics, report, translate)
     access_mode = AccessMode(backend, catalog, committer, ingest, clock, spawn)
-    metrics.read_catalog(
-        replace(
-            _readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent),
-            access=access_mode.numbers(),
-        )
-    )
+    readings = _readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent)
+    metrics.read_catalog(replace(readings, access=access_mode.numbers))
     return Assembly(
         backend=backend,
         catalog=catalog,

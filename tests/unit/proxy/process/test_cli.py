@@ -79,6 +79,7 @@ def test_help_shows_the_flags_that_concern_a_command() -> None:
     assert flags_in_help("doctor") == {
         "--backend",
         "--backend-file",
+        "--timeseries-access",
         "--write-strategy",
         "--config",
         "--connect-timeout-ms",
