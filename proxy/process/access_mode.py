@@ -5,6 +5,7 @@ The access is chosen when the proxy connects to the backend, and may change whil
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from importlib import metadata
 from typing import Any
@@ -65,6 +66,7 @@ class AccessMode:
         """``spawn`` owns look-ups of stored rows."""
         self._backend = backend
         self._catalog = catalog
+        self._committer = committer
         self._ingest = ingest
         store, options = backend.collection_store(), committer.options
         self.coalescer = Coalescer(store, clock, lambda: committer.options, committer.report)
@@ -110,6 +112,11 @@ class AccessMode:
         self._ingest.native.may_insert = self._backend.probe.may_insert
         self._backend.probe.changed = changed
         follow()
+
+    async def drain(self, patience_seconds: float) -> bool:
+        """Wait until no write is in progress; false if some were cancelled after ``patience_seconds``."""
+        drained = await asyncio.gather(self._committer.drain(patience_seconds), self.coalescer.drain(patience_seconds))
+        return all(drained)
 
     def _forget(self) -> None:
         """Forget what is known of stored buckets and of collections: it may not hold later."""

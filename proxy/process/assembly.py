@@ -147,8 +147,7 @@ class Assembly:
         now_seconds = asyncio.get_running_loop().time
         until_seconds = now_seconds() + patience_seconds
         try:
-            natively = await self.access_mode.coalescer.drain(patience_seconds)
-            if not (await self.committer.drain(until_seconds - now_seconds()) and natively):
+            if not await self.access_mode.drain(patience_seconds):
                 log.warning("commits in progress were abandoned; their outcome is unknown", waited_s=patience_seconds)
             elif self.in_parts is not None:
                 await self.in_parts.finish(until_seconds - now_seconds())
@@ -189,9 +188,9 @@ async def assemble(
     translate = TranslateHandler(environment)
     compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
     slow = _slow_commands(settings, metrics, report, translate)
-    access_mode = AccessMode(backend, catalog, committer, ingest, clock, spawn)
+    mode = AccessMode(backend, catalog, committer, ingest, clock, spawn)
     readings = _readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent)
-    metrics.read_catalog(replace(readings, access=access_mode.numbers))
+    metrics.read_catalog(replace(readings, access=mode.numbers))
     return Assembly(
         backend=backend,
         catalog=catalog,
@@ -208,7 +207,7 @@ async def assemble(
         spans=traced(tracer, committer, slow.threshold, backend.pool, report),
         ruled=ruled,
         limits=_limit(LimitBook(metrics.limited), ingest, settings),
-        access_mode=access_mode,
+        access_mode=mode,
     )
 
 
