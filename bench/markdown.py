@@ -11,7 +11,7 @@ COLUMNS = {
     "W2": ("rate", "mongod_cpu_us", "whole_mongod_cpu_us", "rows_per_bucket", "statements_per_1000"),
     "W3": ("rate", "p99_us", "read_rate", "read_p50_us", "read_p99_us"),
     "Q": ("median_ms", "load_per_s", "storage_mb"),
-    "U": ("median_ms",),
+    "U": ("median_ms", "mongod_cpu_us"),
     "S": ("storage_mb", "free_mb", "load_per_s", "count_ms", "totals_ms"),
     "R": ("rate", "p50_us", "p99_us", "megabytes_per_s"),
     "C": ("rate", "p99_us", "mongod_cpu_us", "commands_per_1000"),

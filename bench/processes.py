@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,6 +51,16 @@ def cpu_seconds(pids: Sequence[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def running_seconds(pids: Sequence[int]) -> float:
+    """As ``cpu_seconds``, to the nanosecond, of the threads that there are."""
+    nanoseconds = 0
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                nanoseconds += int((thread / "schedstat").read_text().split()[0])
+    return nanoseconds / 1e9
 
 
 def memory_bytes(pids: Sequence[int], field: str = "VmRSS") -> int:

@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
 from bench.context import Context, attempt
-from bench.processes import LOOPBACK, Mongod, Proxy, Server
+from bench.processes import LOOPBACK, Mongod, Proxy, Server, running_seconds
 from bench.results import Sample
 from bench.settling import wait_until_compressed
 from bench.targets import NATIVE, PROXY, Collection, Site, Target
@@ -26,18 +26,25 @@ from bench.workloads.queries import HOST, Query, all_queries, filled
 DATABASE: Final = "bench_users"
 ORDINARY, READING_BUCKETS, ACCOUNT = "ordinary", "reading_buckets", "account"
 PASSWORD: Final = "bench"
+FEWEST: Final = 3
+"""Runs of a query in a round, however long they take."""
 NAMES: Final = {NATIVE: "native", PROXY: "proxied"}
 """The collections by the target that writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A user at one of the servers, and the collection that is read."""
+    """A user at one of the servers, and the collection that is read.
+
+    A median of times means little on a busy machine; processor time of the servers does.
+    """
 
     name: str
     server: Server
     user: str
     collection: str
+    mongod_pids: Sequence[int]
+    proxy_pids: Sequence[int] = ()
 
     def database(self) -> Database[Any]:
         """Its database; replies are not decoded. The caller closes the client."""
@@ -86,10 +93,11 @@ class UserQueries:
             proxy = Proxy(directory / "proxy", uri)
             stack.callback(proxy.stop)
             proxy.start()
+            pids = mongod.pids, proxy.pids
             yield (
-                Reader(NATIVE, mongod, ORDINARY, NAMES[NATIVE]),
-                Reader("proxy, readWrite", proxy, ORDINARY, NAMES[PROXY]),
-                Reader("proxy, and buckets", proxy, READING_BUCKETS, NAMES[PROXY]),
+                Reader(NATIVE, mongod, ORDINARY, NAMES[NATIVE], mongod.pids),
+                Reader("proxy, readWrite", proxy, ORDINARY, NAMES[PROXY], *pids),
+                Reader("proxy, and buckets", proxy, READING_BUCKETS, NAMES[PROXY], *pids),
             )
 
     def _load(self, context: Context, mongod: Mongod, directory: Path) -> None:
@@ -111,12 +119,18 @@ class UserQueries:
         command = {**query.command, name: reader.collection}
         documents = _run(database, command)
         times: list[float] = []
+        servers = {"mongod_cpu_us": reader.mongod_pids, "proxy_cpu_us": reader.proxy_pids}
+        before = {name: running_seconds(pids) for name, pids in servers.items()}
         until = time.perf_counter() + min(0.7, context.settings.seconds)
-        while not times or time.perf_counter() < until:
+        while len(times) < FEWEST or time.perf_counter() < until:
             started = time.perf_counter()
             _run(database, command)
             times.append(time.perf_counter() - started)
-        return {"median_ms": statistics.median(times) * 1000, "documents": float(documents)}
+        metrics = {"median_ms": statistics.median(times) * 1000, "documents": float(documents)}
+        for name, pids in servers.items():
+            if pids:
+                metrics[name] = (running_seconds(pids) - before[name]) / len(times) * 1e6
+        return metrics
 
 
 def _collection(target: Target) -> Collection:
