@@ -12,7 +12,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
 from rewrite.bucket_reads import Selection
 from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, WholeCommandFailed
-from rewrite.commands.fatal_deletes import is_fatal, refuse_fatal
+from rewrite.commands.fatal_deletes import refuse_fatal
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
 from rewrite.profile import Profile
@@ -40,11 +40,9 @@ COMMON_FIELDS = ("maxTimeMS", "comment")
 def deletes_natively(profile: Profile, query: Mapping[str, Any], *, single: bool, options: TimeseriesOptions) -> bool:
     """Whether the backend deletes these measurements correctly.
 
-    From 7.0 it supports any predicate (U8), before 5.0.5 none (V1), and in between predicates on the meta field alone,
-    unless it mistakes an object in an operand for a query (U2).
+    Before 5.0.5 it supports no predicate (V1), and then those on the meta field alone, unless it mistakes an object in
+    an operand for a query (U2). From 7.0 it accepts any, but misses measurements (H9).
     """
-    if profile.version >= (7, 0, 0):
-        return True
     if profile.version < (5, 0, 5) or single or isinstance(query, Opaque):
         return False
     return is_native_query(query, options)
@@ -117,8 +115,6 @@ def _is_well_formed_command(body: Mapping[str, Any]) -> bool:
 
 
 def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, Any]) -> bool:
-    if is_fatal(request, target, entry):
-        return False
     single = bool(entry["limit"])
     return deletes_natively(request.profile, entry["q"], single=single, options=target.options)
 

@@ -18,7 +18,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
 from catalog.kernel import BucketState, Limits, parse_measurement
-from tests.support.twins import Twins
+from tests.support.twins import Twins, masked
 
 NOON = 1_700_000_000_000
 TM = {"timeField": "t", "metaField": "m"}
@@ -398,7 +398,7 @@ def test_u8_find_and_remove(twins: Twins) -> None:
     for options in commands:
         command = {"findAndModify": "x", "remove": True, **options}
         virtual, plain = twins.virtual.command(command, check=False), twins.native.command(command, check=False)
-        assert virtual == plain, command
+        assert masked(virtual, twins.virtual.name) == masked(plain, twins.native.name), command
         assert list(virtual) == list(plain)
         pair.check(command)
     update = {"findAndModify": "x", "query": {}, "update": {"$set": {"m": 1}}}

@@ -18,6 +18,7 @@ IGNORED = frozenset({"$clusterTime", "operationTime", "opTime", "electionId", "l
 
 
 OBJECT_ID = re.compile(r"ObjectId\('[0-9a-f]{24}'\)")
+UUID = re.compile(r'UUID\("[0-9a-f-]{36}"\)')
 
 
 class Commands:
@@ -71,7 +72,7 @@ def masked(value: Any, database: str) -> Any:
         case list():
             return [masked(inner, database) for inner in value]
         case str():
-            return OBJECT_ID.sub("<id>", value.replace(database, "<db>"))
+            return UUID.sub("<uuid>", OBJECT_ID.sub("<id>", value.replace(database, "<db>")))
         case ObjectId():
             return "<id>"
         case Binary() if value.subtype == 4:

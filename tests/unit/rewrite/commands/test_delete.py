@@ -63,8 +63,11 @@ def test_v1_before_5_0_5_the_backend_deletes_nothing() -> None:
     assert plan(BY_META, version=(5, 0, 5)) == AS_IT_IS
 
 
-def test_u8_from_7_0_on_the_backend_deletes_everything() -> None:
-    assert plan(BY_ROW, ONE, version=(7, 0, 0)) == AS_IT_IS
+def test_h9_from_7_0_on_the_backend_deletes_by_the_meta_field_alone_as_well() -> None:
+    """It accepts more, and misses measurements."""
+    assert plan(BY_META, version=(7, 0, 28)) == AS_IT_IS
+    for statement in (BY_ROW, ONE):
+        assert isinstance(plan(statement, version=(7, 0, 28)), Dialogue)
 
 
 @pytest.mark.parametrize(

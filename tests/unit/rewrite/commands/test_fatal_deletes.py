@@ -50,10 +50,9 @@ def test_h8_statements_that_a_server_does_not_survive(query: Any, fatal: bool) -
 
 
 def test_h8_the_proxy_deletes_itself() -> None:
-    """And leaves all other deletes to the server (U8)."""
+    """And leaves deletes by the meta field to the server (H9)."""
     assert isinstance(rewrite_delete(request(command(EXPRESSION), target=COLLATED, profile=SEVEN)), Dialogue)
-    for body, target in ((command({"v": 1}), COLLATED), (command(EXPRESSION), TARGET)):
-        assert isinstance(rewrite_delete(request(body, target=target, profile=SEVEN)), PassThrough)
+    assert isinstance(rewrite_delete(request(command({"m": 1}), target=COLLATED, profile=SEVEN)), PassThrough)
 
 
 def test_h8_refused_where_only_the_server_could_do_it() -> None:
