@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.expectations import expected_failure, not_started
 from tests.support.mongod import MongodProcess
-from tests.support.native_differences import native_difference
+from tests.support.native_differences import LEFT_OUT, native_difference
 from tests.support.proxy import ACCESS, ProxyProcess
 from tests.support.versions import STANDALONE_ONLY, server
 from tests.support.wanted import MONGOD_VERSION, SCALE
@@ -28,7 +28,9 @@ settings.load_profile("tsproxy")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leaves out what servers cannot be asked that are always members of a set."""
+    """Leaves out what servers that are always members of a set cannot be asked, and what native access has not."""
+    if ACCESS == "native" and collection_path.name in LEFT_OUT:
+        return True
     return True if collection_path.name in STANDALONE_ONLY and not server(MONGOD_VERSION).runs_alone else None
 
 

@@ -15,6 +15,8 @@ from proxy.inserts.write_strategy import Way, WriteStrategy
 from proxy.request.exchange import Exchange
 from proxy.wire.message import length_at
 
+_EMPTY_TIMESTAMP: Final = bytes(9)
+"""Behind the name of a field and its end."""
 LARGE_BYTES: Final = 32 * 1024
 """Where inserts are coalesced, those of so many bytes are large enough by themselves."""
 
@@ -98,8 +100,9 @@ class NativeInserts:
     ) -> int:
         """As ``takes``, where inserts are coalesced.
 
-        Ordered inserts of several documents are relayed, because only the server can stop at the first error; large
-        ones gain nothing; and what the proxy's account may not do is up to the client's.
+        Ordered inserts of several documents are relayed, because only the server can stop at the first error, and
+        those with empty timestamps as meta values, which are stored as they are only if they are ordered. Large ones
+        gain nothing; and what the proxy's account may not do is up to the client's.
         """
         count = _count(pieces, start, size_bytes)
         client = (session, exchange.session.identity)
@@ -111,7 +114,8 @@ class NativeInserts:
         if self.may_insert(namespace):
             if self.rates is not None and self.rates.concern(exchange, namespace.database):
                 return 0
-            if (count == 1 or not ordered) and size_bytes < LARGE_BYTES and not self._strategy.is_native:
+            is_alone = ordered and (count > 1 or _has_empty_meta(pieces, start, collection))
+            if not is_alone and size_bytes < LARGE_BYTES and not self._strategy.is_native:
                 return 0
         if count and txn_number is not None:
             self._statements.transaction(client, txn_number).is_native = True
@@ -134,6 +138,15 @@ class NativeInserts:
         """Measure an insert of either way that has just begun, and whose meter is known."""
         if exchange.expects_reply and not self.coalesces:
             self._strategy.measure(exchange, collection, size_bytes)
+
+
+def _has_empty_meta(pieces: Sequence[bytes], start: int, collection: VirtualCollection) -> bool:
+    """Whether a meta value may be an empty timestamp: servers store the current time instead in unordered inserts."""
+    meta_field = collection.options.meta_field
+    if meta_field is None:
+        return False
+    element = b"\x11" + meta_field.encode() + _EMPTY_TIMESTAMP
+    return any(raw.find(element, start) >= 0 for raw in pieces)
 
 
 def _count(pieces: Sequence[bytes], start: int, size_bytes: int) -> int:

@@ -178,7 +178,7 @@ def test_a_server_that_closes_bucket_namespaces_is_used_natively_from_then_on(
     mongod: MongodProcess, tmp_path: Path, db_name: str
 ) -> None:
     """A refused commit writes nothing; what comes after it is native, and reads go to the collection."""
-    proxy = ProxyProcess(tmp_path, mongod.uri).start()
+    proxy = ProxyProcess(tmp_path, mongod.uri, flags=["--timeseries-access", "auto"]).start()
     try:
         with proxy.client() as client:
             series = made(client, db_name)

@@ -216,3 +216,11 @@ async def test_known_are_those_in_memory() -> None:
     await backend.registry.resolve(X)
     assert [str(each.namespace) for each in backend.registry.known()] == ["db.x", "db.y"]
     assert backend.asked == 1
+
+
+@pytest.mark.parametrize("info", [{"uuid": Binary(bytes(16), 4)}, {"readOnly": False}])
+def test_a_server_without_bucket_collections_shows_the_collection_itself(info: dict[str, Any]) -> None:
+    """A view whose buckets are not listed is no such collection."""
+    options = {"timeseries": {"timeField": "t", "metaField": "m", "granularity": "seconds"}}
+    found = virtual_collections("d", [{"name": "x", "type": "timeseries", "options": options, "info": info}])
+    assert [each.uuid for each in found.values()] == ([bytes(16)] if "uuid" in info else [])

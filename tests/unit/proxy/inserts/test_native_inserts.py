@@ -110,6 +110,7 @@ class Coalescing(Inserts):
         self._natives[Way.NATIVE] = self.native
 
 
+EMPTY_META = bson.encode({"t": bson.DatetimeMS(5000), "m": bson.Timestamp(0, 0)})
 SMALL = bson.encode({"t": bson.DatetimeMS(5000), "m": 1})
 
 
@@ -121,6 +122,9 @@ SMALL = bson.encode({"t": bson.DatetimeMS(5000), "m": 1})
         # Only the server stops at the first error.
         ((SMALL, SMALL), True, 2),
         ((SMALL,) * (LARGE_BYTES // len(SMALL) + 1), False, LARGE_BYTES // len(SMALL) + 1),
+        # W37: an unordered insert stores the current time instead.
+        ((EMPTY_META,), True, 1),
+        ((EMPTY_META,), False, 0),
         # The server says what is wrong.
         ((DISTANT,), True, 0),
         ((SMALL, bson.encode({})), True, 2),
