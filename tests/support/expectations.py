@@ -116,6 +116,7 @@ SINCE_7_0: Mapping[str, str] = {
     "test_delete.py::test_a_late_copy_of_an_append_finds_no_room_in_a_bucket_that_lost_rows": (
         "U8: from 7.0 the proxy does not close buckets that lost rows, because deletes of the server skip closed ones"
     ),
+    "test_delete.py::test_u8_statements_of_all_kinds_in_one_command": "w: 2 is refused by a standalone alone",
     "test_find.py::test_refusals": "Q3: 7.0 has another code for ntoreturn (40415)",
     "test_indexes.py::test_i7_indexes_made_on_the_buckets": _INDEX,
     "test_ruled_collections.py::test_a_rule_that_the_backend_does_not_support_ends_the_start": "C44: 7.0 supports it",
