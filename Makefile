@@ -60,7 +60,7 @@ test-interpreted: install  ## run all tests without compiled modules
 test-faults: install built  ## run the long fault tests: kills, stops and cut connections (TSPROXY_TEST_SCALE makes them longer)
 	$(INSTALLED) $(BIN)/python -m pytest -o python_files='test_*.py long_*.py' $(PARALLEL) tests/faults
 
-test-matrix: install built  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once)
+test-matrix: install built  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once; VERSIONS=7.0.28 needs Wine)
 	@for version in $(VERSIONS); do \
 		echo "MongoDB $$version"; \
 		$(BIN)/python -m tests.support.versions $$version || exit 1; \
