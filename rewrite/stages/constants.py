@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from bson import Decimal128
+from bson.datetime_ms import DatetimeMS
 
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import millis
@@ -32,6 +34,8 @@ _UNITS_MS = {
 
 _FARTHEST_MS = 20 * _UNITS_MS["year"]
 """Distance from now within which bucket ids do not wrap, at 1970 or 2106."""
+_NEAR_LITERALS_MS = range(694_224_000_000, 3_597_523_200_000)
+"""Dates from 1992 to 2083, which are no nearer to 1970 and 2106 than that."""
 
 
 def is_constant(expression: Any, scope: Scope) -> bool:
@@ -82,7 +86,7 @@ def literal(expression: Any, scope: Scope) -> tuple[Any] | None:
 
 
 def is_near_now(expression: Any, scope: Scope) -> bool:
-    """Whether this is a date within 20 years of the time at which the command runs."""
+    """Whether this is a date within 20 years of the time at which the command runs, or of 1992 to 2083."""
     if isinstance(expression, str) and expression != "$$NOW" and expression.startswith("$$"):
         expression = scope.variables.get(expression[2:])
     away_ms = _away_from_now_ms(expression)
@@ -90,10 +94,12 @@ def is_near_now(expression: Any, scope: Scope) -> bool:
 
 
 def _away_from_now_ms(expression: Any) -> float | None:
-    """The maximum distance of a date from now; ``None`` if it is not calculated from ``$$NOW``."""
+    """The maximum distance of a date from now or a literal; ``None`` if it is not calculated from one."""
     match expression:
         case "$$NOW":
             return 0
+        case datetime() | DatetimeMS():
+            return 0 if millis(expression) in _NEAR_LITERALS_MS else None
         case {"$dateAdd": dict() as moved} | {"$dateSubtract": dict() as moved} if len(expression) == 1:
             return _sum(_away_from_now_ms(moved.get("startDate")), _period_ms(moved.get("unit"), moved.get("amount")))
         case {"$dateTrunc": dict() as cut} if len(expression) == 1:

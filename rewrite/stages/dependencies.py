@@ -35,7 +35,7 @@ def columns_read(stages: Sequence[Stage]) -> Columns | None:
         if name in _REPLACING:
             columns = _REPLACING[name](argument)
             return None if columns is None else read | columns
-        if name == "$project" and _is_inclusion(argument):
+        if name == "$project" and is_inclusion(argument):
             columns = _project_columns(argument)
             return None if columns is None else read | columns
         if name not in _KEEPING:
@@ -129,7 +129,7 @@ def _accumulator_columns(argument: Any) -> Columns | None:
     return frozenset(columns)
 
 
-def _is_inclusion(argument: Any) -> bool:
+def is_inclusion(argument: Any) -> bool:
     """Whether a projection names the fields that it keeps."""
     if not isinstance(argument, dict):
         return False

@@ -15,6 +15,7 @@ from rewrite.stages.measurement_bounds import conjunction, is_plain_path, measur
 from rewrite.stages.meta_paths import rename_expression, rename_path
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import EVER, Interval, millis, time_predicate
+from rewrite.stages.total import never_fails
 
 _MIRRORED = {"$gt": "$lt", "$gte": "$lte", "$lt": "$gt", "$lte": "$gte", "$eq": "$eq"}
 
@@ -59,7 +60,11 @@ def _is_field(operand: Any) -> bool:
 
 
 def expression_bounds(expression: Any, scope: Scope) -> Bounds:
-    """The bounds of the operand of ``$expr``."""
+    """The bounds of the operand of ``$expr``.
+
+    What is about the meta field alone is a bound itself (Q10), unless it could fail: the server may not reach it behind
+    another arm of ``$and``.
+    """
     operator, operands = only(expression) if isinstance(expression, dict) else ("", None)
     if operator == "$and" and isinstance(operands, list):
         arms = [expression_bounds(arm, scope) for arm in operands]
@@ -72,7 +77,8 @@ def expression_bounds(expression: Any, scope: Scope) -> Bounds:
         return Bounds({"$or": pushed}) if len(pushed) == len(operands) else _NOTHING
     compared = comparison(expression, scope)
     if compared is None or rename_path(compared.path, scope) is not None:
-        return _NOTHING
+        moved = rename_expression(expression, scope) if never_fails(expression, scope) else None
+        return _NOTHING if moved is None else Bounds({"$expr": moved[0]})
     if compared.path == scope.time_field:
         return _time_bounds(compared, scope)
     return Bounds(_measurement_bound(compared, scope))
@@ -130,7 +136,8 @@ def expressions_inside(predicate: Any) -> Iterator[Any]:
 def is_safe_for_the_server(expression: Any, scope: Scope) -> bool:
     """Whether the server's own bounds for this operand of ``$expr`` are correct (H2, H3).
 
-    This holds for the meta field, and for comparisons of the time whose bounds on bucket ids do not wrap.
+    This holds for the meta field, for comparisons of the time whose bounds on bucket ids do not wrap, and for
+    comparisons of a measurement with a scalar that no row without the field matches.
     """
     operator, operands = only(expression) if isinstance(expression, dict) else ("", None)
     if operator in ("$and", "$or") and isinstance(operands, list):
@@ -138,4 +145,21 @@ def is_safe_for_the_server(expression: Any, scope: Scope) -> bool:
     if rename_expression(expression, scope) is not None:
         return True
     compared = comparison(expression, scope)
-    return compared is not None and compared.path == scope.time_field and is_time_of_ids(compared.constant, scope)
+    if compared is None:
+        return False
+    if compared.path == scope.time_field:
+        return is_time_of_ids(compared.constant, scope)
+    return "." not in compared.path and _is_scalar_bound(compared, scope)
+
+
+def _is_scalar_bound(compared: Comparison, scope: Scope) -> bool:
+    return literal(compared.constant, scope) is not None and _measurement_bound(compared, scope) is not None
+
+
+def is_calculated_time(expression: Any, scope: Scope) -> bool:
+    """Whether this operand of ``$expr`` has a bound on the time that only the server can turn into bucket ids."""
+    operator, operands = only(expression) if isinstance(expression, dict) else ("", None)
+    if operator in ("$and", "$or") and isinstance(operands, list):
+        return any(is_calculated_time(arm, scope) for arm in operands)
+    compared = comparison(expression, scope)
+    return compared is not None and compared.path == scope.time_field and literal(compared.constant, scope) is None

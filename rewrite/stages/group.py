@@ -23,6 +23,8 @@ NOT_MERGED = Binary(b"")
 """The least value that sorts after objects and arrays, which summaries merge (W24, W25)."""
 _UNKNOWN_COUNT: dict[str, Any] = {"$and": [{"$ne": ["$control.version", 1]}, {"$lt": ["$control.count", None]}]}
 
+MOST_PARTS = 8
+"""Maximum number of names in a path that is read from headers, because the predicates on headers repeat it."""
 MOST_ACCUMULATORS = 64
 """Above this number, rows are grouped: an accumulator over headers is longer than one over rows."""
 
@@ -142,17 +144,22 @@ def _partial(accumulator: Mapping[str, Any], scope: Scope) -> Partial | None:
         return Partial({"$sum": product}, "$sum", (UNKNOWN_COUNT,), (_UNKNOWN_COUNT,))
     if operator in _IDEMPOTENT and (moved := rename_expression(operand, scope)) is not None:
         return Partial({operator: moved[0]}, operator) if operator != "$addToSet" else None
-    if operator in ("$min", "$max") and isinstance(operand, str) and _is_plain_name(operand[1:]):
-        return _extreme(operator, operand, scope)
+    if operator in ("$min", "$max") and isinstance(operand, str) and operand.startswith("$"):
+        return _extreme(operator, operand[1:], scope)
     return None
 
 
-def _extreme(operator: str, operand: str, scope: Scope) -> Partial | None:
-    """The least or greatest value of a column, from the header unless that merges objects or arrays."""
-    if not operand.startswith("$"):
+def _extreme(operator: str, field: str, scope: Scope) -> Partial | None:
+    """The least or greatest value at a path, from the header unless that merges objects or arrays.
+
+    The header of a path inside objects is that of its values if all parents in a bucket are objects or missing.
+    """
+    parts = field.split(".")
+    if len(parts) > MOST_PARTS or not all(map(_is_plain_name, parts)):
         return None
-    field = operand[1:]
-    if field == scope.time_field:
+    if parts[0] == scope.time_field:
+        if len(parts) > 1:
+            return None
         if operator == "$min" or scope.extended_range:
             return None
         return Partial({"$max": f"$control.max.{field}"}, "$max")
@@ -160,14 +167,23 @@ def _extreme(operator: str, operand: str, scope: Scope) -> Partial | None:
     merged = ["object", "array", "undefined"]
     if not scope.compares_like_buckets:
         merged += ["string", "symbol"]
+    mixed = [_is_mixed(".".join(parts[:count])) for count in range(1, len(parts))]
     insufficient: list[Stage] = [
         {"$or": [{low: {"$type": merged}}, {high: {"$type": merged}}]},
         {low: {"$type": "null"}, high: {"$not": {"$type": "null"}}},
+        *({"$expr": parent} for parent in mixed),
     ]
     # Accumulators ignore null, but a summary includes it.
-    doubts = () if operator == "$max" else ({"$and": [{"$lte": [f"${low}", None]}, {"$gt": [f"${high}", None]}]},)
+    null = {"$and": [{"$lte": [f"${low}", None]}, {"$gt": [f"${high}", None]}]}
+    doubts = (*mixed, *(() if operator == "$max" else (null,)))
     below: Any = {} if scope.compares_like_buckets else ""
     return Partial({operator: f"$control.{operator[1:]}.{field}"}, operator, tuple(insufficient), doubts, below)
+
+
+def _is_mixed(parent: str) -> dict[str, Any]:
+    """An expression over a header: whether the values at a path are not all objects, or are all missing."""
+    types = [{"$type": f"$control.min.{parent}"}, {"$type": f"$control.max.{parent}"}]
+    return {"$not": [{"$in": [types, [["object", "object"], ["missing", "missing"]]]}]}
 
 
 def _is_plain_name(name: Any) -> bool:

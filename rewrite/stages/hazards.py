@@ -7,13 +7,14 @@ are cheaper: the server's bounds contain guards against mixed types, which doubl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import takewhile
 from typing import Any
 
+from rewrite.stages.dependencies import expression_columns, predicate_columns
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
-from rewrite.stages.expressions import expressions_inside, is_safe_for_the_server
-from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta, rename_expression
+from rewrite.stages.expressions import expressions_inside, is_calculated_time, is_safe_for_the_server
+from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta
 from rewrite.stages.scope import Scope
+from rewrite.stages.shaping import Shape, shapes
 from rewrite.stages.time_bounds import Interval, millis
 
 _PICKS = frozenset(
@@ -23,12 +24,13 @@ _PICKS = frozenset(
 
 def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
     """Inhibit the optimiser where it is wrong or costs more; set ``extended_range`` for time bounds that would wrap."""
-    early = sum(1 for _ in takewhile(lambda stage: only(stage)[0] in ("$match", "$sort"), draft.tail))
+    inputs: list[Shape | None] = [*shapes(draft.tail)]
+    inputs += [None] * (len(draft.tail) - len(inputs))
     inhibits = (
         scope.profile.version < (6, 0, 0)
         or not scope.plain_names
         or not scope.compares_like_buckets
-        or any(_is_hazard(stage, scope, is_early=at < early) for at, stage in enumerate(draft.tail))
+        or any(_is_hazard(stage, scope, shape) for stage, shape in zip(draft.tail, inputs, strict=True))
         or _bounds_alone_do(draft, scope)
     )
     inhibits = inhibits and not _fails_when_inhibited(scope)
@@ -64,18 +66,25 @@ def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
             if name in _BEST_LEFT:
                 return False
             break
-        if any(rename_expression(expression, scope) is None for expression in expressions_inside(predicate)):
-            return False
+        for expression in expressions_inside(predicate):
+            if is_calculated_time(expression, scope):
+                return False
+            keys |= expression_columns(expression) or set()
         keys |= keys_inside(predicate)
     return _BOUND_BY_THE_SERVER.isdisjoint(keys) and any(is_measurement_path(key, scope) for key in keys)
 
 
-def _is_hazard(stage: Stage, scope: Scope, *, is_early: bool) -> bool:
-    """Whether the backend rewrites this stage wrongly; ``is_early``: its input are still measurements."""
+def _is_hazard(stage: Stage, scope: Scope, shape: Shape | None) -> bool:
+    """Whether the backend rewrites this stage wrongly; ``shape``: that of its input, unless it is unknown."""
     match only(stage):
         case "$match", predicate:
             keys = keys_inside(predicate)
-            return "$expr" in keys and not (is_early and "$nor" not in keys and _are_safe(predicate, scope))
+            if "$expr" not in keys:
+                return False
+            columns = None if shape is None else predicate_columns(predicate)
+            if shape is None or columns is None or not shape.has(columns):
+                return True
+            return "$nor" in keys or not _are_safe(predicate, scope)
         case "$group", dict() as group:
             return _is_picked_by_meta(group, scope)
         case _:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from rewrite.stages.dependencies import predicate_columns
 from rewrite.stages.draft import Draft, Stage, only
 from rewrite.stages.measurement_bounds import conjunction
 from rewrite.stages.predicate import split
 from rewrite.stages.scope import Scope
-from rewrite.stages.time_bounds import EVER
+from rewrite.stages.shaping import shapes
+from rewrite.stages.time_bounds import EVER, Interval
 
 
 def push_leading_match(draft: Draft, scope: Scope) -> Draft:
@@ -28,6 +32,8 @@ def push_leading_match(draft: Draft, scope: Scope) -> Draft:
             pushed.append(part.bucket)
         if part.residual:
             residual.append({"$match": part.residual})
+    if draft.inhibits and leading < len(draft.tail):
+        interval = interval.intersect(_bounds_of_later(draft, leading, scope, pushed))
     ids = interval.id_predicate(scope)
     if ids is not None:
         pushed.insert(0, ids)
@@ -35,3 +41,22 @@ def push_leading_match(draft: Draft, scope: Scope) -> Draft:
     if bucket is None:
         return draft
     return draft.with_head({"$match": bucket})._replace(tail=(*residual, *draft.tail[leading:]))
+
+
+def _bounds_of_later(draft: Draft, leading: int, scope: Scope, pushed: list[dict[str, Any]]) -> Interval:
+    """Add the bounds of ``$match`` stages behind others to ``pushed``, as the backend's optimiser is inhibited.
+
+    These stages stay where they are. Only predicates on fields that are still as they were stored have bounds.
+    """
+    interval = EVER
+    inputs = shapes(draft.tail)
+    for stage, shape in zip(draft.tail[leading:], inputs[leading:], strict=False):
+        name, predicate = only(stage)
+        columns = predicate_columns(predicate) if name == "$match" else None
+        if columns is None or not shape.has(columns):
+            continue
+        part = split(predicate, scope)
+        interval = interval.intersect(part.interval)
+        if part.bucket:
+            pushed.append(part.bucket)
+    return interval

@@ -177,6 +177,11 @@ COLUMNS: dict[str, list[Any]] = {
     "documents": [{"a": 2, "b": 1}, {"a": 1, "b": 2}],
     "documents above numbers": [{"a": 1}, 5, {"b": 1}, 6],
     "arrays": [[1, 9], [2, 3]],
+    "documents with nulls": [{"a": None}, {"a": 2}, {"b": 5}, ..., {"a": 7}],
+    "documents of documents": [{"a": {"c": 1}}, {"a": {"b": 2}}],
+    "documents of mixed values": [{"a": {"c": 1}}, {"a": 9}, {"a": "x"}],
+    "documents and arrays of them": [{"a": 8}, [{"a": 9}, {"a": 1}], {"a": 3}],
+    "documents above nothing": [{"a": 3}, None, {"a": 4}],
     "ids and bytes": [ObjectId(bytes(12)), b"", b"\0"],
 }
 """What one series measures, one after the other; the others measure numbers."""
@@ -195,8 +200,8 @@ def test_h4_extremes_are_those_of_a_plain_collection(twins: Twins, kind: str) ->
     rows = [{"_id": n, **row} for n, row in enumerate(rows)]
     for name in ("x", "plain"):
         twins.virtual.command({"insert": name, "documents": rows})
-    high, low = {"$max": "$v"}, {"$min": "$v"}
-    for group in ({"high": high}, {"low": low}, {"high": high, "low": low, "n": {"$sum": 1}}):
+    groups = [{"high": {"$max": path}, "low": {"$min": path}, "n": {"$sum": 1}} for path in ("$v", "$v.a")]
+    for group in ({"high": {"$max": "$v"}}, {"low": {"$min": "$v.a"}}, *groups):
         for key in ("$m", None):
             for stages in ([BY_ID], [{"$match": {name: {"$gte": 3} for name in group if name != "n"}}, BY_ID]):
                 command = {"pipeline": [{"$group": {"_id": key, **group}}, *stages]}

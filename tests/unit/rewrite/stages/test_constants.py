@@ -61,6 +61,7 @@ def test_literals(expression: Any, value: tuple[Any] | None) -> None:
         "$$NOW", HOUR_AGO, "$$lately", "$$other", {"$subtract": [HOUR_AGO, {"$multiply": [7, 86_400_000]}]},
         {"$add": [5, "$$NOW"]}, {"$dateTrunc": {"date": HOUR_AGO, "unit": "month", "timezone": "Europe/Paris"}},
         {"$dateAdd": {"startDate": "$$NOW", "unit": "year", "amount": -19}},
+        {"$dateAdd": {"startDate": DATE, "unit": "hour", "amount": 1}},
     ],
 )  # fmt: skip
 def test_dates_near_now(expression: Any) -> None:
@@ -71,13 +72,15 @@ def test_dates_near_now(expression: Any) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        5, "$t", "$$since", "$$text", {"$subtract": ["$$NOW", "$$NOW"]}, {"$toDate": "$$NOW"}, {"$add": [5, 5]},
+        5, "$t", "$$early", "$$text", {"$subtract": ["$$NOW", "$$NOW"]}, {"$toDate": "$$NOW"}, {"$add": [5, 5]},
         {"$dateSubtract": {"startDate": "$$NOW", "unit": "year", "amount": 21}},
         {"$dateSubtract": {"startDate": HOUR_AGO, "unit": "year", "amount": 20}},
         {"$dateSubtract": {"startDate": "$$NOW", "unit": "age", "amount": 1}},
         {"$dateSubtract": {"startDate": "$$NOW", "unit": "hour", "amount": "$v"}},
         {"$dateTrunc": {"date": "$$NOW", "unit": "year", "binSize": 100}},
         {"$subtract": ["$$NOW", {"$multiply": [True, 5]}]},
+        {"$dateAdd": {"startDate": DatetimeMS(5), "unit": "hour", "amount": 1}},
+        {"$dateAdd": {"startDate": DatetimeMS(2**32 * 1000), "unit": "hour", "amount": -1}},
     ],
 )  # fmt: skip
 def test_what_may_be_far_from_now(expression: Any) -> None:

@@ -36,7 +36,14 @@ LOW, HIGH = "$control.min.t", "$control.max.t"
         ({"$ne": ["$t", "$$NOW"]}, None),
         ({"$gt": ["$t", "$v"]}, None),
         ({"$gt": ["$t"]}, None),
-        ({"$gt": ["$m.a", 3]}, None),
+        ({"$gt": ["$m.a", 3]}, {"$expr": {"$gt": ["$meta.a", 3]}}),
+        ({"$in": ["$m.a", [3, "$m.b"]]}, {"$expr": {"$in": ["$meta.a", [3, "$meta.b"]]}}),
+        ({"$gt": [{"$divide": [1, "$m.a"]}, 3]}, None),
+        ({"$and": [{"$eq": ["$m", 1]}, {"$lt": ["$v", 3]}]}, {"$expr": {"$eq": ["$meta", 1]}}),
+        (
+            {"$or": [{"$ne": ["$m", 1]}, {"$gt": ["$v", 3]}]},
+            {"$or": [{"$expr": {"$ne": ["$meta", 1]}}, {"control.max.v": {"$_internalExprGt": 3}}]},
+        ),
         ({"$and": []}, None),
         ({"$and": [{"$gt": ["$v", 3]}, {"$lt": ["$v", 3]}]}, {"control.max.v": {"$_internalExprGt": 3}}),
         ({"$or": [{"$gt": ["$v", 3]}, {"$lt": ["$v", 3]}]}, None),
@@ -46,7 +53,7 @@ LOW, HIGH = "$control.min.t", "$control.max.t"
     ],
 )
 def test_bounds(expression: Any, bucket: dict[str, Any] | None) -> None:
-    """Either side, and what says nothing: less (H3), negations, other types, what is not constant."""
+    """Either side, meta, and what says nothing: less (H3), negations, other types, what is not constant or may fail."""
     assert expression_bounds(expression, SCOPE).bucket == bucket
 
 

@@ -59,7 +59,9 @@ def test_bounds_stay_on_both_branches() -> None:
         {"_id": "$m", "n": {"$sum": True}},
         {"_id": "$m", "n": {"$avg": "$v"}},
         {"_id": "$m", "n": {"$min": "$t"}},
-        {"_id": "$m", "n": {"$max": "$v.a"}},
+        {"_id": "$m", "n": {"$max": "$t.a"}},
+        {"_id": "$m", "n": {"$max": "$v..a"}},
+        {"_id": "$m", "n": {"$max": "$v" + 8 * ".a"}},
         {"_id": "$m", "n": {"$max": {"$add": ["$v", 1]}}},
         {"_id": "$m", "n": {"$addToSet": "$m.a"}},
         {"_id": "$m", "n": {"$max": "$$ROOT"}},
@@ -87,6 +89,18 @@ def test_scopes_in_which_headers_say_less() -> None:
     )
     assert "string" in str(other.head)
     assert "string" not in str(strings.head)
+
+
+def test_paths_inside_objects() -> None:
+    """Only where all parents are objects in a bucket, or missing (H4)."""
+    group = {"$group": {"_id": "$m", "n": {"$min": "$v.a.b"}}}
+    told, over_buckets = group_from_headers(draft(group), SCOPE).head
+    assert over_buckets == {"$group": {"_id": "$meta", "n": {"$min": "$control.min.v.a.b"}}}
+    mixed = [predicate["$expr"] for predicate in told["$match"]["$nor"] if "$expr" in predicate]
+    assert [len(str(each)) > 0 for each in mixed] == [True, True]
+    assert "$control.max.v.a'" in str(mixed[1])
+    guess = group_from_headers(draft(group), GUESSING).head[0]["$group"]
+    assert all(each in guess[DOUBT]["$max"]["$or"] for each in mixed)
 
 
 def test_count() -> None:

@@ -31,6 +31,25 @@ def test_time_becomes_a_range_of_ids() -> None:
     assert ids == {"$gte": ObjectId(low + "00" * 8), "$lte": ObjectId(high + "ff" * 8)}
 
 
+def test_bounds_of_later_matches_where_the_optimiser_is_inhibited() -> None:
+    """The stages stay; predicates on changed fields, and behind stages of other kinds, say nothing."""
+    shaping = ({"$addFields": {"w": 1}}, {"$project": {"v": 1, "w": 1, "m": 1}}, {"$sort": {"v": 1}})
+    for inhibits in (True, False):
+        before = draft(*shaping, {"$match": {"v": {"$gt": 1}}}, {"$match": {"m": 2}}, inhibits=inhibits)
+        after = push_leading_match(before, SCOPE)
+        assert after.tail == before.tail
+        bounds = {"control.max.v": {"$_internalExprGt": 1}, "meta": 2}
+        assert after.head == (({"$match": bounds},) if inhibits else ())
+    for stages in (
+        ({"$match": {"w": 1}},),
+        ({"$match": {"u": 1}},),
+        ({"$limit": 1}, {"$match": {"v": 1}}),
+        ({"$match": {"$or": [{"v": 1}, {"w": 1}]}},),
+    ):
+        before = draft(*shaping, *stages, inhibits=True)
+        assert push_leading_match(before, SCOPE) == before
+
+
 def test_nothing_known() -> None:
     for before in (draft(), draft({"$limit": 1}), draft({"$match": 5}), draft({"$match": {"v": None}})):
         assert push_leading_match(before, SCOPE) == before
