@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.context import Context, Settings
 from bench.generator import OUT
 from bench.goals import judge, print_goals
+from bench.kinds.verdict import print_sweep
 from bench.machine import describe_machine
 from bench.markdown import markdown
 from bench.plots import write_plots
@@ -28,6 +30,9 @@ from bench.targets import Site
 from bench.workloads import WORKLOADS
 
 console = Console(width=max(150, Console().width))
+
+WRITE_SECONDS = 2.0
+"""The results so far are written so often."""
 
 
 def _port(uri: str) -> int:
@@ -76,16 +81,20 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
     columns = (TextColumn("{task.description:<46}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
         context = Context(site, settings)
+        written = 0.0
         tasks = {name: progress.add_task(name, total=WORKLOADS[name].rounds(context)) for name in names}
         for name, task in tasks.items():
             context = Context(site, settings, lambda text, task=task: progress.update(task, description=text))  # type: ignore[misc]
             for sample in WORKLOADS[name].run(context):
                 results.samples.append(sample)
-                out.write_text(json.dumps(results.to_json(), indent=1))  # a run cut short counts too
+                if time.monotonic() - written > WRITE_SECONDS:
+                    out.write_text(json.dumps(results.to_json(), indent=1))  # a run cut short counts too
+                    written = time.monotonic()
                 progress.advance(task)
                 if not console.is_terminal:
                     print(sample.workload, sample.case, sample.target, sample.error or "", flush=True)
             progress.update(task, description=name)
+    out.write_text(json.dumps(results.to_json(), indent=1))
 
 
 @click.command()
@@ -101,7 +110,9 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 @click.option("--mongod", "binary", help="Path of the mongod to start; by default the embedded one.")
 @click.option("--replica-set", is_flag=True, help="The mongod that is started is the one member of a replica set.")
 @click.option("--cache-gb", default=1.0, show_default=True, help="WiredTiger cache of the mongod that is started.")
-@click.option("--measurements", default=1_000_000, show_default=True, help="Size of the loaded set of Q.")
+@click.option(
+    "--measurements", default=1_000_000, show_default=True, help="Size of the loaded set of Q, and at most of K."
+)
 @click.option("--scale", default=0.02, show_default=True, help="Size of S; 1 is the published one.")
 @click.option("--unordered", is_flag=True, help="Send inserts with ordered: false.")
 @click.option("--smoke", is_flag=True, help="Every kind of case once, briefly; the figures mean nothing.")
@@ -137,6 +148,7 @@ def main(  # the options of a command line are many by nature
     else:
         print_tables(console, results.summaries())
         print_goals(console, judge(results.summaries()))
+        print_sweep(console, results.summaries())
     for path in write_plots(results.summaries(), plots):
         console.print(f"wrote {path}")
     if show is None:

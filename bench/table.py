@@ -49,6 +49,8 @@ def print_tables(console: Console, summaries: Sequence[Summary]) -> None:
     """One table a workload; ``±`` is the spread of the first column as part of its median."""
     for workload, group in groupby(summaries, key=lambda summary: summary.workload):
         members = list(group)
+        if not any(name in summary.medians for summary in members for name in COLUMNS):
+            continue
         shown = [name for name in COLUMNS if any(name in summary.medians for summary in members)]
         table = Table(title=workload, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("case", no_wrap=True)

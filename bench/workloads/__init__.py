@@ -8,6 +8,7 @@ from bench.workloads.mixed import ReadsDuringWrites
 from bench.workloads.queries import Queries
 from bench.workloads.relay import Relay
 from bench.workloads.storage import Storage
+from bench.workloads.sweep import Sweep
 from bench.workloads.users import UserQueries
 from bench.workloads.writes import Writes, batch_cases, single_cases
 
@@ -22,5 +23,6 @@ WORKLOADS: dict[str, Workload] = {
         Storage(),
         Relay(),
         Cost(),
+        Sweep(),
     )
 }
