@@ -17,7 +17,12 @@ FACTOR = 1.15
 HOP_MS = 0.25
 """The time of the way through the proxy."""
 
-EXCEPTIONS: Mapping[str, str] = {}
+EXCEPTIONS: Mapping[str, str] = {
+    r".* · \$group \$max of object": "native returns objects that were never stored (H4); the proxy unpacks",
+    r".* · \$expr (sparse )?measurement below": "native loses rows (H3); the proxy has no bound",
+    r".* · find the last hour, collation": "the optimiser is inhibited under another collation (H3)",
+    r".* · \$expr times of a (text|number)": "the server's bound on _id might wrap (H2); the proxy bounds control only",
+}
 """Patterns of whole case names, and why these reads are slower."""
 
 
