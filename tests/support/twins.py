@@ -49,7 +49,7 @@ class Twins:
     def same(self, command: Mapping[str, Any]) -> Reply:
         """The reply, which must be equal to the field, and in the same order of fields at the top."""
         native, virtual = self.both(command)
-        assert virtual == native, command
+        assert virtual == native, (virtual, native, command)
         assert list(virtual) == list(native), command
         return virtual
 
