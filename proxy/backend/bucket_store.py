@@ -123,34 +123,10 @@ class MongoBucketStore:
             body = self._body(command, collection, write_concern, attempt)
             return await self._pool.request(body, deadline_seconds, identifier, documents)
 
-        wait: Wait | None = None
-        sent_at_seconds = time.perf_counter()
-        try:
-            if self._waits is None:
-                reply = await send(Attempt.AS_IT_IS)
-                if (plain := PLAIN_SUCCESS.fullmatch(reply)) is not None:
-                    acknowledgement = Acknowledgement(
-                        sent_at_seconds=sent_at_seconds, answered_at_seconds=time.perf_counter()
-                    )
-                    return Applied(int.from_bytes(plain[1], "little"), {}, acknowledgement)
-                said: Mapping[str, Any] = decoded(reply)
-            else:
-                said, wait = await self._waits.write(write_concern, collection.buckets, send)
-        except NotSent as error:
-            return Rejected(error)
-        except LostAfterSending as error:
-            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
-            return Unknown(error)
-        except CommandError as error:
-            # The proxy's account could not authenticate.
-            return Rejected(error)
-        outcome = outcome_of(said, wait, sent_at_seconds)
+        outcome = await bulk_write(self._pool, self._waits, write_concern, collection.buckets, send)
         if isinstance(outcome, Rejected) and outcome.error.code == BUCKETS_CLOSED:
             self._closed(collection.buckets)
             return Rejected(BackendUnavailable(_SEND_AGAIN, code=BUCKETS_CLOSED))
-        if isinstance(outcome, Unknown):
-            self._pool.forget_primary()
-            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
         return outcome
 
     def _body(
@@ -297,6 +273,46 @@ PLAIN_SUCCESS = re.compile(
     rb".{4}\x10n\0(.{4})(?:\x10nModified\0.{4})?\x01ok\0" + re.escape(struct.pack("<d", 1.0)) + rb"\0", re.DOTALL
 )
 """The usual reply of a standalone to a bulk write: success without errors."""
+
+
+async def bulk_write(
+    pool: ServicePool,
+    waits: WriteConcernWaits | None,
+    write_concern: WriteConcern,
+    confirmed_in: Namespace,
+    send: Callable[[Attempt], Awaitable[bytes]],
+    message_of: Callable[[Mapping[str, Any]], str] | None = None,
+) -> BulkOutcome:
+    """Send a bulk write over ``pool`` with ``send``, which returns the reply; its outcome.
+
+    Where there are ``waits``, the write concern is waited for in ``confirmed_in``. ``message_of``: see ``outcome_of``.
+    """
+    wait: Wait | None = None
+    sent_at_seconds = time.perf_counter()
+    try:
+        if waits is None:
+            reply = await send(Attempt.AS_IT_IS)
+            if (plain := PLAIN_SUCCESS.fullmatch(reply)) is not None:
+                acknowledgement = Acknowledgement(
+                    sent_at_seconds=sent_at_seconds, answered_at_seconds=time.perf_counter()
+                )
+                return Applied(int.from_bytes(plain[1], "little"), {}, acknowledgement)
+            said: Mapping[str, Any] = decoded(reply)
+        else:
+            said, wait = await waits.write(write_concern, confirmed_in, send)
+    except NotSent as error:
+        return Rejected(error)
+    except LostAfterSending as error:
+        await asyncio.sleep(_RESEND_PAUSE_SECONDS)
+        return Unknown(error)
+    except CommandError as error:
+        # The proxy's account could not authenticate.
+        return Rejected(error)
+    outcome = outcome_of(said, wait, sent_at_seconds, message_of)
+    if isinstance(outcome, Unknown):
+        pool.forget_primary()
+        await asyncio.sleep(_RESEND_PAUSE_SECONDS)
+    return outcome
 
 
 def outcome_of(

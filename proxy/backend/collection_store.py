@@ -6,8 +6,6 @@ again after a lost reply: the server then executes what it has not executed yet,
 
 from __future__ import annotations
 
-import asyncio
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +16,20 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
-from catalog.errors import UNAUTHORIZED, CommandError
+from catalog.errors import UNAUTHORIZED
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
-from proxy.backend.bucket_store import PLAIN_SUCCESS, outcome_of
-from proxy.backend.replication_wait import Attempt, Wait
+from catalog.ports import BulkOutcome, WriteConcern
+from proxy.backend.bucket_store import bulk_write
+from proxy.backend.replication_wait import Attempt
 from proxy.backend.row_search import RowSearch
-from proxy.backend.service import LostAfterSending, NotSent, ServicePool
-from proxy.backend.write_concern_waits import WriteConcernWaits, decoded
+from proxy.backend.service import ServicePool
+from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.request.own_steps import LONGEST_TEXT, client_message
 
 NOTHING: Final = "tsproxy.nothing"
 """A collection that need not exist: writes that change nothing go there, only to wait for their write concern."""
 MOST_IDLE_SESSIONS: Final = 64
-_RESEND_PAUSE_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -125,32 +122,8 @@ class CollectionStore:
             message = encode({**body, **dict(attempt.value)})
             return await self._pool.request(message, deadline_seconds, identifier, documents)
 
-        wait: Wait | None = None
-        sent_at_seconds = time.perf_counter()
-        try:
-            if self._waits is None:
-                reply = await send(Attempt.AS_IT_IS)
-                if (plain := PLAIN_SUCCESS.fullmatch(reply)) is not None:
-                    acknowledgement = Acknowledgement(
-                        sent_at_seconds=sent_at_seconds, answered_at_seconds=time.perf_counter()
-                    )
-                    return Applied(int.from_bytes(plain[1], "little"), {}, acknowledgement)
-                said: Mapping[str, Any] = decoded(reply)
-            else:
-                said, wait = await self._waits.write(write_concern, Namespace(namespace.database, NOTHING), send)
-        except NotSent as error:
-            return Rejected(error)
-        except LostAfterSending as error:
-            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
-            return Unknown(error)
-        except CommandError as error:
-            # The proxy's account could not authenticate.
-            return Rejected(error)
-        outcome = outcome_of(said, wait, sent_at_seconds, _own_message)
-        if isinstance(outcome, Unknown):
-            self._pool.forget_primary()
-            await asyncio.sleep(_RESEND_PAUSE_SECONDS)
-        return outcome
+        nothing = Namespace(namespace.database, NOTHING)
+        return await bulk_write(self._pool, self._waits, write_concern, nothing, send, _own_message)
 
 
 def _own_message(error: Mapping[str, Any]) -> str:
