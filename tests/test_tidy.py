@@ -39,9 +39,13 @@ WITHOUT_UNIT_TEST = {
     "catalog/commit_observer.py": "declares what others implement",
     "catalog/ports.py": "declares what others implement",
     "proxy/clients/handlers.py": "declares what the dispatcher calls",
+    "proxy/admin/workers.py": "declares what admin commands know of other workers",
     "proxy/process/app.py": "is the process: signals, exit codes and files are in tests/clients/test_process.py",
     "proxy/observe/spans.py": "declares what the rooms know of tracing",
     "proxy/process/control.py": "declares what the process and its server know of each other",
+    "proxy/process/workers/member.py": "is a process, seen from outside: tests/clients/test_workers.py",
+    "proxy/process/workers/supervisor.py": "is a process: tests/clients/test_workers.py",
+    "proxy/process/workers/worker.py": "is a process: tests/clients/test_workers.py",
     "rewrite/plan.py": "declares what rewriters make and proxy.reads.translate carries out",
 }
 """Modules that cannot have a test module of their own, and why."""

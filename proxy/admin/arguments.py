@@ -11,6 +11,7 @@ from bson.int64 import Int64
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
+from proxy.admin.administrator import Administrator
 from proxy.admin.table import AdminCommand, Field, Kind
 from proxy.request.command import Command
 from proxy.request.command_table import ADMIN
@@ -38,19 +39,20 @@ _OF_EVERY_COMMAND: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An admin command that was checked: its name, its fields by name, and the exchange that gets the reply.
+    """An admin command that was checked: its name, its fields by name, and who has sent it.
 
     A value of any type (``Kind.ANY``) is raw: the type byte, then the value.
     """
 
     name: str
     fields: Mapping[str, Any]
-    exchange: Exchange
+    administrator: Administrator
 
     @property
     def session(self) -> Session:
-        """The session of the client."""
-        return self.exchange.session
+        """The session of the client, which is connected to this process."""
+        assert self.administrator.session is not None
+        return self.administrator.session
 
     def number(self, name: str, otherwise: float) -> float:
         """The value of a field that is a number."""
@@ -91,7 +93,7 @@ def call_of(exchange: Exchange, command: Command, known: Mapping[str, AdminComma
         near = difflib.get_close_matches(name[:64], list(known), n=1)
         hint = f"did you mean '{near[0]}'? " if near else ""
         raise CommandError(BAD_VALUE, f"'{name[:64]}' is not an admin command; {hint}{_choices(known)}")
-    return Call(name, _fields(name, command, known[name].fields), exchange)
+    return Call(name, _fields(name, command, known[name].fields), Administrator.of(exchange.session))
 
 
 def _choices(known: Collection[str]) -> str:

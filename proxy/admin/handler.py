@@ -11,6 +11,7 @@ from catalog.errors import CommandError
 from proxy.admin.arguments import Call, call_of
 from proxy.admin.rights import AdminRights
 from proxy.admin.table import COMMANDS, AdminCommand, Right
+from proxy.admin.workers import FOR_ALL, Workers
 from proxy.observe.tasks import TaskSet
 from proxy.request.attempt import of_error
 from proxy.request.exchange import Exchange, encode
@@ -30,6 +31,8 @@ class AdminHandler:
         self._known: dict[str, AdminCommand] = {}
         self._rights = rights
         self._tasks = tasks
+        self.workers: Workers | None = None
+        """All workers of this proxy, if there are several."""
         self.add(actions)
 
     def add(self, actions: Mapping[str, Action]) -> None:
@@ -59,17 +62,29 @@ class AdminHandler:
         right = self._known[call.name].right
         await self._rights.check(session, call.name, right)
         if right is not Right.CHANGE:
-            return await self._actions[call.name](call)
+            return await self._act(call)
         users = [f"{user.name}@{user.database}" for user in session.identity.users]
         # Not the meta value, which may be secret.
         fields = {name: value for name, value in call.fields.items() if name != "meta"}
         who = {"command": call.name, "fields": fields, "peer": session.peer, "users": users}
         log.info("admin command", **who, connection=session.connection_id)
         try:
-            return await self._actions[call.name](call)
+            return await self._act(call)
         except CommandError as error:
             log.info("admin command failed", command=call.name, connection=session.connection_id, reason=error.message)
             raise
+
+    async def _act(self, call: Call) -> Mapping[str, Any]:
+        workers = self.workers
+        if workers is None:
+            return await self.here(call)
+        if call.name in FOR_ALL:
+            return await workers.for_all(call)
+        return {**await self.here(call), "worker": workers.describe()}
+
+    async def here(self, call: Call) -> Mapping[str, Any]:
+        """Execute a checked command in this process; raises ``CommandError``."""
+        return await self._actions[call.name](call)
 
     async def _help(self, call: Call) -> Mapping[str, Any]:
         return {

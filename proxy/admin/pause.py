@@ -18,6 +18,7 @@ from enum import Enum, auto
 from typing import Final
 
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
+from proxy.admin.administrator import Administrator
 from proxy.admin.passing import GREETINGS, Passage, command_of, passage_of
 from proxy.admin.waiting import Waiting
 from proxy.observe.tasks import TaskSet
@@ -110,7 +111,7 @@ class Pause:
         self.held = Waiting(self._too_long)
         self._gate = gate
         self._tasks = tasks
-        self._administrator: Session | None = None
+        self._administrator: Administrator | None = None
 
     @property
     def is_serving(self) -> bool:
@@ -124,7 +125,7 @@ class Pause:
         self.state = State.PAUSED
         self.limit_seconds = limit_seconds
 
-    def drain(self, administrator: Session) -> None:
+    def drain(self, administrator: Administrator) -> None:
         """Serve only this client, and only its admin commands."""
         self.state = State.DRAINING
         self.since_seconds = asyncio.get_running_loop().time()
@@ -145,11 +146,7 @@ class Pause:
     def is_administrators(self, session: Session) -> bool:
         """Whether a connection stays while the proxy drains."""
         administrator = self._administrator
-        if session.is_for_admin or session is administrator:
-            return True
-        if administrator is None or administrator.is_for_admin or not administrator.has_client_metadata:
-            return False
-        return session.peer == administrator.peer and session.upstream.hello == administrator.upstream.hello
+        return session.is_for_admin or (administrator is not None and administrator.is_program_of(session))
 
     def holds(self, exchange: Exchange) -> bool:
         """See ``proxy.clients.handlers.Hold``."""
@@ -180,7 +177,7 @@ class Pause:
             return False
         if command.name not in GREETINGS or not metadata:
             return False
-        return session.peer == administrator.peer and metadata in administrator.upstream.hello
+        return session.peer == administrator.peer and metadata in administrator.greeting
 
     def _too_long(self) -> BackendUnavailable:
         return BackendUnavailable(f"the proxy is paused, and the command was held for {self.limit_seconds:g} s")

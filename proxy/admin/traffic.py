@@ -135,7 +135,7 @@ class Traffic:
 
     async def _drain(self, call: Call) -> Mapping[str, Any]:
         self._refuse_while(State.PAUSED, "drain")
-        self._pause.drain(call.session)
+        self._pause.drain(call.administrator)
         self._clients.hold(self._pause)
         self._clients.disconnect(self._pause.is_administrators)
         grace_seconds = self._grace_seconds()

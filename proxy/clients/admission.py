@@ -7,7 +7,7 @@ handshake of the address with the most of them is cancelled, so that other addre
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 from proxy.clients.receiving import ReceivingRoom
@@ -37,6 +37,8 @@ class Admission:
         self._handshakes: dict[str, OrderedDict[Handshake, None]] = {}
         self._handshaking = 0
         self.room = ReceivingRoom(settings.max_receiving_bytes)
+        self.on_change: Callable[[int], object] | None = None
+        """Called with the number of connections, handshakes in progress included, when it has changed."""
 
     def follow(self, settings: Settings) -> None:
         """Apply reloaded settings; open connections stay open."""
@@ -64,6 +66,7 @@ class Admission:
         self._clients += 1
         self._per_address[address] += 1
         self._numbers.accept()
+        self._changed()
 
     def left(self, address: str) -> None:
         """An admitted client has disconnected."""
@@ -72,6 +75,11 @@ class Admission:
         self._per_address[address] -= 1
         if self._per_address[address] <= 0:
             del self._per_address[address]
+        self._changed()
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change(self._clients + self._handshaking)
 
     def begin(self, address: str, handshake: Handshake) -> None:
         """A handshake begins; another one may be cancelled for it."""
@@ -83,6 +91,7 @@ class Admission:
             self.end(busiest, oldest)
             self._reject(busiest, "too_many_handshakes")
             oldest.cancel()
+        self._changed()
 
     def end(self, address: str, handshake: Handshake) -> None:
         """The handshake has ended; does nothing if it no longer counts."""
@@ -93,3 +102,4 @@ class Admission:
         self._handshaking -= 1
         if not of_address:
             del self._handshakes[address]
+        self._changed()

@@ -13,9 +13,10 @@ from proxy.request.session import Session
 class Roster:
     """All connections from their admission to their end. It iterates over those of the moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Iterator[int] | None = None) -> None:
+        """``ids``: of the connections; from 1 on by default."""
         self._clients: set[ClientConnection] = set()
-        self._ids = count(1)
+        self._ids = ids or count(1)
         self._all_left = asyncio.Event()
         self.is_closed = False
         """Whether no connection is admitted any more. The event loop may accept some after a listener was closed."""

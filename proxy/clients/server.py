@@ -8,9 +8,10 @@ command ends, and all of them at the end of the grace period; 3. tasks of the ne
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,17 +20,18 @@ from pymongo.topology_description import TopologyDescription
 
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
+from proxy.clients.accepting import Listener
 from proxy.clients.administration import Administration, AdminParts, admin_admission
 from proxy.clients.admission import Admission
 from proxy.clients.command_limits import CommandLimits
 from proxy.clients.connection import ClientConnection
+from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.dispatch import Dispatcher
 from proxy.clients.handlers import Handlers, Hold
 from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_translate
 from proxy.clients.roster import Roster
-from proxy.clients.tls_listener import TlsListener
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
@@ -91,6 +93,7 @@ class Parts:
     slow: SlowThreshold = NEVER_SLOW
     admin: AdminParts = field(default_factory=AdminParts)
     limits: LimitBook = field(default_factory=lambda: LimitBook(LimitNumbers()))
+    connection_ids: Iterator[int] | None = None
 
 
 class Server:
@@ -112,7 +115,7 @@ class Server:
             on_not_primary=self._suspect if in_replica_set else None,
         )
         self.hello = HelloHandler(parts.backend, self._tasks, settings.compressors)
-        self._roster = Roster()
+        self._roster = Roster(parts.connection_ids)
         self.admin = Administration(
             lambda: self.settings, parts.admin, self._roster, self.hello, self._tasks, self._hold_commands
         )
@@ -134,7 +137,7 @@ class Server:
         self._use_limits()
         self.admission = Admission(settings, parts.connections)
         self._admin_admission = admin_admission(settings)
-        self._listeners: list[asyncio.Server | TlsListener] = []
+        self._listeners: list[Listener] = []
 
     def follow(self, settings: Settings) -> None:
         """Apply reloaded settings: most to new connections only."""
@@ -176,8 +179,7 @@ class Server:
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
         """See ``proxy.clients.connection.Host``."""
         admission = self._admin_admission if connection.is_for_admin else self.admission
-        # TLS connections are admitted before their handshake, by the listener.
-        if self._roster.is_closed or (not self._has_tls and admission.refuses(peer)):
+        if self._roster.is_closed:
             return None
         connection_id = self._roster.enter(connection)
         admission.entered(peer)
@@ -290,23 +292,40 @@ class Server:
 
     # --- life -------------------------------------------------------------------------------------------------
 
-    async def start(self, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Listen; returns the address, with the actual port if the setting is port 0. Raises ``OSError``."""
-        address = await self._listen(self.settings.listen, tls, is_for_admin=False)
+    async def start(
+        self,
+        tls: ssl.SSLContext | None = None,
+        sockets: Sequence[socket.socket] = (),
+        board: ConnectionBoard | None = None,
+    ) -> tuple[str, int]:
+        """Listen; returns the address, with the actual port if the setting is port 0. Raises ``OSError``.
+
+        ``sockets``: bound ones to listen on instead of the address of the settings; ``board``: of the processes that
+        share them.
+        """
+        if board is not None:
+            self.admission.on_change = board.publish
+            board.publish(0)
+        address = await self._listen(self.settings.listen, tls, sockets, board, is_for_admin=False)
         self._tasks.spawn(self._sweep())
         return address
 
-    async def start_admin(self, address: Address, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+    async def start_admin(
+        self, address: Address, tls: ssl.SSLContext | None = None, sockets: Sequence[socket.socket] = ()
+    ) -> tuple[str, int]:
         """As ``start``, for admin commands only."""
-        return await self._listen(address, tls, is_for_admin=True)
+        return await self._listen(address, tls, sockets, None, is_for_admin=True)
 
-    @property
-    def _has_tls(self) -> bool:
-        return bool(self._listeners) and isinstance(self._listeners[0], TlsListener)
-
-    async def _listen(self, address: Address, tls: ssl.SSLContext | None, *, is_for_admin: bool) -> tuple[str, int]:
-        loop = asyncio.get_running_loop()
-        turns = Turns(loop.call_soon)
+    async def _listen(
+        self,
+        address: Address,
+        tls: ssl.SSLContext | None,
+        sockets: Sequence[socket.socket],
+        board: ConnectionBoard | None,
+        *,
+        is_for_admin: bool,
+    ) -> tuple[str, int]:
+        turns = Turns(asyncio.get_running_loop().call_soon)
         admission = self._admin_admission if is_for_admin else self.admission
 
         def protocol() -> ClientConnection:
@@ -315,12 +334,13 @@ class Server:
             connection.is_for_admin = is_for_admin
             return connection
 
-        listener: asyncio.Server | TlsListener
-        if tls is None:
-            listener = await loop.create_server(protocol, address.host, address.port, backlog=BACKLOG)
+        if sockets:
+            for each in sockets:
+                each.setblocking(False)
+                each.listen(BACKLOG)
         else:
-            sockets = await TlsListener.listen(address.host, address.port, BACKLOG)
-            listener = TlsListener(sockets, tls, protocol, admission, self._tasks.spawn)
+            sockets = await Listener.listen(address.host, address.port, BACKLOG)
+        listener = Listener(sockets, tls, protocol, admission, self._tasks.spawn, board)
         self._listeners.append(listener)
         host, port = listener.sockets[0].getsockname()[:2]
         return str(host), int(port)

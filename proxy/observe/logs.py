@@ -20,8 +20,11 @@ LONGEST_TEXT = 8_192
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
-def configure(level: Level, form: Literal["console", "json"]) -> None:
-    """Send messages of ``structlog`` and ``logging`` from ``level`` upwards to standard error."""
+def configure(level: Level, form: Literal["console", "json"], worker: int | None = None) -> None:
+    """Send messages of ``structlog`` and ``logging`` from ``level`` upwards to standard error.
+
+    Each names the ``worker`` if it comes from one of several.
+    """
     global _form  # noqa: PLW0603 - as global as the configuration of the loggers
     _form = form
     render: structlog.types.Processor
@@ -33,6 +36,7 @@ def configure(level: Level, form: Literal["console", "json"]) -> None:
         )
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
+        *([] if worker is None else [_naming(worker)]),
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=form == "json"),
         structlog.processors.StackInfoRenderer(),
@@ -63,6 +67,14 @@ def configure(level: Level, form: Literal["console", "json"]) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     set_level(level)
+
+
+def _naming(worker: int) -> structlog.types.Processor:
+    def name(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event["worker"] = worker
+        return event
+
+    return name
 
 
 def set_level(level: Level) -> None:

@@ -57,12 +57,12 @@ def read(metrics: Metrics, now_seconds: float) -> Reading:
             "sentBytes": connections.bytes_sent,
             "rejectedConnections": sum(connections.rejected.values()),
             "internalErrors": metrics.invariant_violations,
-            **(_counts(catalog) if catalog is not None else _NO_COUNTS),
+            **(_counts(catalog) if catalog is not None else _NO_CATALOG_COUNTS),
         },
         latencies=latencies,
         errors=errors,
         rollovers={} if catalog is None else _rollovers(catalog),
-        gauges={"connections": connections.open, **(_gauges(catalog) if catalog is not None else _NO_GAUGES)},
+        gauges={"connections": connections.open, **(_gauges(catalog) if catalog is not None else _NO_CATALOG_GAUGES)},
     )
 
 
@@ -100,7 +100,7 @@ def _gauges(catalog: CatalogReadings) -> dict[str, int]:
     }
 
 
-_NO_COUNTS: Final = dict.fromkeys(
+_NO_CATALOG_COUNTS: Final = dict.fromkeys(
     (
         *("measurements", "batched", "batches", "commits", "bucketsInserted", "bucketsUpdated"),
         *("unknownOutcomes", "commitFailures", "joinedParts", "joinsPutOff"),
@@ -108,6 +108,15 @@ _NO_COUNTS: Final = dict.fromkeys(
     0,
 )
 """Before the backend was reached."""
-_NO_GAUGES: Final = dict.fromkeys(
+_NO_CATALOG_GAUGES: Final = dict.fromkeys(
     ("openBuckets", "idleBuckets", "catalogBytes", "unjoinedParts", "uncommittedMeasurements", "uncommittedBytes"), 0
 )
+
+NO_COUNTS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(
+        ("requests", "errors", "slow", "receivedBytes", "sentBytes", "rejectedConnections", "internalErrors"), 0
+    ),
+    **_NO_CATALOG_COUNTS,
+}
+NO_GAUGES: Final[Mapping[str, int]] = {"connections": 0, **_NO_CATALOG_GAUGES}
+"""All names of counts and gauges, before anything has happened."""

@@ -7,7 +7,7 @@ scrapers, health checks and people on a trusted network and is independent of Mo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry
@@ -23,11 +23,15 @@ MAX_CONNECTIONS = 100
 _METRICS = b" /metrics"
 
 
+async def nothing_to_do() -> None:
+    """For metrics that are read when they are shown."""
+
+
 class StatusServer:
     """Listens on its own address from ``start`` to ``stop``.
 
     ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is; ``remark`` what clients must do
-    without although it is, or ``""``. ``before_scrape`` is called in a thread before each response of ``/metrics``.
+    without although it is, or ``""``. ``before_scrape`` is awaited before each response of ``/metrics``.
     ``pages``: further paths.
     """
 
@@ -36,7 +40,7 @@ class StatusServer:
         address: Address,
         registry: CollectorRegistry,
         why_not_ready: Callable[[], str],
-        before_scrape: Callable[[], None] = lambda: None,
+        before_scrape: Callable[[], Awaitable[None]] = nothing_to_do,
         pages: Mapping[str, Page] | None = None,
         remark: Callable[[], str] = lambda: "",
     ) -> None:
@@ -99,7 +103,7 @@ class StatusServer:
             async with asyncio.timeout(REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 if _METRICS in head.partition(b"\r\n")[0]:
-                    await asyncio.to_thread(self._before_scrape)
+                    await self._before_scrape()
                 writer.write(self.respond(head, _address_of(writer)))
                 await writer.drain()
                 writer.close()

@@ -177,11 +177,11 @@ def main() -> None:
         from catalog.errors import CommandError
         from proxy.observe import logs
         from proxy.process import fatal
-        from proxy.process.exit_codes import exit_code_of
+        from proxy.process.exit_codes import ProcessFailed, exit_code_of
 
         exit_code = exit_code_of(error)
         match error:
-            case ConfigurationError():
+            case ConfigurationError() | ProcessFailed():
                 fatal.say(error.problems, exit_code)
             case CommandError():
                 fatal.say([error.message], exit_code)

@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
+from proxy.admin.handler import Action
+from proxy.admin.workers import Workers
+from proxy.clients.connection_board import ConnectionBoard
 from proxy.observe.status_document import Serving
 from proxy.process.reloading import Reloading
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One of ``of`` workers, with its number from 0 on.
+
+    ``on_serving`` is called when the backend was reached, with what the worker can be told to do: execute an admin
+    command, and close the connections of monitoring clients.
+    """
+
+    number: int
+    of: int
+    board: ConnectionBoard
+    workers: Workers
+    on_serving: Callable[[Action, Callable[[], None]], None]
+
+    def connection_ids(self) -> Iterator[int]:
+        """The ids of the connections of this worker, which no other has."""
+        return count(self.number + 1, self.of)
 
 
 @dataclass(slots=True)
@@ -26,6 +49,8 @@ class Control:
     on_serving: Callable[[Serving], None] = lambda serving: None
     access: Callable[[], str] = lambda: ""
     started_seconds: float = field(default_factory=time.monotonic)
+    worker: Membership | None = None
+    """What this process is among several workers; ``None`` if it serves alone."""
 
     def remark(self) -> str:
         """What ``/readyz`` says of the backend while the proxy is ready."""

@@ -6,7 +6,7 @@ They show a supervisor whether another start may succeed (``deploy/tsproxy.servi
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -45,6 +45,15 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
 """What each code means and what to do, for the documents."""
 
 
+class ProcessFailed(Exception):
+    """Another process of this program cannot go on; ``problems`` has a line for each reason."""
+
+    def __init__(self, problems: Sequence[str], exit_code: ExitCode) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+        self.exit_code = exit_code
+
+
 class AddressInUse(ConfigurationError):
     """The address is valid, but another program has it now, or the machine does not have it yet."""
 
@@ -61,6 +70,8 @@ def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationE
 
 def exit_code_of(error: Exception) -> ExitCode:
     """The exit code for an error that ends the program."""
+    if isinstance(error, ProcessFailed):
+        return error.exit_code
     if isinstance(error, AddressInUse):
         return ExitCode.TRY_AGAIN
     if isinstance(error, ConfigurationError):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from catalog.errors import UNAUTHORIZED, CommandError
-from proxy.admin.arguments import BAD_VALUE, Call
+from proxy.admin.arguments import Call
 from proxy.admin.handler import Action
 from proxy.admin.table import USUAL_ENTRIES
 from proxy.observe.metrics import Metrics
@@ -17,7 +17,7 @@ from proxy.process.access_mode import about
 from proxy.process.assembly import Assembly
 from proxy.process.control import Control
 from proxy.process.starting import shown
-from proxy.settings.config import Address, ConfigurationError, redact_uri
+from proxy.settings.config import Address, redact_uri
 from proxy.settings.table import ROWS
 
 
@@ -145,19 +145,7 @@ class ProcessActions:
         }
 
     async def _reload(self, call: Call) -> Mapping[str, Any]:
-        try:
-            done = self._control.reloading.reload()
-        except ConfigurationError as error:
-            problems = [redact_uri(problem) for problem in error.problems]
-            raise CommandError(
-                BAD_VALUE, f"nothing was reloaded: {'; '.join(problems)}", details={"problems": problems}
-            ) from None
-        values = shown(done.loaded.settings)
-        return {
-            "changed": {name: values[name] for name in done.changed},
-            "needRestart": list(done.left),
-            "ignored": list(done.loaded.ignored),
-        }
+        return self._control.reloading.reload_for_administrator()
 
 
 def _why_unknown(error: CommandError) -> str:

@@ -6,9 +6,12 @@ The sources are read again: the file, and the flags and variables of the start. 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
+from catalog.errors import CommandError
+from proxy.admin.arguments import BAD_VALUE
 from proxy.clients.tls import ListenerTls, TlsOptions
 from proxy.process.starting import shown
 from proxy.settings.config import ConfigurationError, LoadedSettings, redact_uri
@@ -60,6 +63,22 @@ class Reloading:
         if done.left:
             log.warning("settings that need a restart are left as they were", settings=list(done.left))
         return done
+
+    def reload_for_administrator(self) -> dict[str, Any]:
+        """As ``reload``; returns the reply to the admin command, or raises ``CommandError`` with all mistakes."""
+        try:
+            done = self.reload()
+        except ConfigurationError as error:
+            problems = [redact_uri(problem) for problem in error.problems]
+            raise CommandError(
+                BAD_VALUE, f"nothing was reloaded: {'; '.join(problems)}", details={"problems": problems}
+            ) from None
+        values = shown(done.loaded.settings)
+        return {
+            "changed": {name: values[name] for name in done.changed},
+            "needRestart": list(done.left),
+            "ignored": list(done.loaded.ignored),
+        }
 
     def on_hangup(self) -> None:
         """As ``reload``, for the signal: mistakes are only logged."""

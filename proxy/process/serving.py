@@ -19,6 +19,7 @@ from proxy.admin.handler import Action
 from proxy.backend.first_answer import first_answer
 from proxy.backend.probing import CONSEQUENCE, TIMESERIES_REMEDY, WITHOUT_TIMESERIES, without_timeseries
 from proxy.clients.administration import AdminParts
+from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.server import Parts, Server
 from proxy.clients.tls import ListenerTls, TlsOptions
@@ -27,14 +28,14 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.process.account_check import AccountCheck
 from proxy.process.assembly import Assembly, assemble, follow_settings
-from proxy.process.control import Control
+from proxy.process.control import Control, Membership
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
 from proxy.process.process_actions import ProcessActions
+from proxy.process.sockets import Sockets
 from proxy.process.status_page import serving_of
 from proxy.process.unreachable import account_of, unreachable
 from proxy.reads.inline_reads import InlineReads
-from proxy.request.command_spans import CommandSpans
 from proxy.request.recognition import memory
 from proxy.settings.config import Address, Settings
 from proxy.settings.reload import with_reloadable
@@ -67,10 +68,12 @@ async def serve(
     on_waiting: Callable[[str], None] = lambda reason: None,
     control: Control | None = None,
     tracing: Tracing | None = None,
+    sockets: Sockets | None = None,
 ) -> None:
     """Serve until ``stop`` is set; ``on_ready`` is called with the address when clients can connect.
 
     Components follow ``control.reloading``, without which settings stay as they are. ``tracing`` is closed at the end.
+    ``sockets``: bound ones to listen on, instead of the addresses of the settings.
 
     A backend that cannot be reached is waited for, unless ``fail_fast`` is set; ``on_waiting`` gets the reason, and
     later the privileges that the account lacks, an empty text if none.
@@ -86,7 +89,8 @@ async def serve(
     lacks = _warned_of(assembly.backend.profile)
     account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
     metrics.backend_up = True
-    server = Server(settings, _parts(assembly, metrics, tasks))
+    worker = control.worker if control is not None else None
+    server = Server(settings, _parts(assembly, metrics, tasks, worker))
     assembly.access_mode.begin(server, assembly.translate.commands)
 
     def follow(newer: Settings) -> None:
@@ -105,8 +109,14 @@ async def serve(
             await account.look()
         if settings.fail_fast:
             account.insist()
-        address = await _listen(server, settings, tls.context if tls is not None else None, assembly.spans)
         server.admin.add(_actions(server, assembly))
+        if worker is not None:
+            server.admin.handler.workers = worker.workers
+            worker.on_serving(server.admin.handler.here, server.hello.interrupt)
+        board = worker.board if worker is not None else None
+        address = await _listen(server, settings, tls.context if tls is not None else None, sockets, board)
+        if assembly.spans is not None:
+            assembly.spans.listen = (address.host, address.port)
         if control is not None:
             server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
             control.on_serving(serving_of(assembly, settings, server.admin.traffic.brief))
@@ -142,18 +152,20 @@ def _background(assembly: Assembly, metrics: Metrics, server: Server) -> Iterato
 
 
 async def _listen(
-    server: Server, settings: Settings, tls: ssl.SSLContext | None, spans: CommandSpans | None
+    server: Server,
+    settings: Settings,
+    tls: ssl.SSLContext | None,
+    sockets: Sockets | None,
+    board: ConnectionBoard | None,
 ) -> Address:
     """Open the listeners; returns the address for clients."""
     try:
-        address = Address(*await server.start(tls))
+        address = Address(*await server.start(tls, sockets.clients if sockets is not None else (), board))
     except OSError as error:
         raise cannot_listen("listen", settings.listen, error) from None
-    if spans is not None:
-        spans.listen = (address.host, address.port)
     if settings.admin_listen is not None:
         try:
-            await server.start_admin(settings.admin_listen, tls)
+            await server.start_admin(settings.admin_listen, tls, sockets.admin if sockets is not None else ())
         except OSError as error:
             raise cannot_listen("admin_listen", settings.admin_listen, error) from None
     return address
@@ -206,7 +218,7 @@ async def _stop(server: Server, tasks: TaskSet, assembly: Assembly, tracing: Tra
             await tracing.close(max(until_seconds - now_seconds(), FLUSH_SECONDS))
 
 
-def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
+def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet, worker: Membership | None) -> Parts:
     remembered = memory()
     return Parts(
         backend=assembly.backend,
@@ -228,6 +240,7 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet) -> Parts:
         new_collections=_new_collections(assembly, tasks),
         slow=assembly.slow.threshold if assembly.spans is None else assembly.spans.watch,
         limits=assembly.limits,
+        connection_ids=worker.connection_ids() if worker is not None else None,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
         admin=AdminParts(assembly.authorisation, assembly.ingest.uncommitted, partial(_probe, assembly)),

@@ -106,8 +106,7 @@ def route(
         case Target.DATABASE:
             return _database_wide(command, row, translated)
         case Target.CURSOR:
-            known = command.name in translated and knows_cursor(command)
-            return Translate(None) if known else RELAY
+            return _of_cursor(command, lookup, translated, knows_cursor)
         case Target.EXPLAINED:
             namespace = Namespace(command.namespace.database, explained_collection(command))
         case Target.FULL_NAME:
@@ -129,6 +128,21 @@ def route(
     ):
         return Translate(None)
     return Relay(_redefinition(command, namespace)) if command.name in REDEFINES else RELAY
+
+
+def _of_cursor(
+    command: Command, lookup: Lookup, translated: Collection[str], knows_cursor: Callable[[Command], bool]
+) -> Route:
+    if command.name not in translated:
+        return RELAY
+    if knows_cursor(command):
+        return Translate(None)
+    collection = command.get("collection") if command.name == "getMore" else None
+    if not isinstance(collection, str) or not collection or collection.startswith(("system.", "$")):
+        return RELAY
+    # Another process may have opened the cursor on buckets, of a collection that this one has not seen.
+    namespace = Namespace(command.namespace.database, collection)
+    return Resolve(namespace) if isinstance(lookup(namespace), Unresolved) else RELAY
 
 
 def route_before_login(command: Command) -> Route:

@@ -91,7 +91,7 @@ def load_settings(
     values: dict[str, Any] = {}
     for name, (value, origin) in given.items():
         try:
-            values[name] = _convert(ROWS[name], value)
+            values[name] = converted(ROWS[name], value)
         except (msgspec.ValidationError, ValueError) as error:
             where = f" ({error})" if ROWS[name].is_table else ""
             problems.append(_problem(name, value, origin, f"expected {describe_expected(ROWS[name])}{where}"))
@@ -179,8 +179,11 @@ def _from_flags(flags: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
     return {name: (value, _FROM_FLAG) for name, value in flags.items()}
 
 
-def _convert(row: SettingRow, value: object) -> Any:
-    """``value`` as the setting's type. Text is read leniently (flags, environment), other TOML values must fit."""
+def converted(row: SettingRow, value: object) -> Any:
+    """``value`` as the setting's type. Text is read leniently (flags, environment), other TOML values must fit.
+
+    Raises ``ValueError``, of which ``msgspec.ValidationError`` is a kind.
+    """
     if not isinstance(value, str):
         return msgspec.convert(value, row.type, dec_hook=_path_from)
     text = value.strip()
@@ -193,10 +196,10 @@ def _convert(row: SettingRow, value: object) -> Any:
         return msgspec.convert(items, row.type)
     if row.is_table:
         return msgspec.json.decode(text, type=row.type)
-    converted = msgspec.convert(text, row.type, strict=False, dec_hook=_path_from)
-    if isinstance(converted, float) and not math.isfinite(converted):
+    read = msgspec.convert(text, row.type, strict=False, dec_hook=_path_from)
+    if isinstance(read, float) and not math.isfinite(read):
         raise ValueError(text)
-    return converted
+    return read
 
 
 def _path_from(wanted: type, value: object) -> object:
@@ -235,9 +238,9 @@ def _describe(kind: types.Type) -> str:
         case types.CustomType():
             return "a path"
         case types.UnionType(types=parts):
-            return (
-                _describe(next(part for part in parts if not isinstance(part, types.NoneType))) + ", or an empty value"
-            )
+            return ", or ".join(_describe(part).removeprefix("one of ") for part in parts)
+        case types.NoneType():
+            return "an empty value"
         case _:
             return "text"
 

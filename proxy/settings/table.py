@@ -20,6 +20,7 @@ CountOrNone = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNone = Annotated[float, Meta(ge=0)]
 Compressor = Literal["snappy", "zstd", "zlib"]
+Workers = Annotated[int, Meta(ge=1, le=64)] | Literal["auto"]
 
 
 _LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- only compared with
@@ -64,6 +65,7 @@ class Settings:
     admin_listen: Address | None = None
     admin_without_login: Literal["loopback", "anywhere"] = "loopback"
     shutdown_grace_seconds: SecondsOrNone = 10.0
+    workers: Workers = 1
 
     backend: str | None = None
     backend_file: Path | None = None
@@ -140,6 +142,10 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
             "from anywhere. With access control, the privileges of the user decide."
         ),
         "shutdown_grace_seconds": "Time that running commands have to finish at shutdown.",
+        "workers": (
+            "Number of processes that serve clients on the same addresses; auto = one for each core. Limits of memory "
+            "and connections are divided among them."
+        ),
     },
     "Backend": {
         "backend": "MongoDB connection string of the backend; empty = start an embedded mongod.",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from catalog.errors import BackendUnavailable
+from proxy.admin.administrator import Administrator
 from proxy.admin.pause import AdminOnly, BackendGate, Pause, State
 from proxy.observe.tasks import TaskSet
 from proxy.request.command import Command
@@ -93,7 +94,7 @@ async def test_draining_turns_everybody_away_but_the_administrator() -> None:
         greeted(Asking()),
         greeted(Asking(), {**PROGRAM, "application": {"name": "x"}}),
     )
-    world.pause.drain(administrator.session)
+    world.pause.drain(Administrator.of(administrator.session))
     assert world.pause.state is State.DRAINING
     assert not world.pause.holds(administrator.exchange({"tsproxy": "status"}))
     assert world.pause.holds(administrator.exchange({"insert": "c"}))
@@ -106,7 +107,7 @@ async def test_draining_turns_everybody_away_but_the_administrator() -> None:
 
 async def test_further_connections_of_the_administrators_program_stay() -> None:
     world, administrator = World(), greeted(Asking())
-    world.pause.drain(administrator.session)
+    world.pause.drain(Administrator.of(administrator.session))
     assert world.pause.is_administrators(greeted(Asking()).session)
     again, stranger, far = Asking(), Asking(), Asking()
     far.session.peer = "203.0.113.1"
@@ -121,7 +122,7 @@ async def test_further_connections_of_the_administrators_program_stay() -> None:
 async def test_of_an_administrator_with_a_listener_of_his_own_only_that_stays() -> None:
     world, administrator, same = World(), greeted(Asking()), greeted(Asking())
     administrator.session.is_for_admin = True
-    world.pause.drain(administrator.session)
+    world.pause.drain(Administrator.of(administrator.session))
     assert world.pause.is_administrators(administrator.session)
     assert not world.pause.is_administrators(same.session)
     assert world.pause.holds(Asking().exchange({"hello": 1, "client": PROGRAM}))
@@ -129,7 +130,7 @@ async def test_of_an_administrator_with_a_listener_of_his_own_only_that_stays() 
 
 async def test_one_without_metadata_stays_alone() -> None:
     world, administrator = World(), Asking()
-    world.pause.drain(administrator.session)
+    world.pause.drain(Administrator.of(administrator.session))
     assert world.pause.is_administrators(administrator.session)
     assert not world.pause.is_administrators(Asking().session)
 

@@ -61,6 +61,15 @@ def test_cursors_of_translated_reads_are_known(name: str) -> None:
     assert routed({name: "ts"}, knows_cursor=True) == router.Translate(None)
 
 
+def test_cursor_of_another_process_may_be_on_buckets_of_a_collection_that_is_not_known_yet() -> None:
+    more = {"getMore": bson.Int64(5), "collection": "c"}
+    assert routed({**more, "$db": "new"}) == router.Resolve(Namespace("new", "c"))
+    assert routed(more) == router.RELAY
+    for other in ("$cmd.aggregate", "system.profile", "", 5):
+        assert routed({**more, "collection": other, "$db": "new"}) == router.RELAY
+    assert routed({"killCursors": "c", "cursors": [], "$db": "new"}) == router.RELAY
+
+
 def test_unknown_database_is_asked_for_first() -> None:
     assert routed({"find": "c", "$db": "new"}) == router.Resolve(Namespace("new", "c"))
     assert routed({"ping": 1, "$db": "new"}) == router.RELAY

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from proxy.clients.accepting import Listener
 from proxy.clients.admission import HANDSHAKES_AT_ONCE, Admission
-from proxy.clients.tls_listener import TlsListener
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.observe.tasks import TaskSet
 from proxy.settings.table import Settings
@@ -44,7 +44,7 @@ class Listening:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates.server)
         admission = Admission(Settings(), self.numbers)
-        self.listener = TlsListener(sockets, context, Echo, admission, self.tasks.spawn)
+        self.listener = Listener(sockets, context, Echo, admission, self.tasks.spawn)
 
     async def echoed(self, address: str) -> bytes:
         """What a client from this address hears when it says hello."""
@@ -60,7 +60,7 @@ class Listening:
 
 @asynccontextmanager
 async def listening(certificates: Certificates) -> AsyncIterator[Listening]:
-    server = Listening(await TlsListener.listen("127.0.0.1", 0, 4096), certificates)
+    server = Listening(await Listener.listen("127.0.0.1", 0, 4096), certificates)
     try:
         yield server
     finally:
@@ -115,7 +115,7 @@ def test_with_the_event_loop_of_the_proxy(case: object, certificates: Certificat
 
 
 async def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
-    (first,) = await TlsListener.listen("127.0.0.1", 0, 1)
+    (first,) = await Listener.listen("127.0.0.1", 0, 1)
     with pytest.raises(OSError, match="in use"):
-        await TlsListener.listen("127.0.0.1", first.getsockname()[1], 1)
+        await Listener.listen("127.0.0.1", first.getsockname()[1], 1)
     first.close()

@@ -1,0 +1,136 @@
+"""Accepts clients, and admits each connection before anything is read from it, which asyncio's server cannot.
+
+A connection is accepted and admitted; then its TLS handshake, if there is one, runs in a task, for at most
+``HANDSHAKE_SECONDS``. Several processes may accept from the same sockets (``proxy.clients.connection_board``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import structlog
+
+from proxy.clients.admission import Admission
+from proxy.clients.binding import bound
+from proxy.clients.connection_board import ConnectionBoard
+from proxy.clients.tls import HANDSHAKE_SECONDS
+
+log = structlog.get_logger()
+
+RETRY_SECONDS: Final = 0.1
+"""Pause if no connection can be accepted, for example without free file descriptors."""
+GIVE_WAY_SECONDS: Final = 0.002
+"""How long a process leaves a new connection to others that have fewer; then it accepts it nevertheless."""
+ACCEPTED_AT_ONCE: Final = 16
+"""Connections accepted in one turn of the event loop by a process that does not share its sockets."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Listener:
+    """The listening sockets, from ``__init__`` to ``close``."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        context: ssl.SSLContext | None,
+        protocol: Callable[[], asyncio.Protocol],
+        admission: Admission,
+        spawn: Spawn,
+        board: ConnectionBoard | None = None,
+    ) -> None:
+        """``context``: for TLS. ``board``: how many connections the other processes have that share the sockets."""
+        self.sockets = tuple(sockets)
+        self._context = context
+        self._protocol = protocol
+        self._admission = admission
+        self._spawn = spawn
+        self._board = board
+        self._loop = asyncio.get_running_loop()
+        for each in self.sockets:
+            self._watch(each)
+
+    @staticmethod
+    async def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
+        """Sockets that listen on every address of the host; raises ``OSError``."""
+        sockets = await bound(host, port)
+        try:
+            for each in sockets:
+                each.setblocking(False)
+                each.listen(backlog)
+        except OSError:
+            for each in sockets:
+                each.close()
+            raise
+        return sockets
+
+    def close(self) -> None:
+        """Accept no more. Connections that wait to be accepted stay with other processes that have the socket."""
+        for each in self.sockets:
+            if each.fileno() >= 0:
+                self._loop.remove_reader(each.fileno())
+                each.close()
+
+    def _watch(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening.fileno(), self._readable, listening)
+
+    def _readable(self, listening: socket.socket) -> None:
+        if self._board is None:
+            for _ in range(ACCEPTED_AT_ONCE):
+                if not self._take(listening):
+                    return
+        elif self._board.is_busiest():
+            self._pause(listening, GIVE_WAY_SECONDS)
+            self._loop.call_later(GIVE_WAY_SECONDS, self._take, listening)
+        else:
+            # One at a time, so that the others get theirs.
+            self._take(listening)
+
+    def _pause(self, listening: socket.socket, seconds: float) -> None:
+        self._loop.remove_reader(listening.fileno())
+        self._loop.call_later(seconds, self._watch, listening)
+
+    def _take(self, listening: socket.socket) -> bool:
+        """Accept a connection if one waits; returns whether another one may wait."""
+        if listening.fileno() < 0:
+            return False
+        try:
+            accepted, peer = listening.accept()
+        except (BlockingIOError, InterruptedError):
+            return False
+        except ConnectionError:
+            return True
+        except OSError as error:
+            log.warning("cannot accept a connection", reason=error.strerror)
+            self._pause(listening, RETRY_SECONDS)
+            return False
+        address = str(peer[0])
+        if self._admission.refuses(address):
+            accepted.close()
+        else:
+            self._admission.begin(address, self._spawn(self._greet(accepted, address)))
+        return True
+
+    async def _greet(self, accepted: socket.socket, address: str) -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        try:
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            timeout_seconds = HANDSHAKE_SECONDS if self._context is not None else None
+            await self._loop.connect_accepted_socket(
+                self._protocol, accepted, ssl=self._context, ssl_handshake_timeout=timeout_seconds
+            )
+        except (OSError, TimeoutError):
+            # The handshake has failed, or the client has disconnected. ``ssl.SSLError`` is an ``OSError``.
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+        finally:
+            self._admission.end(address, this)

@@ -1,0 +1,44 @@
+"""The sockets that this process listens on, which are opened before anything else is started."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from proxy.clients.binding import bound
+from proxy.process.exit_codes import cannot_listen
+from proxy.settings.table import Address, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Bound sockets; none for a listener that is disabled. They listen when the proxy is ready."""
+
+    clients: tuple[socket.socket, ...]
+    admin: tuple[socket.socket, ...] = ()
+
+    def __iter__(self) -> Iterator[socket.socket]:
+        return iter((*self.clients, *self.admin))
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Sockets]:
+    """Bind the addresses for clients and for admin commands; closes the sockets at the end.
+
+    Until they listen, clients are refused, and other programs cannot have the addresses. Raises
+    ``ConfigurationError``.
+    """
+    with ExitStack() as stack:
+
+        async def open_all(name: str, address: Address | None) -> tuple[socket.socket, ...]:
+            if address is None:
+                return ()
+            try:
+                return tuple(stack.enter_context(each) for each in await bound(address.host, address.port))
+            except OSError as error:
+                raise cannot_listen(name, address, error) from None
+
+        clients = await open_all("listen", settings.listen)
+        yield Sockets(clients, await open_all("admin_listen", settings.admin_listen))

@@ -1,0 +1,222 @@
+"""All workers: starts them, replaces those that end, and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final
+
+import structlog
+
+from catalog.errors import CommandError
+from proxy.clients.connection_board import leave_board, make_board
+from proxy.observe.tasks import TaskSet
+from proxy.process.exit_codes import ExitCode
+from proxy.process.sockets import Sockets
+from proxy.process.workers.channel import ChannelLost
+from proxy.process.workers.fan_out import Reply, merged
+from proxy.process.workers.member import Failure, Member
+from proxy.process.workers.restart_pauses import RestartPauses
+from proxy.process.workers.summed_readings import sum_of, without_gauges
+from proxy.process.workers.sums import Sums
+
+log = structlog.get_logger(__name__)
+
+KILL_SECONDS: Final = 7.0
+"""A worker that has not ended this long after the grace period is killed."""
+FAN_OUT_SECONDS: Final = 60.0
+"""Time for the answer of a worker to an admin command, in addition to the time that the command itself waits."""
+
+Begin = Callable[[int], Mapping[str, Any]]
+"""What a worker with this number needs to know first."""
+Forward = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Has all workers execute the admin command that one of them has received."""
+
+
+class Crew:
+    """The workers by their numbers. Those that were told to stop and have not ended yet are counted, too."""
+
+    def __init__(self, size: int, begin: Begin, forward: Forward, changed: Callable[[], None], tasks: TaskSet) -> None:
+        """``changed`` is called when a worker becomes ready, is not ready any more, or has failed."""
+        self.size = size
+        self.members: dict[int, Member] = {}
+        """The workers that serve, or will."""
+        self.restarts = 0
+        self.sums = Sums()
+        """The metrics, with those of workers that have ended."""
+        self.failure: Failure | None = None
+        """Why no worker can serve."""
+        self.board = make_board()
+        self._begin = begin
+        self._forward = forward
+        self._changed = changed
+        self._tasks = tasks
+        self._lives = _Lives(size)
+
+    @property
+    def everybody(self) -> Iterator[Member]:
+        """All processes, also those that are leaving."""
+        return iter(list(self._lives.running))
+
+    @property
+    def gone(self) -> Any:
+        """The numbers of workers that have ended."""
+        return self._lives.gone
+
+    async def start(self, sockets: Sockets) -> None:
+        """Start all workers."""
+        self._lives.sockets = sockets
+        for number in range(self.size):
+            self.members[number] = await self.launch(number)
+
+    async def launch(self, number: int) -> Member:
+        """Start a process for this number, beside the one that there may be."""
+        member = Member(number, self._changed, self._tasks)
+        sockets = self._lives.sockets
+        descriptors = [*(each.fileno() for each in sockets), self.board] if sockets is not None else [self.board]
+
+        async def answer(question: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+            if question == "begin":
+                return self._begin(number)
+            return await self._forward(fields)
+
+        await member.start(descriptors, answer)
+        self._lives.add(member)
+        self._tasks.spawn(self._accompany(member))
+        return member
+
+    async def _accompany(self, member: Member) -> None:
+        """Wait for the end of a worker, and replace it if that was not intended."""
+        began_seconds = asyncio.get_running_loop().time()
+        code = await member.ended()
+        self._lives.ended(member)
+        self.sums.ended(member.families)
+        is_current = self.members.get(member.number) is member
+        if is_current:
+            leave_board(self.board, member.number)
+        if member.is_leaving or self._lives.is_stopping or not is_current:
+            return
+        if member.failure is not None and not self._lives.has_served:
+            # The reason would be the same for every worker.
+            self.failure = self.failure or member.failure
+            self._changed()
+            return
+        pause_seconds = self._lives.pauses[member.number].after(asyncio.get_running_loop().time() - began_seconds)
+        problems = list(member.failure.problems) if member.failure is not None else []
+        log.error(
+            "a worker has ended and is replaced",
+            number=member.number,
+            pid=member.pid,
+            **how_ended(code),
+            **({"problems": problems} if problems else {}),
+            restart_in_seconds=pause_seconds,
+        )
+        self.restarts += 1
+        self._changed()
+        await asyncio.sleep(pause_seconds)
+        if not self._lives.is_stopping:
+            self.members[member.number] = await self.launch(member.number)
+
+    def has_served(self) -> None:
+        """All workers have been ready: from now on, what a worker fails with is not a reason to end all."""
+        self._lives.has_served = True
+
+    def why_not_ready(self) -> str:
+        """Which workers cannot serve, and why; ``""`` if all can."""
+        reasons: dict[str, list[int]] = {}
+        for number in range(self.size):
+            member = self.members.get(number)
+            trouble = "the worker is starting" if member is None else member.state.trouble
+            if member is not None and member not in self._lives.running:
+                trouble = "the worker has ended and is replaced"
+            if trouble:
+                reasons.setdefault(trouble, []).append(number)
+        if len(reasons) == 1 and len(*reasons.values()) == self.size:
+            return next(iter(reasons))
+        return "; ".join(f"{_named(numbers)}: {trouble}" for trouble, numbers in reasons.items())
+
+    async def for_all(self, question: str, fields: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Ask all workers that serve, and merge their answers; raises ``CommandError``."""
+        members = [each for each in self.members.values() if each in self._lives.running]
+        replies = await asyncio.gather(*(_asked(each, question, fields, seconds) for each in members))
+        return merged(replies, any_suffices=fields.get("name") == "kill")
+
+    async def look(self, question: str) -> None:
+        """Read the metrics, or the numbers of the status page, of all workers."""
+        await asyncio.gather(*(each.look(question) for each in self.everybody))
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether workers were told to stop."""
+        return self._lives.is_stopping
+
+    def stop(self) -> None:
+        """Let all workers stop; a second time, they do not wait for their clients."""
+        self._lives.is_stopping = True
+        if not self._lives.running:
+            self._lives.none_left.set()
+        for member in self.everybody:
+            member.stop()
+
+    async def all_ended(self, patience_seconds: float) -> None:
+        """Wait until all have ended; kill those that have not by then."""
+        try:
+            async with asyncio.timeout(patience_seconds):
+                await self._lives.none_left.wait()
+        except TimeoutError:
+            for member in self.everybody:
+                log.warning("a worker does not stop and is killed", number=member.number, pid=member.pid)
+                member.kill()
+            await self._lives.none_left.wait()
+
+    def close(self) -> None:
+        """Free the shared memory."""
+        os.close(self.board)
+
+
+class _Lives:
+    """The processes that run, and what is left of those that have ended."""
+
+    def __init__(self, size: int) -> None:
+        self.running: set[Member] = set()
+        self.sockets: Sockets | None = None
+        self.pauses = [RestartPauses() for _ in range(size)]
+        self.is_stopping = False
+        self.has_served = False
+        self.none_left = asyncio.Event()
+        self.gone = sum_of([], 0.0)
+
+    def add(self, member: Member) -> None:
+        self.running.add(member)
+        self.none_left.clear()
+
+    def ended(self, member: Member) -> None:
+        self.running.discard(member)
+        self.gone = without_gauges(sum_of([self.gone, member.reading], 0.0))
+        if not self.running:
+            self.none_left.set()
+
+
+async def _asked(member: Member, question: str, fields: Mapping[str, Any], seconds: float) -> Reply:
+    try:
+        return await member.ask(question, fields, seconds)
+    except CommandError as error:
+        return error
+    except ChannelLost as error:
+        return CommandError(int(ExitCode.TRY_AGAIN), f"worker {member.number} does not answer: {error}")
+
+
+def how_ended(code: int) -> dict[str, Any]:
+    """The exit code, or the name of the signal that has ended a process, for the log."""
+    if code >= 0:
+        return {"exit_code": code}
+    try:
+        return {"signal": signal.Signals(-code).name}
+    except ValueError:
+        return {"signal": -code}
+
+
+def _named(numbers: list[int]) -> str:
+    return f"worker{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

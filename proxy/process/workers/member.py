@@ -1,0 +1,147 @@
+"""One worker process, as the supervisor sees it: started, told what to do, and gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from catalog.errors import CommandError
+from proxy.observe.readings import Reading
+from proxy.observe.tasks import TaskSet
+from proxy.process.workers.channel import Answer, Channel, ChannelLost
+from proxy.process.workers.summed_readings import NOTHING, reading_from
+from proxy.process.workers.sums import Families
+
+PROGRAM: Final = "proxy.process.workers.worker"
+ASK_SECONDS: Final = 5.0
+"""Time for an answer about what the worker has at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a worker says of itself. ``trouble``: why it cannot serve clients, ``""`` if it can.
+
+    ``remark``: what clients must do without. ``listen``: the address for clients, ``""`` before it listens. ``page``:
+    what the status page shows besides numbers.
+    """
+
+    trouble: str = "the worker is starting"
+    remark: str = ""
+    listen: str = ""
+    page: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a worker cannot serve: a line for each problem, and its exit code."""
+
+    problems: tuple[str, ...]
+    exit_code: int
+
+
+class Member:
+    """A worker, from ``start`` until its process has ended."""
+
+    def __init__(self, number: int, changed: Callable[[], None], tasks: TaskSet) -> None:
+        """``changed`` is called when ``state`` is a new one."""
+        self.number = number
+        self.state = State()
+        self.failure: Failure | None = None
+        self.is_leaving = False
+        """Whether it was told to stop."""
+        self.families = Families()
+        self.reading: Reading = NOTHING
+        self._changed = changed
+        self._tasks = tasks
+        self._process: asyncio.subprocess.Process | None = None
+        self._channel: Channel | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it serves clients."""
+        return not self.state.trouble
+
+    async def start(self, descriptors: Sequence[int], answer: Answer) -> None:
+        """Start the process, which inherits ``descriptors``; ``answer`` is for its questions."""
+        ours, its = socket.socketpair()
+        with its:
+            ours.setblocking(False)
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", PROGRAM, str(its.fileno())),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(its.fileno(), *descriptors),
+                start_new_session=True,  # Ctrl-C is for the supervisor, which stops the workers
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+        self._channel = channel = Channel(answer, self._noticed, self._tasks)
+        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+
+    def _noticed(self, notice: str, fields: Mapping[str, Any]) -> None:
+        match notice:
+            case "state":
+                self.state = State(**fields)
+                self._changed()
+            case "failed":
+                self.failure = Failure(tuple(fields["problems"]), fields["exit_code"])
+            case "last":
+                self._read(fields)
+
+    def _read(self, fields: Mapping[str, Any]) -> None:
+        self.families = Families(fields["metrics"])
+        self.reading = reading_from(fields["reading"])
+
+    def ask(self, question: str, fields: Mapping[str, Any], seconds: float) -> Awaitable[Mapping[str, Any]]:
+        """The answer of the worker; raises ``CommandError`` and ``ChannelLost``."""
+        if self._channel is None:
+            raise ChannelLost("the process is starting")
+        return self._channel.ask(question, fields, seconds)
+
+    async def look(self, question: str) -> None:
+        """Ask for ``metrics`` or the ``reading``; what it has said last stays if it does not answer."""
+        try:
+            fields = await self.ask(question, {}, ASK_SECONDS)
+        except (ChannelLost, CommandError):
+            return
+        if question == "metrics":
+            self.families = Families(fields["metrics"])
+        else:
+            self.reading = reading_from(fields["reading"])
+
+    def tell(self, notice: str, fields: Mapping[str, Any]) -> None:
+        """Send a notice."""
+        if self._channel is not None:
+            self._channel.tell(notice, fields)
+
+    def stop(self) -> None:
+        """Let it stop; a second time, it does not wait for its clients."""
+        self.is_leaving = True
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Wait until the process has ended; returns its exit code, negative for a signal."""
+        assert self._process is not None
+        assert self._channel is not None
+        code = await self._process.wait()
+        # What it has sent before may not be read yet.
+        await self._channel.lost()
+        return code

@@ -1,0 +1,224 @@
+"""The first process, if there are several: opens the sockets, starts the workers, and shows them as one proxy.
+
+It checks the settings and starts the embedded mongod before any worker, and serves no clients itself. SIGTERM and
+SIGHUP mean the same as for a proxy of one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
+import uvloop
+
+from catalog.errors import CommandError
+from proxy.clients.tls import ListenerTls, TlsOptions
+from proxy.observe import logs
+from proxy.observe.status import StatusServer
+from proxy.observe.tasks import TaskSet
+from proxy.process.embedding import Embedding
+from proxy.process.exit_codes import ExitCode, ProcessFailed
+from proxy.process.last_resort import LEAVE_SECONDS, LastResort
+from proxy.process.reloading import Reloading
+from proxy.process.sockets import Sockets, opened
+from proxy.process.status_listener import listening
+from proxy.process.stopping import Stopping
+from proxy.process.welcoming import welcome
+from proxy.process.workers.channel import ChannelLost
+from proxy.process.workers.crew import FAN_OUT_SECONDS, KILL_SECONDS, Crew
+from proxy.process.workers.overview import Overview
+from proxy.settings.config import Address, LoadedSettings, Settings, redact_uri
+from proxy.settings.transfer import document_of
+from proxy.settings.worker_shares import share_of
+
+log = structlog.get_logger(__name__)
+
+RELOAD_SECONDS = 10.0
+
+
+def supervise(reloading: Reloading, workers: int, say: Callable[[str], None]) -> None:
+    """Run the workers until SIGTERM or Ctrl-C; ``say`` prints the lines for the user.
+
+    Raises ``ConfigurationError`` and ``EmbeddedFailed`` as a proxy of one process does, and ``ProcessFailed`` with
+    what workers have reported.
+    """
+    with LastResort() as last_resort, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(reloading, workers, say, last_resort))
+
+
+async def _run(reloading: Reloading, workers: int, say: Callable[[str], None], last_resort: LastResort) -> None:
+    await Supervisor(reloading, workers, say, last_resort).run()
+
+
+class Supervisor:
+    """Connects the workers with the world outside."""
+
+    def __init__(self, reloading: Reloading, workers: int, say: Callable[[str], None], last_resort: LastResort) -> None:
+        self._reloading = reloading
+        self._say = say
+        self._last_resort = last_resort
+        self._embedding = Embedding()
+        self._tasks = TaskSet(lambda error: log.error("a task ended with an error", exc_info=error))
+        self._stopping = Stopping(
+            last_resort,
+            lambda: self._settings.shutdown_grace_seconds,
+            self._on_stop,
+            lambda: self._embedding.stop_seconds,
+        )
+        self._crew = Crew(workers, self._begin, self._forward, self._changed, self._tasks)
+        self._overview = Overview(self._settings, self._crew, lambda: self._embedding.restarts)
+        self._sockets: Sockets | None = None
+        self._held: Mapping[str, Any] | None = None
+        """The admin command by which clients are paused or drained."""
+        self._backend: str | None = None
+        self._reloading.follow(self._follow)
+
+    @property
+    def _settings(self) -> Settings:
+        return self._reloading.settings
+
+    async def run(self) -> None:
+        """As ``supervise``; a signal during startup stops it early and cleanly."""
+        self._stopping.follow_signals()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
+        tls = TlsOptions.of(self._settings)
+        if tls is not None:
+            ListenerTls(tls)
+        try:
+            async with (
+                listening(self._status(), self._overview.record, self._on_task_error),
+                opened(self._settings) as self._sockets,
+                self._embedding.backend(self._settings, self._on_task_error) as settings,
+            ):
+                self._backend = settings.backend
+                await self._serve(self._sockets)
+        except asyncio.CancelledError:
+            if not self._stopping.event.is_set():
+                raise
+        finally:
+            self._crew.close()
+        log.info("stopped")
+        self._last_resort.within(LEAVE_SECONDS, exit_code=0)
+
+    async def _serve(self, sockets: Sockets) -> None:
+        try:
+            await self._crew.start(sockets)
+            await self._stopping.event.wait()
+        finally:
+            if not self._crew.is_stopping:
+                self._crew.stop()
+            # The workers have their own; nobody shall wait for a connection that nobody accepts.
+            for each in sockets:
+                each.close()
+            await self._all_ended()
+            await self._tasks.close()
+        failure = self._crew.failure
+        if failure is not None:
+            raise ProcessFailed(failure.problems, ExitCode(failure.exit_code))
+
+    async def _all_ended(self) -> None:
+        grace_seconds = self._settings.shutdown_grace_seconds
+        try:
+            await asyncio.shield(self._crew.all_ended(grace_seconds + KILL_SECONDS))
+        except asyncio.CancelledError:
+            # A second signal, which the workers have got, too.
+            await self._crew.all_ended(KILL_SECONDS)
+            raise
+
+    def _begin(self, number: int) -> Mapping[str, Any]:
+        """What a worker needs to know first."""
+        assert self._sockets is not None
+        return {
+            **self._share(number),
+            "number": number,
+            "of": self._crew.size,
+            "board": self._crew.board,
+            "held": self._held,
+            "sockets": [[each.fileno() for each in group] for group in (self._sockets.clients, self._sockets.admin)],
+        }
+
+    def _share(self, number: int) -> dict[str, Any]:
+        loaded = self._reloading.loaded
+        share = share_of(loaded.settings, self._crew.size, number)
+        document = document_of(LoadedSettings(share, loaded.origins, loaded.ignored))
+        document["settings"]["backend"] = self._backend
+        return document
+
+    # --- status -----------------------------------------------------------------------------------------------------
+
+    def _status(self) -> StatusServer | None:
+        address = self._settings.status_listen
+        if address is None:
+            return None
+        overview = self._overview
+        return StatusServer(
+            address, overview.registry, self._why_not_ready, overview.before_scrape, overview.paths, self._remark
+        )
+
+    def _why_not_ready(self) -> str:
+        if self._stopping.event.is_set():
+            return "the proxy is stopping"
+        return self._embedding.why_not_ready() or self._crew.why_not_ready()
+
+    def _remark(self) -> str:
+        remarks = dict.fromkeys(each.state.remark for each in self._crew.members.values())
+        return "\n".join(filter(None, remarks))
+
+    def _on_task_error(self, error: BaseException) -> None:
+        log.error("a task ended with an error", exc_info=error)
+
+    def _changed(self) -> None:
+        """The state of a worker has changed."""
+        if self._crew.failure is not None:
+            self._stopping.event.set()
+        if self._stopping.event.is_set() or self._stopping.serves or self._crew.why_not_ready():
+            return
+        self._stopping.serves = True
+        self._crew.has_served()
+        address = Address.parse(next(each.state.listen for each in self._crew.members.values()))
+        log.info(
+            "ready",
+            listen=str(address),
+            workers=self._crew.size,
+            backend=redact_uri(self._settings.backend or "embedded"),
+        )
+        if not logs.is_json():
+            lacks = any((each.state.page or {}).get("lacks") for each in self._crew.members.values())
+            for line in welcome(self._settings, address, has_timeseries=not lacks):
+                self._say(line)
+
+    # --- signals and admin commands ---------------------------------------------------------------------------------
+
+    def _on_stop(self) -> None:
+        self._crew.stop()
+
+    def _on_hangup(self) -> None:
+        self._reloading.on_hangup()
+
+    def _follow(self, settings: Settings) -> None:
+        logs.set_level(settings.log_level)
+        self._overview.follow(settings)
+        for number, member in self._crew.members.items():
+            self._tasks.spawn(self._reload(number, member.ask("reload", self._share(number), RELOAD_SECONDS)))
+
+    async def _reload(self, number: int, answer: Awaitable[Mapping[str, Any]]) -> None:
+        try:
+            await answer
+        except (CommandError, ChannelLost) as error:
+            log.error("a worker has not reloaded the settings", number=number, reason=str(error))
+
+    async def _forward(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have all workers execute an admin command that one of them has received."""
+        if fields["name"] == "reload":
+            return self._reloading.reload_for_administrator()
+        seconds = FAN_OUT_SECONDS + float(fields["fields"].get("waitSeconds") or self._settings.shutdown_grace_seconds)
+        if fields["name"] in ("pause", "drain"):
+            # Also for a worker that becomes ready meanwhile.
+            self._held = fields
+        reply = await self._crew.for_all("admin", fields, seconds)
+        if fields["name"] == "resume":
+            self._held = None
+        return reply

@@ -1,0 +1,182 @@
+"""``workers``: several processes that serve the same addresses, seen from outside as one proxy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.errors import OperationFailure
+
+from proxy.process.embedded import is_alive
+from proxy.process.exit_codes import ExitCode
+from tests.support.mongod import MongodProcess
+from tests.support.ports import LOOPBACK
+from tests.support.proxy import ProxyProcess, tsproxy
+
+
+def ready(proxy: ProxyProcess) -> bool:
+    with suppress(OSError):
+        return proxy.status("/readyz")[0] == 200
+    return False
+
+
+@pytest.fixture(scope="module")
+def proxy(mongod: MongodProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    directory = tmp_path_factory.mktemp("workers")
+    config = directory / "tsproxy.toml"
+    config.write_text("max_connections = 101\n")
+    made = ProxyProcess(directory, mongod.uri, flags=["--workers", "2", "--config", str(config)])
+    made.start(wait=False)
+    made.wait_until(lambda: ready(made))
+    yield made
+    made.stop()
+
+
+def workers_of(proxy: ProxyProcess) -> dict[int, int]:
+    """The process ids of the workers, by their numbers."""
+    found: dict[int, int] = {}
+    with ExitStack() as stack:
+        for _ in range(8):
+            # Their pools have connections of their own, so that all workers are reached.
+            client = stack.enter_context(proxy.client(directConnection=True))
+            worker = client.admin.command({"tsproxy": "status"})["worker"]
+            found[worker["number"]] = worker["pid"]
+            assert worker["of"] == 2
+    return found
+
+
+def test_one_log_says_once_that_all_are_ready(proxy: ProxyProcess) -> None:
+    assert proxy.log.count("tsproxy 0") == 1
+    assert proxy.log.count("  ready") == proxy.log.count(" ready ") == 1 or "workers=2" in proxy.log
+    assert "worker=0" in proxy.log
+    assert "worker=1" in proxy.log
+
+
+def test_connections_are_spread_evenly(proxy: ProxyProcess) -> None:
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(socket.create_connection((LOOPBACK, proxy.port)))
+
+        def spread() -> list[float]:
+            numbers = proxy.metrics()
+            return [numbers[f'tsproxy_worker_connections_open{{worker="{number}"}}'] for number in (0, 1)]
+
+        proxy.wait_until(lambda: sum(spread()) >= 20)
+        assert abs(spread()[0] - spread()[1]) <= 2
+
+
+def test_metrics_and_inserts_are_those_of_one_proxy(proxy: ProxyProcess, db_name: str) -> None:
+    labels = '{command="insert",outcome="ok",way="ingest"}'
+    before = proxy.metrics().get(f"tsproxy_requests_total{labels}", 0)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(proxy.client()) for _ in range(4)]
+        clients[0][db_name].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+        for number, client in enumerate(clients):
+            client[db_name].c.insert_one({"t": datetime.now(UTC), "m": number})
+        assert clients[0][db_name].c.count_documents({}) == 4
+        pages = list(clients[1][db_name].c.find({}, batch_size=2))
+        assert len(pages) == 4
+    numbers = proxy.metrics()
+    assert numbers[f"tsproxy_requests_total{labels}"] == before + 4
+    assert numbers['tsproxy_limit{setting="max_connections"}'] == 101
+    assert (numbers["tsproxy_workers"], numbers["tsproxy_workers_ready"], numbers["tsproxy_ready"]) == (2, 2, 1)
+
+
+def test_pause_and_resume_are_for_all(proxy: ProxyProcess) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(proxy.client()) for _ in range(4)]
+        first, *_ = clients
+        for client in clients:
+            client.admin.command("ping")
+        assert first.admin.command({"tsproxy": "pause"})["state"] == "paused"
+        states = {}
+        for client in clients:
+            status = client.admin.command({"tsproxy": "status"})
+            states[status["worker"]["number"]] = status["state"]
+        assert set(states.values()) == {"paused"}
+        assert first.admin.command({"tsproxy": "resume"})["was"] == "paused"
+        for client in clients:
+            assert client.admin.command({"tsproxy": "status"})["state"] == "serving"
+
+
+def test_connection_of_another_worker_can_be_killed(proxy: ProxyProcess) -> None:
+    with ExitStack() as stack:
+        admins = [stack.enter_context(proxy.client()) for _ in range(4)]
+        known: dict[int, list[int]] = {}
+        for client in admins:
+            listed = client.admin.command({"tsproxy": "clients"})
+            known[listed["worker"]["number"]] = [each["connection"] for each in listed["clients"]]
+        assert set(known) == {0, 1}
+        assert not set(known[0]) & set(known[1])
+        for ids in known.values():
+            for victim in ids[:1]:
+                with ExitStack() as one:
+                    killer = one.enter_context(proxy.client())
+                    assert killer.admin.command({"tsproxy": "kill", "connection": victim})["killed"] == victim
+        with pytest.raises(OperationFailure, match="no client has the connection"):
+            admins[0].admin.command({"tsproxy": "kill", "connection": 999_999})
+
+
+def test_settings_are_reloaded_in_all(proxy: ProxyProcess) -> None:
+    (proxy.log_path.parent / "tsproxy.toml").write_text("max_connections = 51\n")
+    proxy.signal(signal.SIGHUP)
+    proxy.wait_until(lambda: proxy.metrics()['tsproxy_limit{setting="max_connections"}'] == 51)
+    (proxy.log_path.parent / "tsproxy.toml").write_text("max_connections = 'many'\n")
+    with proxy.client() as client, pytest.raises(OperationFailure, match="max_connections"):
+        client.admin.command({"tsproxy": "reload"})
+    (proxy.log_path.parent / "tsproxy.toml").write_text("max_connections = 52\n")
+    with proxy.client() as client:
+        assert client.admin.command({"tsproxy": "reload"})["changed"] == {"max_connections": 52}
+    proxy.wait_until(lambda: proxy.metrics()['tsproxy_limit{setting="max_connections"}'] == 52)
+
+
+def test_worker_that_is_killed_is_replaced(proxy: ProxyProcess) -> None:
+    victim = workers_of(proxy)[1]
+    before = proxy.metrics()["tsproxy_connections_total"]
+    os.kill(victim, signal.SIGKILL)
+    proxy.wait_until(lambda: proxy.metrics()["tsproxy_worker_restarts_total"] == 1)
+    with proxy.client() as client:
+        assert client.admin.command("ping")["ok"]  # the other one serves
+    proxy.wait_until(lambda: ready(proxy))
+    assert "signal=SIGKILL" in proxy.log
+    assert proxy.metrics()["tsproxy_connections_total"] >= before
+    assert workers_of(proxy)[1] != victim
+
+
+def test_workers_end_with_their_supervisor(proxy: ProxyProcess) -> None:
+    workers = workers_of(proxy)
+    proxy.kill()
+    proxy.start(wait=False)  # the addresses are free at once
+    proxy.wait_until(lambda: not any(is_alive(str(pid)) for pid in workers.values()))
+    proxy.wait_until(lambda: ready(proxy))
+    assert proxy.stop() == ExitCode.STOPPED
+
+
+def failing(tmp_path: Path, *flags: str, **environment: str) -> Any:
+    return tsproxy("serve", "--workers", "2", "--listen", f"{LOOPBACK}:0", "--status-listen", "", *flags, **environment)
+
+
+def test_wrong_settings_are_told_once_before_any_worker(tmp_path: Path) -> None:
+    (tmp_path / "certificate").write_text("none")
+    ended = failing(
+        tmp_path, "--backend", "mongodb://localhost/", "--tls-certificate-file", str(tmp_path / "certificate")
+    )
+    assert ended.returncode == ExitCode.MEND_SETTINGS
+    assert ended.stderr.count("tls_certificate_file") == 2  # once as a setting, once as the error
+    assert "worker=" not in ended.stderr
+
+
+def test_what_no_worker_can_mend_ends_all_with_one_message(tmp_path: Path) -> None:
+    ended = failing(
+        tmp_path,
+        *("--backend", f"mongodb://{LOOPBACK}:1/", "--fail-fast", "true", "--server-selection-timeout-ms", "200"),
+    )
+    assert ended.returncode == ExitCode.TRY_AGAIN
+    assert ended.stderr.count("cannot connect to the backend") == 1
