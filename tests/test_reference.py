@@ -10,7 +10,7 @@ import pytest
 
 from docs.generator.error_page import errors
 from docs.generator.event_page import events
-from docs.generator.metric_page import families
+from docs.generator.metric_page import families, families_of_workers
 from docs.generator.pages import FOLDER, pages
 from docs.generator.sources import PLACEHOLDER, Source
 from proxy.settings.table import ROWS, SettingRow
@@ -39,7 +39,7 @@ def test_metrics_are_those_of_a_running_proxy(proxy: ProxyProcess) -> None:
 def test_metrics_that_are_explained_exist() -> None:
     """``docs/operating.md`` says of some of them more than the page."""
     text = (FOLDER.parent / "operating.md").read_text()
-    names = {each.name for each in families()}
+    names = {each.name for each in (*families(), *families_of_workers())}
     named = {re.sub(r"_(total|sum|count)$", "", name) for name in re.findall(r"`(tsproxy_[a-z_]+)", text)}
     assert named - names == set()
 

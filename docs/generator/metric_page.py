@@ -11,12 +11,16 @@ from docs.generator.markdown import code, page, table
 from proxy.observe.metrics import LIMITS, CatalogReadings, Metrics
 from proxy.observe.process_metrics import ProcessMetrics
 from proxy.observe.trace_numbers import TraceNumbers
+from proxy.process.workers.overview import of_workers
 
 _INTRODUCTION = """
 Served as Prometheus text on [`status_listen`](settings.md#status_listen), path `/metrics`. Counters and sums are since
 the start of the process. What to watch, and the alerts: [Operating](../operating.md#monitoring). Names are as they are
 scraped: a histogram has `_bucket`, `_sum` and `_count`, a summary `_sum` and `_count`. Labels without values here have
 those of the load.
+"""
+_WORKERS = """
+With several [workers](../operating.md#metrics-of-workers).
 """
 _PROCESS = """
 The standard metrics of Prometheus clients for the process; they have no labels.
@@ -36,6 +40,11 @@ def families() -> list[Metric]:
     metrics.read_catalog(readings)
     metrics.requests("", "")
     return [*metrics.collect(), *TraceNumbers(CollectorRegistry()).collect()]
+
+
+def families_of_workers() -> list[Metric]:
+    """Those that only a proxy with several workers has."""
+    return list(of_workers(2, (), 0))
 
 
 def _row(family: Metric) -> list[str]:
@@ -61,6 +70,9 @@ def metric_page() -> str:
         [
             page("Metrics", "proxy/observe", _INTRODUCTION),
             table(heads, map(_row, families())),
+            "## Workers\n",
+            _WORKERS.strip() + "\n",
+            table(heads, map(_row, families_of_workers())),
             "## The process\n",
             _PROCESS.strip() + "\n",
             table(["metric", "type", "meaning"], [[row[0], row[1], row[3]] for row in map(_row, _process_families())]),

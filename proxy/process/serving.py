@@ -19,7 +19,6 @@ from proxy.admin.handler import Action
 from proxy.backend.first_answer import first_answer
 from proxy.backend.probing import CONSEQUENCE, TIMESERIES_REMEDY, WITHOUT_TIMESERIES, without_timeseries
 from proxy.clients.administration import AdminParts
-from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.server import Parts, Server
 from proxy.clients.tls import ListenerTls, TlsOptions
@@ -109,17 +108,8 @@ async def serve(
             await account.look()
         if settings.fail_fast:
             account.insist()
-        server.admin.add(_actions(server, assembly))
-        if worker is not None:
-            server.admin.handler.workers = worker.workers
-            worker.on_serving(server.admin.handler.here, server.hello.interrupt)
-        board = worker.board if worker is not None else None
-        address = await _listen(server, settings, tls.context if tls is not None else None, sockets, board)
-        if assembly.spans is not None:
-            assembly.spans.listen = (address.host, address.port)
-        if control is not None:
-            server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
-            control.on_serving(serving_of(assembly, settings, server.admin.traffic.brief))
+        address = await _listen(server, settings, tls.context if tls is not None else None, sockets, worker)
+        _show(server, assembly, metrics, address, settings, control)
         if tls is not None:
             tasks.spawn(tls.watch())
         for work in (*_background(assembly, metrics, server), account.watch()):
@@ -129,6 +119,23 @@ async def serve(
         await stop.wait()
     finally:
         await _stop(server, tasks, assembly, tracing)
+
+
+def _show(
+    server: Server,
+    assembly: Assembly,
+    metrics: Metrics,
+    address: Address,
+    settings: Settings,
+    control: Control | None,
+) -> None:
+    """Let administrators, the status page and spans see what serves at this address."""
+    server.admin.add(_actions(server, assembly))
+    if assembly.spans is not None:
+        assembly.spans.listen = (address.host, address.port)
+    if control is not None:
+        server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
+        control.on_serving(serving_of(assembly, settings, server.admin.traffic.brief))
 
 
 def _warned_of(profile: Profile) -> str:
@@ -156,9 +163,13 @@ async def _listen(
     settings: Settings,
     tls: ssl.SSLContext | None,
     sockets: Sockets | None,
-    board: ConnectionBoard | None,
+    worker: Membership | None,
 ) -> Address:
     """Open the listeners; returns the address for clients."""
+    board = None
+    if worker is not None:
+        board, server.admin.handler.workers = worker.board, worker.workers
+        worker.on_serving(server.admin.handler.here, server.hello.interrupt)
     try:
         address = Address(*await server.start(tls, sockets.clients if sockets is not None else (), board))
     except OSError as error:

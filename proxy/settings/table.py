@@ -307,6 +307,7 @@ _UNIT_SUFFIXES: Mapping[str, str] = {
     "_measurements": "measurements",
     "_rounds_in_flight": "commits",
     "_ratio": "part, from 0 to 1",
+    "workers": "processes",
     # mongod's own names do not have the unit.
     "_count": "measurements",
     "_bucket_max_size": "bytes",
