@@ -7,7 +7,8 @@ scrapers, health checks and people on a trusted network and is independent of Mo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry
@@ -32,7 +33,8 @@ class StatusServer:
 
     ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is; ``remark`` what clients must do
     without although it is, or ``""``. ``before_scrape`` is awaited before each response of ``/metrics``.
-    ``pages``: further paths.
+    ``pages``: further paths. ``sockets``: bound ones to listen on, instead of the address; ``reuse_port``:
+    other processes may listen on it, too.
     """
 
     def __init__(
@@ -43,13 +45,18 @@ class StatusServer:
         before_scrape: Callable[[], Awaitable[None]] = nothing_to_do,
         pages: Mapping[str, Page] | None = None,
         remark: Callable[[], str] = lambda: "",
+        sockets: Sequence[socket.socket] = (),
+        *,
+        reuse_port: bool = False,
     ) -> None:
         self._address = address
         self._registry = registry
         self._why_not_ready = why_not_ready
         self._remark = remark
         self._before_scrape = before_scrape
-        self._server: asyncio.Server | None = None
+        self._sockets = tuple(sockets)
+        self._reuse_port = reuse_port
+        self._servers: list[asyncio.Server] = []
         self._writers: set[asyncio.StreamWriter] = set()
         self._paths: Mapping[str, Page] = {
             **(pages or {}),
@@ -61,25 +68,32 @@ class StatusServer:
     @property
     def address(self) -> Address:
         """The address it listens on, with the actual port if 0 was configured."""
-        if self._server is None or not self._server.sockets:
-            return self._address
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return Address(host, port)
+        for server in self._servers:
+            for each in server.sockets:
+                return Address(*each.getsockname()[:2])
+        return self._address
 
     async def start(self) -> None:
         """Start listening; ``OSError`` if the address cannot be used."""
-        self._server = await asyncio.start_server(
-            self._serve, self._address.host, self._address.port, limit=MAX_HEAD_BYTES
+        if self._sockets:
+            for each in self._sockets:
+                self._servers.append(await asyncio.start_server(self._serve, sock=each, limit=MAX_HEAD_BYTES))
+            return
+        host, port = self._address.host, self._address.port
+        server = await asyncio.start_server(
+            self._serve, host, port, limit=MAX_HEAD_BYTES, reuse_port=self._reuse_port or None
         )
+        self._servers.append(server)
 
     async def stop(self) -> None:
         """Stop listening and close open connections."""
-        if self._server is not None:
-            self._server.close()
-            for writer in self._writers:
-                writer.transport.abort()
-            await self._server.wait_closed()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()
 
     def _livez(self, request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(HTTPStatus.OK, b"ok\n")

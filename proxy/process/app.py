@@ -24,6 +24,7 @@ from proxy.observe.metrics import LIMITS, Metrics
 from proxy.observe.process_metrics import ProcessMetrics
 from proxy.observe.status import StatusServer
 from proxy.observe.trace_numbers import TraceNumbers
+from proxy.process.activation import Launch, with_addresses
 from proxy.process.control import Control
 from proxy.process.embedding import Embedding
 from proxy.process.interpreter import tune
@@ -52,6 +53,8 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) ->
     Raises ``ConfigurationError`` for an address or directory that is not valid, ``BackendUnavailable`` or
     ``EmbeddedFailed`` if there is no backend.
     """
+    launch = Launch.of(os.environ)
+    loaded = with_addresses(loaded, launch.given)
     settings = loaded.settings
     logs.configure(settings.log_level, settings.log_format)
     backend = redact_uri(settings.backend or "embedded")
@@ -64,20 +67,22 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) ->
         log.debug("variables of Kubernetes Services are not settings", names=list(loaded.injected))
     log.debug("all settings", settings=shown(settings))
     tune()
+    reloading = Reloading(loaded, lambda: with_addresses(load(), launch.given))
     workers = number_of_workers(settings, usable_cores)
     if workers > 1:
         # Imported only if it is needed.
         from proxy.process.workers.supervisor import supervise
 
-        supervise(Reloading(loaded, load), workers, say)
+        supervise(reloading, workers, say, launch)
         return
     with LastResort() as last_resort, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_App(Reloading(loaded, load), say, last_resort).run())
+        runner.run(_App(reloading, say, last_resort, launch).run())
 
 
 class _App:
-    def __init__(self, reloading: Reloading, say: Say, last_resort: LastResort) -> None:
+    def __init__(self, reloading: Reloading, say: Say, last_resort: LastResort, launch: Launch) -> None:
         settings = reloading.settings
+        self._launch = launch
         self._control = Control(reloading, self._why_not_ready)
         self._say = say
         self._last_resort = last_resort
@@ -109,11 +114,13 @@ class _App:
     async def run(self) -> None:
         """As the function ``run``; a signal during startup stops it early and cleanly."""
         self._stopping.follow_signals()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._control.reloading.on_hangup)
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGHUP, self._launch.notifier.reloading, self._control.reloading.on_hangup
+        )
         try:
             async with (
                 listening(self._status(), self._page.run, self._on_task_error),
-                opened(self._settings) as sockets,
+                opened(self._settings, self._launch.given) as sockets,
                 self._embedding.backend(self._settings, self._on_task_error) as settings,
             ):
                 tracing = tracing_of(self._settings, TraceNumbers(self._metrics_registry))
@@ -139,14 +146,17 @@ class _App:
 
     def _on_stop(self) -> None:
         self._trouble = "the proxy is stopping"
+        self._launch.notifier.stopping()
 
     def _on_waiting(self, reason: str) -> None:
         if not self._stopping.event.is_set():
             self._trouble = reason
+            self._launch.notifier.waits(reason)
 
     def _on_ready(self, address: Address) -> None:
         self._trouble = ""
         self._stopping.serves = True
+        self._launch.notifier.ready()
         log.info("ready", listen=str(address), backend=redact_uri(self._settings.backend or "embedded"))
         if not logs.is_json():  # then a program reads what the process writes
             for line in welcome(self._settings, address, has_timeseries=not self._control.lacks):
@@ -176,4 +186,6 @@ class _App:
             partial(asyncio.to_thread, self._process_metrics.read),
             self._page.paths,
             self._control.remark,
+            self._launch.given.get("status_listen", ()),
+            reuse_port=self._settings.reuse_port,
         )

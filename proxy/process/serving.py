@@ -174,9 +174,10 @@ async def _listen(
         address = Address(*await server.start(tls, sockets.clients if sockets is not None else (), board))
     except OSError as error:
         raise cannot_listen("listen", settings.listen, error) from None
+    admin_sockets = sockets.admin if sockets is not None else ()
     if settings.admin_listen is not None:
         try:
-            await server.start_admin(settings.admin_listen, tls, sockets.admin if sockets is not None else ())
+            await server.start_admin(settings.admin_listen, tls, admin_sockets)
         except OSError as error:
             raise cannot_listen("admin_listen", settings.admin_listen, error) from None
     return address

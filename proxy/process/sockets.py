@@ -8,6 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from proxy.clients.binding import bound
+from proxy.process.activation import Given
 from proxy.process.exit_codes import cannot_listen
 from proxy.settings.table import Address, Settings
 
@@ -24,21 +25,24 @@ class Sockets:
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Sockets]:
-    """Bind the addresses for clients and for admin commands; closes the sockets at the end.
+async def opened(settings: Settings, given: Given) -> AsyncIterator[Sockets]:
+    """The sockets for clients and for admin commands: those that were ``given``, or else new ones, until the end.
 
-    Until they listen, clients are refused, and other programs cannot have the addresses. Raises
+    Until new ones listen, clients are refused, and other programs cannot have the addresses. Raises
     ``ConfigurationError``.
     """
     with ExitStack() as stack:
 
         async def open_all(name: str, address: Address | None) -> tuple[socket.socket, ...]:
+            if name in given:
+                return tuple(stack.enter_context(each) for each in given[name])
             if address is None:
                 return ()
             try:
-                return tuple(stack.enter_context(each) for each in await bound(address.host, address.port))
+                made = await bound(address.host, address.port, reuse_port=settings.reuse_port)
             except OSError as error:
                 raise cannot_listen(name, address, error) from None
+            return tuple(stack.enter_context(each) for each in made)
 
         clients = await open_all("listen", settings.listen)
         yield Sockets(clients, await open_all("admin_listen", settings.admin_listen))

@@ -66,6 +66,7 @@ class Settings:
     admin_without_login: Literal["loopback", "anywhere"] = "loopback"
     shutdown_grace_seconds: SecondsOrNone = 10.0
     workers: Workers = 1
+    reuse_port: bool = False
 
     backend: str | None = None
     backend_file: Path | None = None
@@ -146,6 +147,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
             "Number of processes that serve clients on the same addresses; auto = one for each core. Limits of memory "
             "and connections are divided among them."
         ),
+        "reuse_port": "Allow another proxy to listen on the same addresses, which can then take over from this one.",
     },
     "Backend": {
         "backend": "MongoDB connection string of the backend; empty = start an embedded mongod.",

@@ -19,6 +19,7 @@ from proxy.clients.tls import ListenerTls, TlsOptions
 from proxy.observe import logs
 from proxy.observe.status import StatusServer
 from proxy.observe.tasks import TaskSet
+from proxy.process.activation import Launch
 from proxy.process.embedding import Embedding
 from proxy.process.exit_codes import ExitCode, ProcessFailed
 from proxy.process.last_resort import LEAVE_SECONDS, LastResort
@@ -39,24 +40,34 @@ log = structlog.get_logger(__name__)
 RELOAD_SECONDS = 10.0
 
 
-def supervise(reloading: Reloading, workers: int, say: Callable[[str], None]) -> None:
+def supervise(reloading: Reloading, workers: int, say: Callable[[str], None], launch: Launch) -> None:
     """Run the workers until SIGTERM or Ctrl-C; ``say`` prints the lines for the user.
 
     Raises ``ConfigurationError`` and ``EmbeddedFailed`` as a proxy of one process does, and ``ProcessFailed`` with
     what workers have reported.
     """
     with LastResort() as last_resort, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(reloading, workers, say, last_resort))
+        runner.run(_run(reloading, workers, say, last_resort, launch))
 
 
-async def _run(reloading: Reloading, workers: int, say: Callable[[str], None], last_resort: LastResort) -> None:
-    await Supervisor(reloading, workers, say, last_resort).run()
+async def _run(
+    reloading: Reloading, workers: int, say: Callable[[str], None], last_resort: LastResort, launch: Launch
+) -> None:
+    await Supervisor(reloading, workers, say, last_resort, launch).run()
 
 
 class Supervisor:
     """Connects the workers with the world outside."""
 
-    def __init__(self, reloading: Reloading, workers: int, say: Callable[[str], None], last_resort: LastResort) -> None:
+    def __init__(
+        self,
+        reloading: Reloading,
+        workers: int,
+        say: Callable[[str], None],
+        last_resort: LastResort,
+        launch: Launch,
+    ) -> None:
+        self._launch = launch
         self._reloading = reloading
         self._say = say
         self._last_resort = last_resort
@@ -90,7 +101,7 @@ class Supervisor:
         try:
             async with (
                 listening(self._status(), self._overview.record, self._on_task_error),
-                opened(self._settings) as self._sockets,
+                opened(self._settings, self._launch.given) as self._sockets,
                 self._embedding.backend(self._settings, self._on_task_error) as settings,
             ):
                 self._backend = settings.backend
@@ -155,7 +166,14 @@ class Supervisor:
             return None
         overview = self._overview
         return StatusServer(
-            address, overview.registry, self._why_not_ready, overview.before_scrape, overview.paths, self._remark
+            address,
+            overview.registry,
+            self._why_not_ready,
+            overview.before_scrape,
+            overview.paths,
+            self._remark,
+            self._launch.given.get("status_listen", ()),
+            reuse_port=self._settings.reuse_port,
         )
 
     def _why_not_ready(self) -> str:
@@ -174,10 +192,14 @@ class Supervisor:
         """The state of a worker has changed."""
         if self._crew.failure is not None:
             self._stopping.event.set()
-        if self._stopping.event.is_set() or self._stopping.serves or self._crew.why_not_ready():
+        if self._stopping.event.is_set() or self._stopping.serves:
+            return
+        if reason := self._crew.why_not_ready():
+            self._launch.notifier.waits(reason)
             return
         self._stopping.serves = True
         self._crew.has_served()
+        self._launch.notifier.ready()
         address = Address.parse(next(each.state.listen for each in self._crew.members.values()))
         log.info(
             "ready",
@@ -193,10 +215,11 @@ class Supervisor:
     # --- signals and admin commands ---------------------------------------------------------------------------------
 
     def _on_stop(self) -> None:
+        self._launch.notifier.stopping()
         self._crew.stop()
 
     def _on_hangup(self) -> None:
-        self._reloading.on_hangup()
+        self._launch.notifier.reloading(self._reloading.on_hangup)
 
     def _follow(self, settings: Settings) -> None:
         logs.set_level(settings.log_level)

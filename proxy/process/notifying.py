@@ -1,0 +1,54 @@
+"""Tells a service manager what the process does: the protocol of systemd's ``Type=notify`` (sd_notify(3))."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, MutableMapping
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+_VARIABLE = "NOTIFY_SOCKET"
+
+
+class Notifier:
+    """Sends notices to the socket that the environment names; without one, it does nothing."""
+
+    def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
+        """Removes the variable, which is not for child processes."""
+        address = environment.pop(_VARIABLE, "")
+        # A name that begins with @ is one in the abstract namespace.
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+
+    def ready(self) -> None:
+        """Clients are served."""
+        self._send("READY=1\nSTATUS=serving clients")
+
+    def waits(self, reason: str) -> None:
+        """Clients cannot be served yet."""
+        self._send(f"STATUS={reason.partition(os.linesep)[0]}")
+
+    def stopping(self) -> None:
+        """The process finishes what clients have in progress, and ends."""
+        self._send("STOPPING=1\nSTATUS=stopping")
+
+    def reloading(self, reload: Callable[[], None]) -> None:
+        """Reload the settings, and tell the beginning and the end."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            reload()
+        finally:
+            self._send("READY=1")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                sender.sendto(text.encode(), self._address)
+        except OSError as error:
+            log.warning("cannot notify the service manager", socket=self._address, reason=error.strerror)

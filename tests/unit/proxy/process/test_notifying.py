@@ -1,0 +1,48 @@
+"""What a service manager is told."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from proxy.process.notifying import Notifier
+
+
+@pytest.fixture(params=["path", "abstract"])
+def listening(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        named = str(tmp_path / "notify") if request.param == "path" else f"@tsproxy-test-{tmp_path}"
+        made.bind(named.replace("@", "\0"))
+        made.setblocking(False)
+        yield made, named
+
+
+def test_what_is_told(listening: tuple[socket.socket, str]) -> None:
+    receiver, named = listening
+    environment = {"NOTIFY_SOCKET": named, "OTHER": "1"}
+    notifier = Notifier(environment)
+    assert environment == {"OTHER": "1"}
+    notifier.waits("no backend\nat all")
+    notifier.ready()
+    reloads: list[str] = []
+    notifier.reloading(lambda: reloads.append("now"))
+    notifier.stopping()
+    told = [receiver.recv(1000).decode() for _ in range(5)]
+    assert told[0] == "STATUS=no backend"
+    assert told[1].startswith("READY=1\n")
+    assert told[2].startswith("RELOADING=1\nMONOTONIC_USEC=")
+    assert told[3] == "READY=1"
+    assert told[4].startswith("STOPPING=1\n")
+    assert reloads == ["now"]
+
+
+def test_without_a_service_manager_nothing_happens_and_a_broken_one_is_logged() -> None:
+    with capture_logs() as logs:
+        Notifier({}).ready()
+        assert logs == []
+        Notifier({"NOTIFY_SOCKET": "/nowhere/notify"}).ready()
+    assert [entry["event"] for entry in logs] == ["cannot notify the service manager"]
