@@ -4,15 +4,16 @@
 What needs no backend starts nevertheless: greetings (drivers close connections otherwise) and admin commands. Logins
 start when the backend answers, so that an administrator can log in.
 
-*Draining*: clients are disconnected as at SIGTERM, except for those of the listener for admin commands. If the
-administrator has come through the ordinary port, that client stays, too: a driver needs several connections (one of
-them watches the server), so connections with the same address and the same client metadata count as that client. They
-may only use admin commands.
+*Draining*: clients leave as at SIGTERM (``proxy.clients.leaving``), and new ones are turned away, except for those of
+the listener for admin commands. If the administrator has come through the ordinary port, that client stays, too: a
+driver needs several connections (one of them watches the server), so connections with the same address and the same
+client metadata count as that client. They may only use admin commands.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import Final
@@ -112,6 +113,9 @@ class Pause:
         self._gate = gate
         self._tasks = tasks
         self._administrator: Administrator | None = None
+        self._since = 0.0
+        """When draining began, as sessions know the time."""
+        self._refuses = False
 
     @property
     def is_serving(self) -> bool:
@@ -126,10 +130,19 @@ class Pause:
         self.limit_seconds = limit_seconds
 
     def drain(self, administrator: Administrator) -> None:
-        """Serve only this client, and only its admin commands."""
+        """Serve only this client, and only its admin commands.
+
+        Until ``refuse``, the commands of clients that are connected start as usual, so that they can leave.
+        """
         self.state = State.DRAINING
         self.since_seconds = asyncio.get_running_loop().time()
+        self._since = time.monotonic()
+        self._refuses = False
         self._administrator = administrator
+
+    def refuse(self) -> None:
+        """Clients that have not left get errors from now on."""
+        self._refuses = True
 
     def resume(self) -> None:
         """Start commands as usual, first those that are held."""
@@ -163,8 +176,11 @@ class Pause:
         """Close connections of all clients but the administrator's, which may only use admin commands."""
         session = exchange.session
         if not (self.is_administrators(session) or (command is not None and self._greets_again(session, command))):
-            exchange.close()
-            return True
+            if session.came_at_seconds > self._since:
+                exchange.close()
+                return True
+            if not self._refuses:
+                return False
         if passage is not Passage.HELD:
             return self._gate.holds(exchange, passage)
         exchange.refuse(labelled(_draining(), command))

@@ -34,8 +34,8 @@ class Clients(Protocol):
         """From now on, ``pause`` decides whether a command starts; ``None``: all do."""
         ...
 
-    def disconnect(self, keep: Callable[[Session], bool]) -> None:
-        """Close the connections of all other clients as soon as their commands end."""
+    def disconnect(self, keep: Callable[[Session], bool], grace_seconds: float, refuse: Callable[[], None]) -> None:
+        """Let all other clients leave; ``refuse`` is called when no further command of theirs shall be executed."""
         ...
 
     def abort(self, keep: Callable[[Session], bool]) -> None:
@@ -137,8 +137,8 @@ class Traffic:
         self._refuse_while(State.PAUSED, "drain")
         self._pause.drain(call.administrator)
         self._clients.hold(self._pause)
-        self._clients.disconnect(self._pause.is_administrators)
         grace_seconds = self._grace_seconds()
+        self._clients.disconnect(self._pause.is_administrators, grace_seconds, self._pause.refuse)
         if self._end is not None:
             self._end.cancel()
         self._end = asyncio.get_running_loop().call_later(grace_seconds, self._abort)

@@ -68,11 +68,16 @@ class Listener:
             raise
         return sockets
 
-    def close(self) -> None:
-        """Accept no more. Connections that wait to be accepted stay with other processes that have the socket."""
+    def close(self, *, takes_queue: bool = False) -> None:
+        """Accept no more; with ``takes_queue``, after the connections that wait to be accepted.
+
+        The kernel resets them when the last process that has the socket closes it.
+        """
         for each in self.sockets:
             if each.fileno() >= 0:
                 self._loop.remove_reader(each.fileno())
+                while takes_queue and self._take(each):
+                    pass
                 each.close()
 
     def _watch(self, listening: socket.socket) -> None:
@@ -107,6 +112,7 @@ class Listener:
             return True
         except OSError as error:
             log.warning("cannot accept a connection", reason=error.strerror)
+            # Otherwise it would be tried again at once.
             self._pause(listening, RETRY_SECONDS)
             return False
         address = str(peer[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from proxy.admin.rights import AdminRights, Origin, Privileges
 from proxy.admin.traffic import Traffic
 from proxy.clients.admission import Admission
 from proxy.clients.handlers import Hold
+from proxy.clients.leaving import Leaving, patience
 from proxy.clients.roster import Roster
 from proxy.hello.handler import HelloHandler
 from proxy.observe.metrics import ConnectionNumbers
@@ -75,6 +77,9 @@ class Administration:
         self._clients = clients
         self._hello = hello
         self._install = install
+        self._tasks = tasks
+        self._leaving: asyncio.Task[None] | None = None
+        """The clients leave while the proxy drains."""
         gate = BackendGate(parts.probe, tasks)
         self.only_admin = AdminOnly(gate)
         self._pause = pause = Pause(gate, tasks)
@@ -104,10 +109,15 @@ class Administration:
 
     def hold(self, pause: Pause | None) -> None:
         self._install(pause)
+        if pause is None and self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
 
-    def disconnect(self, keep: Callable[[Session], bool]) -> None:
-        self._hello.interrupt(keep)
-        self._clients.drain(keep)
+    def disconnect(self, keep: Callable[[Session], bool], grace_seconds: float, refuse: Callable[[], None]) -> None:
+        leaving = Leaving(self._clients, self._hello.interrupt, time.monotonic)
+        if self._leaving is not None:
+            self._leaving.cancel()
+        self._leaving = self._tasks.spawn(leaving.all_left(patience(grace_seconds), refuse, keep))
 
     def abort(self, keep: Callable[[Session], bool]) -> None:
         self._clients.abort(keep)

@@ -61,6 +61,10 @@ class Admission:
         self._numbers.reject(reason)
         noticed.info("client connection rejected", peer=address, reason=reason, open=self._clients)
 
+    def arriving(self) -> int:
+        """Connections that are accepted and not yet admitted."""
+        return self._handshaking
+
     def entered(self, address: str) -> None:
         """A client has been admitted."""
         self._clients += 1

@@ -44,10 +44,6 @@ class ConnectionBoard:
         """This process has so many connections."""
         self._counts[self._number] = connections
 
-    def leave(self) -> None:
-        """This process accepts no more connections."""
-        self._counts[self._number] = _ABSENT
-
     def is_busiest(self) -> bool:
         """Whether another process has fewer connections than this one."""
         own = self._counts[self._number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 
 from proxy.clients.connection import ClientConnection
@@ -39,19 +40,17 @@ class Roster:
         if not self._clients:
             self._all_left.set()
 
-    def drain(self, keep: Callable[[Session], bool] = lambda session: False) -> None:
-        """Close all connections without a running command, and the others when it ends; ``keep``: those that stay."""
-        for client in self:
-            if client.session is None or not keep(client.session):
-                client.drain()
-
     def abort(self, keep: Callable[[Session], bool] = lambda session: False) -> None:
         """Close all connections at once; ``keep``: those that stay."""
         for client in self:
             if client.session is None or not keep(client.session):
                 client.abort()
 
-    async def all_left(self) -> None:
-        """Wait until there are no connections."""
-        if self._clients:
-            await self._all_left.wait()
+    async def changed(self, seconds: float) -> None:
+        """Wait for this time, or until there are no connections any more."""
+        if not self._clients:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._all_left.wait()

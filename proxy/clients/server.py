@@ -1,7 +1,7 @@
 """The server: wires the rooms together, listens, admits clients and stops.
 
-Order of stopping: 1. the listener closes; 2. clients without a command in progress are closed, the others when their
-command ends, and all of them at the end of the grace period; 3. tasks of the network side are cancelled. After that,
+Order of stopping: 1. the listener closes; 2. clients leave (``proxy.clients.leaving``), and those that are left are
+closed at the end of the grace period; 3. tasks of the network side are cancelled. After that,
 ``proxy.process`` stops the committer, the service client and the embedded mongod, in this order.
 """
 
@@ -28,10 +28,12 @@ from proxy.clients.connection import ClientConnection
 from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.dispatch import Dispatcher
 from proxy.clients.handlers import Handlers, Hold
+from proxy.clients.leaving import Farewell, Leaving, patience
 from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_translate
 from proxy.clients.roster import Roster
+from proxy.clients.sweeping import close_idle
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import Ingest
@@ -58,13 +60,8 @@ from proxy.wire.reader import LARGE_BYTES, MessageReader
 log = structlog.get_logger()
 
 BACKLOG: Final = 4096
-SILENT_SECONDS: Final = 30.0
-"""A client that has sent no command by then is closed: drivers send a ``hello`` as soon as they are connected."""
 SWEEP_SECONDS: Final = 1.0
 """Interval between checks for idle clients."""
-STALE_SECONDS: Final = 1.5
-"""A client that has logged in at a former primary is closed after this time without a command. Drivers check whether a
-connection is closed before they use one that was idle for a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +254,7 @@ class Server:
         """That server is no longer the primary: no further command goes there.
 
         A client that has logged in did so on its connection to that server, so it must log in again: at its next
-        command (``proxy.relay.failover``), or because it is closed after ``STALE_SECONDS`` without one.
+        command (``proxy.relay.failover``), or because it is closed after a while (``proxy.clients.sweeping``).
         """
         self._dialer.avoid(address)
         self._dispatchers[0].primary_stepped_down(parse_upstream_name(address))
@@ -353,36 +350,31 @@ class Server:
             self.admission.room.close_slow(self.now_seconds())
 
     def close_idle(self) -> None:
-        """Close clients whose last command ended too long ago; one that has arrived in part does not count."""
-        settings, now_seconds = self.settings, self.now_seconds()
-        login_seconds = settings.max_unauthenticated_seconds if self._parts.requires_login() else 0.0
-        for client in self._roster:
-            if client.is_busy or client.session is None:
-                continue
-            idle_seconds = now_seconds - client.active_at_seconds
-            upstream = client.session.upstream
-            limits = (
-                settings.idle_timeout_seconds,
-                0.0 if client.session.identity else login_seconds,
-                SILENT_SECONDS if client.active_at_seconds == client.session.came_at_seconds else 0.0,
-                STALE_SECONDS if upstream.is_bound and upstream.is_retired else 0.0,
-            )
-            if any(0 < limit <= idle_seconds for limit in limits):
-                client.close()
+        """Close clients that were idle for too long."""
+        close_idle(self._roster, self.settings, self.now_seconds(), requires_login=self._parts.requires_login())
 
-    async def stop(self) -> None:
-        """Stop, in the order that the module's docstring gives."""
+    def _refuse_all(self) -> None:
+        for dispatcher in self._dispatchers:
+            dispatcher.hold = Farewell("the proxy is stopping")
+
+    async def stop(self, on_closed: Callable[[], None] = lambda: None, *, takes_queue: bool = True) -> None:
+        """Stop, in the order that the module's docstring gives. ``on_closed`` is called after the first step.
+
+        ``takes_queue``: whether connections that wait to be accepted are served; no other process has the sockets.
+        """
+        self.admission.on_change = None
         for listener in self._listeners:
-            listener.close()
-        self._roster.is_closed = True
-        self.hello.interrupt()
-        self._roster.drain()
+            listener.close(takes_queue=takes_queue)
+        on_closed()
         self.admin.stop()
+        leaving = Leaving(self._roster, self.hello.interrupt, self.now_seconds)
+        grace_seconds = self.settings.shutdown_grace_seconds
         try:
-            async with asyncio.timeout(self.settings.shutdown_grace_seconds):
-                await self._roster.all_left()
+            async with asyncio.timeout(grace_seconds):
+                await leaving.all_left(patience(grace_seconds), self._refuse_all, arriving=self.admission.arriving)
         except TimeoutError:
             log.warning("closing remaining client connections after the grace period", clients=len(self._roster))
+        self._roster.is_closed = True
         self._roster.abort()
         await self._tasks.close()
 

@@ -79,6 +79,10 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) ->
         runner.run(_App(reloading, say, last_resort, launch).run())
 
 
+def _no_workers() -> None:
+    log.warning("there are no workers to restart: SIGUSR2 is for a proxy with several")
+
+
 class _App:
     def __init__(self, reloading: Reloading, say: Say, last_resort: LastResort, launch: Launch) -> None:
         settings = reloading.settings
@@ -117,6 +121,7 @@ class _App:
         asyncio.get_running_loop().add_signal_handler(
             signal.SIGHUP, self._launch.notifier.reloading, self._control.reloading.on_hangup
         )
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _no_workers)
         try:
             async with (
                 listening(self._status(), self._page.run, self._on_task_error),

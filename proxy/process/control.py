@@ -19,7 +19,7 @@ class Membership:
     """One of ``of`` workers, with its number from 0 on.
 
     ``on_serving`` is called when the backend was reached, with what the worker can be told to do: execute an admin
-    command, and close the connections of monitoring clients.
+    command, and close the connections of monitoring clients. ``on_closed`` is called when it accepts no more clients.
     """
 
     number: int
@@ -27,6 +27,7 @@ class Membership:
     board: ConnectionBoard
     workers: Workers
     on_serving: Callable[[Action, Callable[[], None]], None]
+    on_closed: Callable[[], None]
 
     def connection_ids(self) -> Iterator[int]:
         """The ids of the connections of this worker, which no other has."""

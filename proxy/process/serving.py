@@ -118,7 +118,8 @@ async def serve(
         on_waiting(account.trouble)
         await stop.wait()
     finally:
-        await _stop(server, tasks, assembly, tracing)
+        takes_queue = sockets is None or not sockets.others_accept()
+        await _stop(server, tasks, assembly, tracing, worker, takes_queue=takes_queue)
 
 
 def _show(
@@ -217,12 +218,20 @@ async def _assembled(
     return await attempt() if settings.fail_fast else await until_reached(attempt, waiting)
 
 
-async def _stop(server: Server, tasks: TaskSet, assembly: Assembly, tracing: Tracing | None) -> None:
+async def _stop(
+    server: Server,
+    tasks: TaskSet,
+    assembly: Assembly,
+    tracing: Tracing | None,
+    worker: Membership | None,
+    *,
+    takes_queue: bool,
+) -> None:
     """Stop within the grace period, whatever the backend does, and the little time that closing takes."""
     now_seconds = asyncio.get_running_loop().time
     until_seconds = now_seconds() + server.settings.shutdown_grace_seconds
     try:
-        await server.stop()
+        await server.stop(worker.on_closed if worker is not None else lambda: None, takes_queue=takes_queue)
         await tasks.close()
     finally:
         await assembly.close(max(until_seconds - now_seconds(), COMMIT_SECONDS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -19,6 +19,8 @@ class Sockets:
 
     clients: tuple[socket.socket, ...]
     admin: tuple[socket.socket, ...] = ()
+    others_accept: Callable[[], bool] = lambda: False
+    """Whether other processes accept the connections that still wait when this one stops."""
 
     def __iter__(self) -> Iterator[socket.socket]:
         return iter((*self.clients, *self.admin))
@@ -45,4 +47,6 @@ async def opened(settings: Settings, given: Given) -> AsyncIterator[Sockets]:
             return tuple(stack.enter_context(each) for each in made)
 
         clients = await open_all("listen", settings.listen)
-        yield Sockets(clients, await open_all("admin_listen", settings.admin_listen))
+        admin = await open_all("admin_listen", settings.admin_listen)
+        # The service manager keeps those that it has given, for the next process.
+        yield Sockets(clients, admin, others_accept=lambda: "listen" in given)

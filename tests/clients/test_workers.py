@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
@@ -12,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pymongo.errors import OperationFailure
+from pymongo.errors import OperationFailure, PyMongoError
 
 from proxy.process.embedded import is_alive
 from proxy.process.exit_codes import ExitCode
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
 from tests.support.proxy import ProxyProcess, tsproxy
+from tests.support.wire import WireClient
 
 
 def ready(proxy: ProxyProcess) -> bool:
@@ -108,20 +111,18 @@ def test_pause_and_resume_are_for_all(proxy: ProxyProcess) -> None:
 
 def test_connection_of_another_worker_can_be_killed(proxy: ProxyProcess) -> None:
     with ExitStack() as stack:
-        admins = [stack.enter_context(proxy.client()) for _ in range(4)]
-        known: dict[int, list[int]] = {}
-        for client in admins:
-            listed = client.admin.command({"tsproxy": "clients"})
-            known[listed["worker"]["number"]] = [each["connection"] for each in listed["clients"]]
-        assert set(known) == {0, 1}
-        assert not set(known[0]) & set(known[1])
-        for ids in known.values():
-            for victim in ids[:1]:
-                with ExitStack() as one:
-                    killer = one.enter_context(proxy.client())
-                    assert killer.admin.command({"tsproxy": "kill", "connection": victim})["killed"] == victim
+        victims = [stack.enter_context(WireClient(proxy.port)) for _ in range(4)]
+        ids = [victim.command({"hello": 1, "$db": "admin"})["connectionId"] for victim in victims]
+        assert {number % 2 for number in ids} == {0, 1}  # of both workers
+        assert len(set(ids)) == 4
+        client = stack.enter_context(proxy.client())
+        for number in ids:
+            assert client.admin.command({"tsproxy": "kill", "connection": number})["killed"] == number
+        for victim in victims:
+            with pytest.raises(ConnectionError):
+                victim.command({"ping": 1, "$db": "admin"})
         with pytest.raises(OperationFailure, match="no client has the connection"):
-            admins[0].admin.command({"tsproxy": "kill", "connection": 999_999})
+            client.admin.command({"tsproxy": "kill", "connection": 999_999})
 
 
 def test_settings_are_reloaded_in_all(proxy: ProxyProcess) -> None:
@@ -135,6 +136,33 @@ def test_settings_are_reloaded_in_all(proxy: ProxyProcess) -> None:
     with proxy.client() as client:
         assert client.admin.command({"tsproxy": "reload"})["changed"] == {"max_connections": 52}
     proxy.wait_until(lambda: proxy.metrics()['tsproxy_limit{setting="max_connections"}'] == 52)
+
+
+def test_workers_are_restarted_one_after_the_other_and_nobody_notices(proxy: ProxyProcess, db_name: str) -> None:
+    before = workers_of(proxy)
+    stop, failures, done = threading.Event(), [], []
+
+    def work() -> None:
+        with proxy.client(retryWrites=False, retryReads=False) as client:
+            while not stop.is_set():
+                try:
+                    client[db_name].plain.insert_one({})
+                    done.append(time.monotonic())
+                except PyMongoError as error:
+                    failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    proxy.signal(signal.SIGUSR2)
+    proxy.wait_until(lambda: "all workers were restarted" in proxy.log)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(done) > 100
+    assert not set(workers_of(proxy).values()) & set(before.values())
+    assert ready(proxy)
 
 
 def test_worker_that_is_killed_is_replaced(proxy: ProxyProcess) -> None:

@@ -49,8 +49,10 @@ class ChildProcess:
         """What the child has written so far, standard output and error together."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
-    def spawn(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start ``command``; ``environment`` is added to that of the tests."""
+    def spawn(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, descriptors: Sequence[int] = ()
+    ) -> None:
+        """Start ``command``, which inherits ``descriptors``; ``environment`` is added to that of the tests."""
         assert not self.running, f"{self.name} is already running"
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
@@ -59,6 +61,7 @@ class ChildProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                pass_fds=descriptors,
                 env={**os.environ, **(environment or {})},
                 # Ctrl-C at a terminal is for the run of the tests, which ends its servers in order.
                 process_group=0,

@@ -24,6 +24,8 @@ from proxy.process.workers.sums import Sums
 
 log = structlog.get_logger(__name__)
 
+START_SECONDS: Final = 60.0
+"""Time in which a new worker must be ready to take the place of another."""
 KILL_SECONDS: Final = 7.0
 """A worker that has not ended this long after the grace period is killed."""
 FAN_OUT_SECONDS: Final = 60.0
@@ -38,12 +40,24 @@ Forward = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 class Crew:
     """The workers by their numbers. Those that were told to stop and have not ended yet are counted, too."""
 
-    def __init__(self, size: int, begin: Begin, forward: Forward, changed: Callable[[], None], tasks: TaskSet) -> None:
-        """``changed`` is called when a worker becomes ready, is not ready any more, or has failed."""
+    def __init__(
+        self,
+        size: int,
+        begin: Begin,
+        forward: Forward,
+        changed: Callable[[], None],
+        tasks: TaskSet,
+        grace_seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``grace_seconds``: how long clients may take to leave.
+
+        ``changed`` is called when a worker becomes ready, is not ready any more, or has failed.
+        """
         self.size = size
         self.members: dict[int, Member] = {}
         """The workers that serve, or will."""
         self.restarts = 0
+        self.is_replacing = False
         self.sums = Sums()
         """The metrics, with those of workers that have ended."""
         self.failure: Failure | None = None
@@ -53,7 +67,7 @@ class Crew:
         self._forward = forward
         self._changed = changed
         self._tasks = tasks
-        self._lives = _Lives(size)
+        self._lives = _Lives(size, grace_seconds)
 
     @property
     def everybody(self) -> Iterator[Member]:
@@ -73,7 +87,7 @@ class Crew:
 
     async def launch(self, number: int) -> Member:
         """Start a process for this number, beside the one that there may be."""
-        member = Member(number, self._changed, self._tasks)
+        member = Member(number, self._ready_or_not, self._tasks, self._closed)
         sockets = self._lives.sockets
         descriptors = [*(each.fileno() for each in sockets), self.board] if sockets is not None else [self.board]
 
@@ -86,6 +100,52 @@ class Crew:
         self._lives.add(member)
         self._tasks.spawn(self._accompany(member))
         return member
+
+    def _ready_or_not(self) -> None:
+        self._lives.has_changed.set()
+        self._changed()
+
+    def _closed(self) -> None:
+        """A worker accepts no more clients: drivers discard their pools, which have connections to it."""
+        for member in self.everybody:
+            if not member.is_leaving:
+                member.tell("interrupt", {})
+
+    async def replace_all(self) -> bool:
+        """Replace one worker after the other, each when the new one is ready; whether all were replaced."""
+        self.is_replacing = True
+        try:
+            for number in range(self.size):
+                if not await self._replace(number):
+                    return False
+        finally:
+            self.is_replacing = False
+        return True
+
+    async def _replace(self, number: int) -> bool:
+        old, new = self.members[number], await self.launch(number)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not new.is_ready and new in self._lives.running:
+                    await self._lives.changed()
+        except TimeoutError:
+            pass
+        if self._lives.is_stopping or new not in self._lives.running or not new.is_ready:
+            reason = "; ".join(new.failure.problems) if new.failure is not None else new.state.trouble
+            log.error("a new worker is not ready, keeping the old ones", number=number, reason=reason)
+            new.stop("it was not ready in time", others_accept=True)
+            return False
+        self.members[number] = new
+        old.stop("a new worker takes its place", others_accept=True)
+        log.info("a new worker takes the place of another", number=number, pid=new.pid, previous_pid=old.pid)
+        try:
+            async with asyncio.timeout(self._lives.grace_seconds() + KILL_SECONDS):
+                while old in self._lives.running:
+                    await self._lives.changed()
+        except TimeoutError:
+            log.warning("a worker does not stop and is killed", number=number, pid=old.pid)
+            old.kill()
+        return True
 
     async def _accompany(self, member: Member) -> None:
         """Wait for the end of a worker, and replace it if that was not intended."""
@@ -152,13 +212,16 @@ class Crew:
         """Whether workers were told to stop."""
         return self._lives.is_stopping
 
-    def stop(self) -> None:
-        """Let all workers stop; a second time, they do not wait for their clients."""
+    def stop(self, *, others_accept: bool) -> None:
+        """Let all workers stop; a second time, they do not wait for their clients.
+
+        ``others_accept``: whether another program has the sockets, too.
+        """
         self._lives.is_stopping = True
         if not self._lives.running:
             self._lives.none_left.set()
         for member in self.everybody:
-            member.stop()
+            member.stop("the supervisor stops", others_accept=others_accept)
 
     async def all_ended(self, patience_seconds: float) -> None:
         """Wait until all have ended; kill those that have not by then."""
@@ -179,8 +242,10 @@ class Crew:
 class _Lives:
     """The processes that run, and what is left of those that have ended."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, grace_seconds: Callable[[], float]) -> None:
         self.running: set[Member] = set()
+        self.grace_seconds = grace_seconds
+        self.has_changed = asyncio.Event()
         self.sockets: Sockets | None = None
         self.pauses = [RestartPauses() for _ in range(size)]
         self.is_stopping = False
@@ -192,8 +257,14 @@ class _Lives:
         self.running.add(member)
         self.none_left.clear()
 
+    async def changed(self) -> None:
+        """Wait until a worker has another state, or has ended."""
+        self.has_changed.clear()
+        await self.has_changed.wait()
+
     def ended(self, member: Member) -> None:
         self.running.discard(member)
+        self.has_changed.set()
         self.gone = without_gauges(sum_of([self.gone, member.reading], 0.0))
         if not self.running:
             self.none_left.set()

@@ -48,9 +48,12 @@ class Failure:
 class Member:
     """A worker, from ``start`` until its process has ended."""
 
-    def __init__(self, number: int, changed: Callable[[], None], tasks: TaskSet) -> None:
-        """``changed`` is called when ``state`` is a new one."""
+    def __init__(
+        self, number: int, changed: Callable[[], None], tasks: TaskSet, closed: Callable[[], None] = lambda: None
+    ) -> None:
+        """``changed`` is called when ``state`` is a new one, ``closed`` when it accepts no more clients."""
         self.number = number
+        self._closed = closed
         self.state = State()
         self.failure: Failure | None = None
         self.is_leaving = False
@@ -95,6 +98,8 @@ class Member:
                 self._changed()
             case "failed":
                 self.failure = Failure(tuple(fields["problems"]), fields["exit_code"])
+            case "closed":
+                self._closed()
             case "last":
                 self._read(fields)
 
@@ -124,10 +129,16 @@ class Member:
         if self._channel is not None:
             self._channel.tell(notice, fields)
 
-    def stop(self) -> None:
-        """Let it stop; a second time, it does not wait for its clients."""
+    def stop(self, reason: str, *, others_accept: bool) -> None:
+        """Let it stop; a second time, it does not wait for its clients.
+
+        ``others_accept``: whether others accept the connections that wait.
+        """
+        if self.is_leaving or not self.state.listen:
+            self._signal(signal.SIGTERM)
+        else:
+            self.tell("stop", {"reason": reason, "others_accept": others_accept})
         self.is_leaving = True
-        self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it at once."""

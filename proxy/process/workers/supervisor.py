@@ -79,7 +79,14 @@ class Supervisor:
             self._on_stop,
             lambda: self._embedding.stop_seconds,
         )
-        self._crew = Crew(workers, self._begin, self._forward, self._changed, self._tasks)
+        self._crew = Crew(
+            workers,
+            self._begin,
+            self._forward,
+            self._changed,
+            self._tasks,
+            lambda: self._settings.shutdown_grace_seconds,
+        )
         self._overview = Overview(self._settings, self._crew, lambda: self._embedding.restarts)
         self._sockets: Sockets | None = None
         self._held: Mapping[str, Any] | None = None
@@ -95,6 +102,7 @@ class Supervisor:
         """As ``supervise``; a signal during startup stops it early and cleanly."""
         self._stopping.follow_signals()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, self._on_restart)
         tls = TlsOptions.of(self._settings)
         if tls is not None:
             ListenerTls(tls)
@@ -120,7 +128,7 @@ class Supervisor:
             await self._stopping.event.wait()
         finally:
             if not self._crew.is_stopping:
-                self._crew.stop()
+                self._crew.stop(others_accept=sockets.others_accept())
             # The workers have their own; nobody shall wait for a connection that nobody accepts.
             for each in sockets:
                 each.close()
@@ -131,7 +139,7 @@ class Supervisor:
             raise ProcessFailed(failure.problems, ExitCode(failure.exit_code))
 
     async def _all_ended(self) -> None:
-        grace_seconds = self._settings.shutdown_grace_seconds
+        grace_seconds = self._settings.shutdown_grace_seconds if self._stopping.serves else 0.0
         try:
             await asyncio.shield(self._crew.all_ended(grace_seconds + KILL_SECONDS))
         except asyncio.CancelledError:
@@ -216,10 +224,22 @@ class Supervisor:
 
     def _on_stop(self) -> None:
         self._launch.notifier.stopping()
-        self._crew.stop()
+        self._crew.stop(others_accept=self._sockets is not None and self._sockets.others_accept())
 
     def _on_hangup(self) -> None:
         self._launch.notifier.reloading(self._reloading.on_hangup)
+
+    def _on_restart(self) -> None:
+        """Replace all workers, one after the other."""
+        if not self._stopping.serves or self._stopping.event.is_set() or self._crew.is_replacing:
+            log.warning("workers are not restarted: they are starting, restarting or stopping")
+            return
+        self._tasks.spawn(self._restart())
+
+    async def _restart(self) -> None:
+        log.info("restarting the workers, one after the other", workers=self._crew.size)
+        if await self._crew.replace_all():
+            log.info("all workers were restarted")
 
     def _follow(self, settings: Settings) -> None:
         logs.set_level(settings.log_level)

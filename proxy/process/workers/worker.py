@@ -67,13 +67,15 @@ class Worker:
         self._number: int = begin["number"]
         self._held: Mapping[str, Any] | None = begin["held"]
         board = ConnectionBoard(begin["board"], self._number)
-        membership = Membership(self._number, begin["of"], board, self, self._on_parts)
+        membership = Membership(self._number, begin["of"], board, self, self._on_parts, self._on_closed)
         self._control = Control(Reloading(loaded, lambda: self._newest), self._why_not_ready, worker=membership)
         self._control.on_serving = self._on_page
         self.stopping = Stopping(last_resort, lambda: self._settings.shutdown_grace_seconds, self._on_stop)
         self._shown = _Shown(loaded.settings)
         self._shown.metrics.is_ready = lambda: not self._why_not_ready()
-        self._sockets = Sockets(*(tuple(socket.socket(fileno=each) for each in group) for group in begin["sockets"]))
+        clients, admin = (tuple(socket.socket(fileno=each) for each in group) for group in begin["sockets"])
+        self._sockets = Sockets(clients, admin, lambda: self._others_accept)
+        self._others_accept = False
         self._here: Action | None = None
         self._interrupt: Callable[[], None] = lambda: None
         self._control.reloading.follow(self._follow)
@@ -85,7 +87,8 @@ class Worker:
     async def run(self) -> None:
         """Serve clients; raises ``ConfigurationError`` and ``CommandError`` as ``serve`` does."""
         self.stopping.follow_signals()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)  # the supervisor reloads
+        for number in (signal.SIGHUP, signal.SIGUSR2):
+            asyncio.get_running_loop().add_signal_handler(number, lambda: None)  # they are for the supervisor
         self._shown.tasks.spawn(self._tell_state())
         settings, shown = self._settings, self._shown
         try:
@@ -125,8 +128,12 @@ class Worker:
                 return await self._execute(fields)
 
     def noticed(self, notice: str, fields: Mapping[str, Any]) -> None:
-        """The supervisor says that another worker accepts no more clients."""
-        self._interrupt()
+        """The supervisor says that another worker accepts no more clients, or that this one shall stop."""
+        if notice == "interrupt":
+            self._interrupt()
+        elif not self.stopping.event.is_set():
+            self._others_accept = fields["others_accept"]
+            self.stopping.stop(fields["reason"])
 
     def orphaned(self) -> None:
         """The supervisor has gone."""
@@ -190,9 +197,9 @@ class Worker:
 
     def _on_stop(self) -> None:
         self._shown.trouble = "the proxy is stopping"
-        membership = self._control.worker
-        if membership is not None:
-            membership.board.leave()
+
+    def _on_closed(self) -> None:
+        self._channel.tell("closed", {})
 
     def _follow(self, settings: Settings) -> None:
         logs.set_level(settings.log_level)

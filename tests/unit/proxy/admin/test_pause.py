@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -88,6 +89,13 @@ async def test_what_programs_send_for_themselves_does_not_wait_for_the_backend()
     assert len(asking.started.exchanges) == 1
 
 
+def late() -> Asking:
+    """A client that connects when the proxy drains."""
+    asking = Asking()
+    asking.session.came_at_seconds = math.inf
+    return asking
+
+
 async def test_draining_turns_everybody_away_but_the_administrator() -> None:
     world, administrator, other = (
         World(),
@@ -96,11 +104,16 @@ async def test_draining_turns_everybody_away_but_the_administrator() -> None:
     )
     world.pause.drain(Administrator.of(administrator.session))
     assert world.pause.state is State.DRAINING
+    assert not world.pause.holds(other.exchange({"insert": "c"}))  # it has not had the time to leave
+    world.pause.refuse()
     assert not world.pause.holds(administrator.exchange({"tsproxy": "status"}))
     assert world.pause.holds(administrator.exchange({"insert": "c"}))
     assert [(reply["code"], "draining" in reply["errmsg"]) for reply in administrator.replies] == [(91, True)]
-    assert world.pause.holds(other.exchange({"tsproxy": "status"}))
-    assert (other.client.closed, other.replies) == (True, [])
+    assert world.pause.holds(other.exchange({"find": "c"}))
+    assert (other.client.closed, [reply["code"] for reply in other.replies]) == (False, [91])
+    newcomer = greeted(late(), {**PROGRAM, "application": {"name": "x"}})
+    assert world.pause.holds(newcomer.exchange({"find": "c"}))
+    assert (newcomer.client.closed, newcomer.replies) == (True, [])
     world.pause.resume()
     assert world.pause.is_serving
 
@@ -109,7 +122,7 @@ async def test_further_connections_of_the_administrators_program_stay() -> None:
     world, administrator = World(), greeted(Asking())
     world.pause.drain(Administrator.of(administrator.session))
     assert world.pause.is_administrators(greeted(Asking()).session)
-    again, stranger, far = Asking(), Asking(), Asking()
+    again, stranger, far = late(), late(), late()
     far.session.peer = "203.0.113.1"
     assert not world.pause.holds(again.exchange({"hello": 1, "client": PROGRAM}))
     assert not world.pause.holds(Asking().exchange(query({"isMaster": 1, "client": PROGRAM})))
@@ -125,7 +138,7 @@ async def test_of_an_administrator_with_a_listener_of_his_own_only_that_stays() 
     world.pause.drain(Administrator.of(administrator.session))
     assert world.pause.is_administrators(administrator.session)
     assert not world.pause.is_administrators(same.session)
-    assert world.pause.holds(Asking().exchange({"hello": 1, "client": PROGRAM}))
+    assert world.pause.holds(late().exchange({"hello": 1, "client": PROGRAM}))
 
 
 async def test_one_without_metadata_stays_alone() -> None:

@@ -37,8 +37,9 @@ class World:
     def hold(self, pause: Pause | None) -> None:
         self.installed.append(pause)
 
-    def disconnect(self, keep: Callable[[Session], bool]) -> None:
+    def disconnect(self, keep: Callable[[Session], bool], grace_seconds: float, refuse: Callable[[], None]) -> None:
         self.disconnected += 1
+        refuse()
 
     def abort(self, keep: Callable[[Session], bool]) -> None:
         self.aborted += 1

@@ -21,7 +21,7 @@ async def test_nobody_is_ready_and_nobody_is_waited_for() -> None:
     assert crew.why_not_ready() == "the worker is starting"
     with pytest.raises(CommandError, match="no worker"):
         await crew.for_all("admin", {"name": "pause"}, 1.0)
-    crew.stop()
+    crew.stop(others_accept=False)
     await crew.all_ended(1.0)
     crew.close()
 
