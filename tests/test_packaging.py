@@ -13,7 +13,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from proxy.settings.table import ROWS
+from proxy.process.activation import NAMES
+from proxy.settings.table import ROWS, Settings
 from tests.support.dockerfile import instructions
 from tests.support.proxy import PROGRAM
 
@@ -144,6 +145,15 @@ def test_unit_is_hardened_and_does_not_restart_on_wrong_settings() -> None:
     assert service["ProtectSystem"] == "strict"
     assert set(re.findall(r"TSPROXY_\w+(?==)", service["Environment"])) <= VARIABLES
     assert service["ExecStart"].startswith("/opt/tsproxy/bin/tsproxy serve")
+
+
+def test_units_of_systemd_fit_the_proxy() -> None:
+    service, unit = (configparser.RawConfigParser(strict=False) for _ in range(2))
+    service.read(ROOT / "deploy" / "tsproxy.service")
+    unit.read(ROOT / "deploy" / "tsproxy.socket")
+    assert service["Service"]["Type"] == "notify"
+    assert unit["Socket"]["FileDescriptorName"] in NAMES
+    assert unit["Socket"]["ListenStream"] == str(Settings().listen)
 
 
 def test_console_script_is_the_command_line() -> None:
