@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import uvloop
 
 from proxy.clients.accepting import Listener
 from proxy.clients.admission import HANDSHAKES_AT_ONCE, Admission
+from proxy.clients.connection_board import ConnectionBoard, make_board
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.observe.tasks import TaskSet
 from proxy.settings.table import Settings
@@ -112,6 +114,95 @@ def test_with_the_event_loop_of_the_proxy(case: object, certificates: Certificat
     """Handshakes that nobody continues are bounded and keep nobody out; failed ones end; a closed listener is gone."""
     assert callable(case)
     uvloop.run(case(certificates))
+
+
+class Seen(asyncio.Protocol):
+    """Counts the clients."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._seen.append("made")
+        self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._seen.append("lost")
+
+
+def connected(port: int, number: int) -> list[socket.socket]:
+    return [socket.create_connection(("127.0.0.1", port)) for _ in range(number)]
+
+
+async def listener_of(
+    seen: list[str], board: ConnectionBoard | None = None, sockets: list[socket.socket] | None = None
+) -> tuple[Listener, Admission, TaskSet]:
+    tasks, admission = TaskSet(lambda error: None), Admission(Settings(), ConnectionNumbers())
+    made = sockets or await Listener.listen("127.0.0.1", 0, 100)
+    return Listener(made, None, lambda: Seen(seen), admission, tasks.spawn, board), admission, tasks
+
+
+async def test_connections_that_wait_are_accepted_before_the_socket_is_closed() -> None:
+    """The kernel would reset them."""
+    seen: list[str] = []
+    listener, admission, tasks = await listener_of(seen)
+    clients = connected(listener.sockets[0].getsockname()[1], 20)  # the event loop does not run meanwhile
+    listener.close(takes_queue=True)
+    assert admission.arriving() == 20
+    await asyncio.wait([asyncio.create_task(tasks.close(5.0))])
+    assert seen == ["made"] * 20
+    for each in clients:
+        each.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            each.recv(1)
+        each.close()
+
+
+async def test_connections_that_wait_are_left_to_other_processes_that_have_the_socket() -> None:
+    seen: list[str] = []
+    (shared,) = await Listener.listen("127.0.0.1", 0, 100)
+    first, *_ = await listener_of(seen, None, [shared.dup()])
+    clients = connected(shared.getsockname()[1], 3)
+    first.close()
+    others: list[str] = []
+    second, _, tasks = await listener_of(others, None, [shared])
+    async with asyncio.timeout(20):
+        while len(others) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert seen == []
+    second.close()
+    await tasks.close()
+    for each in clients:
+        each.close()
+
+
+async def test_the_process_with_more_connections_gives_way() -> None:
+    descriptor = make_board()
+    boards = [ConnectionBoard(descriptor, number) for number in range(2)]
+    (shared,) = await Listener.listen("127.0.0.1", 0, 100)
+    seen: tuple[list[str], list[str]] = ([], [])
+    listeners = [await listener_of(seen[number], boards[number], [shared.dup()]) for number in range(2)]
+    for board, (_, admission, _) in zip(boards, listeners, strict=True):
+        admission.on_change = board.publish
+        board.publish(0)
+    clients = connected(shared.getsockname()[1], 40)
+    async with asyncio.timeout(20):
+        while len(seen[0]) + len(seen[1]) < 40:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    boards[1].publish(1_000)
+    boards[0].publish(0)
+    clients += connected(shared.getsockname()[1], 1)
+    before = len(seen[0])
+    async with asyncio.timeout(20):
+        while len(seen[0]) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    shared.close()
+    for listener, _, tasks in listeners:
+        listener.close()
+        await tasks.close()
+    for each in clients:
+        each.close()
+    os.close(descriptor)
 
 
 async def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
