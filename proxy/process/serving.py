@@ -78,8 +78,7 @@ async def serve(
     later the privileges that the account lacks, an empty text if none.
 
     Raises ``ConfigurationError`` for invalid certificate files, an address that cannot be listened on, and rules that
-    the backend does not support,
-    ``BackendUnavailable`` or ``CommandError`` if the backend cannot be used.
+    the backend does not support, ``BackendUnavailable`` or ``CommandError`` if the backend cannot be used.
     """
     options = TlsOptions.of(settings)
     tls = ListenerTls(options) if options is not None else None
@@ -118,8 +117,7 @@ async def serve(
         on_waiting(account.trouble)
         await stop.wait()
     finally:
-        takes_queue = sockets is None or not sockets.others_accept()
-        await _stop(server, tasks, assembly, tracing, worker, takes_queue=takes_queue)
+        await _stop(server, tasks, assembly, tracing, sockets, worker)
 
 
 def _show(
@@ -223,14 +221,14 @@ async def _stop(
     tasks: TaskSet,
     assembly: Assembly,
     tracing: Tracing | None,
+    sockets: Sockets | None,
     worker: Membership | None,
-    *,
-    takes_queue: bool,
 ) -> None:
     """Stop within the grace period, whatever the backend does, and the little time that closing takes."""
     now_seconds = asyncio.get_running_loop().time
     until_seconds = now_seconds() + server.settings.shutdown_grace_seconds
     try:
+        takes_queue = sockets is None or not sockets.others_accept()
         await server.stop(worker.on_closed if worker is not None else lambda: None, takes_queue=takes_queue)
         await tasks.close()
     finally:
