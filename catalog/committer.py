@@ -193,7 +193,8 @@ class Committer:
         """
         until_seconds = self._clock.monotonic_seconds() + patience_seconds
         while self._is_busy() and not self.is_over(until_seconds):
-            await asyncio.sleep(0)
+            # Without a task, what is ready waits for the end of a linger.
+            await asyncio.sleep(0 if self._tasks else self.options.linger_seconds)
             if self._tasks:
                 left_seconds = until_seconds - self._clock.monotonic_seconds()
                 await asyncio.wait(

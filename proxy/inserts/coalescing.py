@@ -302,12 +302,14 @@ class Coalescer:
     async def drain(self, patience_seconds: float = math.inf) -> bool:
         """Wait until no insert is in progress; those after ``patience_seconds`` are cancelled, and it is false."""
         until_seconds = self._clock.monotonic_seconds() + patience_seconds
-        while self._tasks and self._clock.monotonic_seconds() < until_seconds:
-            left_seconds = until_seconds - self._clock.monotonic_seconds()
-            timeout_seconds = None if math.isinf(left_seconds) else max(left_seconds, 0.0)
-            await asyncio.wait(set(self._tasks), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(0)
-        drained = not self._tasks
+        while self._is_busy() and self._clock.monotonic_seconds() < until_seconds:
+            # Without a task, what is ready waits for the end of a linger.
+            await asyncio.sleep(0 if self._tasks else self._options().linger_seconds)
+            if self._tasks:
+                left_seconds = until_seconds - self._clock.monotonic_seconds()
+                timeout_seconds = None if math.isinf(left_seconds) else max(left_seconds, 0.0)
+                await asyncio.wait(set(self._tasks), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        drained = not self._is_busy()
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
@@ -315,6 +317,10 @@ class Coalescer:
             if not done:
                 break
         return drained
+
+
+    def _is_busy(self) -> bool:
+        return bool(self._tasks) or any(lane.ready for lane in self._lanes.values())
 
 
 class _Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -273,3 +274,14 @@ async def test_an_observer_may_look_away() -> None:
     writer = bench.insert(measurement())
     await bench.rest()
     assert (len(seen.commits), seen.outcomes, writer.codes) == (1, [], {0: None})
+
+
+async def test_a_stop_sleeps_while_writes_linger() -> None:
+    """It does not keep the event loop busy, and neither loses what waits."""
+    bench = CommitterBench()
+    bench.committer.options = replace(bench.committer.options, linger_seconds=0.3)
+    writer = bench.insert(measurement())
+    used_seconds = time.process_time()
+    assert await bench.committer.drain(5)
+    assert time.process_time() - used_seconds < 0.15
+    assert writer.codes == {0: None}

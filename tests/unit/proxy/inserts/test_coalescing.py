@@ -195,3 +195,10 @@ async def test_a_linger_waits_for_more() -> None:
     await eventually(lambda: bench.store.sent)
     await bench.rest()
     assert bench.store.sent == [[b"a", b"b"]]
+
+
+async def test_a_stop_waits_for_what_lingers() -> None:
+    bench = Bench(linger_seconds=0.01)
+    writer = bench.insert(b"a")
+    assert await bench.coalescer.drain(5)
+    assert (bench.store.sent, writer.codes) == ([[b"a"]], {0: None})
