@@ -318,7 +318,6 @@ class Coalescer:
                 break
         return drained
 
-
     def _is_busy(self) -> bool:
         return bool(self._tasks) or any(lane.ready for lane in self._lanes.values())
 
