@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from catalog.errors import CommandError
+from catalog.namespaces import VirtualCollection
 from catalog.reopening import Reopening
 from tests.support.catalog_parts import (
     HOUR_MS,
@@ -95,3 +99,62 @@ async def test_look_that_fails_costs_nothing_but_a_new_bucket() -> None:
     await reopening.look_up(bench.catalog.take_lookups()[0])
     assert len(bench.catalog.take_unclaimed()) == 2
     assert bench.catalog.take_lookups() == []
+
+
+class HeldReads(ScriptedStore):
+    """Look-ups are held until ``gate`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.counts: list[int] = []
+
+    async def find_reopenable(
+        self, collection: VirtualCollection, wanted: Sequence[tuple[bytes, int]], deadline_seconds: float
+    ) -> Sequence[bytes]:
+        self.counts.append(len(wanted))
+        await self.gate.wait()
+        return await super().find_reopenable(collection, wanted, deadline_seconds)
+
+
+async def staged_apart(store: HeldReads, *sizes: int) -> tuple[CatalogBench, list[asyncio.Task[None]]]:
+    """Look-ups for so many series each, one after the other."""
+    bench, reopening = bench_with(store, stored_until_ms=START_MS)
+    tasks = []
+    for first, size in enumerate(sizes):
+        bench.stage(*(measurement(meta=1_000_000 * first + number) for number in range(size)))
+        (lookup,) = bench.catalog.take_lookups()
+        tasks.append(asyncio.create_task(reopening.look_up(lookup)))
+        await asyncio.sleep(0)
+    return bench, tasks
+
+
+async def test_look_ups_that_come_while_queries_run_share_the_next() -> None:
+    """One scan of the collection serves all of them."""
+    store = HeldReads()
+    bench, tasks = await staged_apart(store, 1, 1, 1, 1, 1)
+    assert store.counts == [1, 1]
+    store.gate.set()
+    await asyncio.gather(*tasks)
+    assert store.counts == [1, 1, 3]
+    assert len(bench.catalog.take_unclaimed()) == 5
+
+
+async def test_small_look_ups_do_not_wait_for_a_large_one() -> None:
+    store = HeldReads()
+    bench, tasks = await staged_apart(store, 1, 1, 2_500, 1)
+    store.gate.set()
+    await asyncio.gather(*tasks)
+    assert store.counts == [1, 1, 501, 1000, 1000]
+    while bench.catalog.resume():
+        pass
+    assert len(bench.catalog.take_unclaimed()) == 2_503
+
+
+async def test_look_ups_that_are_cancelled_leave_no_measurement_behind() -> None:
+    store = HeldReads()
+    bench, tasks = await staged_apart(store, 1, 1, 1)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert len(bench.catalog.take_unclaimed()) == 3
