@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.parts import Parts, bucket_of_part, part_document
+from catalog.parts import Parts, Pending, bucket_of_part, part_document
 from catalog.ports import Clock
 from catalog.write_batch import WriteBatch
 
@@ -118,7 +118,7 @@ class BucketGrowth:
         """The rows of a batch as a part; sets the batch's ``stored_id``."""
         state, parts = bucket.state, bucket.parts
         if parts is None:
-            parts = bucket.parts = Parts(state.bucket_id, self._clock.monotonic_seconds())
+            parts = bucket.parts = Parts(state.bucket_id, state.committed_rows, self._clock.monotonic_seconds())
         measurements = batch.measurements
         state.fold(measurements)
         batch.base = 0
@@ -176,12 +176,14 @@ class BucketGrowth:
             limit -= 1
             bucket_id = leaving.pop()
             bucket = self._parted.get(bucket_id)
-            parts = None if bucket is None or not bucket.series.collection.replaced else bucket.parts
+            if bucket is None or not bucket.series.collection.replaced:
+                continue
+            parts = bucket.parts
             if parts is not None and not parts.joining:
                 del self._parted[bucket_id]
                 self.unjoined -= parts.stored - 1
                 # A batch in progress may still add to them.
-                parts.joined(parts.last_id, parts.stored)
+                parts.joined(parts.pending(bucket.state.committed_rows, everything=True))
         return bool(leaving)
 
     # --- joins tell ----------------------------------------------------------------------------------------
@@ -191,10 +193,10 @@ class BucketGrowth:
         """Buckets that are stored in parts, in the order of their first part."""
         return self._parted.values()
 
-    def joined(self, bucket: Bucket, parts: Parts, last_id: bytes, count: int) -> None:
-        """The ``count`` parts up to ``last_id`` are one document now, or will never be joined."""
-        self.unjoined -= count - 1
-        parts.joined(last_id, count)
+    def joined(self, bucket: Bucket, parts: Parts, pending: Pending) -> None:
+        """These documents are one now, or will never be joined."""
+        self.unjoined -= pending.documents - 1
+        parts.joined(pending)
         self.settled(bucket)
 
     def settled(self, bucket: Bucket) -> None:

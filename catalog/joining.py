@@ -21,7 +21,7 @@ from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.orphan_parts import OrphanParts, ReaderBarrier
-from catalog.parts import Parts
+from catalog.parts import Parts, Pending
 from catalog.ports import BucketStore, Clock, Span
 from catalog.replacing import Differs, Forms
 
@@ -34,26 +34,25 @@ MOST_DUE = 2_000
 class JoiningOptions:
     """When parts are joined, and how.
 
-    A bucket's parts are joined when there are ``many`` of them (or half as many as the bucket has rows, if that is
-    more), after ``idle_seconds`` without commits, or at an age of ``aged_seconds``, because reads of many small buckets
-    are slow. ``window_seconds``: maximum time that readers wait for joins; ``workers``: concurrent joins;
-    ``group_parts``, ``group_rows``: limits of one step. ``share``: of the time that joins take while measurements are
-    committed; ``slice_seconds``: maximum length of a pass. From ``hurry_at`` unjoined parts on, joins do not pause. A
+    A bucket's parts become a run when there are ``many`` of them, or at an age of ``aged_seconds``, because reads of
+    many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without commits, and when it takes no
+    more rows. ``window_seconds``: maximum time that readers wait for joins; ``workers``: concurrent joins;
+    ``group_parts``, ``group_rows``: limits of one step. Passes take ``slice_seconds`` at most. The next one follows
+    after ``interval_seconds``, or after ``breath_seconds`` if there was more to join. A
     failed join is tried ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the
     last join of a bucket writes its compressed form (W6).
     """
 
-    many: int = 64
+    many: int = 32
     idle_seconds: float = 2.0
     aged_seconds: float = 10.0
     interval_seconds: float = 0.1
     window_seconds: float = 0.02
-    group_parts: int = 128
-    group_rows: int = 2_000
+    breath_seconds: float = 0.01
+    group_parts: int = 256
+    group_rows: int = 8_000
     workers: int = 2
-    share: float = 0.1
-    slice_seconds: float = 0.05
-    hurry_at: int = 250_000
+    slice_seconds: float = 0.2
     patience_seconds: float = 10.0
     attempts: int = 6
     pause_seconds: float = 0.25
@@ -66,6 +65,7 @@ class _Join:
 
     bucket: Bucket
     parts: Parts
+    pending: Pending
     span: Span
     sizes: list[tuple[int, int]]
     """Sizes of the joined document before and after compression, if it was compressed."""
@@ -116,26 +116,18 @@ class Joining:
 
     async def run(self) -> None:
         """Join due parts until the task is cancelled."""
-        pause_seconds = self._options.interval_seconds
+        is_behind = False
         while True:
-            await asyncio.sleep(pause_seconds)
-            since_seconds = self._clock.monotonic_seconds()
+            await asyncio.sleep(self._options.breath_seconds if is_behind else self._options.interval_seconds)
             self.metrics.documents_joined += await self._sweeping.sweep()
-            await self.join_due()
-            pause_seconds = self._pause_after(self._clock.monotonic_seconds() - since_seconds)
+            is_behind = await self.join_due()
 
-    def _pause_after(self, busy_seconds: float) -> float:
-        options = self._options
-        idle_seconds = self._clock.monotonic_seconds() - self._growth.committed_at_seconds
-        if self._growth.unjoined >= options.hurry_at or idle_seconds > options.idle_seconds:
-            return options.interval_seconds
-        return max(options.interval_seconds, busy_seconds * (1 / options.share - 1))
-
-    async def join_due(self) -> None:
-        """One pass: join at most ``MOST_DUE`` due buckets, those with the most parts first."""
+    async def join_due(self) -> bool:
+        """One pass: join at most ``MOST_DUE`` due buckets, those with the most parts first; whether some are left."""
         now_seconds = self._clock.monotonic_seconds()
         due = await self._find_due(now_seconds)
-        await self._pass(due, self._clock.monotonic_seconds() + self._options.slice_seconds)
+        in_time = await self._pass(due, self._clock.monotonic_seconds() + self._options.slice_seconds)
+        return not in_time or len(due) >= MOST_DUE
 
     async def _find_due(self, now_seconds: float) -> list[Bucket]:
         """Up to ``MOST_DUE`` due buckets, from where the previous pass stopped; yields to the event loop meanwhile."""
@@ -157,7 +149,8 @@ class Joining:
         now_seconds = self._clock.monotonic_seconds()
         await self._pass([bucket for bucket in self._growth.parted if self._may_join(bucket, now_seconds)])
 
-    async def _pass(self, wanted: Sequence[Bucket], until_seconds: float = math.inf) -> None:
+    async def _pass(self, wanted: Sequence[Bucket], until_seconds: float = math.inf) -> bool:
+        """Join these buckets; whether none of them had to be left because the time was up."""
         due: dict[Namespace, list[Bucket]] = {}
         for bucket in wanted:
             due.setdefault(bucket.series.collection.collection.namespace, []).append(bucket)
@@ -169,9 +162,10 @@ class Joining:
                     if not alone:
                         break
                     if not await self._join_side_by_side(queue):
-                        return
+                        return True
                 if self._clock.monotonic_seconds() >= until_seconds:
-                    return
+                    return not queue
+        return True
 
     def _note(self, buckets: Sequence[Bucket], *, alone: bool) -> None:
         for collection in {bucket.series.collection for bucket in buckets}:
@@ -188,30 +182,35 @@ class Joining:
         parts = bucket.parts
         if parts is None or not self._may_join(bucket, now_seconds):
             return False
-        # Waiting for half as many parts as rows means that a row is rewritten a few times, not with every join.
-        many = max(self._options.many, bucket.state.committed_rows // 2)
-        if parts.stored >= many or _takes_no_more(bucket):
+        if parts.fresh >= self._options.many or self._rests(bucket, parts, now_seconds):
             return True
-        if parts.stored == 1:
-            return False
-        idle_seconds = now_seconds - max(parts.touched_seconds, self._growth.committed_at_seconds)
-        aged_seconds = now_seconds - parts.since_seconds
-        return idle_seconds > self._options.idle_seconds or aged_seconds >= self._options.aged_seconds
+        return parts.fresh > 0 and now_seconds - parts.since_seconds >= self._options.aged_seconds
+
+    def _rests(self, bucket: Bucket, parts: Parts, now_seconds: float) -> bool:
+        """Whether no rows are expected for now, so that all documents of the bucket become one."""
+        if _takes_no_more(bucket):
+            return True
+        touched_seconds = max(parts.touched_seconds, self._growth.committed_at_seconds)
+        return parts.stored > 1 and now_seconds - touched_seconds > self._options.idle_seconds
 
     def _groups(self, buckets: Sequence[Bucket]) -> list[list[Bucket]]:
         """Groups of neighbouring buckets to be joined in one step, since each step has a cost; most parts first."""
         options = self._options
         groups: list[list[Bucket]] = []
         rows = documents = 0
+        now_seconds = self._clock.monotonic_seconds()
         for bucket in sorted(buckets, key=_identity):
-            rows += bucket.state.committed_rows
-            documents += _count_of_parts(bucket)
+            if bucket.parts is None:
+                continue
+            pending = self._pending(bucket, bucket.parts, now_seconds)
+            rows += pending.rows
+            documents += pending.documents
             fits = rows <= options.group_rows and documents <= options.group_parts
             if groups and fits and _are_neighbours(groups[-1][-1], bucket):
                 groups[-1].append(bucket)
             else:
                 groups.append([bucket])
-                rows, documents = bucket.state.committed_rows, _count_of_parts(bucket)
+                rows, documents = pending.rows, pending.documents
         groups.sort(key=lambda group: sum(map(_count_of_parts, group)), reverse=True)
         return groups
 
@@ -296,12 +295,19 @@ class Joining:
         buckets = bucket.series.collection
         sizes: list[tuple[int, int]] = []
         faults: list[Differs] = []
-        merge = self._merge(buckets, parts.last_id)
+        pending = self._pending(bucket, parts, self._clock.monotonic_seconds())
+        merge = self._merge(buckets, pending.last_id)
         compresses = parts.full and self._options.compress
         if compresses:
             merge = _smaller(self._forms, merge, buckets.time_field, sizes, faults)
-        span = Span(parts.first_id, parts.last_id, parts.stored, merge)
-        return _Join(bucket, parts, span, sizes, faults, compresses)
+        span = Span(
+            pending.first_id, pending.last_id, pending.documents, merge, pending.unsealed, is_whole=not pending.runs
+        )
+        return _Join(bucket, parts, pending, span, sizes, faults, compresses)
+
+    def _pending(self, bucket: Bucket, parts: Parts, now_seconds: float) -> Pending:
+        everything = parts.full or not parts.fresh or self._rests(bucket, parts, now_seconds)
+        return parts.pending(bucket.state.committed_rows, everything=everything)
 
     def _merge(self, buckets: CollectionBuckets, joined_id: bytes) -> Callable[[Sequence[bytes]], bytes]:
         max_rows = self._catalog.options.limits.max_count
@@ -328,7 +334,7 @@ class Joining:
         self._settled(join)
 
     def _settled(self, join: _Join) -> None:
-        self._growth.joined(join.bucket, join.parts, join.span.last_id, join.span.count)
+        self._growth.joined(join.bucket, join.parts, join.pending)
 
     def _lack_of_rights(self, error: CommandError) -> None:
         """Make no further parts, because the account may not join them."""

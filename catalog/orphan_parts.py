@@ -171,7 +171,7 @@ class OrphanParts:
         merge = self._merge(buckets, last_id)
         try:
             (joined,) = await self._store.join(
-                buckets.collection, [Span(first_id, last_id, 2, merge)], deadline_seconds
+                buckets.collection, [Span(first_id, last_id, 2, merge, (first_id,))], deadline_seconds
             )
         except BackendUnavailable:
             return False

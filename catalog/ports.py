@@ -97,12 +97,16 @@ class Span:
     """A join to make: the about ``count`` documents with ids ``first_id`` … ``last_id`` become one with ``last_id``.
 
     ``merge`` makes it from the stored documents in the order of their ids; it may be called in another thread.
+    ``unsealed``: ids of those that may be open for other writers; the others are known to be closed. ``is_whole``:
+    whether the bucket has no documents before them.
     """
 
     first_id: bytes
     last_id: bytes
     count: int
     merge: Callable[[Sequence[bytes]], bytes]
+    unsealed: Sequence[bytes]
+    is_whole: bool = True
 
 
 class BucketStore(Protocol):

@@ -35,6 +35,9 @@ LARGE_BYTES = 32 * 1024
 """From this size on, merging and compressing run in a thread: most of it does not need the interpreter."""
 _merging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="merging")
 
+FIRST_IN_TRANSACTION = frozenset({"startTransaction", "readConcern"})
+"""Fields that only the first command of a transaction has."""
+
 REPLICATION_MS = 500
 """Maximum time that readers wait for a join to reach the members that they read from."""
 
@@ -99,8 +102,9 @@ class _Join:
 
     async def in_one_operation(self, *, alone: bool) -> list[int | None]:
         """For a standalone; ``alone``: see ``PartStore``."""
-        # Parts are closed when they are written; the document before them is not.
-        await self._seal([{"_id": ObjectId(span.first_id)} for span in self._spans])
+        # Parts are closed when they are written; the result of a join, and the document before them, are not.
+        if unsealed := [{"_id": ObjectId(each)} for span in self._spans for each in span.unsealed]:
+            await self._seal(unsealed)
         found = await self._stored({})
         if not all(is_closed(each) for stored in found for each in stored):
             await self._seal([_ids(span.first_id, span.last_id) for span in self._spans])
@@ -163,18 +167,28 @@ class _Join:
 
         Raises ``ValueError`` if there is too much data of others between the spans.
         """
+        spans = self._spans
+        if len(spans) > 1 and all(span.is_whole for span in spans):
+            expected = sum(span.count for span in spans)
+            return _by_span(await self._between(spans, expected + expected // 4 + len(spans), fields), spans)
+        found: list[list[bytes]] = []
+        for each in spans:
+            found += _by_span(await self._between([each], 0, fields), [each])
+            if "startTransaction" in fields:
+                fields = {name: value for name, value in fields.items() if name not in FIRST_IN_TRANSACTION}
+        return found
+
+    async def _between(self, spans: Sequence[Span], limit: int, fields: Mapping[str, Any]) -> list[bytes]:
+        """All documents from the first span to the last, fewer than ``limit`` if it is not 0."""
         body = {
             "find": self._buckets.collection,
-            "filter": _ids(self._spans[0].first_id, self._spans[-1].last_id),
+            "filter": _ids(spans[0].first_id, spans[-1].last_id),
             "batchSize": 100_000,
             "singleBatch": True,
+            **({"limit": limit} if limit else {}),
             **fields,
             "$db": self._buckets.database,
         }
-        limit = 0
-        if len(self._spans) > 1:
-            expected = sum(span.count for span in self._spans)
-            limit = body["limit"] = expected + expected // 4 + len(self._spans)
         reply = await self._pool.request(encode(body), self._deadline_seconds)
         cursor = fields_of(reply).get(b"cursor")
         if cursor is None:
@@ -182,7 +196,7 @@ class _Join:
         documents = documents_of(fields_of(cursor, 1)[b"firstBatch"], 1)
         if limit and len(documents) >= limit:
             raise ValueError("spans that are too far apart")
-        return _by_span(documents, self._spans)
+        return documents
 
     async def _run(
         self, body: Mapping[str, Any], database: str = "", identifier: str = "", documents: Sequence[bytes] = ()

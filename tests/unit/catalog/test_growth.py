@@ -110,7 +110,7 @@ def test_parts_are_counted_until_they_are_joined() -> None:
     assert (list(growth.parted), growth.unjoined, growth.committed_at_seconds) == ([bucket], 1, bench.clock.now)
     assert growth.holds(second.stored_id)
     assert bucket.parts is not None
-    growth.joined(bucket, bucket.parts, second.stored_id, 2)
+    growth.joined(bucket, bucket.parts, bucket.parts.pending(2, everything=True))
     assert (list(growth.parted), growth.unjoined) == ([], 0)
     assert not growth.holds(second.stored_id)
 

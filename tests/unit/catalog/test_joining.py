@@ -24,14 +24,42 @@ from tests.support.joining_bench import OPTIONS, UNTOUCHED, JoiningBench, Nobody
 
 async def test_parts_are_joined_when_there_are_many() -> None:
     bench = JoiningBench()
-    for number in range(7):
+    for number in range(8):
         bench.commit(measurement(number))
         await bench.joining.join_due()
     assert not bench.store.joins
-    bench.commit(measurement(7))
+    bench.commit(measurement(8))
     await bench.joining.join_due()
     assert len(bench.store.joins) == 1
     assert not bench.catalog.growth.parted
+
+
+async def test_a_large_document_is_not_rewritten_for_a_few_rows() -> None:
+    """It is the last to be joined, when the bucket rests."""
+    bench = JoiningBench()
+    for number in range(9):
+        bench.commit(measurement(number))
+    await bench.joining.join_due()
+    ((first, large),) = bench.store.joins
+    for number in range(9, 17):
+        bench.commit(measurement(number))
+    await bench.joining.join_due()
+    _, (begin, small) = bench.store.joins
+    assert first < large < begin < small
+    bench.clock.now += 2.1
+    assert not await bench.joining.join_due()
+    assert bench.store.joins[2] == (large, small)
+    assert not bench.catalog.growth.parted
+
+
+async def test_a_pass_without_time_for_everything_says_so() -> None:
+    bench = JoiningBench(replace(OPTIONS, group_parts=1, slice_seconds=0.0, window_seconds=0.0, workers=1))
+    for meta in range(3):
+        for number in range(9):
+            bench.commit(measurement(number, meta=meta))
+    passes = [await bench.joining.join_due() for _ in range(4)]
+    assert passes == [True, True, False, False]
+    assert len(bench.store.joins) == 3
 
 
 async def test_parts_are_joined_when_nothing_was_committed_for_a_while() -> None:

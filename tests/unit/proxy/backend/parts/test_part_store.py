@@ -64,7 +64,9 @@ class Case:
             others(self.buckets)
             return join(documents, IDS[-1].binary, b"t", b"m")
 
-        (joined,) = await self._store.join(self.collection, [Span(IDS[0].binary, IDS[-1].binary, 3, merge)], 1e9)
+        (joined,) = await self._store.join(
+            self.collection, [Span(IDS[0].binary, IDS[-1].binary, 3, merge, [IDS[0].binary])], 1e9
+        )
         return joined
 
     async def joined_side_by_side(self, spans: Sequence[tuple[int, int]]) -> Sequence[int | None]:
@@ -76,7 +78,13 @@ class Case:
         return await self._store.join(
             self.collection,
             [
-                Span(NINE[first].binary, NINE[last].binary, last - first + 1, merge_into(NINE[last]))
+                Span(
+                    NINE[first].binary,
+                    NINE[last].binary,
+                    last - first + 1,
+                    merge_into(NINE[last]),
+                    [NINE[first].binary],
+                )
                 for first, last in spans
             ],
             1e9,
