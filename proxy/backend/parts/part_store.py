@@ -171,11 +171,14 @@ class _Join:
         if len(spans) > 1 and all(span.is_whole for span in spans):
             expected = sum(span.count for span in spans)
             return _by_span(await self._between(spans, expected + expected // 4 + len(spans), fields), spans)
+        if "autocommit" not in fields:
+            between = await asyncio.gather(*(self._between([each], 0, fields) for each in spans))
+            return [_by_span(documents, [each])[0] for documents, each in zip(between, spans, strict=True)]
+        # The commands of a transaction follow each other.
         found: list[list[bytes]] = []
         for each in spans:
             found += _by_span(await self._between([each], 0, fields), [each])
-            if "startTransaction" in fields:
-                fields = {name: value for name, value in fields.items() if name not in FIRST_IN_TRANSACTION}
+            fields = {name: value for name, value in fields.items() if name not in FIRST_IN_TRANSACTION}
         return found
 
     async def _between(self, spans: Sequence[Span], limit: int, fields: Mapping[str, Any]) -> list[bytes]:
