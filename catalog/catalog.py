@@ -177,9 +177,8 @@ class BucketCatalog(Placement):
     def prepare(self, batch: WriteBatch, batches_in_round: int = 1) -> bytes | None:
         """Number the rows and build the statement (W64); ``None`` while another batch of the bucket is prepared.
 
-        Also ``None`` if the bucket was cleared, or has parts and no more may be made: then the measurements are placed
-        again. ``batches_in_round``: number of
-        batches in the same round.
+        Also ``None`` if the bucket was cleared, has parts and no more may be made, or is left for one that can have
+        parts: then the measurements are placed again. ``batches_in_round``: number of batches in the same round.
         """
         bucket = batch.bucket
         if bucket.is_cleared:
@@ -198,6 +197,9 @@ class BucketCatalog(Placement):
             # would fit if other writers had added as many.
             self._move(self._forget(bucket))
             return None
+        if base and not bucket.own and self._is_left(bucket, batches_in_round):
+            self._move(self._forget(bucket))
+            return None
         batch.advance(_PREPARE)
         bucket.batches.pop(batch.key, None)
         bucket.prepared = batch
@@ -206,6 +208,15 @@ class BucketCatalog(Placement):
         batch.base = base
         batch.stored_id = state.bucket_id
         return state.prepare(batch.measurements)
+
+    def _is_left(self, bucket: Bucket, batches_in_round: int) -> bool:
+        """Whether the series goes on in a new bucket, instead of this one that was reopened.
+
+        This happens once with each bucket that other processes have stored, so that there are at most twice as many.
+        """
+        if self._ids.made(bucket.state.bucket_id):
+            return False
+        return self.growth.ends(bucket, batches_in_round, self._memory.count)
 
     def finish(self, batches: Sequence[WriteBatch], acknowledgement: Acknowledgement) -> None:
         """The backend has acknowledged these batches (W65): settle the writers, and make waiting batches ready."""

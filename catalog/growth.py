@@ -101,8 +101,18 @@ class BucketGrowth:
 
     def leaves_as_part(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
         """Whether to write the next batch of a stored bucket as a part; ``batches_in_round``: number in its round."""
+        return bucket.own and self._pays(bucket, batches_in_round, buckets_in_memory)
+
+    def ends(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
+        """Whether the series should go on in a bucket of this process, because this one cannot grow in parts.
+
+        The ids next to its own are not free. Appending to it would cost more with each row.
+        """
+        return not bucket.own and self._pays(bucket, batches_in_round, buckets_in_memory)
+
+    def _pays(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
         options = self._options
-        if not self._may_join or not bucket.own or self.unjoined > options.unjoined_limit:
+        if not self._may_join or self.unjoined > options.unjoined_limit:
             return False
         if self._load.level < options.busy:
             return False

@@ -226,3 +226,7 @@ class IdSource(Protocol):
     def suffix(self) -> bytes:
         """Eight bytes that are unique in this process, and almost certainly in all others (W11)."""
         ...
+
+    def made(self, stored_id: bytes) -> bool:
+        """Whether this id begins with a suffix of this process, as those of its buckets and their parts do."""
+        ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
@@ -32,6 +31,7 @@ from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.observe.spans import Tracer
 from proxy.process.access_mode import AccessMode, about
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
+from proxy.process.process_ids import ProcessIds
 from proxy.process.traced import traced
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.translate import PlanEnvironment, TranslateHandler
@@ -60,17 +60,6 @@ class LoopClock:
 
     def monotonic_seconds(self) -> float:
         return self._time()
-
-
-class ProcessIds:
-    """A counter of five bytes with a random start, so that processes hardly collide, and three zero bytes (W11)."""
-
-    def __init__(self) -> None:
-        self._counter = int.from_bytes(os.urandom(5), "big")
-
-    def suffix(self) -> bytes:
-        self._counter = (self._counter + 1) % (1 << 40)
-        return self._counter.to_bytes(5, "big") + bytes(3)
 
 
 class CatalogEffects:

@@ -111,6 +111,9 @@ class Ids:
         self.next += 1
         return self.peek(0)
 
+    def made(self, stored_id: bytes) -> bool:
+        return stored_id[4:6] == self._process
+
     def peek(self, ahead: int) -> bytes:
         """The id that comes after ``ahead`` others."""
         return self._process + (self.next + ahead).to_bytes(3, "big") + bytes(3)

@@ -45,6 +45,9 @@ class CountingIds:
         self._count += 1
         return self._count.to_bytes(5, "big") + bytes(3)
 
+    def made(self, stored_id: bytes) -> bool:
+        return 0 < int.from_bytes(stored_id[4:9], "big") <= self._count
+
 
 class RememberingWriter:
     """Keeps what it is told, index by index."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from bson import ObjectId
 
 from catalog.growth import BATCHES_OF_A_ROUND, BLOCK_EXPIRY_SECONDS, LOAD_SECONDS, GrowthOptions, Load
-from catalog.open_bucket import CollectionBuckets
+from catalog.kernel import BucketState, Limits
+from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.stats import Counters
-from tests.support.catalog_parts import CatalogBench, measurement, virtual
+from catalog.write_batch import WriteBatch
+from tests.support.catalog_parts import HOUR_MS, START_MS, CatalogBench, measurement, virtual
 
 ALWAYS = GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1)
 
@@ -129,3 +132,58 @@ def test_rounds_that_concern_many_buckets_are_more_load() -> None:
     few.committed(1, 1.0)
     many.committed(10 * BATCHES_OF_A_ROUND, 1.0)
     assert many.level > 10 * few.level
+
+
+def reopened(bench: CatalogBench, bucket_id: bytes, rows: int = 3) -> Bucket:
+    """A stored bucket with so many rows that a measurement of its series has brought back."""
+    other = CatalogBench()
+    (batch,) = other.stage(*(measurement(number) for number in range(rows)))
+    batch.claim()
+    document = bench_document(batch, bucket_id)
+    state = BucketState.from_document(document, b"t", b"m", HOUR_MS, Limits())
+    bench.stage(measurement(rows))
+    (lookup,) = bench.catalog.take_lookups()
+    bench.catalog.looked_up(lookup, {state.meta: state})
+    (found,) = [batch.bucket for batch in bench.catalog.take_unclaimed()]
+    return found
+
+
+def bench_document(batch: WriteBatch, bucket_id: bytes) -> bytes:
+    document = batch.bucket.state.prepare(batch.measurements)
+    assert document is not None
+    return document[:9] + document[9:13] + bucket_id[4:] + document[21:]
+
+
+def test_a_series_goes_on_in_a_bucket_that_can_have_parts() -> None:
+    """The bucket of another process cannot, and each further row would cost more."""
+    bench = CatalogBench(growth=ALWAYS, reopening=True, stored_until_ms=START_MS)
+    left = reopened(bench, ObjectId().binary)
+    (batch,) = left.batches.values()
+    batch.claim()
+    assert bench.catalog.prepare(batch) is None
+    (moved,) = bench.catalog.take_unclaimed()
+    assert moved.bucket is not left
+    assert moved.bucket.own
+    assert moved.bucket.state.committed_rows == 0
+    assert bench.catalog.take_lookups() == []
+    assert grows_in_parts(bench, meta="a")
+
+
+def test_a_bucket_that_this_process_has_stored_is_not_left() -> None:
+    """Or a series that is closed to save memory would get a new bucket again and again."""
+    bench = CatalogBench(growth=ALWAYS, reopening=True, stored_until_ms=START_MS)
+    bench.catalog._ids._count = 9  # type: ignore[attr-defined]
+    back = reopened(bench, bytes(4) + (5).to_bytes(5, "big") + bytes(3))
+    (batch,) = back.batches.values()
+    batch.claim()
+    assert bench.catalog.prepare(batch) is not None
+    assert batch.base == 3
+
+
+def test_without_load_a_bucket_of_another_process_grows_on() -> None:
+    bench = CatalogBench(growth=GrowthOptions(in_parts=True, busy=200.0), reopening=True, stored_until_ms=START_MS)
+    back = reopened(bench, ObjectId().binary)
+    (batch,) = back.batches.values()
+    batch.claim()
+    assert bench.catalog.prepare(batch) is not None
+    assert batch.base == 3

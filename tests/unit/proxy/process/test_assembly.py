@@ -14,7 +14,6 @@ from proxy.observe.tasks import TaskSet
 from proxy.process.assembly import (
     Assembly,
     LoopClock,
-    ProcessIds,
     assemble,
     catalog_options,
     catalog_stats,
@@ -61,14 +60,6 @@ def test_w8_w9_buckets_are_compressed_where_servers_do_so(
     version: tuple[int, int, int], wanted: str, compressed: bool
 ) -> None:
     assert compresses(settings(compress_closed_buckets=wanted), Profile(version)) is compressed
-
-
-def test_w11_ids_count_up_from_anywhere() -> None:
-    ids = ProcessIds()
-    first, second = ids.suffix(), ids.suffix()
-    assert int.from_bytes(second[:5], "big") == (int.from_bytes(first[:5], "big") + 1) % (1 << 40)
-    assert first[5:] == second[5:] == bytes(3)
-    assert ProcessIds().suffix()[:3] != first[:3]
 
 
 async def test_the_clock_is_the_loops() -> None:
