@@ -221,7 +221,7 @@ class BucketCatalog(Placement):
     def finish(self, batches: Sequence[WriteBatch], acknowledgement: Acknowledgement) -> None:
         """The backend has acknowledged these batches (W65): settle the writers, and make waiting batches ready."""
         now_seconds = self._clock.monotonic_seconds()
-        self.growth.committed(len(batches), now_seconds)
+        self.growth.committed(batches, now_seconds)
         for batch in batches:
             self._finished(batch, now_seconds)
         for batch in batches:

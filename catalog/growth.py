@@ -7,12 +7,13 @@ are slow.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import Parts, Pending, bucket_of_part, part_document
 from catalog.ports import Clock
+from catalog.scatter import Scatter
 from catalog.write_batch import WriteBatch
 
 BLOCK_EXPIRY_SECONDS = 15.0
@@ -75,6 +76,7 @@ class BucketGrowth:
         "_may_join",
         "_options",
         "_parted",
+        "_scatters",
         "committed_at_seconds",
         "unjoined",
     )
@@ -92,6 +94,8 @@ class BucketGrowth:
         """Collections that have ever grown in parts, until they are dropped or replaced."""
         self._leaving: list[bytes] = []
         """Ids of buckets whose collection may have been dropped, for ``forget_dropped``."""
+        self._scatters: dict[CollectionBuckets, Scatter] = {}
+        """Collections that have grown while parts were not possible."""
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
         self.unjoined = 0
@@ -144,15 +148,30 @@ class BucketGrowth:
             sealed=self._options.sealed,
         )
 
+    def is_scattered(self, buckets: CollectionBuckets) -> bool:
+        """Whether growth in place would rewrite a bucket for about each row, and parts are not possible."""
+        scatter = self._scatters.get(buckets)
+        if scatter is None or not scatter.holds(self._clock.monotonic_seconds()):
+            return False
+        return self._is_hindered(buckets)
+
     def holds(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket that is stored in parts."""
         return bucket_of_part(stored_id) in self._parted
 
     # --- the catalog tells ---------------------------------------------------------------------------------
 
-    def committed(self, batches: int, now_seconds: float) -> None:
-        """A round with this number of batches was acknowledged."""
-        self._load.committed(batches, now_seconds)
+    def committed(self, batches: Sequence[WriteBatch], now_seconds: float) -> None:
+        """A command with these batches, which are of one collection, was acknowledged."""
+        self._load.committed(len(batches), now_seconds)
+        if self.may_be_hindered and batches:
+            buckets = batches[0].bucket.series.collection
+            if buckets.replaced or not self._is_hindered(buckets):
+                return
+            scatter = self._scatters.get(buckets)
+            if scatter is None:
+                scatter = self._scatters[buckets] = Scatter(now_seconds)
+            scatter.committed(len(batches), sum(len(batch.measurements) for batch in batches), now_seconds)
 
     def stored(self, bucket: Bucket, part_id: bytes, now_seconds: float) -> None:
         """A batch of this bucket was acknowledged as the document ``part_id``."""
@@ -167,6 +186,7 @@ class BucketGrowth:
 
     def gone(self, buckets: CollectionBuckets) -> None:
         """The collection was dropped or replaced: ``forget_dropped`` will forget its parts."""
+        self._scatters.pop(buckets, None)
         if buckets in self._grown:
             self._grown.discard(buckets)
             self._leaving = list(self._parted)
@@ -247,9 +267,14 @@ class BucketGrowth:
         """Whether buckets grow in parts under load."""
         return self._may_join and not self._beside_other_proxies
 
+    @property
+    def may_be_hindered(self) -> bool:
+        """Whether parts are impossible for some collection."""
+        return not self._may_join or self._beside_other_proxies or bool(self._blocked)
+
     def _is_hindered(self, buckets: CollectionBuckets) -> bool:
-        """Whether other proxies, or readers of this collection for some time, prevent joins."""
-        if self._beside_other_proxies:
+        """Whether the backend, other proxies, or readers of this collection for some time prevent joins."""
+        if self._beside_other_proxies or not self._may_join:
             return True
         if buckets not in self._blocked:
             return False

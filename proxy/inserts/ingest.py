@@ -26,6 +26,7 @@ from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.native_inserts import NativeInserts
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import Slices, Step
+from proxy.inserts.small_inserts import SmallInserts
 from proxy.inserts.staging import LARGE_BYTES, Staging
 from proxy.inserts.write_strategy import WriteStrategy
 from proxy.request.attempt import NotTranslatable
@@ -64,6 +65,8 @@ class InsertHandler:
         self._held = HeldInserts(self.pending, committer.is_over)
         self._in_catalog = CatalogStaging(catalog, committer, statements, self.slices)
         self._staging: Staging = self._in_catalog
+        self.small: SmallInserts | None = None
+        """Set if small inserts may be coalesced although others are staged in the catalog."""
 
     def use(self, coalesced: Staging | None) -> None:
         """Stage natively with ``coalesced`` from now on; ``None``: in the catalog."""
@@ -132,14 +135,17 @@ class InsertHandler:
         pending.size_bytes += len(document)
         pending.measurements += 1
         writer = PlainInsert(self, exchange, template, len(document))
+        staging = self._staging
+        if self.small is not None and self.small.takes(template.collection, document):
+            staging = self.small.staging
         try:
-            self._staging.stage_one(template.collection, document, transaction, template.key(identity), writer)
+            staging.stage_one(template.collection, document, transaction, template.key(identity), writer)
         except CommandError as error:
             writer.settle((0,), error, None)
         except Exception as error:  # noqa: BLE001 - reported
             self._committer.report(error)
             writer.settle((0,), _internal_error(error), None)
-        self._staging.kick()
+        staging.kick()
         return True
 
     def uncommitted(self) -> tuple[int, int]:

@@ -114,7 +114,7 @@ class NativeInserts:
         if self.may_insert(namespace):
             if self.rates is not None and self.rates.concern(exchange, namespace.database):
                 return 0
-            is_alone = ordered and (count > 1 or _has_empty_meta(pieces, start, collection))
+            is_alone = ordered and (count > 1 or has_empty_meta(pieces, start, collection))
             if not is_alone and size_bytes < LARGE_BYTES and not self._strategy.is_native:
                 return 0
         if count and txn_number is not None:
@@ -140,7 +140,7 @@ class NativeInserts:
             self._strategy.measure(exchange, collection, size_bytes)
 
 
-def _has_empty_meta(pieces: Sequence[bytes], start: int, collection: VirtualCollection) -> bool:
+def has_empty_meta(pieces: Sequence[bytes], start: int, collection: VirtualCollection) -> bool:
     """Whether a meta value may be an empty timestamp: servers store the current time instead in unordered inserts."""
     meta_field = collection.options.meta_field
     if meta_field is None:

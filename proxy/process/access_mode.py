@@ -21,6 +21,7 @@ from proxy.clients.server import Server
 from proxy.inserts.coalescing import Coalescer
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.native_staging import NativeStaging
+from proxy.inserts.small_inserts import SmallInserts
 from proxy.observe.access_numbers import AccessNumbers
 from proxy.request.command_table import ON_BUCKETS
 from rewrite.commands.reading import FASTER_ON_VIEW
@@ -62,8 +63,10 @@ class AccessMode:
         ingest: InsertHandler,
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        *,
+        coalesces_small: bool = False,
     ) -> None:
-        """``spawn`` owns look-ups of stored rows."""
+        """``spawn`` owns look-ups of stored rows; ``coalesces_small``: see ``proxy.inserts.small_inserts``."""
         self._backend = backend
         self._catalog = catalog
         self._committer = committer
@@ -77,6 +80,8 @@ class AccessMode:
 
         dedup = RestartDedup(store, clock, options.restart_window_seconds, patience_seconds, search)
         self._native = NativeStaging(self.coalescer, ingest.statements, dedup, ingest.slices)
+        may_insert = backend.probe.may_insert
+        self._small = SmallInserts(catalog, self._native, may_insert) if coalesces_small else None
 
     @property
     def numbers(self) -> AccessNumbers:
@@ -103,6 +108,7 @@ class AccessMode:
             if profile.has_native_timeseries:
                 tell(profile)
             self._ingest.use(None if profile.uses_buckets else self._native)
+            self._ingest.small = self._small if profile.uses_buckets else None
             server.translate(translated(commands, profile))
 
         def changed() -> None:

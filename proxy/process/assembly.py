@@ -177,7 +177,8 @@ async def assemble(
     translate = TranslateHandler(environment)
     compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
     slow = _slow_commands(settings, metrics, report, translate)
-    mode = AccessMode(backend, catalog, committer, ingest, clock, spawn)
+    is_auto = settings.write_strategy == "auto"
+    mode = AccessMode(backend, catalog, committer, ingest, clock, spawn, coalesces_small=is_auto)
     readings = _readings(catalog, committer, ingest, in_parts, compressing.metrics, forms.spent)
     metrics.read_catalog(replace(readings, access=mode.numbers))
     return Assembly(

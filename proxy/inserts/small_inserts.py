@@ -1,0 +1,38 @@
+"""Decides which small inserts are coalesced into native ones although buckets can be written.
+
+Buckets may not grow in parts while other proxies use the backend, while readers prevent joins, and where the account or
+the backend cannot join. If the rows of many clients are scattered over many buckets then, native inserts of many
+documents are cheaper than one update for each (``catalog.scatter``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from catalog.catalog import BucketCatalog
+from catalog.kernel import count_plain_times
+from catalog.namespaces import Namespace, VirtualCollection
+from proxy.inserts.native_inserts import has_empty_meta
+from proxy.inserts.staging import Staging
+
+
+class SmallInserts:
+    """The decision for inserts of one document, and what stages those that are coalesced."""
+
+    def __init__(self, catalog: BucketCatalog, staging: Staging, may_insert: Callable[[Namespace], bool]) -> None:
+        """``may_insert``: whether the proxy's own account may insert into a collection itself."""
+        self._catalog = catalog
+        self.staging = staging
+        self._may_insert = may_insert
+
+    def takes(self, collection: VirtualCollection, document: bytes) -> bool:
+        """Whether this insert is coalesced. Documents that a server would store otherwise, or refuse, are not."""
+        growth = self._catalog.growth
+        if not growth.may_be_hindered or not growth.is_scattered(self._catalog.collection(collection)):
+            return False
+        if not self._may_insert(collection.namespace):
+            return False
+        pieces = (document,)
+        # The catalog must know of distant times (Q12).
+        is_plain = count_plain_times(pieces, 0, collection.options.time_field.encode())
+        return is_plain == 1 and not has_empty_meta(pieces, 0, collection)
