@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from catalog.catalog import BucketCatalog
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
+from catalog.parts import may_be_part
 from catalog.ports import (
     COPIES_SECONDS,
     Acknowledgement,
@@ -217,11 +218,14 @@ class CommitOutcomes:
     async def _is_elsewhere(self, commit: Commit, batch: WriteBatch, deadline_seconds: float) -> bool | None:
         """Whether the rows are in a document that another process has joined with others; ``None`` if unknown."""
         bucket_id = batch.bucket.state.bucket_id
+        if not may_be_part(bucket_id):
+            # Nobody joins a server's buckets; the ids next to theirs are those of other series.
+            return False
         try:
             stored = await self._store.fetch_family(commit.collection, bucket_id, deadline_seconds)
         except CommandError:
             return None
-        return is_written_elsewhere(stored, batch)
+        return await is_written_elsewhere(stored, batch)
 
     async def _other_incarnation(self, commit: Commit) -> None:
         """The collection was dropped, and perhaps created again, without passing through this proxy (W72)."""

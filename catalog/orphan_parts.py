@@ -16,7 +16,7 @@ from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.open_bucket import CollectionBuckets
-from catalog.parts import PREFIX_BYTES
+from catalog.parts import may_be_part
 from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
 from catalog.replacing import Differs
 
@@ -27,9 +27,6 @@ SWEPT_SPANS = 8
 AT_ONCE = 32
 """Maximum number of buckets that are joined while readers wait."""
 PATIENCE_SECONDS = 10.0
-
-LAST_LIKELY_PART = 1_000_000
-"""Maximum number of rows in a bucket, and so of its parts."""
 
 Merge = Callable[[Sequence[bytes]], bytes]
 
@@ -114,9 +111,7 @@ class OrphanParts:
         else:
             due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
             self._orphans += [
-                _Orphan(due_seconds, buckets, first_id, last_id)
-                for first_id, last_id in found
-                if _may_be_ours(first_id)
+                _Orphan(due_seconds, buckets, first_id, last_id) for first_id, last_id in found if may_be_part(first_id)
             ]
 
     async def _join_orphans(self) -> None:
@@ -189,8 +184,3 @@ class OrphanParts:
             return True
         self._documents_joined += joined or 0
         return True
-
-
-def _may_be_ours(first_id: bytes) -> bool:
-    """Whether the proxy may have made this id: its last three bytes count from zero, those of a server do not."""
-    return int.from_bytes(first_id[PREFIX_BYTES:], "big") <= LAST_LIKELY_PART

@@ -24,8 +24,11 @@ from catalog.merging import closed
 
 PREFIX_BYTES = 9
 LAST_PART = (1 << 24) - 1
+LAST_LIKELY_PART = 1_000_000
+"""Maximum number of rows in a bucket, and so of its parts."""
 
 __all__ = [
+    "LAST_LIKELY_PART",
     "LAST_PART",
     "PREFIX_BYTES",
     "Parts",
@@ -35,6 +38,7 @@ __all__ = [
     "bucket_of_part",
     "closed",
     "join",
+    "may_be_part",
     "part_document",
 ]
 
@@ -42,6 +46,11 @@ __all__ = [
 def bucket_of_part(part_id: bytes) -> bytes:
     """The id of the bucket that this may be a part of; the counter in its id is zero (``IdSource``)."""
     return part_id[:PREFIX_BYTES] + bytes(12 - PREFIX_BYTES)
+
+
+def may_be_part(stored_id: bytes) -> bool:
+    """Whether a proxy may have made this id: its last three bytes count from zero, those of a server do not."""
+    return int.from_bytes(stored_id[PREFIX_BYTES:], "big") <= LAST_LIKELY_PART
 
 
 _UNBOUNDED = Limits(max_count=1 << 30, max_size_bytes=1 << 30, min_count=0)

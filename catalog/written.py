@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
@@ -38,8 +39,8 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     return _are_ours(batch, rows)
 
 
-def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool | None:
-    """As ``is_written``, in the bucket and its parts.
+async def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool | None:
+    """As ``is_written``, in the bucket and its parts; other work goes on between two documents.
 
     Another process may have joined the batch's document with these after the rows were written.
     """
@@ -47,6 +48,7 @@ def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool 
     try:
         for document in documents:
             rows += rows_in(document, with_meta=False)
+            await asyncio.sleep(0)
     except ValueError:
         return None
     return _are_ours(batch, rows)

@@ -388,3 +388,31 @@ async def test_batches_that_wait_go_on_while_others_are_looked_at() -> None:
 def test_part_of_a_commit_keeps_the_rest() -> None:
     commit = Commit(virtual(), WriteConcern(), (), 1, 5)
     assert commit.of([]) == replace(commit, writes=[])
+
+
+class ServerIds:
+    """Of one server, which differ in their last three bytes only."""
+
+    def __init__(self) -> None:
+        self._count = 0xFF_0000
+
+    def suffix(self) -> bytes:
+        self._count += 1
+        return b"a few" + self._count.to_bytes(3, "big")
+
+    def made(self, stored_id: bytes) -> bool:
+        return False
+
+
+async def test_a_bucket_of_a_server_has_no_family() -> None:
+    """The ids next to its own are those of other series: they say nothing about the batch, and may be very many."""
+    bench = Bench()
+    bench.catalog._ids = ServerIds()
+    writes = [bench.grown("a", _id=1), bench.grown("b", _id=2)]
+    for write in writes:
+        bench.store.documents[write.batch.bucket.state.bucket_id] = encode({"control": {"version": 1}, "data": {}})
+    bench.store.documents[b"".join((writes[0].batch.stored_id[:9], b"\xff\xff\xff"))] = b"not to be read"
+    bench.store.answers.append(Applied(1, {}, ACKNOWLEDGED))
+    await bench.commit_writes(*writes)
+    assert bench.codes == [{}, {}], "they are placed again"
+    assert len(bench.catalog.take_unclaimed()) == 2
