@@ -9,9 +9,7 @@ from catalog.scatter import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, WINDOW_S
 ROUND_SECONDS = 0.01
 
 
-def load(
-    scatter: Scatter, since_seconds: float, batches: int = 30, rows: int = 30, every: float = ROUND_SECONDS
-) -> float:
+def load(scatter: Scatter, since: float, batches: int = 30, rows: int = 30, every: float = ROUND_SECONDS) -> float:
     """Rounds for a bit longer than a window; returns the time after them."""
     now = since
     while now < since + WINDOW_SECONDS + 2 * every:
