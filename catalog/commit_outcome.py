@@ -225,7 +225,7 @@ class CommitOutcomes:
             stored = await self._store.fetch_family(commit.collection, bucket_id, deadline_seconds)
         except CommandError:
             return None
-        return await is_written_elsewhere(stored, batch)
+        return is_written_elsewhere(stored, batch)
 
     async def _other_incarnation(self, commit: Commit) -> None:
         """The collection was dropped, and perhaps created again, without passing through this proxy (W72)."""

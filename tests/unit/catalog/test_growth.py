@@ -172,8 +172,8 @@ def test_a_series_goes_on_in_a_bucket_that_can_have_parts() -> None:
 def test_a_bucket_that_this_process_has_stored_is_not_left() -> None:
     """Or a series that is closed to save memory would get a new bucket again and again."""
     bench = CatalogBench(growth=ALWAYS, reopening=True, stored_until_ms=START_MS)
-    bench.catalog._ids._count = 9  # type: ignore[attr-defined]
-    back = reopened(bench, bytes(4) + (5).to_bytes(5, "big") + bytes(3))
+    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    back = reopened(bench, bytes(4) + (1).to_bytes(5, "big") + bytes(3))
     (batch,) = back.batches.values()
     batch.claim()
     assert bench.catalog.prepare(batch) is not None

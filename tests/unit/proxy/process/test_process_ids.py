@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
 from bson import ObjectId
 
 from proxy.process.process_ids import ProcessIds
@@ -26,8 +29,8 @@ def test_buckets_and_their_parts_are_recognised() -> None:
     assert not ids.made(ObjectId().binary)
 
 
-def test_the_counter_may_begin_anew() -> None:
+def test_the_counter_may_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda size: b"\xff" * (size - 1) + b"\xfe")
     ids = ProcessIds()
-    ids._start = ids._counter = (1 << 40) - 2
     assert all(ids.made(START + ids.suffix()) for _ in range(4))
     assert not ids.made(START + b"\0\0\0\0\3" + bytes(3))
