@@ -10,6 +10,16 @@ COLUMNS = {
     "W1": ("rate", "p50_us", "p99_us", "mongod_cpu_us", "whole_mongod_cpu_us", "commands_per_1000"),
     "W2": ("rate", "mongod_cpu_us", "whole_mongod_cpu_us", "rows_per_bucket", "statements_per_1000"),
     "W3": ("rate", "p99_us", "read_rate", "read_p50_us", "read_p99_us"),
+    "L": (
+        "rate",
+        "first_rate",
+        "last_rate",
+        "p99_us",
+        "mongod_cpu_us",
+        "whole_mongod_cpu_us",
+        "read_p50_us",
+        "read_p99_us",
+    ),
     "Q": ("median_ms", "load_per_s", "storage_mb"),
     "U": ("median_ms", "mongod_cpu_us"),
     "S": ("storage_mb", "free_mb", "load_per_s", "count_ms", "totals_ms"),
@@ -18,6 +28,8 @@ COLUMNS = {
 }
 TITLES = {
     "rate": "rate",
+    "first_rate": "first fifth",
+    "last_rate": "last fifth",
     "p50_us": "p50",
     "p99_us": "p99",
     "mongod_cpu_us": "mongod CPU",

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.targets import NATIVE
 
-HIGHER_IS_BETTER = frozenset({"rate", "read_rate"})
+HIGHER_IS_BETTER = frozenset({"rate", "first_rate", "last_rate", "read_rate"})
 
 
 @dataclass(frozen=True, slots=True)

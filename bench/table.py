@@ -13,6 +13,8 @@ from bench.results import Summary
 
 COLUMNS = {
     "rate": "per s",
+    "first_rate": "first fifth",
+    "last_rate": "last fifth",
     "p50_us": "p50 µs",
     "p99_us": "p99 µs",
     "mongod_cpu_us": "mongod CPU µs",
@@ -22,6 +24,7 @@ COLUMNS = {
     "commands_per_1000": "commands ‰",
     "statements_per_1000": "statements ‰",
     "rows_per_bucket": "rows/bucket",
+    "waiting_parts": "waiting parts",
     "settling_s": "settled s",
     "read_rate": "reads per s",
     "read_p50_us": "read p50 µs",

@@ -8,6 +8,7 @@ from bench.workloads.mixed import ReadsDuringWrites
 from bench.workloads.queries import Queries
 from bench.workloads.relay import Relay
 from bench.workloads.storage import Storage
+from bench.workloads.sustained import Sustained
 from bench.workloads.sweep import Sweep
 from bench.workloads.users import UserQueries
 from bench.workloads.writes import Writes, batch_cases, single_cases
@@ -18,6 +19,7 @@ WORKLOADS: dict[str, Workload] = {
         Writes("W1", single_cases()),
         Writes("W2", batch_cases()),
         ReadsDuringWrites(),
+        Sustained(),
         Queries(),
         UserQueries(),
         Storage(),
