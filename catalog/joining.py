@@ -112,6 +112,8 @@ class Joining:
         self._not_allowed = not_allowed
         self._forms = forms
         self._look_from = 0
+        self._ends = False
+        """Whether the process ends, so that nothing more will be joined later."""
         self._sweeping = OrphanParts(catalog, store, clock, readers, self._merge, self._lack_of_rights, forms.noticed)
 
     async def run(self) -> None:
@@ -145,7 +147,8 @@ class Joining:
         return due
 
     async def join_all(self) -> None:
-        """Join all parts that can be joined, at the end of the process."""
+        """Join all parts that can be joined, and all runs, at the end of the process."""
+        self._ends = True
         now_seconds = self._clock.monotonic_seconds()
         await self._pass([bucket for bucket in self._growth.parted if self._may_join(bucket, now_seconds)])
 
@@ -188,7 +191,7 @@ class Joining:
 
     def _rests(self, bucket: Bucket, parts: Parts, now_seconds: float) -> bool:
         """Whether no rows are expected for now, so that all documents of the bucket become one."""
-        if _takes_no_more(bucket):
+        if self._ends or _takes_no_more(bucket):
             return True
         touched_seconds = max(parts.touched_seconds, self._growth.committed_at_seconds)
         return parts.stored > 1 and now_seconds - touched_seconds > self._options.idle_seconds

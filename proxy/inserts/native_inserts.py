@@ -80,8 +80,9 @@ class NativeInserts:
                 is_native = False
         if not is_native:
             return 0
-        # The catalog refuses invalid times as the server does, and knows then that there are distant ones (Q12).
-        count = count_plain_times(pieces, start, collection.options.time_field.encode())
+        # The catalog refuses invalid times as the server does, and knows then that there are distant ones (Q12). It
+        # stores an undefined meta value as null; a server stores it as it is, and cannot read the collection then.
+        count = count_plain(pieces, start, collection)
         if count and txn_number is not None:
             self._statements.transaction(client, txn_number).is_native = True
         return count
@@ -138,6 +139,13 @@ class NativeInserts:
         """Measure an insert of either way that has just begun, and whose meter is known."""
         if exchange.expects_reply and not self.coalesces:
             self._strategy.measure(exchange, collection, size_bytes)
+
+
+def count_plain(pieces: Sequence[bytes], start: int, collection: VirtualCollection) -> int:
+    """The number of documents that may be left to the server, 0 if some may not (``catalog.time_range``)."""
+    options = collection.options
+    meta_field = None if options.meta_field is None else options.meta_field.encode()
+    return count_plain_times(pieces, start, options.time_field.encode(), meta_field)
 
 
 def has_empty_meta(pieces: Sequence[bytes], start: int, collection: VirtualCollection) -> bool:

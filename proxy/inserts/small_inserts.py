@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from catalog.catalog import BucketCatalog
-from catalog.kernel import count_plain_times
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.inserts.native_inserts import has_empty_meta
+from proxy.inserts.native_inserts import count_plain, has_empty_meta
 from proxy.inserts.staging import Staging
 
 
@@ -33,6 +32,4 @@ class SmallInserts:
         if not self._may_insert(collection.namespace):
             return False
         pieces = (document,)
-        # The catalog must know of distant times (Q12).
-        is_plain = count_plain_times(pieces, 0, collection.options.time_field.encode())
-        return is_plain == 1 and not has_empty_meta(pieces, 0, collection)
+        return count_plain(pieces, 0, collection) == 1 and not has_empty_meta(pieces, 0, collection)

@@ -14,8 +14,9 @@ from typing import Any
 import bson
 import pymongo
 import pytest
+from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, OperationFailure
 
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
@@ -153,3 +154,20 @@ def test_large_batches_find_the_faster_way(tmp_path: Path, db_name: str) -> None
     finally:
         proxy.stop()
         server.remove()
+
+
+def test_w35_an_undefined_meta_value_leaves_the_collection_readable(
+    backend: MongodProcess, native: ProxyProcess, db_name: str
+) -> None:
+    """A server stores it as it is, and can read nothing from then on; so such inserts are not left to it."""
+    plain = bson.encode({"_id": 1, "t": START, "v": 1})
+    body = plain[4:-1] + b"\x06m\0"
+    undefined = RawBSONDocument((len(body) + 5).to_bytes(4, "little") + body + b"\0")
+    with native.client() as client:
+        twin, through = made(backend.shared_client, db_name + "_n"), made(client, db_name + "_p")
+        for series in (twin, through):
+            series.database.command("insert", "x", documents=[undefined])
+        with pytest.raises(OperationFailure, match="undefined"):
+            list(twin.find())
+        assert [(each["_id"], each["m"]) for each in through.find()] == [(1, None)]
+    backend.shared_client.drop_database(db_name + "_n")

@@ -315,3 +315,14 @@ async def test_a_pass_takes_no_more_than_it_has_time_for_and_the_next_goes_on(mo
     assert len(await joining._find_due(bench.clock.now)) == 5
     counting.cancel()
     assert turns >= 1
+
+
+async def test_at_the_end_of_the_process_a_bucket_becomes_one_document() -> None:
+    """Also one whose latest parts alone would be joined while it grows."""
+    bench = JoiningBench()
+    for number in range(9):
+        bench.commit(measurement(number))
+    await bench.joining.join_due()
+    bench.commit(measurement(9))
+    await bench.joining.join_all()
+    assert not bench.catalog.growth.parted
