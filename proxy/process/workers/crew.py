@@ -120,6 +120,7 @@ class Crew:
                     return False
         finally:
             self.is_replacing = False
+            self._lives.has_changed.set()
         return True
 
     async def _replace(self, number: int) -> bool:
@@ -176,8 +177,15 @@ class Crew:
         self.restarts += 1
         self._changed()
         await asyncio.sleep(pause_seconds)
-        if not self._lives.is_stopping:
+        await self._until_replaced()
+        # A restart of all workers may have replaced it.
+        if not self.is_stopping and self.members[member.number] is member:
             self.members[member.number] = await self.launch(member.number)
+
+    async def _until_replaced(self) -> None:
+        """Wait while all workers are restarted."""
+        while self.is_replacing and not self.is_stopping:
+            await self._lives.changed()
 
     def has_served(self) -> None:
         """All workers have been ready: from now on, what a worker fails with is not a reason to end all."""
@@ -218,6 +226,7 @@ class Crew:
         ``others_accept``: whether another program has the sockets, too.
         """
         self._lives.is_stopping = True
+        self._lives.has_changed.set()
         if not self._lives.running:
             self._lives.none_left.set()
         for member in self.everybody:

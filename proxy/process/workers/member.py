@@ -19,8 +19,8 @@ from proxy.process.workers.summed_readings import NOTHING, reading_from
 from proxy.process.workers.sums import Families
 
 PROGRAM: Final = "proxy.process.workers.worker"
-ASK_SECONDS: Final = 5.0
-"""Time for an answer about what the worker has at hand."""
+ASK_SECONDS: Final = 2.0
+"""Time for an answer about what the worker has at hand; a scraper waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
