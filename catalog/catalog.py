@@ -27,7 +27,7 @@ from catalog.parts import bucket_of_part
 from catalog.placement import CatalogOptions, Placement
 from catalog.ports import Acknowledgement
 from catalog.stats import Counters
-from catalog.write_batch import BatchEvent, WriteBatch
+from catalog.write_batch import SETTLED, BatchEvent, WriteBatch, Writer
 
 __all__ = ["BucketCatalog", "BucketSearch", "CatalogOptions"]
 
@@ -297,6 +297,23 @@ class BucketCatalog(Placement):
             writer.lose(error)
         for other in others:
             other.settle(error, None)
+
+    def withdraw(self, error: CommandError) -> None:
+        """Statements that are withdrawn and were not sent get ``error``; what shares their batches is placed again."""
+        found: list[Writer] = []
+        for buckets in self._collections.values():
+            for series in buckets.series.values():
+                for item in series.parked or ():
+                    if getattr(item.writer, "is_withdrawn", False):
+                        found.append(item.writer)
+                        item.writer = SETTLED
+        for bucket in list(self._memory):
+            withdrawn = [writer for batch in bucket.batches.values() for writer in batch.withdraw()]
+            if withdrawn:
+                found += withdrawn
+                self._move(self._forget(bucket))
+        for writer in found:
+            writer.settle((0,), error, None)
 
     def waited(self, batch: WriteBatch) -> None:
         """A writer waits for a batch that another one commits (W63, W81)."""

@@ -38,7 +38,7 @@ class CommitterOptions:
     this time, a batch that was not sent fails, and the outcome of one that was sent is unknown.
     ``restart_window_seconds``: for this time after the start, statements may be retries from before it
     (``catalog.restart_dedup``). ``limits``: of a round; ``bulk_limits``: of a round of large inserts. ``observer`` sees
-    every commit.
+    every commit. ``before_round`` is called before anything is taken for a round (``proxy.peers``).
     """
 
     linger_seconds: float = 0.0
@@ -48,6 +48,7 @@ class CommitterOptions:
     limits: RoundLimits = RoundLimits()
     bulk_limits: RoundLimits = BULK
     observer: CommitObserver | None = None
+    before_round: Callable[[], None] | None = None
 
 
 PURSUIT_SLICE_SECONDS = 5.0
@@ -237,6 +238,8 @@ class Committer:
 
     async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
+        if self.options.before_round is not None:
+            self.options.before_round()
         ready, lane.ready = lane.ready, []
         round_, left = Round.of(self._catalog, ready, lane.limits)
         lane.ready.extend(left)

@@ -242,6 +242,8 @@ class Placement:
         buckets.waiting.append(series)
 
     def _place_again(self, staged_for: CollectionBuckets, item: Parked) -> None:
+        if item.writer is SETTLED:
+            return
         buckets = self._collections.get(staged_for.collection.namespace)
         if buckets is None or not buckets.has_fields_of(staged_for.collection):
             # The collection was dropped: the backend will refuse the write, and its error is the client's.

@@ -179,10 +179,13 @@ class BucketStore(Protocol):
         measurements: Sequence[Measurement],
         window_seconds: float,
         deadline_seconds: float,
+        *,
+        until_now: bool = False,
     ) -> Mapping[bytes, int]:
         """As ``stored_rows``, but only rows that were stored before this process wrote anything.
 
         If the backend can tell, rows that were stored ``window_seconds`` before that do not count either.
+        ``until_now``: rows of any process that were stored until now count.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Detects statements that an earlier process has written, so that a retry does not write them twice (W102).
+"""Detects statements that another process has written, so that a retry does not write them twice (W102).
 
 The record of retryable writes is lost when the process ends. A driver that has lost the reply sends the statement to
 the new process, within its server selection timeout. For that time after the start, the first statements of every
@@ -10,8 +10,11 @@ left as the statement has, it is a retry. More rows were made by several equal s
 rows cannot be those of one statement, whose equal rows are in one bucket and are stored together. In both cases the
 statement is staged, because what is acknowledged must be stored.
 
+The same look-up finds what a proxy has written that cannot be asked, because it was killed, or does not answer
+(``proxy.peers``). Then all rows count that were stored in these minutes.
+
 Not covered: measurements without ``_id``, commands of the earlier process that the backend has yet to execute, and
-drivers that retry later or through another proxy. A new statement whose rows equal, including their times, those of a
+drivers that retry later. A new statement whose rows equal, including their times, those of a
 statement that was stored in these minutes is taken for its retry.
 """
 
@@ -77,6 +80,8 @@ class StoredRows(Protocol):
         measurements: Sequence[Measurement],
         window_seconds: float,
         deadline_seconds: float,
+        *,
+        until_now: bool = False,
     ) -> Mapping[bytes, int]:
         """See ``BucketStore``."""
         ...
@@ -110,7 +115,8 @@ class RestartDedup:
         self._until_seconds = clock.monotonic_seconds() + window_seconds
         self._patience_seconds = patience_seconds
         self._spawn = spawn
-        self._questions: dict[VirtualCollection, list[_Question]] = {}
+        self._questions: dict[tuple[VirtualCollection, bool], list[_Question]] = {}
+        """By collection, and whether all rows of the last minutes count."""
         self._claimed: Counter[bytes] = Counter()
         """Rows that were found for a statement, by collection and digest."""
 
@@ -124,34 +130,40 @@ class RestartDedup:
         measurements: Sequence[Measurement],
         write_concern: WriteConcern,
         answer: OnFound,
+        *,
+        until_now: bool = False,
     ) -> None:
-        """``answer`` is called once, with the result or an error."""
+        """``answer`` is called once, with the result or an error.
+
+        ``until_now``: rows count that were stored at any time in the window before now, not only before this process
+        has written to the collection.
+        """
         question = _Question(measurements, write_concern, answer)
-        waiting = self._questions.get(collection)
+        waiting = self._questions.get((collection, until_now))
         if waiting is not None:
             waiting.append(question)
             return
-        self._questions[collection] = [question]
-        self._spawn(self._run(collection))
+        self._questions[collection, until_now] = [question]
+        self._spawn(self._run(collection, until_now))
 
-    async def _run(self, collection: VirtualCollection) -> None:
+    async def _run(self, collection: VirtualCollection, until_now: bool) -> None:
         asked: list[_Question] = []
         try:
-            while waiting := self._questions[collection]:
+            while waiting := self._questions[collection, until_now]:
                 count = 0
                 while waiting and count < ASKED_AT_ONCE:
                     asked.append(waiting.pop(0))
                     count += len(asked[-1].measurements)
-                await self._find(collection, asked)
+                await self._find(collection, asked, until_now)
         finally:
-            for question in (*asked, *self._questions.pop(collection)):
-                question.answer(CommandError(1, "internal error while looking up rows of an earlier process"))
+            for question in (*asked, *self._questions.pop((collection, until_now))):
+                question.answer(CommandError(1, "internal error while looking up rows of another process"))
 
-    async def _find(self, collection: VirtualCollection, asked: list[_Question]) -> None:
+    async def _find(self, collection: VirtualCollection, asked: list[_Question], until_now: bool) -> None:
         """Answer each question and remove it from ``asked``."""
         deadline_seconds = self._clock.monotonic_seconds() + self._patience_seconds
         try:
-            free = await self._unaccounted(collection, asked, deadline_seconds)
+            free = await self._unaccounted(collection, asked, deadline_seconds, until_now)
             confirmed: dict[WriteConcern, Acknowledgement | None] = {}
             while asked:
                 written = _written(asked[0], free)
@@ -168,7 +180,7 @@ class RestartDedup:
                 asked.pop(0).answer(error)
 
     async def _unaccounted(
-        self, collection: VirtualCollection, asked: Sequence[_Question], deadline_seconds: float
+        self, collection: VirtualCollection, asked: Sequence[_Question], deadline_seconds: float, until_now: bool
     ) -> Counter[bytes]:
         """The number of stored rows, by digest, that may have been written by these statements."""
         sought: dict[bytes, Measurement] = {}
@@ -180,7 +192,9 @@ class RestartDedup:
         there = [measurement for digest, measurement in sought.items() if stored.get(digest)]
         if not there:
             return Counter()
-        earlier = await self._store.earlier_rows(collection, there, self._window_seconds, deadline_seconds)
+        earlier = await self._store.earlier_rows(
+            collection, there, self._window_seconds, deadline_seconds, until_now=until_now
+        )
         return Counter({digest: count - self._claimed[_name(collection) + digest] for digest, count in earlier.items()})
 
     def _claim(self, row: bytes, count: int) -> None:

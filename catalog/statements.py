@@ -5,6 +5,10 @@ it was written, the reply comes from this record; if it is in progress, the retr
 written and is executed again. A statement whose outcome is unknown at the deadline is *in doubt*: the proxy pursues it,
 and a retry waits for the outcome (W127). If the outcome will never be known, the statement is *lost*: a retry is
 refused, so that it is not written twice.
+
+Several proxies may get the statements of one session. A session *belongs* to the process that took its latest number;
+any other asks for it first (``proxy.peers``), and the process that is asked tells what it knows and gives it away. So a
+process that has a session knows everything about its statements, and no statement is in progress in two processes.
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.ports import Acknowledgement
 from catalog.write_batch import DoubtfulWriter, Writer
 
 TRANSACTION_TOO_OLD = 225
+NETWORK_TIMEOUT = 89
 
 LOG_BYTES = 64 * 1024 * 1024
 """Limit of the records of all sessions; enough for 50,000 sessions of drivers, whose statements are one run."""
@@ -70,6 +75,19 @@ class NumberSet:
         """The number of runs, which determines its size."""
         return len(self._starts)
 
+    def spans(self) -> list[tuple[int, int]]:
+        """The runs: the first number of each, and the one after its last."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+    def add_run(self, start: int, end: int) -> None:
+        """Add the numbers from ``start`` to before ``end``."""
+        if not self._starts:
+            self._starts.append(start)
+            self._ends.append(end)
+            return
+        for number in range(start, end):
+            self.add(number)
+
 
 class Statement:
     """One measurement of a retryable insert: a ``Writer`` that passes its result to all commands that wait for it."""
@@ -115,6 +133,11 @@ class Statement:
     def is_wanted(self) -> bool:
         return bool(self._waiters)
 
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether another process may have executed it meanwhile, so that it must not be written without asking."""
+        return self._transaction.is_withdrawn
+
     def expire(self, now_seconds: float, error: CommandError) -> None:
         over = [waiter for waiter in self._waiters if waiter[2] <= now_seconds]
         if over:
@@ -132,10 +155,25 @@ class Transaction:
 
     ``follows_another``: whether the session was known before. ``unmet_write_concern``: the last acknowledgement of a
     write concern that was not met, or not yet, which a retry gets too. ``is_native``: the backend itself records its
-    statements, so it gets retries, too.
+    statements, so it gets retries, too. ``era``: that of the log when the session came to this process, -1 if it was
+    given away. ``commands``: how many are being staged. ``is_sought``: a process that cannot be asked may have
+    written its statements, so they are looked up. ``is_withdrawn``: see ``Statement``.
     """
 
-    __slots__ = ("follows_another", "is_native", "log", "lost", "number", "under_way", "unmet_write_concern", "written")
+    __slots__ = (
+        "commands",
+        "era",
+        "follows_another",
+        "is_native",
+        "is_sought",
+        "is_withdrawn",
+        "log",
+        "lost",
+        "number",
+        "under_way",
+        "unmet_write_concern",
+        "written",
+    )
 
     def __init__(self, log: StatementLog, number: int, *, follows_another: bool) -> None:
         self.log: StatementLog | None = log
@@ -143,6 +181,10 @@ class Transaction:
         self.number = number
         self.follows_another = follows_another
         self.is_native = False
+        self.era = log.era
+        self.commands = 0
+        self.is_sought = False
+        self.is_withdrawn = False
         self.written = NumberSet()
         self.lost = NumberSet()
         self.under_way: dict[int, Statement] = {}
@@ -154,6 +196,41 @@ class Transaction:
         numbers.add(number)
         if self.log is not None:
             self.log.size_bytes += (numbers.runs - runs) * RUN_BYTES
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether statements are staged, or will be."""
+        return bool(self.under_way) or self.commands > 0
+
+    @property
+    def is_untried(self) -> bool:
+        """Whether none of its statements is known to have been tried, so that any way is open to them."""
+        return not (self.is_native or self.is_under_way or self.written.runs or self.lost.runs)
+
+    def take(self, *, sought: bool) -> None:
+        """All other processes were asked: it belongs to this one. ``sought``: some of them could not be."""
+        assert self.log is not None
+        self.era = self.log.era
+        self.is_sought = self.is_sought or sought
+        self.is_withdrawn = False
+
+    def learn(
+        self, written: Sequence[tuple[int, int]], lost: Sequence[tuple[int, int]], *, is_native: bool, is_sought: bool
+    ) -> None:
+        """Add what another process knows: runs of statement ids, each the first and the one after the last."""
+        for numbers, runs in ((self.written, written), (self.lost, lost)):
+            before = numbers.runs
+            for start, end in runs:
+                numbers.add_run(start, end)
+            if self.log is not None:
+                self.log.size_bytes += (numbers.runs - before) * RUN_BYTES
+        self.is_native = self.is_native or is_native
+        self.is_sought = self.is_sought or is_sought
+
+    def check(self) -> None:
+        """Raise ``BackendUnavailable`` if its statements must not be staged now, but when they are sent again."""
+        if self.is_withdrawn:
+            raise withdrawn()
 
     @property
     def size_bytes(self) -> int:
@@ -168,6 +245,8 @@ class StatementLog:
         self._sessions: OrderedDict[ClientSession, Transaction] = OrderedDict()
         self._limit_bytes = limit_bytes
         self.size_bytes = 0
+        self.era = 0
+        """Increases when other processes may have taken sessions of this one without asking it."""
 
     def latest(self, session: ClientSession) -> Transaction | None:
         """The record of the latest transaction number of a session."""
@@ -193,9 +272,30 @@ class StatementLog:
             self._remove(self._sessions.popitem(last=False)[1])
         return transaction
 
+    def belongs(self, session: ClientSession, number: int) -> bool:
+        """Whether the session belongs to this process; also true for a number that is older than its latest."""
+        known = self._sessions.get(session)
+        return known is not None and (known.era == self.era or known.number > number)
+
+    def begin_era(self) -> None:
+        """No session belongs to this process any more."""
+        self.era += 1
+
+    def withdraw(self) -> None:
+        """As ``begin_era``; statements that are under way, or being staged, are withdrawn."""
+        self.begin_era()
+        for transaction in self._sessions.values():
+            if transaction.is_under_way:
+                transaction.is_withdrawn = True
+
     def _remove(self, transaction: Transaction) -> None:
         self.size_bytes -= transaction.size_bytes
         transaction.log = None
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+
+def withdrawn() -> BackendUnavailable:
+    """The error for a withdrawn statement."""
+    return BackendUnavailable("the proxy stood still, and the statement was not executed", code=NETWORK_TIMEOUT)

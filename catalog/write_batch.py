@@ -206,6 +206,15 @@ class WriteBatch:
         self.doubtful = doubtful
         return bool(doubtful)
 
+    def withdraw(self) -> list[Writer]:
+        """Remove the writers whose statements are withdrawn; the caller settles them. The batch is not prepared."""
+        found: list[Writer] = []
+        for position, (writer, indexes) in enumerate(self.shares):
+            if getattr(writer, "is_withdrawn", False):
+                found.append(writer)
+                self.shares[position] = (SETTLED, indexes)
+        return found
+
     def unwanted(self, error: CommandError) -> None:
         """The batch was not written: settle the writers that no longer want it; it is placed again for the others."""
         shares: list[tuple[Writer, list[int]]] = []

@@ -29,7 +29,7 @@ from proxy.backend.access_probe import AccessProbe, WantedAccess
 from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.collection_store import CollectionStore
-from proxy.backend.current_op import CurrentOperations, account_of, process_name
+from proxy.backend.current_op import CurrentOperations, account_of, listener_text, process_name
 from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
@@ -112,6 +112,8 @@ class Backend:
         self._patience_seconds = patience_seconds
         self.started: Timestamp | None = None
         """The backend's time before the first write of this process; ``None`` if it reports none."""
+        self.told: dict[str, str] = {}
+        """What service connections tell the backend of this process."""
 
     @classmethod
     async def connect(
@@ -134,9 +136,10 @@ class Backend:
         # The driver has already parsed the URI's TLS options.
         tls = context_of(calls.client)
         access = AccessControl(has_account=authenticator(uri) is not None)
+        told: dict[str, str] = {}
         pool = ServicePool(
             PrimarySearch(calls, server_selection_timeout_seconds).find,
-            introducing(name, access.record_probe, authenticator(uri)),
+            introducing(name, access.record_probe, authenticator(uri), told),
             tls,
             connect_timeout_seconds,
         )
@@ -165,6 +168,7 @@ class Backend:
         )
         backend = cls(calls, probe, hello, pool, registry, patience_seconds, members, others, waits)
         backend.started = time_of(answer)
+        backend.told = told
         return backend
 
     @staticmethod
@@ -269,6 +273,14 @@ class Backend:
             self.waits,
             retryable=self.profile.is_replica_set or self.profile.is_mongos,
         )
+
+    async def announce(self, port: int, *, has_tls: bool, is_local: bool) -> None:
+        """Tell the backend where this process listens for other proxies; raises ``CommandError``."""
+        self.told["platform"] = listener_text(port, has_tls=has_tls, is_local=is_local)
+        # A new connection tells it.
+        self.pool.forget_primary()
+        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        await self.pool.request(encode({"ping": 1, "$db": "admin"}), deadline_seconds)
 
     async def exists(self, namespace: Namespace) -> bool:
         """Whether there is a collection or view of this name; raises ``CommandError``."""

@@ -225,9 +225,13 @@ class MongoBucketStore:
         measurements: Sequence[Measurement],
         window_seconds: float,
         deadline_seconds: float,
+        *,
+        until_now: bool = False,
     ) -> Mapping[bytes, int]:
         async with self._reading(collection):
-            return await self._rows.earlier(collection, measurements, window_seconds, deadline_seconds)
+            return await self._rows.earlier(
+                collection, measurements, window_seconds, deadline_seconds, until_now=until_now
+            )
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:
         return await self._resolve(collection)

@@ -102,8 +102,10 @@ class CollectionStore:
         measurements: Sequence[Measurement],
         window_seconds: float,
         deadline_seconds: float,
+        *,
+        until_now: bool = False,
     ) -> Mapping[bytes, int]:
-        return await self._rows.earlier(collection, measurements, window_seconds, deadline_seconds)
+        return await self._rows.earlier(collection, measurements, window_seconds, deadline_seconds, until_now=until_now)
 
     async def _send(
         self,

@@ -17,6 +17,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -49,13 +50,26 @@ class Own(NamedTuple):
 class Proxy(NamedTuple):
     """Another process of the proxy, as the backend sees it.
 
-    ``address``: the host of one of its connections; ``version``: ``""`` if it has not told its version.
+    ``address``: the host of one of its connections; ``version``: ``""`` if it has not told its version; ``port``: of
+    its listener for other proxies, 0 if it has not told it, ``has_tls``: whether that has TLS, and ``is_local``:
+    whether it serves clients on its own machine only.
     """
 
     name: str
     address: str
     version: str
     connections: int
+    port: int = 0
+    has_tls: bool = False
+    is_local: bool = False
+
+
+class Activity(Enum):
+    """What a process does at the backend: it has no connection, or none with an operation, or some."""
+
+    ABSENT = "absent"
+    IDLE = "idle"
+    WORKS = "works"
 
 
 def process_name() -> str:
@@ -107,9 +121,22 @@ class CurrentOperations:
         """The other processes of the proxy by name, at most ``MOST_PROXIES``; raises ``CommandError``."""
         found = await self._ask(_all_proxies_but(self._own))
         return [
-            Proxy(each["_id"], str(each["client"] or "").rpartition(":")[0], each["version"] or "", each["connections"])
+            Proxy(
+                each["_id"],
+                str(each["client"] or "").rpartition(":")[0].strip("[]"),
+                each["version"] or "",
+                each["connections"],
+                *listener_in(str(each["platform"] or "")),
+            )
             for each in found
         ]
+
+    async def activity(self, name: str) -> Activity:
+        """What another process does at the moment; raises ``CommandError``."""
+        found = await self._ask(_activity_of(name, self._own))
+        if not found:
+            return Activity.ABSENT
+        return Activity.WORKS if found[0]["works"] else Activity.IDLE
 
     async def _any(self, command: bytes) -> bool:
         return bool(await self._ask(command))
@@ -122,10 +149,22 @@ class CurrentOperations:
         return list(reply["cursor"]["firstBatch"])
 
 
+def listener_text(port: int, *, has_tls: bool, is_local: bool) -> str:
+    """What connections tell the backend of the listener for other proxies, as ``platform`` of the client metadata."""
+    return f"peers {port}{' tls' if has_tls else ''}{' local' if is_local else ''}"
+
+
+def listener_in(text: str) -> tuple[int, bool, bool]:
+    """What ``listener_text`` was told; port 0 for another text."""
+    found = re.fullmatch(r"peers (\d{1,5})( tls)?( local)?", text)
+    return (int(found[1]), bool(found[2]), bool(found[3])) if found else (0, False, False)
+
+
 _ANY: Final = ({"$limit": 1}, {"$project": {"type": 1}})
 _OWN_VERSION: Final = {
     "$cond": [{"$eq": ["$clientMetadata.driver.name", PROGRAM]}, "$clientMetadata.driver.version", None]
 }
+_OWN_PLATFORM: Final = {"$cond": [{"$eq": ["$clientMetadata.driver.name", PROGRAM]}, "$clientMetadata.platform", None]}
 _PROXIES: Final = (
     {
         "$group": {
@@ -133,6 +172,7 @@ _PROXIES: Final = (
             "client": {"$first": "$client"},
             # Connections of the driver tell the driver's version.
             "version": {"$max": _OWN_VERSION},
+            "platform": {"$max": _OWN_PLATFORM},
             "connections": {"$sum": 1},
         }
     },
@@ -175,6 +215,15 @@ def _proxies_but(own: Own) -> bytes:
 
 def _all_proxies_but(own: Own) -> bytes:
     return _current_operations({"idleConnections": True}, _proxy_but(own), _PROXIES)
+
+
+def _activity_of(name: str, own: Own) -> bytes:
+    # The driver's monitoring always waits for a hello.
+    greets = {"$ifNull": ["$command.hello", {"$ifNull": ["$command.isMaster", "$command.ismaster"]}]}
+    does = {"$and": [{"$eq": ["$active", True]}, {"$eq": [{"$type": greets}, "missing"]}]}
+    works = {"$max": {"$cond": [does, 1, 0]}}
+    wanted = ({"$group": {"_id": None, "works": works}},)
+    return _current_operations({"idleConnections": True}, {"appName": name, **_with_account(own)}, wanted)
 
 
 def _proxy_but(own: Own) -> dict[str, Any]:

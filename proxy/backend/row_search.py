@@ -86,14 +86,22 @@ class RowSearch:
         measurements: Sequence[Measurement],
         window_seconds: float,
         deadline_seconds: float,
+        *,
+        until_now: bool = False,
     ) -> Counter[bytes]:
-        """The rows that were stored in the ``window_seconds`` before this process wrote anything.
+        """The rows that were stored in the ``window_seconds`` before this process wrote anything, or ``until_now``.
 
         If the server's history does not reach back to the end of this window, there are none; if it does not reach
         back to its beginning, all rows that were stored at its end count. Raises ``CommandError``.
         """
         if self._started is None:
             return await self.stored(collection, measurements, deadline_seconds)
+        if until_now:
+            there, now = await self._find(collection, measurements, deadline_seconds, {})
+            if not there or now is None:
+                return there
+            window_ago = Timestamp(max(now.time - int(window_seconds), 1), 1)
+            return there - await self._at(collection, measurements, window_ago, deadline_seconds)
         begun = self._before.get(collection, self._started)
         long_before = Timestamp(max(self._started.time - int(window_seconds), 1), 1)
         there = await self._at(collection, measurements, begun, deadline_seconds)

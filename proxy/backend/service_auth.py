@@ -44,12 +44,15 @@ def authenticator(uri: str) -> Authenticate | None:
 
 
 def introducing(
-    name: str, probed: Callable[[Mapping[str, Any]], None], authenticate: Authenticate | None
+    name: str,
+    probed: Callable[[Mapping[str, Any]], None],
+    authenticate: Authenticate | None,
+    further: Mapping[str, str] | None = None,
 ) -> Authenticate:
     """Extends ``authenticate``: a new connection first sends its client metadata, which ``$currentOp`` shows.
 
     Before it authenticates, it also sends ``PROBE``, whose reply shows whether access control is enabled; ``probed``
-    gets that reply.
+    gets that reply. ``further`` fields of the metadata may change between connections.
     """
     client = {
         "application": {"name": name},
@@ -58,7 +61,7 @@ def introducing(
     }
 
     async def introduce_and_authenticate(connection: ServiceConnection) -> None:
-        await connection.request(encode({"hello": 1, "client": client, "$db": "admin"}))
+        await connection.request(encode({"hello": 1, "client": {**client, **(further or {})}, "$db": "admin"}))
         probed(decode(await connection.request(encode(PROBE))))
         if authenticate is not None:
             await authenticate(connection)

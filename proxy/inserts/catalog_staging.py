@@ -12,7 +12,7 @@ from catalog.namespaces import VirtualCollection
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import WriteConcern
 from catalog.restart_dedup import Found
-from catalog.statements import Statement, StatementLog, Transaction
+from catalog.statements import Statement, StatementLog, Transaction, withdrawn
 from catalog.write_batch import CombineKey, WriteBatch
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
@@ -145,6 +145,7 @@ class CatalogStaging(Staging):
                 measurements,
                 WriteConcern(key.write_concern),
                 lambda answer: self._found_stored(sought, buckets, key, answer),
+                until_now=transaction.is_sought,
             )
 
     def _found_stored(
@@ -172,6 +173,8 @@ class CatalogStaging(Staging):
                 statement.settle((0,), answer, None)
             elif position in answer.written:
                 statement.settle((0,), None, answer.acknowledgement)
+            elif statement.is_withdrawn:
+                statement.settle((0,), withdrawn(), None)
             else:
                 self._place_statement(statement, measurement, buckets, key)
         self._committer.kick()

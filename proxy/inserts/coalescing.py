@@ -144,6 +144,16 @@ class Coalescer:
         """How many documents wait for a round."""
         return sum(len(lane.ready) for lane in self._lanes.values())
 
+    def withdraw(self, error: CommandError) -> None:
+        """As ``BucketCatalog.withdraw``."""
+        found: list[Entry] = []
+        for lane in self._lanes.values():
+            entries, lane.ready = lane.ready, deque()
+            for entry in entries:
+                (found if getattr(entry.writer, "is_withdrawn", False) else lane.ready).append(entry)
+        for entry in found:
+            entry.writer.settle((entry.number,), error, None)
+
     # --- rounds --------------------------------------------------------------------------------------------
 
     def _schedule(self, lane: _Lane) -> None:
@@ -161,6 +171,8 @@ class Coalescer:
     async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
         options = self._options()
+        if options.before_round is not None:
+            options.before_round()
         entries = lane.take(options.limits.statements, options.limits.size_bytes)
         lane.in_flight += 1
         if lane.ready and lane.in_flight < options.rounds_in_flight:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from catalog.catalog import BucketCatalog
 from catalog.committer import Committer
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
-from catalog.statements import StatementLog, Transaction
+from catalog.statements import NETWORK_TIMEOUT, ClientSession, StatementLog, Transaction
 from catalog.write_batch import CombineKey
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.insert_port import Elsewhere
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
@@ -29,7 +31,7 @@ from proxy.inserts.slices import Slices, Step
 from proxy.inserts.small_inserts import SmallInserts
 from proxy.inserts.staging import LARGE_BYTES, Staging
 from proxy.inserts.write_strategy import WriteStrategy
-from proxy.request.attempt import NotTranslatable
+from proxy.request.attempt import NotTranslatable, Refused
 from proxy.request.exchange import Exchange
 
 
@@ -67,6 +69,7 @@ class InsertHandler:
         self._staging: Staging = self._in_catalog
         self.small: SmallInserts | None = None
         """Set if small inserts may be coalesced although others are staged in the catalog."""
+        self.elsewhere: Elsewhere | None = None
 
     def use(self, coalesced: Staging | None) -> None:
         """Stage natively with ``coalesced`` from now on; ``None``: in the catalog."""
@@ -92,6 +95,18 @@ class InsertHandler:
         ):
             return
         self._submit(exchange, template, documents, session, txn_number)
+
+    def ask(
+        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], session: bytes, txn_number: int
+    ) -> None:
+        """See ``proxy.inserts.insert_port.Ingest``."""
+        elsewhere = self.elsewhere
+        if elsewhere is None or self.pending.is_full:
+            # It waits for its turn first, and others are asked then.
+            self.submit(exchange, template, documents, session, txn_number)
+            return
+        asked = AskedInsert(self, exchange, template, documents, session, txn_number)
+        elsewhere.ask((session, exchange.session.identity), txn_number, asked.go_on)
 
     def _submit(
         self,
@@ -125,6 +140,8 @@ class InsertHandler:
         identity = exchange.session.identity
         transaction: Transaction | None = None
         if txn_number is not None:
+            if self.elsewhere is not None and self.elsewhere.concerns((session, identity), txn_number):
+                return False
             try:
                 transaction = self.statements.transaction((session, identity), txn_number)
             except CommandError:
@@ -180,10 +197,49 @@ class InsertHandler:
         staged = StagedInsert(pending, insert.size_bytes, len(insert.documents), reply, self._release_if_held)
         insert_reply = InsertReply(insert, staged.settled, staged.stored, reply)
         key = CombineKey(insert.write_concern, identity)
-        work = self._stage_all(self._staging.stage(insert, collection, key, insert_reply), insert_reply)
-        self.slices.start(work, self._staging.kick)
+        staging, number = self._staging.stage(insert, collection, key, insert_reply), insert.txn_number
+        if number is None:
+            self.slices.start(self._stage_all(staging, insert_reply), self._staging.kick)
+            return
+        client, elsewhere = (insert.session, identity), self.elsewhere
+        if elsewhere is not None and elsewhere.concerns(client, number):
+            elsewhere.ask(client, number, partial(self._asked, client, number, staging, insert_reply))
+        else:
+            self._stage_statements(client, number, staging, insert_reply)
 
-    def _stage_all(self, staging: Iterator[Step], insert_reply: InsertReply) -> Iterator[Step]:
+    def _asked(
+        self,
+        client: ClientSession,
+        number: int,
+        staging: Iterator[Step],
+        insert_reply: InsertReply,
+        error: CommandError | None,
+    ) -> None:
+        """Other processes were asked about a command that had to wait for its turn."""
+        if error is None:
+            latest = self.statements.latest(client)
+            if latest is None or latest.number != number or not latest.is_native:
+                self._stage_statements(client, number, staging, insert_reply)
+                return
+            # Only the backend can tell; it gets the command when the driver sends it again.
+            error = BackendUnavailable("the statement was sent through another proxy", code=NETWORK_TIMEOUT)
+        insert_reply.fail(error)
+        insert_reply.staged()
+
+    def _stage_statements(
+        self, client: ClientSession, number: int, staging: Iterator[Step], insert_reply: InsertReply
+    ) -> None:
+        transaction: Transaction | None = None
+        try:
+            transaction = self.statements.transaction(client, number)
+            transaction.commands += 1
+        except CommandError:
+            pass  # ``staging`` raises it again
+        self.slices.start(self._stage_all(staging, insert_reply, transaction), self._staging.kick)
+
+    def _stage_all(
+        self, staging: Iterator[Step], insert_reply: InsertReply, transaction: Transaction | None = None
+    ) -> Iterator[Step]:
         try:
             yield from staging
         except CommandError as error:
@@ -191,6 +247,8 @@ class InsertHandler:
         except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
             self._committer.report(error)
             insert_reply.fail(_internal_error(error))
+        if transaction is not None:
+            transaction.commands -= 1
         self._staging.kick()
         insert_reply.staged()
 
@@ -204,6 +262,51 @@ class InsertHandler:
     def _stage_held(self, held: HeldInsert, pending: Pending) -> None:
         held.reply.waited(held.held_at_seconds)
         self._stage(held.insert, held.collection, held.identity, held.reply, pending)
+
+
+class AskedInsert:
+    """An insert that waits until other processes were asked about it; it counts as pending."""
+
+    __slots__ = ("_documents", "_exchange", "_ingest", "_session", "_size_bytes", "_template", "_txn_number")
+
+    def __init__(
+        self,
+        ingest: InsertHandler,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int,
+    ) -> None:
+        self._ingest = ingest
+        self._exchange = exchange
+        self._template = template
+        self._documents = documents
+        self._session = session
+        self._txn_number = txn_number
+        self._size_bytes = sum(map(len, documents))
+        ingest.pending.take(self._size_bytes, len(documents))
+
+    def go_on(self, error: CommandError | None) -> None:
+        """See ``GoOn``: the insert is relayed, staged, or refused."""
+        ingest, exchange, template, documents = self._ingest, self._exchange, self._template, self._documents
+        ingest.pending.take(-self._size_bytes, -len(documents))
+        if error is not None:
+            exchange.end(Refused(error))
+            return
+        native, collection, ordered = ingest.native, template.collection, template.insert.ordered
+        size_bytes, session, number = self._size_bytes, self._session, self._txn_number
+        latest, count = ingest.statements.latest((session, exchange.session.identity)), 0
+        if latest is not None and latest.number == number and latest.is_native:
+            # Another process has relayed it, whatever this one does with such inserts.
+            count = len(documents)
+        elif size_bytes >= native.fewest_bytes:
+            count = native.takes(exchange, collection, size_bytes, documents, 0, session, number, ordered=ordered)
+        if count:
+            native.begin(exchange, collection, count, size_bytes)
+            exchange.end(NotTranslatable(collection))
+            return
+        ingest.submit(exchange, template, documents, session, number)
 
 
 def _internal_error(error: Exception) -> CommandError:

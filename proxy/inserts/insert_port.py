@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
+from catalog.statements import ClientSession
 from proxy.request.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -40,8 +42,40 @@ class Native(Protocol):
         ...
 
 
+GoOn: TypeAlias = Callable[[CommandError | None], None]
+"""Called once when other processes were asked, with the error that the client gets, if any."""
+
+
+class Elsewhere(Protocol):
+    """What other processes of the proxy know of retryable statements (``proxy.peers``)."""
+
+    def concerns(self, client: ClientSession, number: int) -> bool:
+        """Whether the session does not belong to this process, so that others must be asked about this number."""
+        ...
+
+    def ask(self, client: ClientSession, number: int, go_on: GoOn) -> None:
+        """Ask the others; then the session belongs to this process, and its record has what they know."""
+        ...
+
+
 class Ingest(Protocol):
     """Stages inserts into virtual collections."""
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Set while there are other processes, or were lately."""
+        ...
+
+    def ask(
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int,
+    ) -> None:
+        """Ask other processes, whom the insert concerns; then relay it, or ``submit`` it. Raises nothing."""
+        ...
 
     @property
     def retryable_writes(self) -> bool:

@@ -91,6 +91,15 @@ class InsertTemplate(Shortcut):
             session = raw[at - SESSION_BEFORE : at + SESSION_BEHIND]
             at = form.number_at
             txn_number = int.from_bytes(raw[at : at + 8], "little", signed=True)
+        if txn_number is not None and (elsewhere := ingest.elsewhere) is not None:
+            client = (session, exchange.session.identity)
+            if elsewhere.concerns(client, txn_number):
+                documents = documents_behind(raw, documents_at)
+                if documents is None or len(documents) > MAX_DOCUMENTS:
+                    return False
+                known.begin(exchange)
+                ingest.ask(exchange, self, documents, session, txn_number)
+                return True
         native = ingest.native
         size_bytes = len(raw) - documents_at
         if size_bytes >= native.fewest_bytes:

@@ -9,7 +9,7 @@ from catalog.identity import Identity
 from catalog.kernel import count_plain_times
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.restart_dedup import RestartDedup
-from catalog.statements import StatementLog
+from catalog.statements import StatementLog, Transaction
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.write_strategy import Way, WriteStrategy
 from proxy.request.exchange import Exchange
@@ -73,10 +73,12 @@ class NativeInserts:
         client = (session, exchange.session.identity)
         latest = None if txn_number is None else self._statements.latest(client)
         if txn_number is not None:
-            if latest is not None and latest.number >= txn_number:
+            if _is_decided(latest, txn_number):
                 # A retry takes the way of the first try, whose statements are recorded there.
-                is_native = latest.number == txn_number and latest.is_native
-            elif self._restart_dedup.is_needed(first_of_session=latest is None):
+                is_native = latest is not None and latest.number == txn_number and latest.is_native
+            elif (
+                latest is not None and latest.number == txn_number and latest.is_sought
+            ) or self._restart_dedup.is_needed(first_of_session=_is_first(latest, txn_number)):
                 is_native = False
         if not is_native:
             return 0
@@ -108,7 +110,7 @@ class NativeInserts:
         count = _count(pieces, start, size_bytes)
         client = (session, exchange.session.identity)
         latest = None if txn_number is None else self._statements.latest(client)
-        if txn_number is not None and latest is not None and latest.number >= txn_number:
+        if txn_number is not None and latest is not None and _is_decided(latest, txn_number):
             # A retry takes the way of the first try, whose statements are recorded there.
             return count if latest.number == txn_number and latest.is_native else 0
         namespace = collection.namespace
@@ -127,7 +129,7 @@ class NativeInserts:
         self.measurements += count
         if txn_number is not None:
             latest = self._statements.latest((session, identity))
-            if latest is None or latest.number < txn_number:
+            if not _is_decided(latest, txn_number):
                 self._statements.transaction((session, identity), txn_number).is_native = True
 
     def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
@@ -146,6 +148,18 @@ def count_plain(pieces: Sequence[bytes], start: int, collection: VirtualCollecti
     options = collection.options
     meta_field = None if options.meta_field is None else options.meta_field.encode()
     return count_plain_times(pieces, start, options.time_field.encode(), meta_field)
+
+
+def _is_decided(latest: Transaction | None, txn_number: int) -> bool:
+    """Whether the way of this number is known, or there is a later one."""
+    if latest is None or latest.number < txn_number:
+        return False
+    return latest.number > txn_number or not latest.is_untried
+
+
+def _is_first(latest: Transaction | None, txn_number: int) -> bool:
+    """Whether no earlier number of the session is known."""
+    return latest is None or (latest.number == txn_number and not latest.follows_another)
 
 
 def has_empty_meta(pieces: Sequence[bytes], start: int, collection: VirtualCollection) -> bool:

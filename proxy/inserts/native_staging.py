@@ -14,7 +14,7 @@ from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.ports import WriteConcern
 from catalog.restart_dedup import Found, RestartDedup
-from catalog.statements import Statement, StatementLog, Transaction
+from catalog.statements import Statement, StatementLog, Transaction, withdrawn
 from catalog.write_batch import CombineKey
 from proxy.inserts.coalescing import Coalescer
 from proxy.inserts.insert_command import InsertCommand
@@ -88,8 +88,8 @@ class NativeStaging(Staging):
                 )
             except CommandError as error:
                 insert_reply.refuse(index, error)
-        if sought:
-            self._seek(sought, collection, key)
+        if sought and transaction is not None:
+            self._seek(sought, collection, key, until_now=transaction.is_sought)
 
     def _stage_statement(
         self,
@@ -115,12 +115,15 @@ class NativeStaging(Staging):
         else:
             sought.append(_Sought(statement, document, measurement))
 
-    def _seek(self, sought: Sequence[_Sought], collection: VirtualCollection, key: CombineKey) -> None:
+    def _seek(
+        self, sought: Sequence[_Sought], collection: VirtualCollection, key: CombineKey, *, until_now: bool
+    ) -> None:
         self.restart_dedup.ask(
             collection,
             [each.measurement for each in sought],
             WriteConcern(key.write_concern),
             lambda answer: self._slices.start(self._after_lookup(sought, collection, key, answer), _no_pause),
+            until_now=until_now,
         )
 
     def _after_lookup(
@@ -134,6 +137,8 @@ class NativeStaging(Staging):
                 statement.settle((0,), answer, None)
             elif position in answer.written:
                 statement.settle((0,), None, answer.acknowledgement)
+            elif statement.is_withdrawn:
+                statement.settle((0,), withdrawn(), None)
             else:
                 self._coalescer.add(collection, key, statement, 0, each.document, is_bulk=statement.is_bulk)
 

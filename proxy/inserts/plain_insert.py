@@ -131,10 +131,16 @@ class Inserts:
             return None, False
         numbered = not _STATEMENT_IDS.isdisjoint(command.fields)
         template = InsertTemplate(self._ingest, insert, collection, numbers_statements=numbered)
+        number, elsewhere = insert.txn_number, self._ingest.elsewhere
+        if number is not None and elsewhere is not None:
+            client = (insert.session, exchange.session.identity)
+            if elsewhere.concerns(client, number):
+                self._ingest.ask(exchange, template, insert.documents, insert.session, number)
+                return template, True
         native = self._ingest.native
         if insert.size_bytes >= native.fewest_bytes:
             size_bytes, documents = insert.size_bytes, insert.documents
-            number, ordered = insert.txn_number, insert.ordered
+            ordered = insert.ordered
             count = native.takes(
                 exchange, collection, size_bytes, documents, 0, insert.session, number, ordered=ordered
             )

@@ -31,8 +31,8 @@ class Staging:
         self.restart_dedup = restart_dedup
 
     def may_be_written(self, transaction: Transaction) -> bool:
-        """Whether an earlier process may have written statements of this transaction."""
-        return self.restart_dedup.is_needed(first_of_session=not transaction.follows_another)
+        """Whether a process that cannot be asked may have written statements of this transaction."""
+        return transaction.is_sought or self.restart_dedup.is_needed(first_of_session=not transaction.follows_another)
 
     def stage_one(
         self,
@@ -61,7 +61,7 @@ class Staging:
 def is_recorded(transaction: Transaction, number: int, writer: ReplyTo, index: int, deadline_seconds: float) -> bool:
     """Whether a statement was executed already, or is in progress; then ``writer`` gets its result (W102).
 
-    Raises ``CommandError`` if its outcome will never be known.
+    Raises ``CommandError`` if its outcome will never be known, or the statement must not be executed now.
     """
     known = transaction.under_way.get(number)
     if known is not None:
@@ -74,4 +74,5 @@ def is_recorded(transaction: Transaction, number: int, writer: ReplyTo, index: i
         return True
     if number in transaction.lost:
         raise CommandError(1, "the outcome of this statement is unknown, so it is not executed again")
+    transaction.check()
     return False

@@ -26,6 +26,7 @@ from proxy.observe.access_numbers import AccessNumbers
 from proxy.observe.error_classes import ErrorClass, class_of
 from proxy.observe.histograms import Held, Histogram
 from proxy.observe.limit_numbers import LimitNumbers
+from proxy.observe.peer_numbers import PeerNumbers
 from proxy.observe.slow_numbers import SlowNumbers
 
 LATENCY_BOUNDS_SECONDS: Final = (
@@ -187,6 +188,7 @@ class CatalogReadings:
     native: Callable[[], int] = lambda: 0
     """Measurements of inserts that the backend carries out itself."""
     access: AccessNumbers = field(default_factory=AccessNumbers)
+    peers: PeerNumbers = field(default_factory=PeerNumbers)
 
 
 class Metrics(Collector):
@@ -245,6 +247,7 @@ class Metrics(Collector):
             yield from self.commits.collect(self.catalog.committer)
             yield from _collect_buckets(self.catalog)
             yield from self.catalog.access.collect()
+            yield from self.catalog.peers.collect()
 
     def _collect_held(self) -> Iterator[Metric]:
         held = HistogramMetricFamily(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from proxy.admin.handler import Action
 from proxy.admin.workers import Workers
@@ -49,6 +50,8 @@ class Control:
     lacks: str = ""
     on_serving: Callable[[Serving], None] = lambda serving: None
     access: Callable[[], str] = lambda: ""
+    peers: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+    """What is known of links to other proxies, by name."""
     started_seconds: float = field(default_factory=time.monotonic)
     worker: Membership | None = None
     """What this process is among several workers; ``None`` if it serves alone."""

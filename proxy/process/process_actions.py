@@ -12,6 +12,7 @@ from catalog.errors import UNAUTHORIZED, CommandError
 from proxy.admin.arguments import Call
 from proxy.admin.handler import Action
 from proxy.admin.table import USUAL_ENTRIES
+from proxy.backend.current_op import Proxy
 from proxy.observe.metrics import Metrics
 from proxy.process.access_mode import about
 from proxy.process.assembly import Assembly
@@ -113,10 +114,12 @@ class ProcessActions:
         others = self._assembly.backend.others
         own = {"name": others.own_name, "mode": about(self._assembly.catalog, self._assembly.backend.profile)["mode"]}
         try:
-            return {**own, "peers": [each._asdict() for each in await others.proxies()]}
+            links = self._control.peers()
+            found = [{**_shown(each), **links.get(each.name, {})} for each in await others.proxies()]
         except CommandError as error:
             # What the backend says of a step of the proxy's own is not for clients.
             return {**own, "peers": [], "whyUnknown": _why_unknown(error)}
+        return {**own, "peers": found}
 
     async def _config(self, call: Call) -> Mapping[str, Any]:
         loaded = self._control.reloading.loaded
@@ -146,6 +149,16 @@ class ProcessActions:
 
     async def _reload(self, call: Call) -> Mapping[str, Any]:
         return self._control.reloading.reload_for_administrator()
+
+
+def _shown(proxy: Proxy) -> dict[str, Any]:
+    return {
+        "name": proxy.name,
+        "address": proxy.address,
+        "version": proxy.version,
+        "connections": proxy.connections,
+        "linked": False,
+    }
 
 
 def _why_unknown(error: CommandError) -> str:

@@ -30,6 +30,7 @@ from proxy.process.assembly import Assembly, assemble, follow_settings
 from proxy.process.control import Control, Membership
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
+from proxy.process.peering import Peering
 from proxy.process.process_actions import ProcessActions
 from proxy.process.sockets import Sockets
 from proxy.process.status_page import serving_of
@@ -80,8 +81,7 @@ async def serve(
     Raises ``ConfigurationError`` for invalid certificate files, an address that cannot be listened on, and rules that
     the backend does not support, ``BackendUnavailable`` or ``CommandError`` if the backend cannot be used.
     """
-    options = TlsOptions.of(settings)
-    tls = ListenerTls(options) if options is not None else None
+    tls = ListenerTls(options) if (options := TlsOptions.of(settings)) is not None else None
     tasks = TaskSet(lambda error: _report(metrics, error))
     assembly = await _assembled(settings, metrics, tasks, on_waiting, tracing)
     lacks = _warned_of(assembly.backend.profile)
@@ -99,16 +99,17 @@ async def serve(
 
     if control is not None:
         control.reloading.follow(follow)
-        control.access = assembly.access_mode.sentence
-        control.why_turned_away = lambda: server.admin.traffic.why_not_ready
-        control.lacks = lacks
+        _tell(control, assembly, server, lacks)
+    peering: Peering | None = None
     try:
         with suppress(BackendUnavailable):
             await account.look()
         if settings.fail_fast:
             account.insist()
+        # Before clients are served, so that every process knows all others that have sessions.
+        peering = await Peering.begin(settings, assembly, metrics, tasks.spawn, partial(_report, metrics))
         address = await _listen(server, settings, tls.context if tls is not None else None, sockets, worker)
-        _show(server, assembly, metrics, address, settings, control)
+        _show(server, assembly, metrics, address, settings, control, peering)
         if tls is not None:
             tasks.spawn(tls.watch())
         for work in (*_background(assembly, metrics, server), account.watch()):
@@ -117,7 +118,7 @@ async def serve(
         on_waiting(account.trouble)
         await stop.wait()
     finally:
-        await _stop(server, tasks, assembly, tracing, sockets, worker)
+        await _stop(server, tasks, assembly, tracing, sockets, worker, peering)
 
 
 def _show(
@@ -127,14 +128,23 @@ def _show(
     address: Address,
     settings: Settings,
     control: Control | None,
+    peering: Peering | None,
 ) -> None:
     """Let administrators, the status page and spans see what serves at this address."""
     server.admin.add(_actions(server, assembly))
     if assembly.spans is not None:
         assembly.spans.listen = (address.host, address.port)
     if control is not None:
+        control.peers = dict if peering is None else peering.shown
         server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
         control.on_serving(serving_of(assembly, settings, server.admin.traffic.brief))
+
+
+def _tell(control: Control, assembly: Assembly, server: Server, lacks: str) -> None:
+    """What the process shows of its server."""
+    control.access = assembly.access_mode.sentence
+    control.why_turned_away = lambda: server.admin.traffic.why_not_ready
+    control.lacks = lacks
 
 
 def _warned_of(profile: Profile) -> str:
@@ -223,6 +233,7 @@ async def _stop(
     tracing: Tracing | None,
     sockets: Sockets | None,
     worker: Membership | None,
+    peering: Peering | None,
 ) -> None:
     """Stop within the grace period, whatever the backend does, and the little time that closing takes."""
     now_seconds = asyncio.get_running_loop().time
@@ -233,6 +244,9 @@ async def _stop(
         await tasks.close()
     finally:
         await assembly.close(max(until_seconds - now_seconds(), COMMIT_SECONDS))
+        # Others can ask until everything is written.
+        if peering is not None:
+            peering.close()
         if tracing is not None:
             await tracing.close(max(until_seconds - now_seconds(), FLUSH_SECONDS))
 

@@ -64,6 +64,7 @@ class Settings:
     status_page: Literal["off", "numbers", "auto", "names"] = "auto"
     admin_listen: Address | None = None
     admin_without_login: Literal["loopback", "anywhere"] = "loopback"
+    peer_listen: Address | None = None
     shutdown_grace_seconds: SecondsOrNone = 10.0
     workers: Workers = 1
     reuse_port: bool = False
@@ -141,6 +142,10 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "admin_without_login": (
             "From where admin commands are accepted if the backend has no access control: from this machine only, or "
             "from anywhere. With access control, the privileges of the user decide."
+        ),
+        "peer_listen": (
+            "Address at which the other proxies of the backend ask this one about retried inserts; "
+            "empty = the host of listen, with any free port."
         ),
         "shutdown_grace_seconds": "Time that running commands have to finish at shutdown.",
         "workers": (

@@ -67,7 +67,8 @@ class Server:
         self.deleted: set[bytes] = set()
         """Buckets that somebody deleted; see ``Port._send``."""
         self._incarnations = 0
-        self._sent: set[asyncio.Task[None]] = set()
+        self._sent: dict[asyncio.Task[None], object] = {}
+        """What was handed over and has not run, with its sender."""
 
     def create(self) -> VirtualCollection:
         """The collection comes into being, under a new identity."""
@@ -85,7 +86,11 @@ class Server:
                 self.auditor.removed(document)
         self.current = None
 
-    def hand_over(self, work: Callable[[], None], delay_seconds: float) -> None:
+    def is_busy(self, sender: object) -> bool:
+        """Whether something of this sender has yet to run."""
+        return any(each is sender for each in self._sent.values())
+
+    def hand_over(self, work: Callable[[], None], delay_seconds: float, sender: object = None) -> None:
         """The command is on the server now; it runs whatever becomes of the connection."""
 
         async def run() -> None:
@@ -96,8 +101,8 @@ class Server:
             work()
 
         task = asyncio.get_running_loop().create_task(run())
-        self._sent.add(task)
-        task.add_done_callback(self._sent.discard)
+        self._sent[task] = sender
+        task.add_done_callback(self._sent.pop)
 
     async def settle(self) -> None:
         """Wait until every command that was handed over has run."""
@@ -235,7 +240,7 @@ class Port:
             server.hand_over(left_behind, chance.choice((0.05, 1, 10, 50)))
             await asyncio.sleep(0.1)
             return Unknown(BackendUnavailable("connection reset"))
-        server.hand_over(work, chance.random() * 0.01)
+        server.hand_over(work, chance.random() * 0.01, self)
         try:
             async with asyncio.timeout_at(max(deadline_seconds, loop.time() + 1)):
                 outcome = await answer
@@ -315,6 +320,8 @@ class Port:
         measurements: Sequence[Measurement],
         window_seconds: float,
         deadline_seconds: float,
+        *,
+        until_now: bool = False,
     ) -> Mapping[bytes, int]:
         # Rows of the simulation are unique, so what is there is of the earlier process.
         return await self.stored_rows(collection, measurements, deadline_seconds)

@@ -33,6 +33,7 @@ from tests.simulation.auditor import Auditor, rows_of
 from tests.simulation.commands import CommandLine
 from tests.simulation.in_parts import JoinPort, Reader
 from tests.simulation.loop import SeededLoop
+from tests.simulation.peers import RETRY_AFTER_BLOCK_SECONDS, Network, Node
 from tests.simulation.server import MAX_COUNT, Faults, Server, new_bucket_like
 from tests.support.sessions import session
 from tests.support.update_expressions import milliseconds
@@ -73,6 +74,10 @@ class Plan:
     readers: int = 0
     proxies: int = 1
     """Processes on the same collection, which do not know of each other."""
+    linked: bool = False
+    """They ask one another, and retries go to any of them."""
+    cuts: bool = False
+    """Links are cut, slow and blocked."""
     in_place: tuple[int, ...] = ()
     """Those of them that do not write in parts."""
 
@@ -122,7 +127,14 @@ class Ids:
 class Process:
     """One life of a proxy."""
 
-    def __init__(self, number: int, server: Server, plan: Plan, report: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        server: Server,
+        plan: Plan,
+        report: Callable[[BaseException], None],
+        network: Network | None = None,
+    ) -> None:
         self.ids = Ids(number)
         self.catalog = BucketCatalog(
             CatalogOptions(
@@ -162,6 +174,12 @@ class Process:
             retryable_writes=True,
             slices=Slices(itertools.count().__next__),
         )
+        self.node: Node | None = None
+        if network is not None:
+            statements = self.handler.statements
+            self.node = Node(network, number, port, statements, report)
+            self.node.follow(self.handler, self.catalog, self.committer, statements)
+            self.committer.options = replace(self.committer.options, before_round=self.node.members.check)
         self.alive = True
         # Every process makes the server stall once in a while, for all of them.
         self._longest_wait_seconds = plan.proxies * LONGEST_WAIT_SECONDS
@@ -194,6 +212,8 @@ class Process:
         for answer in self._waiting:
             if not answer.done():
                 answer.set_exception(ConnectionResetError())
+        if self.node is not None:
+            await self.node.kill()
         await self.stop_joining()
         committer = self.committer
         committer._spawn = lambda work: work.close()  # type: ignore[method-assign]
@@ -258,6 +278,7 @@ class World:
         self.server = Server(self.chance, self.auditor)
         self.server.faults = self.plan.faults
         self.failures: list[BaseException] = []
+        self.network = Network(self.chance, self.server.is_busy) if self.plan.linked else None
         self._numbers = 0
         self._processes = 0
 
@@ -279,12 +300,17 @@ class World:
     async def _main(self) -> None:
         self.collection = self.server.create()
         self.processes = [self._start(place) for place in range(self.plan.proxies)]
+        for process in self.processes:
+            if process.node is not None:
+                await process.node.begin()
         writers = [asyncio.create_task(self._writer(number)) for number in range(self.plan.writers)]
         others = []
         if self.plan.meddling:
             others.append(asyncio.create_task(self._meddle()))
         if self.plan.restarts:
             others += [asyncio.create_task(self._restart(place)) for place in range(self.plan.proxies)]
+        if self.plan.cuts:
+            others.append(asyncio.create_task(self._cut()))
         others += [asyncio.create_task(self._read(number + 1)) for number in range(self.plan.readers)]
         await asyncio.gather(*writers)
         for task in others:
@@ -298,6 +324,7 @@ class World:
                 await process.kill()
                 await self.server.settle()
                 self.processes[place] = self._start(place)
+        await self._end_asking()
         for process in self.processes:
             await process.end_commits()
         await self.server.settle()
@@ -312,10 +339,20 @@ class World:
             process.check_rest()
         assert self.failures == []
 
+    async def _end_asking(self) -> None:
+        """Nothing is asked any more, and nobody looks for others."""
+        nodes = [process.node for process in self.processes if process.node is not None]
+        if self.network is not None:
+            self.network.blocked.clear()
+        while any(node.asking._pending for node in nodes):  # noqa: ASYNC110 - nothing tells its end
+            await asyncio.sleep(0.1)
+        for node in nodes:
+            await node.kill()
+
     def _start(self, place: int) -> Process:
         self._processes += 1
         plan = replace(self.plan, in_parts=self.plan.in_parts and place not in self.plan.in_place)
-        return Process(self._processes, self.server, plan, self.failures.append)
+        return Process(self._processes, self.server, plan, self.failures.append, self.network)
 
     # --- writers -------------------------------------------------------------------------------------------
 
@@ -357,13 +394,18 @@ class World:
                 expects_reply=chance.random() < 0.95,
                 size_bytes=sum(map(len, raws)),
             )
-            await self._insert(command, documents, number % self.plan.proxies)
+            place = chance.randrange(self.plan.proxies) if self.plan.linked else number % self.plan.proxies
+            await self._insert(command, documents, place)
 
     async def _insert(self, command: InsertCommand, documents: list[dict[str, Any]], place: int) -> None:
         chance = self.chance
         retryable = command.txn_number is not None
         first = self.processes[place]
         for attempt in range(3):
+            if attempt and self.network is not None:
+                if self.network.blocked:
+                    await asyncio.sleep(RETRY_AFTER_BLOCK_SECONDS)
+                place = chance.randrange(self.plan.proxies)
             process = self.processes[place]
             if process is not first and not self.plan.retries_after_restart:
                 break
@@ -380,6 +422,8 @@ class World:
             try:
                 reply = await task
             except ConnectionResetError:
+                if may_retry and self.network is not None:
+                    continue
                 if may_retry and self.plan.retries_after_restart:
                     while self.processes[place] is process:  # noqa: ASYNC110 - as a driver looks for a server
                         await asyncio.sleep(0.1)
@@ -429,8 +473,34 @@ class World:
             await asyncio.sleep(self.chance.choice(self.plan.restart_pauses_seconds))
             await self.processes[place].kill()
             # A command of the dead process that the server has not executed yet is beyond what can be known.
-            await self.server.settle()
-            self.processes[place] = self._start(place)
+            if self.network is None:
+                await self.server.settle()
+            process = self._start(place)
+            if process.node is not None:
+                await process.node.begin()
+            self.processes[place] = process
+
+    async def _cut(self) -> None:
+        """Links end, become slow, or are blocked for a while."""
+        network = self.network
+        assert network is not None
+        while True:
+            await asyncio.sleep(self.chance.choice((0.1, 1.0, 5.0)))
+            names = [process.node.name for process in self.processes if process.node is not None]
+            match self.chance.choice(("cut", "slow", "fast", "block")):
+                case "cut":
+                    links = [link for name in names for link in network.nodes[name].links]
+                    if links:
+                        self.chance.choice(links).close()
+                case "slow":
+                    network.slowest_seconds = self.chance.choice((0.05, 0.5, 1.5))
+                case "fast":
+                    network.slowest_seconds = 0.01
+                case "block":
+                    pair = frozenset(self.chance.sample(names, 2))
+                    network.blocked.add(pair)
+                    await asyncio.sleep(self.chance.choice((0.5, 1.5, 4.0, 20.0)))
+                    network.blocked.discard(pair)
 
     async def _meddle(self) -> None:
         actions = (self._close, self._delete, self._delete_row, self._append, self._change_meta, self._foresee)

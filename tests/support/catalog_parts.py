@@ -233,8 +233,10 @@ class ScriptedStore:
         measurements: Sequence[Measurement],
         window_seconds: float,
         deadline_seconds: float,
+        *,
+        until_now: bool = False,
     ) -> Mapping[bytes, int]:
-        earlier = (document for each, document in self.documents.items() if each not in self.late)
+        earlier = (document for each, document in self.documents.items() if until_now or each not in self.late)
         return _equal(earlier, measurements)
 
     async def join(

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import bson
 
+from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
+from catalog.statements import ClientSession
+from proxy.inserts.insert_port import GoOn
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.plain_insert import Inserts
 from proxy.request import router
@@ -77,10 +80,33 @@ class NativeDouble:
         self.begun.append(size_bytes)
 
 
+class ElsewhereDouble:
+    """Other processes, which have to be asked about some numbers."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = set(numbers)
+        self.asked: list[Submitted] = []
+        self.waiting: list[GoOn] = []
+
+    def concerns(self, client: ClientSession, number: int) -> bool:
+        return number in self.numbers
+
+    def ask(self, client: ClientSession, number: int, go_on: GoOn) -> None:
+        self.waiting.append(go_on)
+
+    def answer(self, error: CommandError | None = None) -> None:
+        """All that wait go on; nothing has to be asked any more."""
+        self.numbers.clear()
+        waiting, self.waiting = self.waiting, []
+        for go_on in waiting:
+            go_on(error)
+
+
 class Inserting(Recognising):
     """Inserts that are recognised; what takes them keeps what it is told."""
 
     retryable_writes = True
+    elsewhere: ElsewhereDouble | None = None
 
     def __init__(self, limit_bytes: int = 100_000) -> None:
         super().__init__(limit_bytes=limit_bytes)
@@ -98,6 +124,12 @@ class Inserting(Recognising):
         txn_number: int | None,
     ) -> None:
         self.submitted.append(Submitted(template, tuple(documents), session, txn_number))
+
+    def ask(
+        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], session: bytes, txn_number: int
+    ) -> None:
+        assert self.elsewhere is not None
+        self.elsewhere.asked.append(Submitted(template, tuple(documents), session, txn_number))
 
     def learn(self, raw: bytes, collection: VirtualCollection = COLLECTION) -> bool:
         """As it is done for an insert that was not recognised; whether it is the catalog's."""

@@ -173,3 +173,15 @@ async def test_our_bug_leaves_nobody_waiting() -> None:
     except ValueError:
         assert all(isinstance(each, CommandError) for each in bench.answers)
     assert len(bench.answers) == 2
+
+
+async def test_until_now_rows_count_whoever_wrote_them() -> None:
+    """Another process, which cannot be asked, may have written them after this one wrote to the collection."""
+    bench = Bench()
+    bench.store.late.add(b"x")
+    measurements = [measurement(0, _id=IDS[0])]
+    for until_now in (False, True):
+        collection = bench.buckets.collection
+        bench.dedup.ask(collection, measurements, WriteConcern(), bench.answers.append, until_now=until_now)
+    await bench.run()
+    assert [each.written for each in bench.answers if isinstance(each, Found)] == [frozenset({0}), frozenset()]

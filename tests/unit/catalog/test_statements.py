@@ -157,3 +157,58 @@ def test_sessions_with_scattered_statements_weigh_more() -> None:
     assert log.size_bytes == SESSION_BYTES
     Statement(scattered, 2000).settle((0,), None, ACKNOWLEDGED)
     assert log.size_bytes == SESSION_BYTES, "what is kept no more counts no more"
+
+
+def test_a_session_belongs_to_who_took_its_latest_number() -> None:
+    """W102"""
+    log = StatementLog()
+    client = (b"s", NOBODY)
+    assert not log.belongs(client, 1)
+    transaction = log.transaction(client, 5)
+    assert log.belongs(client, 5)
+    assert log.belongs(client, 9)
+    transaction.era = -1  # given away
+    assert not log.belongs(client, 5)
+    assert not log.belongs(client, 6)
+    assert log.belongs(client, 4)  # refused, whoever has the session
+    transaction.take(sought=False)
+    assert log.belongs(client, 6)
+    log.begin_era()
+    assert not log.belongs(client, 6)
+    assert log.belongs((b"t", NOBODY), 1) == (log.latest((b"t", NOBODY)) is not None)
+
+
+def test_what_another_process_knows_is_added() -> None:
+    """W102"""
+    log = StatementLog()
+    transaction = log.transaction((b"s", NOBODY), 1)
+    assert transaction.is_untried
+    transaction.learn([(0, 3), (7, 8)], [(5, 6)], is_native=False, is_sought=False)
+    assert [number for number in range(9) if number in transaction.written] == [0, 1, 2, 7]
+    assert transaction.written.spans() == [(0, 3), (7, 8)]
+    assert 5 in transaction.lost
+    assert not transaction.is_untried
+    assert log.size_bytes == transaction.size_bytes == SESSION_BYTES + 3 * RUN_BYTES
+    transaction.learn([(2, 5)], [], is_native=True, is_sought=True)
+    assert transaction.written.spans() == [(0, 5), (7, 8)]
+    assert transaction.is_native
+    assert transaction.is_sought
+
+
+def test_statements_under_way_are_withdrawn_and_may_be_sent_again() -> None:
+    """W102"""
+    log = StatementLog()
+    staged, done, staging = (log.transaction((each, NOBODY), 1) for each in (b"a", b"b", b"c"))
+    statement = Statement(staged, 0)
+    staging.commands = 1
+    log.withdraw()
+    assert statement.is_withdrawn
+    assert [each.is_withdrawn for each in (staged, done, staging)] == [True, False, True]
+    assert not log.belongs((b"b", NOBODY), 2)
+    with pytest.raises(CommandError) as refused:
+        staging.check()
+    assert "RetryableWriteError" in refused.value.labels
+    done.check()
+    staged.take(sought=False)
+    staged.check()
+    assert not statement.is_withdrawn

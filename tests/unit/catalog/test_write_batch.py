@@ -88,3 +88,17 @@ def test_unwritten_measurements_are_kept_for_those_who_sent_them_again() -> None
     batch.settle(None, ACKNOWLEDGED)
     assert gone.codes == {0: 6}
     assert back.codes == {0: None}
+
+
+def test_w102_withdrawn_writers_leave_a_batch() -> None:
+    class Withdrawn(RememberingWriter):
+        is_withdrawn = True
+
+    bench = CatalogBench()
+    stays, goes = RememberingWriter(), Withdrawn()
+    (batch,) = bench.stage(measurement(1), writer=stays)
+    bench.stage(measurement(2), writer=goes)
+    assert batch.withdraw() == [goes]
+    assert batch.withdraw() == []
+    batch.settle(None, ACKNOWLEDGED)
+    assert (list(stays.codes.values()), goes.codes) == ([None], {})

@@ -13,8 +13,9 @@ from typing import Any
 import pymongo
 import pytest
 
+from catalog.bson.codec import encode
 from catalog.errors import CommandError
-from proxy.backend.current_op import CurrentOperations, process_name
+from proxy.backend.current_op import Activity, CurrentOperations, listener_in, listener_text, process_name
 from proxy.backend.service import NotSent, ServicePool
 from proxy.backend.service_auth import introducing
 from tests.support.mongod import MongodProcess
@@ -147,3 +148,57 @@ async def test_another_proxy_can_count_as_a_reader_of_everything(
         other.admin.command("ping")
         assert not await others.read("any")
         assert await others.read("any", or_are_proxies=True)
+
+
+async def test_a_proxy_tells_where_others_can_ask_it(alone: tuple[MongodProcess, CurrentOperations]) -> None:
+    server, others = alone
+
+    async def primary(_: float) -> tuple[str, int]:
+        return "127.0.0.1", server.port
+
+    told: dict[str, str] = {}
+    pool = ServicePool(primary, introducing("tsproxy x", lambda _: None, None, told), None, 5.0)
+    ping = encode({"ping": 1, "$db": "admin"})
+    try:
+        deadline_seconds = asyncio.get_running_loop().time() + 10
+        await pool.request(ping, deadline_seconds)
+        assert [each[4:] for each in await others.proxies()] == [(0, False, False)]
+        told["platform"] = listener_text(1234, has_tls=True, is_local=True)
+        pool.forget_primary()
+        await pool.request(ping, deadline_seconds)
+        assert [each[4:] for each in await others.proxies()] == [(1234, True, True)]
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("peers 7", (7, False, False)),
+        ("peers 7 tls", (7, True, False)),
+        ("peers 7 local", (7, False, True)),
+        ("", (0, False, False)),
+        ("peers x", (0, False, False)),
+        ("7", (0, False, False)),
+    ],
+)
+def test_what_is_told_of_the_listener_is_read_again(text: str, told: tuple[int, bool, bool]) -> None:
+    assert listener_in(text) == told
+
+
+async def test_a_process_is_absent_idle_or_works(alone: tuple[MongodProcess, CurrentOperations]) -> None:
+    """The driver's monitoring, which always waits for an answer, is no work."""
+    server, others = alone
+    assert await others.activity("tsproxy 1") is Activity.ABSENT
+    with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxy 1", heartbeatFrequencyMS=500) as other:
+        other.d.plain.insert_many([{"n": number} for number in range(10)])
+        assert await others.activity("tsproxy 1") is Activity.IDLE
+        slow = threading.Thread(target=lambda: list(other.d.plain.find({"$where": "sleep(200) || true"})))
+        slow.start()
+        seen = set()
+        while slow.is_alive():
+            seen.add(await others.activity("tsproxy 1"))
+            await asyncio.sleep(0.01)
+        slow.join()
+        assert Activity.WORKS in seen
+    assert await others.activity("tsproxy 2") is Activity.ABSENT

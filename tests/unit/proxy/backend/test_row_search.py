@@ -69,9 +69,13 @@ class Case:
         deadline_seconds = asyncio.get_running_loop().time() + 20
         return await (search or self.search()).stored(self.collection, measurements, deadline_seconds)
 
-    async def earlier(self, search: RowSearch, measurement: Measurement, window_seconds: float = 120) -> int:
+    async def earlier(
+        self, search: RowSearch, measurement: Measurement, window_seconds: float = 120, *, until_now: bool = False
+    ) -> int:
         deadline_seconds = asyncio.get_running_loop().time() + 20
-        found = await search.earlier(self.collection, [measurement], window_seconds, deadline_seconds)
+        found = await search.earlier(
+            self.collection, [measurement], window_seconds, deadline_seconds, until_now=until_now
+        )
         return found[digest_of(measurement)]
 
 
@@ -189,6 +193,21 @@ async def test_rows_from_long_before_are_not_of_a_retry(set_case: Case) -> None:
     search = set_case.search(now)
     assert await set_case.earlier(search, row, window_seconds=now.time - old.time - 1) == 1
     assert await set_case.earlier(search, row) == 2
+
+
+async def test_until_now_all_rows_of_the_window_count(set_case: Case) -> None:
+    row = measurement(v=1)
+    search = set_case.search(set_case.time())
+    search.writes(set_case.collection)
+    old = set_case.store(row)
+    assert await set_case.earlier(search, row) == 0
+    assert await set_case.earlier(search, row, until_now=True) == 1
+    while (now := set_case.time()).time < old.time + 3:  # noqa: ASYNC110 - the server's time
+        await asyncio.sleep(0.1)
+    set_case.store(row)
+    assert await set_case.earlier(search, row, window_seconds=now.time - old.time - 1, until_now=True) == 1
+    assert await set_case.earlier(search, row, until_now=True) == 2
+    assert await set_case.earlier(set_case.search(), row, until_now=True) == 2
 
 
 async def test_without_history_nothing_is_earlier(replica_set: MongodProcess, db_name: str) -> None:

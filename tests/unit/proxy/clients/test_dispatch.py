@@ -104,6 +104,7 @@ class Rooms:
         return VIRTUAL
 
     retryable_writes = False
+    elsewhere = None
     native = NativeDouble()
 
     def submit(

@@ -202,3 +202,16 @@ async def test_a_stop_waits_for_what_lingers() -> None:
     writer = bench.insert(b"a")
     assert await bench.coalescer.drain(5)
     assert (bench.store.sent, writer.codes) == ([[b"a"]], {0: None})
+
+
+async def test_w102_statements_that_are_withdrawn_are_not_sent() -> None:
+    bench = Bench(rounds_in_flight=0)
+    withdrawn, other = RememberingWriter(), RememberingWriter()
+    transaction, waiting = statement(withdrawn)
+    bench.coalescer.add(virtual(), KEY, waiting, 0, b"1")
+    bench.coalescer.add(virtual(), KEY, other, 0, b"2")
+    transaction.is_withdrawn = True
+    bench.coalescer.withdraw(CommandError(89, "withdrawn"))
+    assert list(withdrawn.codes.values()) == [89]
+    assert other.codes == {}
+    assert bench.coalescer.documents_ready == 1

@@ -8,6 +8,8 @@ from typing import Any
 import bson
 import pytest
 
+from catalog.errors import CommandError
+from catalog.identity import NOBODY
 from catalog.statements import StatementLog
 from proxy.inserts.catalog_staging import BATCHES_IN_A_TURN
 from proxy.inserts.held_insert import Recipient
@@ -15,10 +17,12 @@ from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.slices import Slices
+from proxy.inserts.write_strategy import FEWEST_BYTES
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
 from tests.support.committer_bench import CommitterBench, HeldStore
 from tests.support.exchanges import Told
+from tests.support.insert_messages import ElsewhereDouble
 from tests.support.insert_messages import message as insert_message
 from tests.support.network import FakeClient
 from tests.support.raw_wire import document_of
@@ -258,3 +262,49 @@ async def test_a_bug_is_reported_and_told() -> None:
     assert ingest.replies[0]["code"] == 1
     assert [type(error) for error in ingest.bench.reported] == [KeyError, KeyError]
     await ingest.rest()
+
+
+async def test_w102_an_insert_of_one_waits_for_the_answers_of_others() -> None:
+    ingest = Ingest()
+    ingest.handler.elsewhere = elsewhere = ElsewhereDouble(5)
+    written = ingest.insert_one(document(1), 5)
+    await asyncio.sleep(0)
+    assert (written.written, ingest.sent) == ([], [])
+    assert ingest.handler.pending.measurements == 1
+    ingest.handler.statements.transaction((b"session", NOBODY), 5).learn([(0, 1)], [], is_native=False, is_sought=False)
+    elsewhere.answer()
+    await ingest.rest()
+    assert answer(written) == {"n": 1, "ok": 1.0}
+    assert ingest.sent == []
+    assert ingest.handler.statements.transaction((b"session", NOBODY), 5).commands == 0
+
+
+async def test_w102_a_command_that_was_asked_about_early_is_staged_or_relayed_or_refused() -> None:
+    for outcome in ("staged", "relayed", "refused"):
+        ingest = Ingest()
+        ingest.handler.elsewhere = elsewhere = ElsewhereDouble(5)
+        told = Told()
+        exchange = Exchange(session(), FakeClient(), Message.from_bytes(insert_message(document(1))), told)
+        command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
+        template = InsertTemplate(ingest.handler, command, ingest.bench.virtual)
+        large = bson.encode({"t": bson.DatetimeMS(1), "m": 1, "text": "x" * FEWEST_BYTES})
+        ingest.handler.ask(exchange, template, (large,), b"session", 5)
+        assert ingest.handler.pending.measurements == 1
+        if outcome == "relayed":
+            ingest.handler.statements.transaction((b"session", NOBODY), 5).is_native = True
+        elsewhere.answer(CommandError(225, "too old") if outcome == "refused" else None)
+        await ingest.rest()
+        kinds = [type(each).__name__ for each in told.outcomes]
+        assert kinds == {"staged": [], "relayed": ["NotTranslatable"], "refused": ["Refused"]}[outcome]
+        assert ingest.sent == ([1] if outcome == "staged" else [])
+
+
+async def test_w102_what_only_the_backend_can_tell_is_sent_again_by_the_driver() -> None:
+    ingest = Ingest()
+    ingest.handler.elsewhere = elsewhere = ElsewhereDouble(5)
+    ingest.insert(document(1), document(2), txn_number=5)
+    ingest.handler.statements.transaction((b"session", ""), 5).is_native = True
+    elsewhere.answer()
+    await ingest.rest()
+    assert ingest.replies[0]["errorLabels"] == ["RetryableWriteError"]
+    assert ingest.sent == []

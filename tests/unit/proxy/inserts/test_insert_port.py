@@ -7,9 +7,9 @@ from proxy.inserts.native_inserts import NativeInserts
 
 def test_the_handler_of_inserts_offers_the_whole_port() -> None:
     wanted = {name for name in vars(Ingest) if not name.startswith("_")}
-    assert wanted == {"native", "retryable_writes", "submit"}
+    assert wanted == {"ask", "elsewhere", "native", "retryable_writes", "submit"}
     # The constructor sets these attributes.
-    assert wanted - {"native", "retryable_writes"} <= set(dir(InsertHandler))
+    assert wanted - {"elsewhere", "native", "retryable_writes"} <= set(dir(InsertHandler))
 
 
 def test_native_inserts_offer_the_whole_port() -> None:

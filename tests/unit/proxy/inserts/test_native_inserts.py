@@ -78,7 +78,7 @@ def test_retry_takes_the_way_of_the_first_try() -> None:
     inserts.chosen = Way.CATALOG
     assert inserts.takes(DOCUMENT, txn_number=4) == 1
     assert inserts.takes(DOCUMENT, txn_number=5) == 0
-    inserts.statements.transaction(CLIENT, 5)
+    inserts.statements.transaction(CLIENT, 5).written.add(0)
     inserts.chosen = Way.NATIVE
     assert inserts.takes(DOCUMENT, txn_number=5) == 0
     assert inserts.takes(DOCUMENT, txn_number=6) == 1
@@ -161,7 +161,7 @@ def test_what_are_no_documents_is_not_relayed_without_parsing(damaged: bytes) ->
 def test_w102_a_coalesced_statement_is_not_relayed_later_nor_the_other_way_round() -> None:
     inserts = Coalescing()
     assert inserts.takes(SMALL, txn_number=4) == 0
-    inserts.statements.transaction(CLIENT, 4)
+    inserts.statements.transaction(CLIENT, 4).written.add(0)
     inserts.native.may_insert = lambda namespace: False
     assert inserts.takes(SMALL, txn_number=4) == 0
     inserts.native.may_insert = lambda namespace: True
@@ -171,3 +171,26 @@ def test_w102_a_coalesced_statement_is_not_relayed_later_nor_the_other_way_round
     assert inserts.takes(SMALL, txn_number=6) == 1
     inserts.native.relayed(CLIENT[1], 2, SESSION, 5)
     assert inserts.statements.transaction(CLIENT, 6).is_native
+
+
+def test_w102_what_was_only_asked_about_may_take_any_way() -> None:
+    inserts = Inserts()
+    for number, chosen in ((1, Way.NATIVE), (2, Way.CATALOG)):
+        inserts.chosen = chosen
+        inserts.statements.transaction(CLIENT, number)
+        assert inserts.takes(DOCUMENT, txn_number=number) == (1 if chosen is Way.NATIVE else 0)
+
+
+def test_w102_what_has_to_be_looked_up_goes_through_the_catalog() -> None:
+    inserts = Inserts()
+    inserts.statements.transaction(CLIENT, 1).take(sought=True)
+    assert inserts.takes(DOCUMENT, txn_number=1) == 0
+    inserts.statements.transaction(CLIENT, 2).learn([], [], is_native=True, is_sought=True)
+    assert inserts.takes(DOCUMENT, txn_number=2) == 1
+
+
+def test_w102_coalesced_inserts_of_several_ordered_documents_stay_with_the_server() -> None:
+    """Its record has them, whichever process they came through."""
+    inserts = Coalescing()
+    inserts.statements.transaction(CLIENT, 1).take(sought=True)
+    assert inserts.takes(DOCUMENT, DOCUMENT, txn_number=1) == 2

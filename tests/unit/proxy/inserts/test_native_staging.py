@@ -44,7 +44,7 @@ class Rows:
             raise CommandError(6, "cannot be asked")
         return self.digests
 
-    async def earlier_rows(self, *asked: Any) -> Counter[bytes]:
+    async def earlier_rows(self, *asked: Any, until_now: bool = False) -> Counter[bytes]:
         return self.digests
 
     async def update(self, *asked: Any) -> Any:

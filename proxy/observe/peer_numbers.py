@@ -1,0 +1,45 @@
+"""The metrics of what proxies ask one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+
+class PeerNumbers:
+    """Counters of ``proxy.peers``, which are read at any time."""
+
+    __slots__ = ("answered", "asked", "links", "prevented", "questions", "sought", "standstills", "unanswered")
+
+    def __init__(self) -> None:
+        self.links: Callable[[], tuple[int, int]] = _none
+        """The other processes that are known, and those of them with a link."""
+        self.asked = 0
+        self.questions = 0
+        self.answered = 0
+        self.prevented = 0
+        self.sought = 0
+        self.unanswered = 0
+        self.standstills = 0
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics with their current values."""
+        known, linked = self.links()
+        yield GaugeMetricFamily("tsproxy_peers", "Other tsproxy processes that use the backend.", value=known)
+        yield GaugeMetricFamily("tsproxy_peers_linked", "Those of them that can be asked.", value=linked)
+        for name, text, value in (
+            ("asks", "Messages to other tsproxy processes about retryable statements.", self.asked),
+            ("questions", "Commands that these messages asked about.", self.questions),
+            ("answers", "Commands that other processes asked about.", self.answered),
+            ("doubles_prevented", "Commands that another process had executed already.", self.prevented),
+            ("unanswered", "Commands about which another process gave no answer in time.", self.unanswered),
+            ("looked_up", "Commands whose rows were looked up because a process could not be asked.", self.sought),
+            ("standstills", "Times that this process stood still longer than others wait.", self.standstills),
+        ):
+            yield CounterMetricFamily(f"tsproxy_peer_{name}", text, value=value)
+
+
+def _none() -> tuple[int, int]:
+    return 0, 0

@@ -1,0 +1,260 @@
+"""Asks other proxies about retryable statements, and answers them (W102).
+
+A session belongs to at most one process (``catalog.statements``). A process that gets a number of a session that does
+not belong to it asks all others; each tells what it knows of this number, and gives the session away. So no process can
+execute a statement that another one has executed, or is executing. Questions that arrive while one is being asked share
+the next one.
+
+If two processes ask one another about the same statement, the one with the smaller name goes first: the other one lets
+it pass, and asks again. What a process knows that cannot be asked is looked up in the stored rows
+(``catalog.restart_dedup``), after what it has sent to the backend is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.statements import NETWORK_TIMEOUT, TRANSACTION_TOO_OLD, ClientSession, StatementLog
+from proxy.observe.peer_numbers import PeerNumbers
+from proxy.peers.frames import BUSY, MOST_QUESTIONS, MOST_RUNS, NEWER, UNKNOWN, Answer, Question, Told, is_askable
+from proxy.peers.link import LinkLost
+
+PAUSES_SECONDS: Final = (0.005, 0.1)
+"""The first and the longest pause before a process is asked again that is executing a statement."""
+
+BAD_VALUE: Final = 2
+
+GoOn: TypeAlias = Callable[[CommandError | None], None]
+
+
+class Member(Protocol):
+    """Another process."""
+
+    @property
+    def name(self) -> str:
+        """Its name at the backend."""
+        ...
+
+    async def ask(self, questions: Sequence[Question]) -> list[Answer]:
+        """Its answers, within a bound; raises ``LinkLost``."""
+        ...
+
+
+class Company(Protocol):
+    """The other processes (``proxy.peers.membership``)."""
+
+    @property
+    def own_name(self) -> str:
+        """The name of this process."""
+        ...
+
+    def is_uncertain(self) -> bool:
+        """Whether another process may have given this one up, so that it may take any session."""
+        ...
+
+    def members(self) -> Sequence[Member]:
+        """All that are connected to the backend."""
+        ...
+
+    @property
+    def are_lately_gone(self) -> bool:
+        """Whether some of them have gone in the time in which drivers retry."""
+        ...
+
+    async def quiet(self, names: Sequence[str]) -> None:
+        """Wait, within a bound, until nothing of these processes is in progress at the backend."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A number of a session that is being asked about, and what waits for it."""
+
+    client: ClientSession
+    number: int
+    deadline_seconds: float
+    waiting: list[GoOn] = field(default_factory=list)
+    is_yielded: bool = False
+    """Whether another process was let pass since it was asked last."""
+    pause_seconds: float = PAUSES_SECONDS[0]
+
+
+class Asking:
+    """Implements ``proxy.inserts.insert_port.Elsewhere``, and answers other processes."""
+
+    def __init__(
+        self,
+        log: StatementLog,
+        company: Company,
+        numbers: PeerNumbers,
+        now_seconds: Callable[[], float],
+        patience_seconds: float,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        report: Callable[[BaseException], None],
+    ) -> None:
+        """``patience_seconds``: how long a command may wait; ``report`` gets internal errors."""
+        self.numbers = numbers
+        self._log = log
+        self._company = company
+        self._now_seconds = now_seconds
+        self._patience_seconds = patience_seconds
+        self._spawn = spawn
+        self._report = report
+        self._pending: dict[ClientSession, _Pending] = {}
+        self._queue: list[_Pending] = []
+        self._is_running = False
+
+    # --- Elsewhere ------------------------------------------------------------------------------------------
+
+    def concerns(self, client: ClientSession, number: int) -> bool:
+        return self._company.is_uncertain() or not self._log.belongs(client, number)
+
+    def ask(self, client: ClientSession, number: int, go_on: GoOn) -> None:
+        pending = self._pending.get(client)
+        if pending is None or pending.number != number:
+            if not is_askable(client):
+                go_on(CommandError(BAD_VALUE, "the session id is too long"))
+                return
+            pending = _Pending(client, number, self._now_seconds() + self._patience_seconds)
+            self._pending[client] = pending
+            self._enqueue(pending)
+        pending.waiting.append(go_on)
+
+    def _enqueue(self, pending: _Pending) -> None:
+        self._queue.append(pending)
+        if not self._is_running:
+            self._is_running = True
+            self._spawn(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                asked, self._queue = self._queue[:MOST_QUESTIONS], self._queue[MOST_QUESTIONS:]
+                try:
+                    await self._ask_all(asked)
+                except Exception as error:  # noqa: BLE001 - reported; nobody must wait for ever
+                    self._report(error)
+                    for pending in asked:
+                        self._end(pending, CommandError(1, f"internal error while asking other proxies: {error!r}"))
+        finally:
+            self._is_running = False
+
+    async def _ask_all(self, asked: Sequence[_Pending]) -> None:
+        members, era = self._company.members(), self._log.era
+        for pending in asked:
+            pending.is_yielded = False
+        questions = [Question(pending.client, pending.number) for pending in asked]
+        self.numbers.asked += 1
+        self.numbers.questions += len(questions)
+        if len(members) == 1:
+            replies = [await self._answers_of(members[0], questions)]
+        else:
+            replies = list(await asyncio.gather(*(self._answers_of(member, questions) for member in members)))
+        silent = [member.name for member, reply in zip(members, replies, strict=True) if reply is None]
+        told = [reply for reply in replies if reply is not None]
+        answered = [(pending, [reply[place] for reply in told]) for place, pending in enumerate(asked)]
+        if silent:
+            self.numbers.unanswered += len(questions)
+            self._spawn(self._finish_when_quiet(answered, era, silent))
+        else:
+            self._finish(answered, era, is_sought=self._company.are_lately_gone)
+
+    @staticmethod
+    async def _answers_of(member: Member, questions: Sequence[Question]) -> list[Answer] | None:
+        try:
+            return await member.ask(questions)
+        except LinkLost:
+            return None
+
+    async def _finish_when_quiet(
+        self, answered: Sequence[tuple[_Pending, list[Answer]]], era: int, silent: Sequence[str]
+    ) -> None:
+        await self._company.quiet(silent)
+        self._finish(answered, era, is_sought=True)
+
+    def _finish(self, answered: Sequence[tuple[_Pending, list[Answer]]], era: int, *, is_sought: bool) -> None:
+        # A process that stood still may hear answers that are no longer true; this begins another era.
+        self._company.is_uncertain()
+        for pending, answers in answered:
+            told = {answer.told for answer in answers}
+            if Told.NEWER in told:
+                self._end(pending, CommandError(TRANSACTION_TOO_OLD, _too_old(pending.number)))
+            elif Told.BUSY in told or pending.is_yielded or era != self._log.era:
+                self._again(pending)
+            else:
+                self._take(pending, answers, is_sought=is_sought)
+
+    def _again(self, pending: _Pending) -> None:
+        if self._now_seconds() >= pending.deadline_seconds:
+            text = "another proxy is executing this statement, and its outcome is not known yet"
+            self._end(pending, BackendUnavailable(text, code=NETWORK_TIMEOUT))
+            return
+        asyncio.get_running_loop().call_later(pending.pause_seconds, self._enqueue, pending)
+        pending.pause_seconds = min(pending.pause_seconds * 2, PAUSES_SECONDS[1])
+
+    def _take(self, pending: _Pending, answers: Sequence[Answer], *, is_sought: bool) -> None:
+        """The session belongs to this process from now on."""
+        try:
+            transaction = self._log.transaction(pending.client, pending.number)
+        except CommandError as error:
+            self._end(pending, error)
+            return
+        before = transaction.written.runs
+        for answer in answers:
+            if answer.told is Told.KNOWN:
+                transaction.learn(answer.written, answer.lost, is_native=answer.is_native, is_sought=answer.is_sought)
+        self.numbers.prevented += transaction.written.runs > before
+        self.numbers.sought += is_sought
+        transaction.take(sought=is_sought)
+        self._end(pending, None)
+
+    def _end(self, pending: _Pending, error: CommandError | None) -> None:
+        if self._pending.get(pending.client) is pending:
+            del self._pending[pending.client]
+        waiting, pending.waiting = pending.waiting, []
+        for go_on in waiting:
+            try:
+                go_on(error)
+            except Exception as raised:  # noqa: BLE001 - reported; the others must not wait for ever
+                self._report(raised)
+
+    # --- answering ------------------------------------------------------------------------------------------
+
+    def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
+        """What this process knows; sessions that it tells of belong to the asking process, which has this name."""
+        self.numbers.answered += len(questions)
+        return [self._answer(name, client, number) for client, number in questions]
+
+    def _answer(self, name: str, client: ClientSession, number: int) -> Answer:
+        pending = self._pending.get(client)
+        if pending is not None:
+            if pending.number > number:
+                return NEWER
+            if pending.number == number and self._company.own_name < name:
+                return BUSY
+            pending.is_yielded = True
+        known = self._log.latest(client)
+        if known is None:
+            return UNKNOWN
+        if known.number > number:
+            return NEWER
+        if known.number == number and known.is_under_way:
+            return BUSY
+        known.era = -1
+        if known.number < number or (known.is_untried and not known.is_sought):
+            return UNKNOWN
+        if known.unmet_write_concern is not None or known.written.runs + known.lost.runs > MOST_RUNS:
+            # The look-up confirms the write concern.
+            return Answer(Told.KNOWN, is_native=known.is_native, is_sought=True)
+        written, lost = tuple(known.written.spans()), tuple(known.lost.spans())
+        return Answer(Told.KNOWN, known.is_native, known.is_sought, written, lost)
+
+
+def _too_old(number: int) -> str:
+    return (
+        f"Cannot start transaction {number} on session because a newer transaction has already started on the session."
+    )

@@ -1,0 +1,200 @@
+"""What proxies tell one another, as bytes: frames, questions about statements, and the answers.
+
+A frame is its length, kind and content, and a code that proves who sent it (``proxy.peers.handshake``). A question
+has sessions with a transaction number each; an answer has one entry for each of them, in their order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from catalog.bson.codec import decode, encode
+from catalog.identity import Identity, identity_of
+from catalog.statements import ClientSession
+
+CODE_BYTES: Final = 16
+LONGEST_GREETING_BYTES: Final = 1024
+"""Limit of a frame before both sides have proved who they are."""
+LONGEST_BYTES: Final = 4 * 1024 * 1024
+"""Limit of any other frame."""
+MOST_QUESTIONS: Final = 1_000
+"""Limit of one question frame."""
+LONGEST_SESSION_BYTES: Final = 4_000
+MOST_RUNS: Final = 100
+"""A transaction with more runs of statement ids is not described: its statements are looked up."""
+
+_HEAD: Final = struct.Struct("<IB")
+_QUESTION: Final = struct.Struct("<qHH")
+_KNOWN: Final = struct.Struct("<BHH")
+_RUN: Final = struct.Struct("<ii")
+_COUNT: Final = struct.Struct("<I")
+
+
+class Kind(IntEnum):
+    """The kinds of frames."""
+
+    HELLO = 1
+    CHALLENGE = 2
+    PROOF = 3
+    WELCOME = 4
+    ASK = 5
+    ANSWER = 6
+    PING = 7
+
+
+class Frame(NamedTuple):
+    """One frame; ``code``: the proof of its sender, empty before there is one."""
+
+    kind: int
+    said: bytes
+    code: bytes
+
+
+class FrameReader:
+    """Divides bytes into frames. ``limit_bytes`` of a frame grows when the peer is known."""
+
+    def __init__(self) -> None:
+        self.limit_bytes = LONGEST_GREETING_BYTES
+        self._buffer = bytearray()
+
+    def feed(self, received: bytes) -> Iterator[Frame]:
+        """The frames that are complete now; raises ``ValueError`` for one that is too long or too short."""
+        buffer = self._buffer
+        buffer += received
+        while len(buffer) >= _HEAD.size:
+            length, kind = _HEAD.unpack_from(buffer)
+            if not _HEAD.size + CODE_BYTES <= length <= self.limit_bytes:
+                raise ValueError(f"a frame of {length} bytes")
+            if len(buffer) < length:
+                return
+            raw = bytes(buffer[:length])
+            del buffer[:length]
+            yield Frame(kind, raw[_HEAD.size : -CODE_BYTES], raw[-CODE_BYTES:])
+
+
+def frame_bytes(kind: Kind, said: bytes, code: bytes = bytes(CODE_BYTES)) -> bytes:
+    """A frame."""
+    return _HEAD.pack(_HEAD.size + len(said) + CODE_BYTES, kind) + said + code
+
+
+class Question(NamedTuple):
+    """Asks what is known of this number of a session."""
+
+    client: ClientSession
+    number: int
+
+
+class Told(IntEnum):
+    """The kinds of answers.
+
+    ``UNKNOWN``: nothing; ``BUSY``: ask again, because the statements are being executed; ``NEWER``: the session has a
+    later number; ``KNOWN``: see ``Answer``.
+    """
+
+    UNKNOWN = 0
+    BUSY = 1
+    NEWER = 2
+    KNOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a process knows of one number of a session, which it gives away unless it is ``BUSY``.
+
+    ``written`` and ``lost``: runs of statement ids; ``is_native``: the backend has the record; ``is_sought``: the
+    statements must be looked up in the stored rows.
+    """
+
+    told: Told
+    is_native: bool = False
+    is_sought: bool = False
+    written: tuple[tuple[int, int], ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+UNKNOWN: Final = Answer(Told.UNKNOWN)
+BUSY: Final = Answer(Told.BUSY)
+NEWER: Final = Answer(Told.NEWER)
+_PLAIN: Final = (UNKNOWN, BUSY, NEWER)
+
+
+@lru_cache(maxsize=1024)
+def _users_bytes(identity: Identity) -> bytes:
+    return encode({"users": [[user.name, user.database] for user in identity.users]}) if identity else b""
+
+
+@lru_cache(maxsize=1024)
+def _identity(users: bytes) -> Identity:
+    return identity_of((str(name), str(database)) for name, database in decode(users)["users"] if users)
+
+
+def ask_bytes(questions: Sequence[Question]) -> bytes:
+    """The questions."""
+    parts = [_COUNT.pack(len(questions))]
+    for (lsid, identity), number in questions:
+        users = _users_bytes(identity)
+        parts += (_QUESTION.pack(number, len(lsid), len(users)), lsid, users)
+    return b"".join(parts)
+
+
+def is_askable(client: ClientSession) -> bool:
+    """Whether a question about this session fits into a frame; those of drivers are much shorter."""
+    return len(client[0]) + len(_users_bytes(client[1])) <= LONGEST_SESSION_BYTES
+
+
+def questions_in(said: bytes) -> list[Question]:
+    """The questions in a frame; raises ``ValueError`` if it is not one."""
+    found: list[Question] = []
+    try:
+        (count,), at = _COUNT.unpack_from(said), _COUNT.size
+        for _ in range(min(count, MOST_QUESTIONS)):
+            number, session_bytes, users_bytes = _QUESTION.unpack_from(said, at)
+            at += _QUESTION.size
+            users_at, end = at + session_bytes, at + session_bytes + users_bytes
+            users = said[users_at:end]
+            found.append(Question((said[at:users_at], _identity(users) if users else Identity()), number))
+            at = end
+    except (struct.error, KeyError, TypeError) as error:
+        raise ValueError(f"not a question: {error}") from None
+    if at != len(said) or len(found) != count:
+        raise ValueError("not a question")
+    return found
+
+
+def answer_bytes(answers: Sequence[Answer]) -> bytes:
+    """The answers."""
+    parts: list[bytes] = []
+    for answer in answers:
+        parts.append(bytes((answer.told,)))
+        if answer.told is Told.KNOWN:
+            flags = answer.is_native | answer.is_sought << 1
+            parts.append(_KNOWN.pack(flags, len(answer.written), len(answer.lost)))
+            parts += [_RUN.pack(start, end) for start, end in (*answer.written, *answer.lost)]
+    return b"".join(parts)
+
+
+def answers_in(said: bytes) -> list[Answer]:
+    """The answers in a frame; raises ``ValueError`` if it is not one."""
+    found: list[Answer] = []
+    at = 0
+    try:
+        while at < len(said):
+            told = said[at]
+            at += 1
+            if told < len(_PLAIN):
+                found.append(_PLAIN[told])
+                continue
+            kind = Told(told)
+            flags, written, lost = _KNOWN.unpack_from(said, at)
+            at += _KNOWN.size
+            runs = [_RUN.unpack_from(said, at + _RUN.size * each) for each in range(written + lost)]
+            at += _RUN.size * len(runs)
+            found.append(Answer(kind, bool(flags & 1), bool(flags & 2), tuple(runs[:written]), tuple(runs[written:])))
+    except struct.error as error:
+        raise ValueError(f"not an answer: {error}") from None
+    return found

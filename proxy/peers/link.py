@@ -1,0 +1,272 @@
+"""Connections between proxies: the side that asks, and the side that answers.
+
+Each proxy connects to every other one and asks over its own connection, one question at a time; so each of them also
+knows by whom it can be reached. The asking side sends a ping whenever it has said nothing for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, cast
+
+from proxy.peers.frames import (
+    LONGEST_BYTES,
+    Answer,
+    Frame,
+    FrameReader,
+    Kind,
+    Question,
+    answer_bytes,
+    answers_in,
+    ask_bytes,
+    frame_bytes,
+    questions_in,
+)
+from proxy.peers.handshake import (
+    ANSWERER,
+    ASKER,
+    Channel,
+    Introduction,
+    greeting,
+    is_proof,
+    nonce,
+    proof,
+    read_greeting,
+)
+from proxy.upstream.keepalive import keep_alive
+
+GREETING_SECONDS: Final = 5.0
+"""Time in which a connection must prove who it is."""
+MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
+"""A peer that does not read its answers is disconnected at this size."""
+
+
+class LinkLost(Exception):
+    """The link ended, or the other side is not the proxy that it should be."""
+
+
+class _Side(asyncio.Protocol):
+    """What both sides have in common."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader()
+        self._channel: Channel | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other side has proved who it is, and the connection is open."""
+        return self._channel is not None and self._transport is not None and not self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        self._transport = cast("asyncio.Transport", transport)
+        keep_alive(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        try:
+            for frame in self._reader.feed(data):
+                if self._channel is not None and not self._channel.is_genuine(frame):
+                    raise ValueError("a frame of somebody else")
+                self._take(frame)
+        except ValueError as error:
+            self._broken(str(error))
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        self._transport = None
+        self._broken(str(exc or "connection closed"))
+
+    def _write(self, raw: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(raw)
+
+    def _say(self, kind: Kind, said: bytes = b"") -> None:
+        assert self._channel is not None
+        self._write(self._channel.seal(kind, said))
+
+    def _take(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def _broken(self, reason: str) -> None:
+        raise NotImplementedError
+
+
+class Link(_Side):
+    """The side that asks."""
+
+    def __init__(self, own: Introduction, key: bytes, wanted: str) -> None:
+        """``wanted``: the name of the other proxy; ``""`` for any."""
+        super().__init__()
+        self.peer: Introduction | None = None
+        self.lost: Callable[[], None] = lambda: None
+        """Called once when the link ends."""
+        self._hello = greeting(own, nonce())
+        self._challenge = b""
+        self._key = key
+        self._wanted = wanted
+        self._waiter: asyncio.Future[bytes] | None = None
+        self._said_nothing = True
+        self._own = own
+
+    async def introduce(self) -> None:
+        """Prove who both are; raises ``LinkLost``."""
+        await self._wait(frame_bytes(Kind.HELLO, self._hello))
+
+    async def ask(self, questions: Sequence[Question]) -> list[Answer]:
+        """The answers to the questions, in their order; one call at a time. Raises ``LinkLost``."""
+        if not self.is_open or self._channel is None:
+            raise LinkLost("not connected")
+        self._said_nothing = False
+        said = await self._wait(self._channel.seal(Kind.ASK, ask_bytes(questions)))
+        try:
+            answers = answers_in(said)
+        except ValueError as error:
+            raise LinkLost(str(error)) from None
+        if len(answers) != len(questions):
+            self.close()
+            raise LinkLost("another number of answers")
+        return answers
+
+    def ping(self) -> None:
+        """Show that this process can reach the other, unless it has just asked."""
+        if self._said_nothing and self.is_open:
+            self._say(Kind.PING)
+        self._said_nothing = True
+
+    async def _wait(self, raw: bytes) -> bytes:
+        if self._transport is None:
+            raise LinkLost("not connected")
+        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiter = waiter
+        self._write(raw)
+        try:
+            return await waiter
+        finally:
+            self._waiter = None
+
+    def _take(self, frame: Frame) -> None:
+        if self._channel is None:
+            self._introduced(frame)
+        elif frame.kind != Kind.ANSWER:
+            raise ValueError("not an answer")
+        if self._channel is not None:
+            if self._waiter is None:
+                raise ValueError("nobody asked")
+            if not self._waiter.done():
+                self._waiter.set_result(frame.said)
+
+    def _introduced(self, frame: Frame) -> None:
+        # This side proves first who it is, so that a stranger who connects learns nothing.
+        if frame.kind == Kind.CHALLENGE and not self._challenge:
+            peer = read_greeting(frame.said)
+            if self._wanted not in ("", peer.name) or peer.name == self._own.name:
+                raise ValueError("it is another process")
+            self.peer, self._challenge = peer, frame.said
+            self._write(frame_bytes(Kind.PROOF, proof(self._key, ASKER, self._hello, self._challenge)))
+            return
+        if frame.kind != Kind.WELCOME or not self._challenge:
+            raise ValueError("not a greeting")
+        if not is_proof(frame.said, self._key, ANSWERER, self._hello, self._challenge):
+            raise ValueError("it has another account")
+        self._channel = Channel(self._key, ASKER, self._hello, self._challenge)
+        self._reader.limit_bytes = LONGEST_BYTES
+
+    def _broken(self, reason: str) -> None:
+        lost, self.lost = self.lost, lambda: None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(LinkLost(reason))
+        lost()
+
+
+class Answerer(Protocol):
+    """The process that is asked."""
+
+    def linked(self, inbound: Inbound) -> None:
+        """Another proxy has connected and proved who it is."""
+        ...
+
+    def heard(self, inbound: Inbound) -> None:
+        """It has said something."""
+        ...
+
+    def unlinked(self, inbound: Inbound) -> None:
+        """Its connection has ended."""
+        ...
+
+    def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
+        """What this process knows."""
+        ...
+
+
+class Inbound(_Side):
+    """The side that answers. ``peer`` is the other proxy once it has proved who it is."""
+
+    def __init__(self, own: Introduction, key: bytes, host: Answerer) -> None:
+        super().__init__()
+        self.peer: Introduction | None = None
+        self.address = ""
+        """The host that the connection comes from."""
+        self.heard_seconds = 0.0
+        """When something came, by the clock of the host."""
+        self._key = key
+        self._host = host
+        self._own = own
+        self._hello = b""
+        self._challenge = b""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        super().connection_made(transport)
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        self._timer = asyncio.get_running_loop().call_later(GREETING_SECONDS, self._too_late)
+
+    def _too_late(self) -> None:
+        if self._channel is None:
+            self.close()
+
+    def _take(self, frame: Frame) -> None:
+        if self._channel is None:
+            self._greeted(frame)
+            return
+        self._host.heard(self)
+        if frame.kind == Kind.ASK:
+            assert self.peer is not None
+            self._say(Kind.ANSWER, answer_bytes(self._host.answer(self.peer.name, questions_in(frame.said))))
+            if self._transport is not None and self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
+                raise ValueError("it does not read its answers")
+        elif frame.kind != Kind.PING:
+            raise ValueError("not a question")
+
+    def _greeted(self, frame: Frame) -> None:
+        if frame.kind == Kind.HELLO and not self._hello:
+            read_greeting(frame.said)
+            self._hello = frame.said
+            self._challenge = greeting(self._own, nonce())
+            self._write(frame_bytes(Kind.CHALLENGE, self._challenge))
+            return
+        if frame.kind != Kind.PROOF or not self._hello:
+            raise ValueError("not a greeting")
+        if not is_proof(frame.said, self._key, ASKER, self._hello, self._challenge):
+            raise ValueError("it has another account")
+        self.peer = read_greeting(self._hello)
+        self._write(frame_bytes(Kind.WELCOME, proof(self._key, ANSWERER, self._hello, self._challenge)))
+        self._channel = Channel(self._key, ANSWERER, self._hello, self._challenge)
+        self._reader.limit_bytes = LONGEST_BYTES
+        self._host.linked(self)
+
+    def _broken(self, reason: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._channel is not None:
+            self._channel = None
+            self._host.unlinked(self)

@@ -1,0 +1,389 @@
+"""The other proxies at the backend: who they are, links to them, and when they are given up (W102).
+
+Others are found by their connections to the backend (``proxy.backend.current_op``), and by the links that they open. A
+process looks for others and links with them before it serves clients, so that each one knows all of them.
+
+A process gives another one up that has not answered for ``ANSWER_SECONDS``, and then does not ask it. So each process
+must know in time that it may be given up: the others send a ping every ``PING_SECONDS``, and one that has heard nothing
+from one of them for ``LEASE_SECONDS`` takes no session for its own without asking. One that has stood still for
+``STANDSTILL_SECONDS``, for example because it was stopped, withdraws the statements that it has not sent yet: their
+clients get an error that drivers retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from catalog.errors import CommandError
+from proxy.backend.current_op import Activity, Proxy
+from proxy.peers.frames import Answer, Question
+from proxy.peers.link import Inbound, Link, LinkLost
+
+log = structlog.get_logger(__name__)
+
+ANSWER_SECONDS: Final = 2.0
+LEASE_SECONDS: Final = 1.2
+STANDSTILL_SECONDS: Final = 1.0
+PING_SECONDS: Final = 0.3
+WATCH_SECONDS: Final = 2.0
+"""Interval at which the backend is asked for other processes, while nothing happens to a link."""
+SEARCH_SECONDS: Final = 0.2
+"""The interval after a link has ended."""
+QUIET_SECONDS: Final = 2.0
+"""How long the operations of a process that does not answer are waited for."""
+QUIET_PAUSE_SECONDS: Final = 0.03
+QUIET_LOOKS: Final = 3
+"""A process is quiet if none of so many looks finds an operation of it, or one finds no connection."""
+
+STOOD_STILL: Final = "the process stood still: statements that were not sent are withdrawn"
+CANNOT_FIND: Final = "other tsproxy processes cannot be found: a statement that is retried through another may double"
+
+
+class Others(Protocol):
+    """What the backend knows of other processes (``proxy.backend.current_op``)."""
+
+    def proxies(self) -> Awaitable[list[Proxy]]:
+        """The other processes; raises ``CommandError``."""
+        ...
+
+    def activity(self, name: str) -> Awaitable[Activity]:
+        """What the process with this name does; raises ``CommandError``."""
+        ...
+
+
+Connect = Callable[[str, int, bool, str], Awaitable[Link]]
+"""Opens a link to host and port, with or without TLS, to the process with this name; raises ``LinkLost``."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """Another process; implements ``proxy.peers.asking.Member``."""
+
+    name: str
+    hosts: tuple[str, ...] = ()
+    port: int = 0
+    has_tls: bool = False
+    is_local: bool = False
+    """Whether it serves clients on its own machine only."""
+    link: Link | None = None
+    inbound: Inbound | None = None
+    was_heard: bool = False
+    """Whether it has ever opened a link, so that it counts on this process to answer."""
+    has_failed: bool = False
+    """Whether the last attempt to reach it has failed, so that nobody waits for the next one."""
+    is_connecting: bool = False
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at the end of an attempt to connect, successful or not."""
+    seen_seconds: float = 0.0
+    """When it was last seen at the backend, or heard."""
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it can be asked."""
+        return self.link is not None and self.link.is_open
+
+    async def ask(self, questions: Sequence[Question]) -> list[Answer]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                try:
+                    return await (await self._open()).ask(questions)
+                except LinkLost:
+                    # Only the connection may have ended. Asking twice is harmless.
+                    return await (await self._open()).ask(questions)
+        except TimeoutError:
+            self.give_up()
+            raise LinkLost("no answer in time") from None
+
+    async def _open(self) -> Link:
+        if not self.is_linked and not self.has_failed and self.port:
+            await self.connected.wait()
+        if self.link is None:
+            raise LinkLost("not connected")
+        return self.link
+
+    def give_up(self) -> None:
+        """It does not answer: it must begin anew with another link, which tells it so."""
+        if not self.has_failed:
+            log.warning("another tsproxy does not answer: its statements are looked up", peer=self.name)
+        self.has_failed = True
+        if self.link is not None:
+            self.link.close()
+
+
+class Membership:
+    """All other processes; implements ``proxy.peers.asking.Company``, and part of ``proxy.peers.link.Answerer``."""
+
+    def __init__(
+        self,
+        own_name: str,
+        others: Others,
+        connect: Connect,
+        window_seconds: float,
+        now_seconds: Callable[[], float],
+        *,
+        is_local: bool = False,
+    ) -> None:
+        """``is_local``: only this machine reaches this process.
+
+        ``window_seconds``: how long drivers retry statements that a process got that has gone since.
+        ``now_seconds`` must go on while the process is stopped.
+        """
+        self._is_local = is_local
+        self.own_name = own_name
+        self.peers: dict[str, Peer] = {}
+        self.changed: Callable[[], None] = lambda: None
+        """Called when there are other processes, or none any more."""
+        self.lapsed: Callable[[], None] = lambda: None
+        """Called when another process may have taken any session: begin another era."""
+        self.stood_still: Callable[[], None] = lambda: None
+        """Called after a standstill: withdraw what was not sent."""
+        self.why_blind = ""
+        """Why the backend does not tell who else is there."""
+        self._others = others
+        self._connect = connect
+        self._window_seconds = window_seconds
+        self._now_seconds = now_seconds
+        self._times = _Times(now_seconds())
+
+    # --- Company --------------------------------------------------------------------------------------------
+
+    def is_uncertain(self) -> bool:
+        times, now_seconds = self._times, self._now_seconds()
+        if now_seconds - times.beat > STANDSTILL_SECONDS:
+            self._after_standstill(now_seconds)
+        if now_seconds < times.certain_until:
+            return False
+        if not times.is_lapsed:
+            times.is_lapsed = True
+            self.lapsed()
+        return True
+
+    def check(self) -> None:
+        """Called before anything is sent to the backend: notice a standstill."""
+        now_seconds = self._now_seconds()
+        if now_seconds - self._times.beat > STANDSTILL_SECONDS:
+            self._after_standstill(now_seconds)
+
+    def _after_standstill(self, now_seconds: float) -> None:
+        seconds, self._times.beat = now_seconds - self._times.beat, now_seconds
+        if self.has_company:
+            log.warning(STOOD_STILL, seconds=round(seconds, 3))
+            self.stood_still()
+
+    def members(self) -> Sequence[Peer]:
+        return [peer for peer in self.peers.values() if not self._has_other_clients(peer)]
+
+    def _has_other_clients(self, peer: Peer) -> bool:
+        """Whether no client can reach both: each serves its own machine only, as a sidecar does."""
+        return self._is_local and peer.is_local and peer.has_failed and not peer.was_heard
+
+    @property
+    def are_lately_gone(self) -> bool:
+        return self._now_seconds() < self._times.gone_until
+
+    @property
+    def has_company(self) -> bool:
+        """Whether there are other processes, or were lately."""
+        return self.are_lately_gone or bool(self.members())
+
+    async def quiet(self, names: Sequence[str]) -> None:
+        until_seconds = self._now_seconds() + QUIET_SECONDS
+        await asyncio.gather(*(self._quiet(name, until_seconds) for name in names))
+
+    async def _quiet(self, name: str, until_seconds: float) -> None:
+        quiet = 0
+        while quiet < QUIET_LOOKS and self._now_seconds() < until_seconds:
+            try:
+                activity = await self._others.activity(name)
+            except CommandError:
+                activity = Activity.WORKS
+            if activity is Activity.ABSENT:
+                peer = self.peers.get(name)
+                if peer is not None and not peer.is_linked and peer.inbound is None:
+                    self._gone(peer)
+                return
+            quiet = quiet + 1 if activity is Activity.IDLE else 0
+            await asyncio.sleep(QUIET_PAUSE_SECONDS)
+
+    # --- Answerer -------------------------------------------------------------------------------------------
+
+    def linked(self, inbound: Inbound) -> None:
+        assert inbound.peer is not None
+        own, peer = inbound.peer, self._peer(inbound.peer.name)
+        if peer.inbound is not None and peer.inbound is not inbound:
+            peer.inbound.close()
+        peer.inbound, peer.was_heard = inbound, True
+        if inbound.address not in peer.hosts:
+            peer.hosts = (inbound.address, *peer.hosts)
+        peer.port, peer.has_tls = own.port, own.has_tls
+        # It may have taken sessions while it could not ask.
+        self.lapsed()
+        self.heard(inbound)
+        self._times.wakes.set()
+
+    def heard(self, inbound: Inbound) -> None:
+        self.check()
+        inbound.heard_seconds = self._now_seconds()
+        self._renew()
+
+    def unlinked(self, inbound: Inbound) -> None:
+        peer = self.peers.get(inbound.peer.name) if inbound.peer is not None else None
+        if peer is not None and peer.inbound is inbound:
+            peer.inbound = None
+            self._renew()
+            self._times.wakes.set()
+
+    def _renew(self) -> None:
+        """Until when no other process can have given this one up."""
+        heard = [
+            -math.inf if peer.inbound is None else peer.inbound.heard_seconds
+            for peer in self.peers.values()
+            if peer.was_heard
+        ]
+        self._times.certain_until = min(heard, default=math.inf) + LEASE_SECONDS
+        if self._times.is_lapsed and self._now_seconds() < self._times.certain_until:
+            self._times.is_lapsed = False
+
+    # --- who is there ---------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Find the others and link with them, as far as that succeeds in ``ANSWER_SECONDS``."""
+        await self.look()
+        await asyncio.gather(*(self._reach(peer) for peer in self.peers.values()))
+        self._times.beat = self._now_seconds()
+
+    async def watch(self) -> None:
+        """Look for others, for ever."""
+        while True:
+            await self.look()
+            unlinked = [peer for peer in self.peers.values() if not peer.is_linked]
+            if unlinked:
+                await asyncio.gather(*(self._reach(peer) for peer in unlinked))
+            searches = any(peer.was_heard and peer.inbound is None for peer in self.peers.values())
+            wakes = self._times.wakes
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SEARCH_SECONDS if searches else WATCH_SECONDS):
+                    await wakes.wait()
+            wakes.clear()
+
+    async def beat(self) -> None:
+        """Show the others that this process is there, for ever."""
+        while True:
+            self.runs()
+            for peer in self.peers.values():
+                if peer.link is not None:
+                    peer.link.ping()
+            self.changed()
+            await asyncio.sleep(PING_SECONDS)
+
+    def runs(self) -> None:
+        """The process runs, now."""
+        self.check()
+        self._times.beat = self._now_seconds()
+
+    async def look(self) -> None:
+        """Ask the backend who is there."""
+        try:
+            found = {each.name: each for each in await self._others.proxies()}
+        except CommandError as error:
+            if not self.why_blind:
+                log.warning(CANNOT_FIND, reason=error.message)
+            self.why_blind = error.message
+            return
+        self.why_blind = ""
+        now_seconds = self._now_seconds()
+        for name, proxy in found.items():
+            peer = self._peer(name)
+            peer.seen_seconds = now_seconds
+            if not peer.hosts:
+                # Where it listens on this machine only, the address that the backend sees may not be reachable.
+                peer.hosts = tuple(dict.fromkeys((proxy.address, "127.0.0.1")))
+            if not peer.port:
+                peer.port, peer.has_tls, peer.is_local = proxy.port, proxy.has_tls, proxy.is_local
+        for peer in list(self.peers.values()):
+            if peer.name not in found and not peer.is_linked and peer.inbound is None:
+                self._gone(peer)
+
+    def _peer(self, name: str) -> Peer:
+        peer = self.peers.get(name)
+        if peer is None:
+            peer = self.peers[name] = Peer(name, seen_seconds=self._now_seconds())
+            log.info("another tsproxy uses the backend", peer=name)
+            self.changed()
+        return peer
+
+    def _gone(self, peer: Peer) -> None:
+        if self.peers.get(peer.name) is not peer:
+            return
+        had_other_clients = self._has_other_clients(peer)
+        del self.peers[peer.name]
+        peer.has_failed = True
+        peer.connected.set()
+        if not had_other_clients:
+            self._times.gone_until = self._now_seconds() + self._window_seconds
+        log.info("another tsproxy has gone", peer=peer.name)
+        self._renew()
+        self.changed()
+
+    async def _reach(self, peer: Peer) -> None:
+        """Link with a process, unless it does not say where it listens."""
+        if peer.is_linked or peer.is_connecting or not peer.port:
+            return
+        peer.is_connecting = True
+        peer.connected.clear()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                peer.link = await self._linked(peer)
+            peer.link.lost = partial(self._lost, peer)
+            log.info("linked with another tsproxy", peer=peer.name)
+            peer.has_failed = False
+        except (LinkLost, TimeoutError) as error:
+            if not peer.has_failed and self.peers.get(peer.name) is peer:
+                log.info("another tsproxy cannot be reached", peer=peer.name, port=peer.port, reason=str(error))
+            peer.has_failed = True
+        finally:
+            peer.is_connecting = False
+            peer.connected.set()
+
+    def _lost(self, peer: Peer) -> None:
+        """The link has ended; who asks waits for one attempt to open another."""
+        if not peer.has_failed:
+            peer.connected.clear()
+        self._times.wakes.set()
+
+    async def _linked(self, peer: Peer) -> Link:
+        reason = LinkLost("no address")
+        for host in peer.hosts:
+            try:
+                return await self._connect(host, peer.port, peer.has_tls, peer.name)
+            except LinkLost as error:
+                reason = error
+        raise reason
+
+    def links(self) -> tuple[int, int]:
+        """How many others there are, and how many can be asked."""
+        members = self.members()
+        return len(members), sum(peer.is_linked for peer in members)
+
+
+class _Times:
+    """Moments of the clock that goes on while the process is stopped."""
+
+    __slots__ = ("beat", "certain_until", "gone_until", "is_lapsed", "wakes")
+
+    def __init__(self, now_seconds: float) -> None:
+        self.beat = now_seconds
+        """When this process was last known to run."""
+        self.certain_until = math.inf
+        self.gone_until = -math.inf
+        self.is_lapsed = False
+        self.wakes = asyncio.Event()
+        """Set when something has happened to a link, so that ``watch`` looks at once."""

@@ -1,0 +1,236 @@
+"""Connects this process with the other proxies of its backend, so that retried statements are executed once (W102).
+
+Needs retryable writes: drivers retry inserts on replica sets and sharded clusters only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from ipaddress import ip_address
+from typing import Any, Final, Self
+
+import structlog
+
+from catalog.errors import CommandError
+from catalog.statements import withdrawn
+from proxy.observe.metrics import Metrics
+from proxy.observe.peer_numbers import PeerNumbers
+from proxy.peers.asking import Asking
+from proxy.peers.frames import Answer, Question
+from proxy.peers.handshake import Introduction, key_of
+from proxy.peers.link import Inbound, Link, LinkLost
+from proxy.peers.membership import Membership
+from proxy.process.assembly import Assembly
+from proxy.process.exit_codes import cannot_listen
+from proxy.request.service_sessions import session_secret
+from proxy.settings.table import Address, Settings
+from proxy.upstream.connecting import connect
+
+log = structlog.get_logger(__name__)
+
+CONNECT_SECONDS: Final = 1.0
+"""Time to open a connection to one address of another process."""
+
+CANNOT_ANNOUNCE: Final = "the backend cannot be told where this process listens for other tsproxy processes"
+PORT_IN_USE: Final = "the address for other tsproxy processes is in use: another port is chosen"
+
+
+def now_seconds() -> float:
+    """The clock of everything that other processes wait for: it goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Peering:
+    """The listener for other proxies, the links to them, and what asks them; implements ``proxy.peers.link.Answerer``.
+
+    Made by ``begin``.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        assembly: Assembly,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        report: Callable[[BaseException], None],
+    ) -> None:
+        """``spawn`` owns what runs in the background; ``report`` gets internal errors."""
+        options, statements = assembly.committer.options, assembly.ingest.statements
+        self.numbers = PeerNumbers()
+        self._assembly = assembly
+        self._key = key_of(session_secret(settings.backend or ""))
+        self._own = Introduction(assembly.backend.others.own_name, 0)
+        self._inbound: set[Inbound] = set()
+        self._listener: asyncio.Server | None = None
+        self.membership = Membership(
+            self._own.name,
+            assembly.backend.others,
+            self._connect,
+            options.restart_window_seconds,
+            now_seconds,
+            is_local=is_loopback(settings.listen.host),
+        )
+        self._asking = Asking(
+            statements,
+            self.membership,
+            self.numbers,
+            now_seconds,
+            options.server_selection_timeout_seconds,
+            spawn,
+            report,
+        )
+        self.numbers.links = self.membership.links
+        self.membership.changed = self._changed
+        self.membership.lapsed = statements.begin_era
+        self.membership.stood_still = self._withdraw
+
+    @classmethod
+    async def begin(
+        cls,
+        settings: Settings,
+        assembly: Assembly,
+        metrics: Metrics,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        report: Callable[[BaseException], None],
+    ) -> Self | None:
+        """Listen for other processes and link with those that are there; ``None`` if no statement can be retried.
+
+        Raises ``ConfigurationError`` for an address that cannot be listened on.
+        """
+        if not (assembly.ingest.retryable_writes and assembly.backend.profile.has_native_timeseries):
+            return None
+        peering = cls(settings, assembly, spawn, report)
+        await peering._listen(settings)
+        if metrics.catalog is not None:
+            metrics.read_catalog(replace(metrics.catalog, peers=peering.numbers))
+        try:
+            await assembly.backend.announce(
+                peering._own.port, has_tls=peering._own.has_tls, is_local=is_loopback(settings.listen.host)
+            )
+        except CommandError as error:
+            log.warning(CANNOT_ANNOUNCE, reason=error.message)
+        await peering.membership.begin()
+        for work in (peering.membership.watch(), peering.membership.beat()):
+            spawn(work)
+        return peering
+
+    async def _listen(self, settings: Settings) -> None:
+        loop = asyncio.get_running_loop()
+        wanted = settings.peer_listen or Address(settings.listen.host, 0)
+        tls = _context(settings)
+        try:
+            self._listener = await loop.create_server(self._protocol, wanted.host, wanted.port, ssl=tls)
+        except OSError as error:
+            if not wanted.port:
+                raise cannot_listen("peer_listen", wanted, error) from None
+            # Another worker, or the process that this one is about to replace, has it.
+            log.info(PORT_IN_USE, address=str(wanted), reason=str(error))
+            self._listener = await loop.create_server(self._protocol, wanted.host, 0, ssl=tls)
+        port = int(self._listener.sockets[0].getsockname()[1])
+        self._own = Introduction(self._own.name, port, tls is not None)
+
+    def _protocol(self) -> Inbound:
+        return Inbound(self._own, self._key, self)
+
+    async def _connect(self, host: str, port: int, has_tls: bool, name: str) -> Link:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                link = (await connect(partial(Link, self._own, self._key, name), host, port, _trusting(has_tls)))[1]
+        except (OSError, TimeoutError) as error:
+            raise LinkLost(f"cannot connect to {Address(host, port)}: {error}") from None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await link.introduce()
+        except BaseException as error:
+            link.close()
+            if isinstance(error, TimeoutError):
+                raise LinkLost(f"{Address(host, port)} does not answer") from None
+            raise
+        return link
+
+    # --- Answerer -------------------------------------------------------------------------------------------
+
+    def linked(self, inbound: Inbound) -> None:
+        self._inbound.add(inbound)
+        self.membership.linked(inbound)
+
+    def heard(self, inbound: Inbound) -> None:
+        self.membership.heard(inbound)
+
+    def unlinked(self, inbound: Inbound) -> None:
+        self._inbound.discard(inbound)
+        self.membership.unlinked(inbound)
+
+    def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
+        return self._asking.answer(name, questions)
+
+    # --- what follows ---------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """Ask from now on, or not any more: without other processes, inserts pay nothing for all this."""
+        ingest, committer, has_company = self._assembly.ingest, self._assembly.committer, self.membership.has_company
+        if has_company is (ingest.elsewhere is not None):
+            return
+        ingest.elsewhere = self._asking if has_company else None
+        check = self.membership.check if has_company else None
+        committer.options = replace(committer.options, before_round=check)
+
+    def _withdraw(self) -> None:
+        """Others may have executed what was not sent."""
+        assembly = self._assembly
+        self.numbers.standstills += 1
+        assembly.ingest.statements.withdraw()
+        assembly.catalog.withdraw(withdrawn())
+        assembly.access_mode.coalescer.withdraw(withdrawn())
+        assembly.committer.kick()
+
+    def shown(self) -> dict[str, Mapping[str, Any]]:
+        """For the admin command ``peers``: by name, whether the process can be asked, and asks."""
+        return {
+            peer.name: {
+                "linked": peer.is_linked,
+                "linksBack": peer.inbound is not None,
+                "peerPort": peer.port,
+            }
+            for peer in self.membership.members()
+        }
+
+    def close(self) -> None:
+        """Close the listener and all links."""
+        if self._listener is not None:
+            self._listener.close()
+        for peer in self.membership.members():
+            if peer.link is not None:
+                peer.link.close()
+        for inbound in list(self._inbound):
+            inbound.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener on this host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS, if the listener for clients has it; the other side checks no certificate (``proxy.peers.handshake``)."""
+    if settings.tls_certificate_file is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
+    return context
+
+
+def _trusting(has_tls: bool) -> ssl.SSLContext | None:
+    if not has_tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

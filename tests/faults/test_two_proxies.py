@@ -1,0 +1,191 @@
+"""Statements that are sent again through another proxy are executed once (W102)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from bson import ObjectId
+from bson.binary import Binary
+from bson.int64 import Int64
+
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess
+from tests.support.raw_wire import RawClient, command
+
+START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+LINKED = "tsproxy_peers_linked"
+
+
+@pytest.fixture(params=["buckets", "native"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path: Path, backend: MongodProcess
+) -> Iterator[tuple[ProxyProcess, ProxyProcess]]:
+    """Two proxies that know one another."""
+    flags = ["--timeseries-access", request.param]
+    both = [ProxyProcess(tmp_path / name, backend.uri, flags=flags) for name in ("one", "two")]
+    try:
+        for each in both:
+            each.start()
+        for each in both:
+            each.wait_until(lambda each=each: each.metrics().get(LINKED) == 1)
+        yield both[0], both[1]
+    finally:
+        for each in both:
+            if each.running:
+                os.kill(each.pid, signal.SIGCONT)
+                each.stop()
+
+
+class Statement:
+    """A retryable insert, as a driver sends it to any of its servers."""
+
+    def __init__(self, database: str, count: int, *, ordered: bool, session: Binary | None = None, number: int = 1):
+        self.session = session or Binary(uuid4().bytes, 4)
+        self.number = number
+        self.ids = [ObjectId() for _ in range(count)]
+        self.document: dict[str, Any] = {
+            "insert": "c",
+            "documents": [
+                {"t": START + dt.timedelta(milliseconds=place), "m": "a", "_id": each, "v": place}
+                for place, each in enumerate(self.ids)
+            ],
+            "ordered": ordered,
+            "lsid": {"id": self.session},
+            "txnNumber": Int64(number),
+            "$db": database,
+        }
+
+    def send(self, proxy: ProxyProcess) -> None:
+        with RawClient(proxy.port) as client:
+            reply = client.run(self.document)
+        assert (reply["ok"], reply["n"]) == (1, len(self.ids)), reply
+        assert "writeErrors" not in reply, reply
+
+    def send_and_leave(self, proxy: ProxyProcess) -> None:
+        """Without waiting for the reply."""
+        with RawClient(proxy.port) as client:
+            client.send(command(self.document))
+
+    def next(self) -> Statement:
+        return Statement(
+            self.document["$db"],
+            len(self.ids),
+            ordered=self.document["ordered"],
+            session=self.session,
+            number=self.number + 1,
+        )
+
+
+KINDS = {
+    "one": {"count": 1, "ordered": True},
+    "ordered": {"count": 40, "ordered": True},
+    "unordered": {"count": 40, "ordered": False},
+}
+
+
+def stored(backend: MongodProcess, database: str) -> list[Any]:
+    return sorted(row["_id"] for row in backend.shared_client[database].c.find({}, {"_id": 1}))
+
+
+def check(backend: MongodProcess, database: str, statements: list[Statement]) -> None:
+    assert stored(backend, database) == sorted(each for statement in statements for each in statement.ids)
+
+
+def made(database: str) -> list[Statement]:
+    return [Statement(database, **kind) for kind in KINDS.values()]
+
+
+def test_a_live_proxy_is_asked(pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str) -> None:
+    one, two = pair
+    statements = made(database)
+    for statement in statements:
+        statement.send(one)
+        statement.send(two)
+        statement.send(one)
+    # A session that was at both, and whose next number goes to each of them first.
+    for first, second in ((one, two), (two, one)):
+        further = [statement.next() for statement in statements[-3:]]
+        for statement in further:
+            statement.send(first)
+            statement.send(second)
+        statements += further
+    check(backend, database, statements)
+    assert two.metrics()["tsproxy_peer_doubles_prevented_total"] > 0
+
+
+def test_a_killed_proxy_s_rows_are_found(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str
+) -> None:
+    """Also by the process that had the number before."""
+    one, two = pair
+    before = made(database)
+    for statement in before:
+        statement.send(two)
+    statements = [*(statement.next() for statement in before), *made(database)]
+    for statement in statements:
+        statement.send(one)
+    one.kill()
+    for statement in statements:
+        statement.send(two)
+        statement.send(two)
+    check(backend, database, [*before, *statements])
+
+
+def test_a_client_that_sends_to_both_at_once(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str
+) -> None:
+    """As if its first connection had been cut: the first try may be anywhere."""
+    statements = [statement for _ in range(30) for statement in made(database)]
+    for place, statement in enumerate(statements):
+        first, second = pair if place % 2 else reversed(pair)
+        together(lambda: statement.send(first), lambda: statement.send(second))  # noqa: B023
+    check(backend, database, statements)
+
+
+def together(*calls: Callable[[], None]) -> None:
+    errors: list[Exception] = []
+
+    def run(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_a_stopped_proxy_does_not_execute_what_it_still_gets(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str
+) -> None:
+    """What arrives while it is stopped is in its sockets when it goes on."""
+    one, two = pair
+    before = made(database)
+    for statement in before:
+        statement.send(one)
+    statements = [*(statement.next() for statement in before), *made(database)]
+    os.kill(one.pid, signal.SIGSTOP)
+    for statement in statements:
+        statement.send_and_leave(one)
+    for statement in statements:
+        statement.send(two)
+    os.kill(one.pid, signal.SIGCONT)
+    one.wait_until(lambda: one.metrics().get(LINKED) == 1)
+    last = Statement(database, 1, ordered=True)
+    last.send(one)
+    for statement in statements:
+        statement.send(one)
+    check(backend, database, [*before, *statements, last])

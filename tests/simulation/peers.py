@@ -1,0 +1,214 @@
+"""Links between simulated proxies: real membership and asking, over links that are slow, cut and blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from catalog.statements import StatementLog, withdrawn
+from proxy.backend.current_op import Activity, Proxy
+from proxy.observe.peer_numbers import PeerNumbers
+from proxy.peers.asking import Asking
+from proxy.peers.frames import Answer, Question, answer_bytes, answers_in, ask_bytes, questions_in
+from proxy.peers.handshake import Introduction
+from proxy.peers.link import LinkLost
+from proxy.peers.membership import Membership
+
+WINDOW_SECONDS = 120.0
+RETRY_AFTER_BLOCK_SECONDS = 10.0
+"""Later than that, what was sent to a proxy that others cannot reach has been written, or never will be."""
+
+
+class Network:
+    """All processes that were ever started, and what is between them."""
+
+    def __init__(self, chance: random.Random, is_busy: Callable[[Any], bool]) -> None:
+        """``is_busy``: whether the server executes something of this process's port."""
+        self.chance = chance
+        self.nodes: dict[str, Node] = {}
+        self.blocked: set[frozenset[str]] = set()
+        """Pairs that do not reach one another."""
+        self.is_busy = is_busy
+        self.slowest_seconds = 0.01
+
+    def delay_seconds(self) -> float:
+        return self.chance.random() * self.slowest_seconds
+
+    def reach(self, one: Node, other: Node) -> bool:
+        return frozenset((one.name, other.name)) not in self.blocked
+
+
+class Inbound:
+    """``proxy.peers.link.Inbound``, as the membership sees it."""
+
+    def __init__(self, link: Link) -> None:
+        self.peer = Introduction(link.near.name, link.near.port)
+        self.address = "simulated"
+        self.heard_seconds = 0.0
+        self._link = link
+
+    def close(self) -> None:
+        self._link.close()
+
+
+class Link:
+    """``proxy.peers.link.Link``, as the membership sees it."""
+
+    def __init__(self, network: Network, near: Node, far: Node) -> None:
+        self.network = network
+        self.near = near
+        self.far = far
+        self.is_open = True
+        self.lost: Callable[[], None] = lambda: None
+        self.inbound = Inbound(self)
+        near.links.append(self)
+        far.links.append(self)
+        far.members.linked(self.inbound)  # type: ignore[arg-type]
+
+    async def _cross(self) -> None:
+        """One way; for ever if the network is blocked and nobody closes the connection."""
+        await asyncio.sleep(self.network.delay_seconds())
+        while self.is_open and not self.network.reach(self.near, self.far):  # noqa: ASYNC110 - as packets are
+            await asyncio.sleep(0.1)
+        if not self.is_open:
+            raise LinkLost("cut")
+
+    async def ask(self, questions: Sequence[Question]) -> list[Answer]:
+        said = ask_bytes(questions)
+        await self._cross()
+        self.far.members.heard(self.inbound)  # type: ignore[arg-type]
+        answers = answer_bytes(self.far.asking.answer(self.near.name, questions_in(said)))
+        await self._cross()
+        return answers_in(answers)
+
+    def ping(self) -> None:
+        self.near.spawn(self._ping())
+
+    async def _ping(self) -> None:
+        try:
+            await self._cross()
+        except LinkLost:
+            return
+        self.far.members.heard(self.inbound)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Both sides notice, each in its time; the far one not before the network lets it."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        loop, network = asyncio.get_running_loop(), self.network
+        for node in (self.near, self.far):
+            node.links.remove(self)
+        loop.call_later(network.delay_seconds(), self._tell_near)
+        loop.call_later(network.delay_seconds(), self._tell_far)
+
+    def _tell_near(self) -> None:
+        if self.near.is_alive:
+            self.lost()
+
+    def _tell_far(self) -> None:
+        if not self.far.is_alive:
+            return
+        if self.network.reach(self.near, self.far):
+            self.far.members.unlinked(self.inbound)  # type: ignore[arg-type]
+        else:
+            asyncio.get_running_loop().call_later(0.1, self._tell_far)
+
+
+class Node:
+    """What links one simulated process with the others; ``begin`` before it serves clients."""
+
+    def __init__(
+        self,
+        network: Network,
+        number: int,
+        port: Any,
+        log: StatementLog,
+        report: Callable[[BaseException], None],
+    ) -> None:
+        self.name = f"tsproxy {network.chance.randrange(1 << 30):08x} {number}"
+        self.port = number
+        self.is_alive = True
+        self.links: list[Link] = []
+        self.store_port = port
+        self.report = report
+        self._network = network
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        now_seconds = asyncio.get_running_loop().time
+        self.numbers = PeerNumbers()
+        self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds)
+        self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
+        self.members.lapsed = log.begin_era
+        network.nodes[self.name] = self
+
+    def follow(self, handler: Any, catalog: Any, committer: Any, log: StatementLog) -> None:
+        """The components that ask."""
+
+        def changed() -> None:
+            handler.elsewhere = self.asking if self.members.has_company else None
+
+        def stood_still() -> None:
+            log.withdraw()
+            catalog.withdraw(withdrawn())
+            committer.kick()
+
+        self.members.changed = changed
+        self.members.stood_still = stood_still
+
+    async def begin(self) -> None:
+        await self.members.begin()
+        self.spawn(self.members.watch())
+        self.spawn(self.members.beat())
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        if not self.is_alive:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.report(error)
+
+    async def kill(self) -> None:
+        self.is_alive = False
+        for link in list(self.links):
+            link.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- what the backend shows -----------------------------------------------------------------------------
+
+    async def proxies(self) -> list[Proxy]:
+        await asyncio.sleep(self._network.chance.random() * 0.02)
+        return [
+            Proxy(node.name, "simulated", "", 1, node.port)
+            for node in self._network.nodes.values()
+            if node is not self and self._is_connected(node)
+        ]
+
+    def _is_connected(self, node: Node) -> bool:
+        return node.is_alive or self._network.is_busy(node.store_port)
+
+    async def activity(self, name: str) -> Activity:
+        await asyncio.sleep(self._network.chance.random() * 0.02)
+        node = self._network.nodes[name]
+        if not self._is_connected(node):
+            return Activity.ABSENT
+        return Activity.WORKS if self._network.is_busy(node.store_port) else Activity.IDLE
+
+    async def _connect(self, host: str, port: int, has_tls: bool, name: str) -> Any:
+        await asyncio.sleep(self._network.delay_seconds())
+        node = self._network.nodes[name]
+        while not self._network.reach(self, node):  # noqa: ASYNC110 - as packets are
+            await asyncio.sleep(0.1)
+        if not node.is_alive:
+            raise LinkLost("refused")
+        return Link(self._network, self, node)

@@ -1,0 +1,134 @@
+"""Links over real sockets: who may link, what is asked and answered, and what ends a link."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from catalog.identity import NOBODY
+from proxy.peers.frames import UNKNOWN, Answer, Kind, Question, frame_bytes
+from proxy.peers.handshake import Introduction, greeting, key_of, nonce
+from proxy.peers.link import Inbound, Link, LinkLost
+from tests.support.eventually import eventually
+
+KEY = key_of(b"secret")
+ONE, TWO = Introduction("tsproxy one", 1), Introduction("tsproxy two", 2)
+QUESTIONS = [Question((b"session", NOBODY), 7), Question((b"another", NOBODY), 8)]
+
+
+class Host:
+    """Answers what it is told to answer."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.answers: list[Answer] = [UNKNOWN, UNKNOWN]
+        self.inbound: list[Inbound] = []
+
+    def linked(self, inbound: Inbound) -> None:
+        assert inbound.peer is not None
+        self.events.append(f"linked {inbound.peer.name} {inbound.peer.port}")
+        self.inbound.append(inbound)
+
+    def heard(self, inbound: Inbound) -> None:
+        self.events.append("heard")
+
+    def unlinked(self, inbound: Inbound) -> None:
+        self.events.append("unlinked")
+
+    def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
+        self.events.append(f"{name} asks {[each.number for each in questions]}")
+        return self.answers
+
+
+@asynccontextmanager
+async def listening(host: Host, key: bytes = KEY) -> AsyncIterator[int]:
+    server = await asyncio.get_running_loop().create_server(partial(Inbound, TWO, key, host), "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for each in host.inbound:
+            each.close()
+
+
+async def link_to(port: int, *, key: bytes = KEY, wanted: str = TWO.name, own: Introduction = ONE) -> Link:
+    _, link = await asyncio.get_running_loop().create_connection(partial(Link, own, key, wanted), "127.0.0.1", port)
+    await link.introduce()
+    return link
+
+
+async def test_both_know_who_the_other_is_and_one_asks() -> None:
+    host = Host()
+    async with listening(host) as port:
+        link = await link_to(port)
+        assert link.is_open
+        assert link.peer == TWO
+        host.answers = [UNKNOWN, UNKNOWN]
+        assert await link.ask(QUESTIONS) == host.answers
+        link.ping()  # not needed: it has just asked
+        link.ping()
+        await eventually(lambda: host.events.count("heard") == 2)
+        assert host.events == ["linked tsproxy one 1", "heard", "tsproxy one asks [7, 8]", "heard"]
+        link.close()
+        await eventually(lambda: host.events[-1] == "unlinked")
+        assert not link.is_open
+        with pytest.raises(LinkLost):
+            await link.ask(QUESTIONS)
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted", "own"),
+    [(key_of(b"another"), TWO.name, ONE), (KEY, "tsproxy three", ONE), (KEY, "", TWO)],
+    ids=["another account", "another process", "itself"],
+)
+async def test_who_is_not_a_peer_gets_no_link(key: bytes, wanted: str, own: Introduction) -> None:
+    host = Host()
+    async with listening(host) as port:
+        with pytest.raises(LinkLost):
+            await link_to(port, key=key, wanted=wanted, own=own)
+    assert host.events == []
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [b"GET / HTTP/1.1\r\n\r\n" + bytes(40)],
+        [frame_bytes(Kind.ASK, b"")],
+        [frame_bytes(Kind.PROOF, bytes(32))],
+        [frame_bytes(Kind.HELLO, greeting(ONE, nonce())), frame_bytes(Kind.PROOF, bytes(32))],
+        [frame_bytes(Kind.HELLO, greeting(ONE, nonce())), frame_bytes(Kind.HELLO, greeting(ONE, nonce()))],
+    ],
+    ids=["http", "asks", "proves nothing", "wrong proof", "greets twice"],
+)
+async def test_strangers_are_disconnected(sent: list[bytes]) -> None:
+    host = Host()
+    async with listening(host) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for each in sent:
+            writer.write(each)
+        async with asyncio.timeout(5):
+            said = await reader.read()
+        writer.close()
+        # A challenge at most, which holds no proof.
+        assert len(said) < 100
+    assert host.events == []
+
+
+async def test_a_question_that_is_under_way_fails_when_the_link_ends() -> None:
+    host = Host()
+    async with listening(host) as port:
+        link = await link_to(port)
+        lost: list[int] = []
+        link.lost = lambda: lost.append(1)
+        host.answers = []  # another number than was asked
+        with pytest.raises(LinkLost):
+            await link.ask(QUESTIONS)
+        await eventually(lambda: lost == [1])
+        link = await link_to(port)
+        host.answer = lambda name, questions: host.inbound[-1].close() or []  # type: ignore[method-assign,func-returns-value]
+        with pytest.raises(LinkLost):
+            await link.ask(QUESTIONS)

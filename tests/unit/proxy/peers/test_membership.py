@@ -1,0 +1,258 @@
+"""Who is there: found at the backend or by their links, given up in time, and gone (W102)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from catalog.errors import CommandError
+from proxy.backend.current_op import Activity, Proxy
+from proxy.peers import membership as under_test
+from proxy.peers.frames import UNKNOWN, Answer, Question
+from proxy.peers.handshake import Introduction
+from proxy.peers.link import LinkLost
+from proxy.peers.membership import LEASE_SECONDS, STANDSTILL_SECONDS, Membership
+
+WINDOW_SECONDS = 120.0
+
+
+class LinkDouble:
+    """A link that answers nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.lost = lambda: None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.pings = 0
+
+    async def ask(self, questions: Sequence[Question]) -> list[Answer]:
+        if not self.is_open:
+            raise LinkLost("closed")
+        await self.answers.wait()
+        return [UNKNOWN] * len(questions)
+
+    def ping(self) -> None:
+        self.pings += 1
+
+    def close(self) -> None:
+        self.is_open = False
+        self.lost()
+
+
+class Bench:
+    """A membership with a clock of its own, a scripted backend and scripted links."""
+
+    def __init__(self, *, is_local: bool = False) -> None:
+        self.now_seconds = 1000.0
+        self.found: list[Proxy] = []
+        self.blind = False
+        self.doing: list[Activity] = []
+        self.links: list[LinkDouble] = []
+        self.reachable = True
+        self.connects: list[tuple[str, int, bool, str]] = []
+        self.events: list[str] = []
+        self.members = Membership(
+            "tsproxy own",
+            self,
+            self._connect,
+            WINDOW_SECONDS,
+            lambda: self.now_seconds,
+            is_local=is_local,
+        )
+        self.members.lapsed = lambda: self.events.append("lapsed")
+        self.members.stood_still = lambda: self.events.append("stood still")
+
+    async def proxies(self) -> list[Proxy]:
+        if self.blind:
+            raise CommandError(13, "not authorized")
+        return self.found
+
+    async def activity(self, name: str) -> Activity:
+        return self.doing.pop(0) if len(self.doing) > 1 else self.doing[0]
+
+    async def _connect(self, host: str, port: int, has_tls: bool, name: str) -> Any:
+        self.connects.append((host, port, has_tls, name))
+        if not self.reachable:
+            raise LinkLost("refused")
+        self.links.append(LinkDouble())
+        return self.links[-1]
+
+    def pass_seconds(self, seconds: float) -> None:
+        """With the process running."""
+        until_seconds = self.now_seconds + seconds
+        while self.now_seconds < until_seconds:
+            self.now_seconds = min(self.now_seconds + STANDSTILL_SECONDS / 2, until_seconds)
+            self.members.runs()
+
+
+def inbound(name: str = "tsproxy two") -> Any:
+    return SimpleNamespace(peer=Introduction(name, 7), address="10.0.0.2", heard_seconds=0.0, close=lambda: None)
+
+
+TWO = Proxy("tsproxy two", "10.0.0.2", "1", 3, 7)
+
+
+async def test_others_are_found_and_linked() -> None:
+    bench = Bench()
+    await bench.members.begin()
+    assert not bench.members.has_company
+    bench.found = [TWO, Proxy("tsproxy old", "10.0.0.3", "0", 3)]
+    await bench.members.begin()
+    assert bench.members.has_company
+    assert bench.connects == [("10.0.0.2", 7, False, "tsproxy two")]
+    assert bench.members.links() == (2, 1)
+    (two, old) = bench.members.members()
+    assert await two.ask([]) == []
+    with pytest.raises(LinkLost):
+        await old.ask([])  # it does not say where it listens
+
+
+async def test_one_on_the_same_machine_is_reached_there() -> None:
+    bench = Bench()
+    bench.found, bench.reachable = [TWO], False
+    await bench.members.begin()
+    assert [host for host, *_ in bench.connects] == ["10.0.0.2", "127.0.0.1"]
+    assert bench.members.links() == (1, 0)
+
+
+async def test_who_links_is_there_before_the_backend_tells() -> None:
+    bench = Bench()
+    bench.members.linked(inbound())
+    assert bench.events == ["lapsed"]
+    assert [peer.name for peer in bench.members.members()] == ["tsproxy two"]
+    await bench.members.begin()
+    assert bench.connects == [("10.0.0.2", 7, False, "tsproxy two")]
+    assert bench.members.has_company
+
+
+async def test_who_is_gone_is_remembered_while_drivers_retry() -> None:
+    bench = Bench()
+    bench.found = [TWO]
+    await bench.members.begin()
+    bench.found = []
+    await bench.members.look()
+    assert bench.members.members()  # the link is there
+    bench.links[0].is_open = False
+    await bench.members.look()
+    assert not bench.members.members()
+    assert bench.members.are_lately_gone
+    assert bench.members.has_company
+    bench.pass_seconds(WINDOW_SECONDS)
+    assert not bench.members.has_company
+
+
+async def test_a_process_that_was_not_heard_may_have_been_given_up() -> None:
+    bench = Bench()
+    two = inbound()
+    bench.members.linked(two)
+    assert not bench.members.is_uncertain()
+    bench.pass_seconds(LEASE_SECONDS / 2)
+    bench.members.heard(two)
+    bench.pass_seconds(LEASE_SECONDS * 0.9)
+    assert not bench.members.is_uncertain()
+    bench.pass_seconds(LEASE_SECONDS * 0.2)
+    bench.events.clear()
+    assert bench.members.is_uncertain()
+    assert bench.members.is_uncertain()
+    assert bench.events == ["lapsed"]
+    bench.members.heard(two)
+    assert not bench.members.is_uncertain()
+    bench.members.unlinked(two)
+    assert bench.members.is_uncertain()
+    assert bench.events == ["lapsed", "lapsed"]
+
+
+async def test_a_standstill_is_noticed_by_whatever_comes_first() -> None:
+    for first in ("check", "is_uncertain", "heard"):
+        bench = Bench()
+        two = inbound()
+        bench.members.linked(two)
+        bench.events.clear()
+        bench.now_seconds += STANDSTILL_SECONDS * 1.1
+        getattr(bench.members, first)(*([two] if first == "heard" else []))
+        bench.members.check()
+        assert bench.events[0] == "stood still"
+        assert bench.events.count("stood still") == 1
+    bench = Bench()
+    bench.now_seconds += 60
+    bench.members.check()
+    assert bench.events == []  # nobody is there
+
+
+async def test_who_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "ANSWER_SECONDS", 0.05)
+    bench = Bench()
+    bench.found = [TWO]
+    await bench.members.begin()
+    bench.links[0].answers.clear()
+    (two,) = bench.members.members()
+    with pytest.raises(LinkLost):
+        await two.ask([])
+    assert not bench.links[0].is_open
+    assert two.has_failed
+    # Nobody waits for it until it is linked again.
+    with pytest.raises(LinkLost):
+        await two.ask([])
+    watching = asyncio.get_running_loop().create_task(bench.members.watch())
+    async with asyncio.timeout(5):
+        while not two.is_linked:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert await two.ask([]) == []
+    # A connection that only ended is opened again for the question.
+    bench.links[-1].close()
+    assert await two.ask([]) == []
+    watching.cancel()
+
+
+async def test_its_operations_are_waited_for() -> None:
+    bench = Bench()
+    bench.found = [TWO]
+    await bench.members.begin()
+    bench.doing = [Activity.WORKS, Activity.IDLE, Activity.WORKS, *[Activity.IDLE] * 3, Activity.WORKS]
+    await bench.members.quiet(["tsproxy two"])
+    assert bench.doing == [Activity.WORKS]
+    bench.doing = [Activity.ABSENT]
+    bench.links[0].is_open = False
+    await bench.members.quiet(["tsproxy two"])
+    assert not bench.members.members()
+
+
+async def test_without_the_privilege_the_process_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.blind = True
+    await bench.members.begin()
+    assert bench.members.why_blind == "not authorized"
+    bench.blind = False
+    await bench.members.look()
+    assert bench.members.why_blind == ""
+
+
+async def test_the_others_are_shown_that_this_process_is_there() -> None:
+    bench = Bench()
+    bench.found = [TWO]
+    await bench.members.begin()
+    beating = asyncio.get_running_loop().create_task(bench.members.beat())
+    async with asyncio.timeout(5):
+        while not bench.links[0].pings:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    beating.cancel()
+
+
+@pytest.mark.parametrize(("own", "other", "counts"), [(True, True, False), (True, False, True), (False, True, True)])
+async def test_sidecars_of_different_machines_have_no_client_in_common(own: bool, other: bool, counts: bool) -> None:
+    bench = Bench(is_local=own)
+    bench.found, bench.reachable = [TWO._replace(is_local=other)], False
+    await bench.members.begin()
+    assert bench.members.has_company is counts
+    bench.found = []
+    await bench.members.look()
+    assert bench.members.are_lately_gone is counts
+    # On the same machine, they reach one another.
+    bench.found, bench.reachable = [TWO._replace(name="tsproxy three", is_local=other)], True
+    await bench.members.begin()
+    assert bench.members.has_company

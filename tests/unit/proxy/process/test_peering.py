@@ -1,0 +1,147 @@
+"""Two processes of the proxy, as parts of this one, link over a real server and answer one another (W102)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from catalog.errors import CommandError
+from catalog.identity import NOBODY
+from proxy.observe.metrics import Metrics
+from proxy.observe.tasks import TaskSet
+from proxy.process.assembly import assemble
+from proxy.process.peering import Peering, is_loopback, now_seconds
+from proxy.settings.config import ConfigurationError
+from proxy.settings.table import Address, Settings
+from tests.support.certificates import Certificates
+from tests.support.eventually import eventually
+from tests.support.mongod import MongodProcess
+from tests.support.ports import free_port
+
+CLIENT = (b"session", NOBODY)
+
+
+class Part:
+    """One process: its components, and what links it."""
+
+    def __init__(self, assembly: Any, peering: Peering | None, metrics: Metrics) -> None:
+        self.assembly = assembly
+        self.ingest, self.committer, self.log = assembly.ingest, assembly.committer, assembly.ingest.statements
+        self.peering = peering
+        self.metrics = metrics
+
+    @property
+    def linked(self) -> list[bool]:
+        assert self.peering is not None
+        return [each["linked"] and each["linksBack"] for each in self.peering.shown().values()]
+
+    async def asked(self, number: int) -> CommandError | None:
+        went_on: list[CommandError | None] = []
+        self.ingest.elsewhere.ask(CLIENT, number, went_on.append)
+        await eventually(lambda: went_on)
+        return went_on[0]
+
+
+@asynccontextmanager
+async def part(settings: Settings) -> AsyncIterator[Part]:
+    errors: list[BaseException] = []
+    tasks, metrics = TaskSet(errors.append), Metrics(CollectorRegistry())
+    assembly = await assemble(settings, metrics, tasks.spawn, errors.append)
+    peering = None
+    try:
+        peering = await Peering.begin(settings, assembly, metrics, tasks.spawn, errors.append)
+        yield Part(assembly, peering, metrics)
+    finally:
+        await tasks.close()
+        await assembly.close(1.0)
+        if peering is not None:
+            peering.close()
+    assert errors == []
+
+
+@pytest.fixture
+def settings(replica_set: MongodProcess) -> Settings:
+    return Settings(backend=replica_set.uri, listen=Address("127.0.0.1", 0))
+
+
+async def test_two_processes_link_ask_and_part(settings: Settings) -> None:
+    async with part(settings) as one:
+        async with part(settings) as two:
+            await eventually(lambda: True in one.linked and True in two.linked)
+            assert two.ingest.elsewhere.concerns(CLIENT, 5)
+            one.log.transaction(CLIENT, 5).learn([(0, 3)], [], is_native=False, is_sought=False)
+            assert await two.asked(5) is None
+            assert 2 in two.log.transaction(CLIENT, 5).written
+            assert one.ingest.elsewhere.concerns(CLIENT, 6)
+            assert not two.ingest.elsewhere.concerns(CLIENT, 6)
+            assert one.committer.options.before_round is not None
+            samples = {each.name: each.value for metric in two.metrics.collect() for each in metric.samples}
+            assert samples["tsproxy_peer_doubles_prevented_total"] == 1
+            assert samples["tsproxy_peers_linked"] >= 1
+            name = two.peering.membership.own_name if two.peering is not None else ""
+            assert one.peering is not None
+            assert name in one.peering.shown()
+        await eventually(lambda: name not in one.peering.shown())
+        assert one.peering.membership.are_lately_gone
+        assert await one.asked(6) is None
+        assert one.log.transaction(CLIENT, 6).is_sought
+
+
+async def test_with_tls_the_link_has_it_too(settings: Settings, tmp_path: Path) -> None:
+    files = Certificates.make(tmp_path)
+    secured = replace(settings, tls_certificate_file=files.server, tls_key_file=files.server)
+    async with part(secured) as one, part(secured) as two:
+        await eventually(lambda: True in one.linked and True in two.linked)
+        assert one.peering is not None
+        (port,) = {each["peerPort"] for each in two.peering.shown().values() if each["linked"]}  # type: ignore[union-attr]
+        with pytest.raises(ssl.SSLError):
+            await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context())
+
+
+async def test_an_address_in_use_is_replaced_and_one_that_is_not_here_refused(settings: Settings) -> None:
+    wanted = replace(settings, peer_listen=Address("127.0.0.1", free_port()))
+    async with part(wanted) as one, part(wanted) as two:
+        await eventually(lambda: True in one.linked and True in two.linked)
+    with pytest.raises(ConfigurationError, match="peer_listen"):
+        async with part(replace(settings, peer_listen=Address("192.0.2.1", 0))):
+            pass
+
+
+async def test_without_retryable_writes_there_is_nothing_to_ask(mongod: MongodProcess) -> None:
+    async with part(Settings(backend=mongod.uri, listen=Address("127.0.0.1", 0))) as alone:
+        assert alone.peering is None
+        assert alone.ingest.elsewhere is None
+
+
+async def test_a_backend_that_cannot_be_told_is_no_reason_to_stop(settings: Settings) -> None:
+    async with part(settings) as one:
+        assert one.peering is not None
+
+        async def fails(port: int, *, has_tls: bool, is_local: bool) -> None:
+            raise CommandError(6, "unreachable")
+
+        assembly = one.assembly
+        backend = SimpleNamespace(announce=fails, others=assembly.backend.others, profile=assembly.backend.profile)
+        spawned: list[Any] = []
+        another = await Peering.begin(
+            settings, replace(assembly, backend=backend), one.metrics, spawned.append, lambda error: None
+        )
+        for work in spawned:
+            work.close()
+        assert another is not None
+        another.close()
+    assert now_seconds() > 0
+
+
+def test_loopback_addresses() -> None:
+    hosts = ("127.0.0.1", "127.1.2.3", "::1", "localhost", "0.0.0.0", "10.0.0.1", "a.example")
+    assert [is_loopback(host) for host in hosts] == [True, True, True, True, False, False, False]
