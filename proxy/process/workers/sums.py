@@ -21,6 +21,8 @@ GAUGES: Final[Mapping[str, Callable[[Values], float]]] = {
     "tsproxy_timeseries_access": max,
     "tsproxy_slow_threshold_seconds": max,
     "tsproxy_loop_held_longest_seconds": max,
+    "tsproxy_peers": max,
+    "tsproxy_peers_linked": min,
     "process_start_time_seconds": min,
     "process_max_fds": min,
 }
