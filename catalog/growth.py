@@ -20,6 +20,12 @@ BLOCK_EXPIRY_SECONDS = 15.0
 """A collection whose joins were not tried for this time no longer counts as blocked by readers."""
 LOAD_SECONDS = 2.0
 """The time after which a commit no longer counts as load."""
+BEHIND_SECONDS = 10.0
+"""Joins are behind if the waiting parts would take them longer."""
+FEWEST_BEHIND = 20_000
+"""With fewer waiting parts they are not."""
+CAUGHT_UP = 0.25
+"""They have caught up when so many of these parts are left."""
 BATCHES_OF_A_ROUND = 32
 """This number of batches in a round counts as much as one more round."""
 
@@ -78,6 +84,8 @@ class BucketGrowth:
         "_parted",
         "_scatters",
         "committed_at_seconds",
+        "fresh",
+        "is_behind",
         "unjoined",
     )
 
@@ -99,7 +107,11 @@ class BucketGrowth:
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
         self.unjoined = 0
-        """Parts that are stored and not joined yet."""
+        """Documents that are stored and not joined yet: parts and runs."""
+        self.fresh = 0
+        """The parts among them, which are to become runs within seconds."""
+        self.is_behind = False
+        """Whether parts are made faster than they are joined, and small inserts should go another way."""
 
     # --- the catalog asks ----------------------------------------------------------------------------------
 
@@ -149,8 +161,13 @@ class BucketGrowth:
         )
 
     def is_scattered(self, buckets: CollectionBuckets) -> bool:
-        """Whether growth in place would rewrite a bucket for about each row, and parts are not possible."""
+        """Whether the catalog's ways are dear for single rows of many series.
+
+        Growth in place would rewrite a bucket for about each row, and parts are not possible, or joins are behind.
+        """
         scatter = self._scatters.get(buckets)
+        if self.is_behind:
+            return True
         if scatter is None or not scatter.holds(self._clock.monotonic_seconds()):
             return False
         return self._is_hindered(buckets)
@@ -181,6 +198,7 @@ class BucketGrowth:
         self.committed_at_seconds = now_seconds
         parts.committed(part_id, now_seconds)
         self.unjoined += 1
+        self.fresh += 1
         self._parted[bucket.state.bucket_id] = bucket
         self._grown.add(bucket.series.collection)
 
@@ -212,6 +230,7 @@ class BucketGrowth:
             if parts is not None and not parts.joining:
                 del self._parted[bucket_id]
                 self.unjoined -= parts.stored - 1
+                self.fresh -= parts.fresh
                 # A batch in progress may still add to them.
                 parts.joined(parts.pending(bucket.state.committed_rows, everything=True))
         return bool(leaving)
@@ -226,6 +245,7 @@ class BucketGrowth:
     def joined(self, bucket: Bucket, parts: Parts, pending: Pending) -> None:
         """These documents are one now, or will never be joined."""
         self.unjoined -= pending.documents - 1
+        self.fresh -= pending.documents - len(pending.unsealed)
         parts.joined(pending)
         self.settled(bucket)
 
@@ -244,6 +264,14 @@ class BucketGrowth:
             del self._blocked[each]
         first_seconds, _ = self._blocked.get(buckets, (now_seconds, now_seconds))
         self._blocked[buckets] = first_seconds, now_seconds
+
+    def paced(self, joined_per_second: float) -> None:
+        """Joins take so many documents a second while they run."""
+        limit = max(FEWEST_BEHIND, BEHIND_SECONDS * joined_per_second)
+        if self.fresh > limit:
+            self.is_behind = True
+        elif self.fresh < CAUGHT_UP * limit:
+            self.is_behind = False
 
     def refused(self) -> bool:
         """The backend refuses joins, so no further parts are made; returns whether this is the first time."""
@@ -269,8 +297,8 @@ class BucketGrowth:
 
     @property
     def may_be_hindered(self) -> bool:
-        """Whether parts are impossible for some collection."""
-        return not self._may_join or self._beside_other_proxies or bool(self._blocked)
+        """Whether parts are impossible for some collection, or too many at the moment."""
+        return self.is_behind or not self._may_join or self._beside_other_proxies or bool(self._blocked)
 
     def _is_hindered(self, buckets: CollectionBuckets) -> bool:
         """Whether the backend, other proxies, or readers of this collection for some time prevent joins."""
