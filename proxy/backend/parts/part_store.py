@@ -163,14 +163,16 @@ class _Join:
         return await asyncio.get_running_loop().run_in_executor(_merging, merge)
 
     async def _stored(self, fields: Mapping[str, Any]) -> list[list[bytes]]:
-        """For each span the documents from the first to the last; none if the last does not exist.
-
-        Raises ``ValueError`` if there is too much data of others between the spans.
-        """
+        """For each span the documents from the first to the last; none if the last does not exist."""
         spans = self._spans
         if len(spans) > 1 and all(span.is_whole for span in spans):
             expected = sum(span.count for span in spans)
-            return _by_span(await self._between(spans, expected + expected // 4 + len(spans), fields), spans)
+            limit = expected + expected // 4 + len(spans)
+            documents = await self._between(spans, limit, fields)
+            if len(documents) < limit:
+                return _by_span(documents, spans)
+            # Much of others is between them.
+            fields = _further(fields)
         if "autocommit" not in fields:
             between = await asyncio.gather(*(self._between([each], 0, fields) for each in spans))
             return [_by_span(documents, [each])[0] for documents, each in zip(between, spans, strict=True)]
@@ -178,11 +180,11 @@ class _Join:
         found: list[list[bytes]] = []
         for each in spans:
             found += _by_span(await self._between([each], 0, fields), [each])
-            fields = {name: value for name, value in fields.items() if name not in FIRST_IN_TRANSACTION}
+            fields = _further(fields)
         return found
 
     async def _between(self, spans: Sequence[Span], limit: int, fields: Mapping[str, Any]) -> list[bytes]:
-        """All documents from the first span to the last, fewer than ``limit`` if it is not 0."""
+        """All documents from the first span to the last, at most ``limit`` if it is not 0."""
         body = {
             "find": self._buckets.collection,
             "filter": _ids(spans[0].first_id, spans[-1].last_id),
@@ -196,10 +198,7 @@ class _Join:
         cursor = fields_of(reply).get(b"cursor")
         if cursor is None:
             raise self._error(decode(reply))
-        documents = documents_of(fields_of(cursor, 1)[b"firstBatch"], 1)
-        if limit and len(documents) >= limit:
-            raise ValueError("spans that are too far apart")
-        return documents
+        return documents_of(fields_of(cursor, 1)[b"firstBatch"], 1)
 
     async def _run(
         self, body: Mapping[str, Any], database: str = "", identifier: str = "", documents: Sequence[bytes] = ()
@@ -227,6 +226,11 @@ class _Join:
         if error.code in NOT_PRIMARY_CODES:
             self._pool.forget_primary()
         return error
+
+
+def _further(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the commands after the first one."""
+    return {name: value for name, value in fields.items() if name not in FIRST_IN_TRANSACTION}
 
 
 def _ids(first_id: bytes, last_id: bytes) -> dict[str, Any]:

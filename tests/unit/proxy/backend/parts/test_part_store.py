@@ -69,7 +69,9 @@ class Case:
         )
         return joined
 
-    async def joined_side_by_side(self, spans: Sequence[tuple[int, int]]) -> Sequence[int | None]:
+    async def joined_side_by_side(
+        self, spans: Sequence[tuple[int, int]], *, whole: bool = True
+    ) -> Sequence[int | None]:
         """The parts with these numbers, first and last, in one step."""
 
         def merge_into(last: ObjectId) -> Callable[[Sequence[bytes]], bytes]:
@@ -84,6 +86,7 @@ class Case:
                     last - first + 1,
                     merge_into(NINE[last]),
                     [NINE[first].binary],
+                    is_whole=whole,
                 )
                 for first, last in spans
             ],
@@ -313,13 +316,23 @@ async def test_one_that_is_gone_is_told_and_the_others_are_joined(case: Case) ->
     assert [each["_id"] for each in case.buckets.find({}, sort=[("_id", 1)])] == [NINE[2], NINE[3], NINE[4]]
 
 
-async def test_spans_with_much_between_them_are_not_joined_in_one_step(case: Case) -> None:
-    """What lies between would be read along."""
+async def test_spans_with_much_between_them_are_joined_all_the_same(case: Case) -> None:
+    """They are read one by one, so that little of what lies between is read along."""
     between = [{**part(0), "_id": ObjectId(NINE[2].binary[:9] + (each + 3).to_bytes(3, "big"))} for each in range(20)]
     case.buckets.insert_many(nine_parts() + between, bypass_document_validation=True)
-    with pytest.raises(ValueError, match="too far apart"):
-        await case.joined_side_by_side([(0, 2), (3, 5)])
-    assert case.buckets.count_documents({}) == 29
+    assert await case.joined_side_by_side([(0, 2), (3, 5)]) == [3, 3]
+    assert case.buckets.count_documents({}) == 29 - 4
+    assert len(case.rows()) == 29
+
+
+async def test_the_latest_parts_are_joined_behind_a_run_that_stays(case: Case) -> None:
+    """Of several buckets in one step."""
+    case.buckets.insert_many(nine_parts(), bypass_document_validation=True)
+    rows = case.rows()
+    assert await case.joined_side_by_side([(1, 2), (4, 5), (7, 8)], whole=False) == [2, 2, 2]
+    left = [each["_id"] for each in case.buckets.find({}, sort=[("_id", 1)])]
+    assert left == [NINE[number] for number in (0, 2, 3, 5, 6, 8)]
+    assert case.rows() == rows
 
 
 async def test_what_is_merged_wrongly_is_not_written(case: Case) -> None:
