@@ -196,8 +196,8 @@ class BucketStore(Protocol):
 
         Returns for each the number of documents found (1: only the last one, because they were joined before), or
         ``None`` if there is no document ``last_id`` and nothing was changed. Raises ``CommandError`` (112 if another
-        writer was detected) or ``ValueError`` (from ``merge``, or because they are too large for one step); then nothing
-        was changed, or everything if the connection was lost.
+        writer was detected) or ``ValueError`` (from ``merge``, or because they are too large for one step); then
+        nothing was changed, or everything if the connection was lost.
         """
         ...
 
