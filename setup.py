@@ -13,6 +13,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HOT_MODULES = (
+    "catalog/backlog.py",
     "catalog/bounded.py",
     "catalog/catalog.py",
     "catalog/commit_outcome.py",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from catalog.backlog import Backlog
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import Parts, Pending, bucket_of_part, part_document
 from catalog.ports import Clock
@@ -20,12 +21,6 @@ BLOCK_EXPIRY_SECONDS = 15.0
 """A collection whose joins were not tried for this time no longer counts as blocked by readers."""
 LOAD_SECONDS = 2.0
 """The time after which a commit no longer counts as load."""
-BEHIND_SECONDS = 10.0
-"""Joins are behind if the waiting parts would take them longer."""
-FEWEST_BEHIND = 20_000
-"""With fewer waiting parts they are not."""
-CAUGHT_UP = 0.25
-"""They have caught up when so many of these parts are left."""
 BATCHES_OF_A_ROUND = 32
 """This number of batches in a round counts as much as one more round."""
 
@@ -83,10 +78,8 @@ class BucketGrowth:
         "_options",
         "_parted",
         "_scatters",
+        "backlog",
         "committed_at_seconds",
-        "fresh",
-        "is_behind",
-        "unjoined",
     )
 
     def __init__(self, options: GrowthOptions, clock: Clock) -> None:
@@ -106,12 +99,12 @@ class BucketGrowth:
         """Collections that have grown while parts were not possible."""
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
-        self.unjoined = 0
-        """Documents that are stored and not joined yet: parts and runs."""
-        self.fresh = 0
-        """The parts among them, which are to become runs within seconds."""
-        self.is_behind = False
-        """Whether parts are made faster than they are joined, and small inserts should go another way."""
+        self.backlog = Backlog()
+
+    @property
+    def unjoined(self) -> int:
+        """The number of documents that are stored and not joined yet, beyond one for each bucket."""
+        return self.backlog.unjoined
 
     # --- the catalog asks ----------------------------------------------------------------------------------
 
@@ -166,7 +159,7 @@ class BucketGrowth:
         Growth in place would rewrite a bucket for about each row, and parts are not possible, or joins are behind.
         """
         scatter = self._scatters.get(buckets)
-        if self.is_behind:
+        if self.backlog.is_behind:
             return True
         if scatter is None or not scatter.holds(self._clock.monotonic_seconds()):
             return False
@@ -197,8 +190,7 @@ class BucketGrowth:
             return
         self.committed_at_seconds = now_seconds
         parts.committed(part_id, now_seconds)
-        self.unjoined += 1
-        self.fresh += 1
+        self.backlog.stored()
         self._parted[bucket.state.bucket_id] = bucket
         self._grown.add(bucket.series.collection)
 
@@ -229,8 +221,7 @@ class BucketGrowth:
             parts = bucket.parts
             if parts is not None and not parts.joining:
                 del self._parted[bucket_id]
-                self.unjoined -= parts.stored - 1
-                self.fresh -= parts.fresh
+                self.backlog.removed(parts.stored - 1, parts.fresh)
                 # A batch in progress may still add to them.
                 parts.joined(parts.pending(bucket.state.committed_rows, everything=True))
         return bool(leaving)
@@ -244,8 +235,7 @@ class BucketGrowth:
 
     def joined(self, bucket: Bucket, parts: Parts, pending: Pending) -> None:
         """These documents are one now, or will never be joined."""
-        self.unjoined -= pending.documents - 1
-        self.fresh -= pending.documents - len(pending.unsealed)
+        self.backlog.removed(pending.documents - 1, pending.documents - len(pending.unsealed))
         parts.joined(pending)
         self.settled(bucket)
 
@@ -264,14 +254,6 @@ class BucketGrowth:
             del self._blocked[each]
         first_seconds, _ = self._blocked.get(buckets, (now_seconds, now_seconds))
         self._blocked[buckets] = first_seconds, now_seconds
-
-    def paced(self, joined_per_second: float) -> None:
-        """Joins take so many documents a second while they run."""
-        limit = max(FEWEST_BEHIND, BEHIND_SECONDS * joined_per_second)
-        if self.fresh > limit:
-            self.is_behind = True
-        elif self.fresh < CAUGHT_UP * limit:
-            self.is_behind = False
 
     def refused(self) -> bool:
         """The backend refuses joins, so no further parts are made; returns whether this is the first time."""
@@ -298,7 +280,7 @@ class BucketGrowth:
     @property
     def may_be_hindered(self) -> bool:
         """Whether parts are impossible for some collection, or too many at the moment."""
-        return self.is_behind or not self._may_join or self._beside_other_proxies or bool(self._blocked)
+        return self.backlog.is_behind or not self._may_join or self._beside_other_proxies or bool(self._blocked)
 
     def _is_hindered(self, buckets: CollectionBuckets) -> bool:
         """Whether the backend, other proxies, or readers of this collection for some time prevent joins."""

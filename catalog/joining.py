@@ -18,7 +18,6 @@ from itertools import chain, islice
 from catalog.catalog import BucketCatalog
 from catalog.compressing import CompressingMetrics
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
-from catalog.join_rate import JoinRate
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.orphan_parts import OrphanParts, ReaderBarrier
@@ -113,7 +112,6 @@ class Joining:
         self._not_allowed = not_allowed
         self._forms = forms
         self._look_from = 0
-        self._rate = JoinRate()
         self._ends = False
         """Whether the process ends, so that nothing more will be joined later."""
         self._sweeping = OrphanParts(catalog, store, clock, readers, self._merge, self._lack_of_rights, forms.noticed)
@@ -133,7 +131,7 @@ class Joining:
         since_seconds, before = self._clock.monotonic_seconds(), self.metrics.documents_joined
         in_time = await self._pass(due, since_seconds + self._options.slice_seconds)
         busy_seconds = self._clock.monotonic_seconds() - since_seconds
-        self._growth.paced(self._rate.measure(self.metrics.documents_joined - before, busy_seconds))
+        self._growth.backlog.measure(self.metrics.documents_joined - before, busy_seconds)
         return not in_time or len(due) >= MOST_DUE
 
     async def _find_due(self, now_seconds: float) -> list[Bucket]:

@@ -1,0 +1,56 @@
+"""Counts what waits to be joined, and decides when joins are behind.
+
+Parts can be made faster than they are joined. While so many wait that joining them would take long, small inserts go
+another way (``BucketGrowth.is_scattered``), so that reads stay fast and the server's cache holds what is written.
+"""
+
+from __future__ import annotations
+
+BEHIND_SECONDS = 10.0
+"""Joins are behind if the waiting parts would take them longer."""
+FEWEST_BEHIND = 20_000
+"""With fewer waiting parts they are not."""
+CAUGHT_UP = 0.25
+"""They have caught up when so many of these parts are left."""
+MEASURED_DOCUMENTS = 100
+"""A pass that joins fewer says nothing about the rate."""
+WEIGHT = 0.2
+"""Weight of the latest pass in the rate."""
+
+
+class Backlog:
+    """The documents of all buckets that are stored in parts.
+
+    ``unjoined``: parts and runs, beyond one for each bucket; ``fresh``: the parts among them, which are to become runs
+    within seconds.
+    """
+
+    __slots__ = ("_per_second", "fresh", "is_behind", "unjoined")
+
+    def __init__(self) -> None:
+        self.unjoined = 0
+        self.fresh = 0
+        self.is_behind = False
+        """Whether parts are made faster than they are joined."""
+        self._per_second = 0.0
+        """Documents joined in a second, while a pass is in progress."""
+
+    def stored(self) -> None:
+        """One more part is stored."""
+        self.unjoined += 1
+        self.fresh += 1
+
+    def removed(self, unjoined: int, fresh: int) -> None:
+        """So many are joined, or will never be."""
+        self.unjoined -= unjoined
+        self.fresh -= fresh
+
+    def measure(self, documents: int, seconds: float) -> None:
+        """A pass has joined so many documents."""
+        if documents >= MEASURED_DOCUMENTS and seconds > 0:
+            self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
+        limit = max(FEWEST_BEHIND, BEHIND_SECONDS * self._per_second)
+        if self.fresh > limit:
+            self.is_behind = True
+        elif self.fresh < CAUGHT_UP * limit:
+            self.is_behind = False
