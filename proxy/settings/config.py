@@ -164,7 +164,7 @@ def _from_environment(environment: Mapping[str, str], unknown: list[str]) -> dic
     return {
         name: (environment[variable], f"environment variable {variable}")
         for variable, name in known.items()
-        if variable in environment
+        if variable in environment and not is_injected(variable, environment[variable])
     }
 
 

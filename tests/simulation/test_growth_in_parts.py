@@ -79,7 +79,7 @@ def test_readers_see_every_row_once(scale: float) -> None:
         faults = LIVELY if seed % 3 else Faults.none()
         plan = replace(drawn, in_parts=True, sealed=seed % 2 == 1, readers=4, faults=faults, meddling=False)
         # Long enough, and with few enough buckets, for many a join to meet a reader between two parts.
-        plan = replace(plan, writers=12, inserts_each=40, series=6, memory_threshold_bytes=100_000_000)
+        plan = replace(plan, writers=12, inserts_each=30, series=6, memory_threshold_bytes=100_000_000)
         server = simulate(seed, plan, "readers").server
         joins, scans = joins + server.joins, scans + server.scans
     assert ONE_SEED or joins > 100

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.settings.config import load_settings
 from proxy.settings.service_variables import is_injected
 from proxy.settings.table import ROWS
 
@@ -52,6 +53,17 @@ def test_what_only_resembles_it_is_not(name: str, value: str) -> None:
     assert not is_injected(name, value)
 
 
+ALIKE = {"reuse_port": ("true", "false", "1", "0", "yes", "no", "on", "off")}
+"""Settings whose name could be that of a Service's variable, and their values, which could not."""
+
+
 @pytest.mark.parametrize("name", sorted(ROWS))
-def test_no_setting_has_such_a_name(name: str) -> None:
-    assert not any(is_injected(ROWS[name].variable, value) for value in INJECTED.values())
+def test_no_setting_is_taken_for_one(name: str) -> None:
+    clashes = [value for value in INJECTED.values() if is_injected(ROWS[name].variable, value)]
+    assert bool(clashes) == (name in ALIKE)
+    assert not any(is_injected(ROWS[name].variable, value) for value in ALIKE.get(name, ()))
+
+
+def test_a_service_whose_variable_is_named_like_a_setting_sets_nothing() -> None:
+    assert not load_settings({}, {"TSPROXY_REUSE_PORT": INJECTED["PORT"]}).settings.reuse_port
+    assert load_settings({}, {"TSPROXY_REUSE_PORT": "true"}).settings.reuse_port
