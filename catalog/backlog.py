@@ -6,12 +6,15 @@ another way (``BucketGrowth.is_scattered``), so that reads stay fast and the ser
 
 from __future__ import annotations
 
-BEHIND_SECONDS = 10.0
+BEHIND_SECONDS = 5.0
 """Joins are behind if the waiting parts would take them longer."""
 FEWEST_BEHIND = 20_000
 """With fewer waiting parts they are not."""
 CAUGHT_UP = 0.25
 """They have caught up when so many of these parts are left."""
+FIRST_HOLD_SECONDS = 20.0
+LONGEST_HOLD_SECONDS = 320.0
+"""Limits of the least time without new parts. It doubles each time that joins are behind again soon."""
 MEASURED_DOCUMENTS = 100
 """A pass that joins fewer says nothing about the rate."""
 WEIGHT = 0.2
@@ -25,7 +28,7 @@ class Backlog:
     within seconds.
     """
 
-    __slots__ = ("_per_second", "fresh", "is_behind", "unjoined")
+    __slots__ = ("_hold_seconds", "_per_second", "_until_seconds", "fresh", "is_behind", "unjoined")
 
     def __init__(self) -> None:
         self.unjoined = 0
@@ -34,6 +37,9 @@ class Backlog:
         """Whether parts are made faster than they are joined."""
         self._per_second = 0.0
         """Documents joined in a second, while a pass is in progress."""
+        self._hold_seconds = FIRST_HOLD_SECONDS
+        self._until_seconds = 0.0
+        """The time until which joins count as behind."""
 
     def stored(self) -> None:
         """One more part is stored."""
@@ -45,12 +51,20 @@ class Backlog:
         self.unjoined -= unjoined
         self.fresh -= fresh
 
-    def measure(self, documents: int, seconds: float) -> None:
+    def measure(self, documents: int, seconds: float, now_seconds: float) -> None:
         """A pass has joined so many documents."""
         if documents >= MEASURED_DOCUMENTS and seconds > 0:
             self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
         limit = max(FEWEST_BEHIND, BEHIND_SECONDS * self._per_second)
-        if self.fresh > limit:
-            self.is_behind = True
-        elif self.fresh < CAUGHT_UP * limit:
+        if not self.is_behind:
+            self._fall_behind(limit, now_seconds)
+        elif self.fresh < CAUGHT_UP * limit and now_seconds >= self._until_seconds:
             self.is_behind = False
+            self._until_seconds = now_seconds + self._hold_seconds
+
+    def _fall_behind(self, limit: float, now_seconds: float) -> None:
+        if self.fresh > limit:
+            is_again = now_seconds < self._until_seconds
+            self._hold_seconds = min(2 * self._hold_seconds, LONGEST_HOLD_SECONDS) if is_again else FIRST_HOLD_SECONDS
+            self._until_seconds = now_seconds + self._hold_seconds
+            self.is_behind = True

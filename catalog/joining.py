@@ -130,8 +130,8 @@ class Joining:
         due = await self._find_due(now_seconds)
         since_seconds, before = self._clock.monotonic_seconds(), self.metrics.documents_joined
         in_time = await self._pass(due, since_seconds + self._options.slice_seconds)
-        busy_seconds = self._clock.monotonic_seconds() - since_seconds
-        self._growth.backlog.measure(self.metrics.documents_joined - before, busy_seconds)
+        now_seconds = self._clock.monotonic_seconds()
+        self._growth.backlog.measure(self.metrics.documents_joined - before, now_seconds - since_seconds, now_seconds)
         return not in_time or len(due) >= MOST_DUE
 
     async def _find_due(self, now_seconds: float) -> list[Bucket]:

@@ -1,8 +1,9 @@
 """Coalesces the inserts of all clients of one moment into native unordered inserts.
 
 Documents queue in *lanes*, one for each collection, write concern and identity, so that writers share no more than an
-error of the shared command may tell them. A round takes what is ready in a lane, up to the limits of one command. What
-arrives while ``rounds_in_flight`` rounds are in progress joins the next one; without a linger, a round starts in the
+error of the shared command may tell them. A server inserts the documents of a command one by one, in one thread; what
+is ready in a lane is therefore divided among several rounds, if it is much, up to the limits of one command each. What
+arrives while all rounds are in progress joins the next one; without a linger, a round starts in the
 same turn of the event loop. Each writer gets the result of its own documents.
 
 If a reply is lost and the backend has retryable writes, the command is sent again under its number until the outcome is
@@ -24,6 +25,10 @@ from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
 from catalog.write_batch import CombineKey, DoubtfulWriter, Writer
 
+WHOLE_DOCUMENTS: Final = 32
+"""So many documents are not divided among rounds. Smaller commands would cost more for each document."""
+ROUNDS: Final = 2
+"""Rounds in progress, as a multiple of ``rounds_in_flight``; rounds of buckets are a single command for more rows."""
 LONGEST_PURSUIT_SECONDS: Final = 600.0
 """How long a command is sent again; servers remember its number for 30 minutes."""
 DOUBTS_LIMIT_BYTES: Final = 64 * 1024 * 1024
@@ -136,7 +141,7 @@ class Coalescer:
             lane.since_seconds = self._clock.monotonic_seconds()
         lane.collection = collection
         lane.ready.append(Entry(writer, index, document))
-        if not lane.scheduled and lane.in_flight < self._options().rounds_in_flight:
+        if not lane.scheduled and lane.in_flight < self._most_rounds():
             self._schedule(lane)
 
     @property
@@ -168,14 +173,19 @@ class Coalescer:
         # A new task starts in the same turn as a callback would, and sends in that turn.
         self._spawn(self._round(lane))
 
+    def _most_rounds(self) -> int:
+        """Maximum number of concurrent rounds of a lane."""
+        return ROUNDS * self._options().rounds_in_flight
+
     async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
         options = self._options()
         if options.before_round is not None:
             options.before_round()
-        entries = lane.take(options.limits.statements, options.limits.size_bytes)
+        share = math.ceil(len(lane.ready) / max(1, self._most_rounds() - lane.in_flight))
+        entries = lane.take(min(max(share, WHOLE_DOCUMENTS), options.limits.statements), options.limits.size_bytes)
         lane.in_flight += 1
-        if lane.ready and lane.in_flight < options.rounds_in_flight:
+        if lane.ready and lane.in_flight < self._most_rounds():
             self._schedule(lane)
         try:
             if entries:
@@ -187,7 +197,7 @@ class Coalescer:
 
     def _next(self, lane: _Lane) -> None:
         if lane.ready:
-            if not lane.scheduled and lane.in_flight < self._options().rounds_in_flight:
+            if not lane.scheduled and lane.in_flight < self._most_rounds():
                 self._schedule(lane)
         elif not lane.in_flight and not lane.scheduled and self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bson import ObjectId
 
-from catalog.backlog import FEWEST_BEHIND
+from catalog.backlog import FEWEST_BEHIND, FIRST_HOLD_SECONDS
 from catalog.growth import BATCHES_OF_A_ROUND, BLOCK_EXPIRY_SECONDS, LOAD_SECONDS, GrowthOptions, Load
 from catalog.kernel import BucketState, Limits
 from catalog.open_bucket import Bucket, CollectionBuckets
@@ -196,15 +196,15 @@ def test_joins_that_are_behind_let_small_inserts_go_another_way_until_they_have_
     backlog = growth.backlog
     while backlog.fresh < FEWEST_BEHIND:
         bench.commit(measurement(backlog.fresh % 999))
-    backlog.measure(0, 0.0)
+    backlog.measure(0, 0.0, 1.0)
     assert not growth.may_be_hindered
     bench.commit(measurement(1))
-    backlog.measure(0, 0.0)
+    backlog.measure(0, 0.0, 1.0)
     assert growth.may_be_hindered
     assert growth.is_scattered(bench.buckets)
     for bucket in list(growth.parted):
         parts = bucket.parts
         assert parts is not None
         growth.joined(bucket, parts, parts.pending(bucket.state.committed_rows, everything=True))
-    backlog.measure(0, 0.0)
+    backlog.measure(0, 0.0, 1.0 + FIRST_HOLD_SECONDS)
     assert (growth.may_be_hindered, backlog.fresh, growth.unjoined) == (False, 0, 0)

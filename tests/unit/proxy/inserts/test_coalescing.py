@@ -54,8 +54,23 @@ async def test_inserts_of_one_moment_share_a_command() -> None:
     assert (bench.coalescer.metrics.commands, bench.coalescer.metrics.measurements) == (1, 5)
 
 
-async def test_what_comes_while_rounds_are_in_progress_joins_the_next() -> None:
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(1, [1]), (32, [32]), (64, [32, 32]), (100, [32, 32, 32, 4]), (1_000, [250] * 4)]
+)
+async def test_many_documents_are_divided_among_rounds(count: int, sizes: list[int]) -> None:
     bench = Bench()
+    bench.store.gate.clear()
+    bench.insert(*(b"%d" % number for number in range(count)))
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert [len(documents) for documents in bench.store.sent] == sizes, "all are in progress at the same time"
+    bench.store.gate.set()
+    await bench.rest()
+    assert len(bench.store.sent) == len(sizes)
+
+
+async def test_what_comes_while_rounds_are_in_progress_joins_the_next() -> None:
+    bench = Bench(rounds_in_flight=1)
     bench.store.gate.clear()
     bench.insert(b"a")
     await asyncio.sleep(0)
