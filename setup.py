@@ -19,6 +19,8 @@ HOT_MODULES = (
     "catalog/commit_outcome.py",
     "catalog/committer.py",
     "catalog/growth.py",
+    "catalog/hold.py",
+    "catalog/lookup_cost.py",
     "catalog/memory.py",
     "catalog/namespaces.py",
     "catalog/open_bucket.py",

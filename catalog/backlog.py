@@ -6,6 +6,8 @@ another way (``BucketGrowth.is_scattered``), so that reads stay fast and the ser
 
 from __future__ import annotations
 
+from catalog.hold import Hold
+
 BEHIND_SECONDS = 5.0
 """Joins are behind if the waiting parts would take them longer."""
 FEWEST_BEHIND = 20_000
@@ -14,7 +16,7 @@ CAUGHT_UP = 0.25
 """They have caught up when so many of these parts are left."""
 FIRST_HOLD_SECONDS = 20.0
 LONGEST_HOLD_SECONDS = 320.0
-"""Limits of the least time without new parts. It doubles each time that joins are behind again soon."""
+"""Limits of the least time without new parts. It doubles while joins fall behind again soon after it."""
 MEASURED_DOCUMENTS = 100
 """A pass that joins fewer says nothing about the rate."""
 WEIGHT = 0.2
@@ -28,7 +30,7 @@ class Backlog:
     within seconds.
     """
 
-    __slots__ = ("_hold_seconds", "_per_second", "_until_seconds", "fresh", "is_behind", "unjoined")
+    __slots__ = ("_hold", "_per_second", "fresh", "is_behind", "unjoined")
 
     def __init__(self) -> None:
         self.unjoined = 0
@@ -37,9 +39,8 @@ class Backlog:
         """Whether parts are made faster than they are joined."""
         self._per_second = 0.0
         """Documents joined in a second, while a pass is in progress."""
-        self._hold_seconds = FIRST_HOLD_SECONDS
-        self._until_seconds = 0.0
-        """The time until which joins count as behind."""
+        self._hold = Hold(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
+        """While it is on, joins count as behind although they have caught up."""
 
     def stored(self) -> None:
         """One more part is stored."""
@@ -57,14 +58,8 @@ class Backlog:
             self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
         limit = max(FEWEST_BEHIND, BEHIND_SECONDS * self._per_second)
         if not self.is_behind:
-            self._fall_behind(limit, now_seconds)
-        elif self.fresh < CAUGHT_UP * limit and now_seconds >= self._until_seconds:
-            self.is_behind = False
-            self._until_seconds = now_seconds + self._hold_seconds
-
-    def _fall_behind(self, limit: float, now_seconds: float) -> None:
-        if self.fresh > limit:
-            is_again = now_seconds < self._until_seconds
-            self._hold_seconds = min(2 * self._hold_seconds, LONGEST_HOLD_SECONDS) if is_again else FIRST_HOLD_SECONDS
-            self._until_seconds = now_seconds + self._hold_seconds
-            self.is_behind = True
+            self.is_behind = self.fresh > limit
+            if self.is_behind:
+                self._hold.begin(now_seconds)
+        elif self.fresh < CAUGHT_UP * limit:
+            self.is_behind = self._hold.is_on(now_seconds)

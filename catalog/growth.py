@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from catalog.backlog import Backlog
+from catalog.lookup_cost import LookupCost
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import Parts, Pending, bucket_of_part, part_document
 from catalog.ports import Clock
@@ -74,10 +75,12 @@ class BucketGrowth:
         "_grown",
         "_leaving",
         "_load",
+        "_lookups",
         "_may_join",
         "_options",
         "_parted",
         "_scatters",
+        "_slow",
         "backlog",
         "committed_at_seconds",
     )
@@ -97,6 +100,10 @@ class BucketGrowth:
         """Ids of buckets whose collection may have been dropped, for ``forget_dropped``."""
         self._scatters: dict[CollectionBuckets, Scatter] = {}
         """Collections that have grown while parts were not possible."""
+        self._lookups: dict[CollectionBuckets, LookupCost] = {}
+        """Collections whose stored buckets have been looked up."""
+        self._slow: set[CollectionBuckets] = set()
+        """Those among them whose look-ups were slow; ``is_scattered`` removes them."""
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
         self.backlog = Backlog()
@@ -156,14 +163,18 @@ class BucketGrowth:
     def is_scattered(self, buckets: CollectionBuckets) -> bool:
         """Whether the catalog's ways are dear for single rows of many series.
 
-        Growth in place would rewrite a bucket for about each row, and parts are not possible, or joins are behind.
+        Joins are behind, or look-ups of stored buckets are slow, or growth in place would rewrite a bucket for about
+        each row and parts are not possible.
         """
-        scatter = self._scatters.get(buckets)
         if self.backlog.is_behind:
             return True
-        if scatter is None or not scatter.holds(self._clock.monotonic_seconds()):
-            return False
-        return self._is_hindered(buckets)
+        now_seconds = self._clock.monotonic_seconds()
+        if buckets in self._slow:
+            if self._lookups[buckets].is_high(now_seconds):
+                return True
+            self._slow.discard(buckets)
+        scatter = self._scatters.get(buckets)
+        return scatter is not None and scatter.holds(now_seconds) and self._is_hindered(buckets)
 
     def holds(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket that is stored in parts."""
@@ -174,7 +185,7 @@ class BucketGrowth:
     def committed(self, batches: Sequence[WriteBatch], now_seconds: float) -> None:
         """A command with these batches, which are of one collection, was acknowledged."""
         self._load.committed(len(batches), now_seconds)
-        if self.may_be_hindered and batches:
+        if self._may_be_hindered and batches:
             buckets = batches[0].bucket.series.collection
             if buckets.replaced or not self._is_hindered(buckets):
                 return
@@ -182,6 +193,15 @@ class BucketGrowth:
             if scatter is None:
                 scatter = self._scatters[buckets] = Scatter(now_seconds)
             scatter.committed(len(batches), sum(len(batch.measurements) for batch in batches), now_seconds)
+
+    def looked_up(self, buckets: CollectionBuckets, since_seconds: float) -> None:
+        """A query for stored buckets has ended."""
+        if not buckets.replaced:
+            now_seconds = self._clock.monotonic_seconds()
+            lookups = self._lookups.setdefault(buckets, LookupCost())
+            lookups.queried(since_seconds, now_seconds)
+            if lookups.is_high(now_seconds):
+                self._slow.add(buckets)
 
     def stored(self, bucket: Bucket, part_id: bytes, now_seconds: float) -> None:
         """A batch of this bucket was acknowledged as the document ``part_id``."""
@@ -197,6 +217,8 @@ class BucketGrowth:
     def gone(self, buckets: CollectionBuckets) -> None:
         """The collection was dropped or replaced: ``forget_dropped`` will forget its parts."""
         self._scatters.pop(buckets, None)
+        self._lookups.pop(buckets, None)
+        self._slow.discard(buckets)
         if buckets in self._grown:
             self._grown.discard(buckets)
             self._leaving = list(self._parted)
@@ -278,9 +300,13 @@ class BucketGrowth:
         return self._may_join and not self._beside_other_proxies
 
     @property
-    def may_be_hindered(self) -> bool:
-        """Whether parts are impossible for some collection, or too many at the moment."""
-        return self.backlog.is_behind or not self._may_join or self._beside_other_proxies or bool(self._blocked)
+    def may_be_scattered(self) -> bool:
+        """Whether ``is_scattered`` can be true for some collection."""
+        return self.backlog.is_behind or bool(self._slow) or self._may_be_hindered
+
+    @property
+    def _may_be_hindered(self) -> bool:
+        return not self._may_join or self._beside_other_proxies or bool(self._blocked)
 
     def _is_hindered(self, buckets: CollectionBuckets) -> bool:
         """Whether the backend, other proxies, or readers of this collection for some time prevent joins."""

@@ -118,9 +118,13 @@ class Reopening:
         for counters in (buckets.counters, self._catalog.totals):
             counters.numBucketsQueried += len(lookup.wanted)
         times = {series.meta: time_ms for series, time_ms in lookup.wanted}
-        documents = await self._store.find_reopenable(
-            buckets.collection, tuple(times.items()), self._deadline_seconds()
-        )
+        since_seconds = self._clock.monotonic_seconds()
+        try:
+            documents = await self._store.find_reopenable(
+                buckets.collection, tuple(times.items()), self._deadline_seconds()
+            )
+        finally:
+            self._catalog.growth.looked_up(buckets, since_seconds)
         found: dict[bytes, BucketState] = {}
         size_bytes = 0
         for document in documents:

@@ -27,7 +27,7 @@ class SmallInserts:
     def takes(self, collection: VirtualCollection, document: bytes) -> bool:
         """Whether this insert is coalesced. Documents that a server would store otherwise, or refuse, are not."""
         growth = self._catalog.growth
-        if not growth.may_be_hindered or not growth.is_scattered(self._catalog.collection(collection)):
+        if not growth.may_be_scattered or not growth.is_scattered(self._catalog.collection(collection)):
             return False
         if not self._may_insert(collection.namespace):
             return False

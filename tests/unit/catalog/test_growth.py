@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from bson import ObjectId
 
+from catalog import lookup_cost
 from catalog.backlog import FEWEST_BEHIND, FIRST_HOLD_SECONDS
 from catalog.growth import BATCHES_OF_A_ROUND, BLOCK_EXPIRY_SECONDS, LOAD_SECONDS, GrowthOptions, Load
 from catalog.kernel import BucketState, Limits
@@ -197,14 +198,31 @@ def test_joins_that_are_behind_let_small_inserts_go_another_way_until_they_have_
     while backlog.fresh < FEWEST_BEHIND:
         bench.commit(measurement(backlog.fresh % 999))
     backlog.measure(0, 0.0, 1.0)
-    assert not growth.may_be_hindered
+    assert not growth.may_be_scattered
     bench.commit(measurement(1))
     backlog.measure(0, 0.0, 1.0)
-    assert growth.may_be_hindered
+    assert growth.may_be_scattered
     assert growth.is_scattered(bench.buckets)
     for bucket in list(growth.parted):
         parts = bucket.parts
         assert parts is not None
         growth.joined(bucket, parts, parts.pending(bucket.state.committed_rows, everything=True))
     backlog.measure(0, 0.0, 1.0 + FIRST_HOLD_SECONDS)
-    assert (growth.may_be_hindered, backlog.fresh, growth.unjoined) == (False, 0, 0)
+    assert (growth.may_be_scattered, backlog.fresh, growth.unjoined) == (False, 0, 0)
+
+
+def test_slow_look_ups_let_small_inserts_go_another_way_for_a_while() -> None:
+    bench = CatalogBench(growth=ALWAYS)
+    growth, clock = bench.catalog.growth, bench.clock
+    for _ in range(30):
+        assert not growth.may_be_scattered
+        since_seconds = clock.monotonic_seconds()
+        clock.now += 0.1
+        growth.looked_up(bench.buckets, since_seconds)
+        if growth.may_be_scattered:
+            break
+    assert growth.is_scattered(bench.buckets)
+    clock.now += lookup_cost.FIRST_HOLD_SECONDS
+    assert growth.may_be_scattered, "nobody has asked yet"
+    assert not growth.is_scattered(bench.buckets)
+    assert not growth.may_be_scattered

@@ -1,0 +1,49 @@
+"""Measures what look-ups of stored buckets cost.
+
+Without an index on the meta field, each query reads all recent buckets of the collection. With thousands of series,
+their first rows after a start wait for a long time. Native inserts need no look-up (``proxy.inserts.small_inserts``).
+"""
+
+from __future__ import annotations
+
+from catalog.hold import Hold
+
+WINDOW_SECONDS = 2.0
+"""The time that is measured before a decision."""
+BUSY = 0.5
+"""Look-ups are slow if queries were in progress for this share of it,"""
+QUERY_SECONDS = 0.01
+"""and each took longer."""
+FIRST_HOLD_SECONDS = 20.0
+LONGEST_HOLD_SECONDS = 320.0
+
+
+class LookupCost:
+    """The look-ups of one collection."""
+
+    __slots__ = ("_busy_seconds", "_hold", "_queries", "_since_seconds")
+
+    def __init__(self) -> None:
+        self._since_seconds = 0.0
+        self._queries = 0
+        self._busy_seconds = 0.0
+        self._hold = Hold(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
+
+    def is_high(self, now_seconds: float) -> bool:
+        """Whether look-ups were slow not long ago."""
+        return self._hold.is_on(now_seconds)
+
+    def queried(self, since_seconds: float, now_seconds: float) -> None:
+        """Count a query that has been in progress since then."""
+        if since_seconds > self._since_seconds + 2 * WINDOW_SECONDS:
+            self._since_seconds = since_seconds
+            self._queries, self._busy_seconds = 0, 0.0
+        self._queries += 1
+        self._busy_seconds += now_seconds - since_seconds
+        elapsed_seconds = now_seconds - self._since_seconds
+        if elapsed_seconds < WINDOW_SECONDS:
+            return
+        if self._busy_seconds >= max(BUSY * elapsed_seconds, QUERY_SECONDS * self._queries):
+            self._hold.begin(now_seconds)
+        self._since_seconds = now_seconds
+        self._queries, self._busy_seconds = 0, 0.0
