@@ -30,7 +30,8 @@ class Load:
     """What to send, through how many connections, for how long.
 
     ``sharing``: ``shared`` gives out series round robin whoever sends, ``partitioned`` gives each connection its own
-    ones, ``random`` picks. With ``operations`` the run ends after so many, else after ``seconds``.
+    ones, ``random`` picks. With ``operations`` the run ends after so many, else after ``seconds``. With ``interval_ms``
+    a connection starts no more than one operation in this time.
     """
 
     port: int
@@ -47,6 +48,7 @@ class Load:
     base_ms: int = BASE_MS
     step_ms: int = 1000
     first_tick: int = 0
+    interval_ms: int = 0
     run: int = 1
     expect_n: int = -1
     account: Sequence[int] = field(default=())
@@ -131,6 +133,7 @@ class Running:
             "base-ms": load.base_ms,
             "step-ms": load.step_ms,
             "first-tick": load.first_tick,
+            "interval-ms": load.interval_ms,
             "run": load.run,
             "expect-n": load.expect_n,
         }

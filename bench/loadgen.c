@@ -55,6 +55,7 @@ static struct options {
     uint32_t connections;
     double seconds, warmup_seconds;
     uint64_t operations; /* stop after so many, 0: by time */
+    uint64_t interval_ns; /* least time between the starts of a connection's operations, 0: none */
     struct file hello, message, get_more;
     uint32_t document_offset, document_length, documents; /* the documents lie one after the other */
     uint32_t cursor_offset;                               /* of the cursor id in the getMore message */
@@ -475,7 +476,7 @@ static void go(int epoll, struct connection *all, double seconds, bool drain) {
     for (uint32_t i = 0; i < opt.connections; i++)
         if (!all[i].busy && (!opt.operations || run.started < opt.operations)) start_operation(epoll, &all[i]);
     while (!over || (drain && run.busy)) {
-        int n = epoll_wait(epoll, events, 256, over ? 30000 : 100);
+        int n = epoll_wait(epoll, events, 256, over ? 30000 : opt.interval_ns ? 2 : 100);
         if (n == 0 && over) { errno = ETIMEDOUT; die("replies stay away"); }
         uint64_t at = now_ns();
         over = over || at >= end || (opt.operations && run.started >= opt.operations);
@@ -483,9 +484,14 @@ static void go(int epoll, struct connection *all, double seconds, bool drain) {
             struct connection *c = events[i].data.ptr;
             if (events[i].events & EPOLLOUT) flush(epoll, c);
             if (!(events[i].events & ~(uint32_t)EPOLLOUT) || !receive(epoll, c)) continue;
-            if (!over || (!drain && !opt.operations)) start_operation(epoll, c);
+            if (!opt.interval_ns && (!over || (!drain && !opt.operations))) start_operation(epoll, c);
             if (opt.operations && run.started >= opt.operations) over = true;
         }
+        for (uint32_t i = 0; opt.interval_ns && !over && i < opt.connections; i++)
+            if (!all[i].busy && at >= all[i].sent_ns + opt.interval_ns) {
+                start_operation(epoll, &all[i]);
+                if (opt.operations && run.started >= opt.operations) over = true;
+            }
     }
 }
 
@@ -552,7 +558,8 @@ static void read_options(int argc, char **argv) {
     static const char *const NAMES[] = {
         "host", "port", "connections", "seconds", "warmup-seconds", "operations", "hello", "message", "get-more",
         "cursor-offset", "document-offset", "document-length", "documents", "patch", "series", "sharing", "order",
-        "base-ms", "step-ms", "first-tick", "run", "expect-n", "account", "session-offset", "more-session-offset", NULL};
+        "base-ms", "step-ms", "first-tick", "run", "expect-n", "account", "session-offset", "more-session-offset",
+        "interval-ms", NULL};
     struct option longs[32] = {{0}};
     for (int i = 0; NAMES[i]; i++) longs[i] = (struct option){NAMES[i], required_argument, NULL, i};
     int which;
@@ -586,6 +593,7 @@ static void read_options(int argc, char **argv) {
             break;
         case 23: opt.session_offset = (uint32_t)atol(optarg); break;
         case 24: opt.more_session_offset = (uint32_t)atol(optarg); break;
+        case 25: opt.interval_ns = strtoull(optarg, NULL, 10) * 1000000; break;
         default: exit(2);
         }
     }

@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -33,7 +34,7 @@ def _arguments(argv: Sequence[str]) -> Namespace:
         parser.add_argument(f"--{name}", default=default)
     for name in ("port", "operations", "document-offset", "document-length", "cursor-offset", "session-offset"):
         parser.add_argument(f"--{name}", type=int, default=0)
-    for name in ("more-session-offset", "base-ms", "first-tick", "run"):
+    for name in ("more-session-offset", "base-ms", "first-tick", "run", "interval-ms"):
         parser.add_argument(f"--{name}", type=int, default=0)
     for name, number in (("connections", 1), ("documents", 1), ("series", 1), ("step-ms", 1000), ("expect-n", -1)):
         parser.add_argument(f"--{name}", type=int, default=number)
@@ -167,22 +168,31 @@ def _pump(
 ) -> int:
     """Keep all clients busy until ``end``, or so many operations are started; then wait for what is in flight."""
     busy = 0
+    waiting: deque[Client] = deque()
+    interval_seconds = 0.0
     for key in selector.get_map().values():
         if not operations or started < operations:
             key.data.start(writer)
             started, busy = started + 1, busy + 1
-    while busy:
-        for key, _ in selector.select(30):
-            client: Client = key.data
+            interval_seconds = key.data.options.interval_ms / 1000
+    while busy or waiting:
+        while waiting and time.perf_counter() >= waiting[0].started + interval_seconds:
+            client = waiting.popleft()
+            if time.perf_counter() < end and (not operations or started < operations):
+                client.start(writer)
+                started, busy = started + 1, busy + 1
+        for key, _ in selector.select(0.002 if waiting or not busy else 30):
+            client = key.data
             client.received += client.socket.recv(1 << 20)
             if not client.complete() or not client.take_reply(tally):
                 continue
             tally["latencies"].append(time.perf_counter() - client.started)
-            if time.perf_counter() < end and (not operations or started < operations):
+            busy -= 1
+            if interval_seconds:
+                waiting.append(client)
+            elif time.perf_counter() < end and (not operations or started < operations):
                 client.start(writer)
-                started += 1
-            else:
-                busy -= 1
+                started, busy = started + 1, busy + 1
     return started
 
 

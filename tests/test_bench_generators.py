@@ -38,3 +38,17 @@ def test_a_generator_stores_what_its_arguments_say(
     assert [later - times[0] for later in times] == [float(step) for step in range(len(first))]
     assert 0 <= stored[0]["temperature"] <= 10
     assert BASE_MS == 1_704_067_200_000
+
+
+@pytest.mark.parametrize("prefix", [None, PYTHON], ids=["compiled", "python"])
+def test_a_generator_starts_no_more_than_one_operation_in_an_interval(
+    mongod: MongodProcess, db_name: str, prefix: tuple[str, ...] | None
+) -> None:
+    template = insert_template(db_name, "iot", IOT, 1)
+    load = Load(mongod.port, template, connections=2, seconds=1.0, interval_ms=250, expect_n=1)
+    result = generator.Running(load, prefix).result()
+    assert 2 <= result.operations_total <= 10
+    by_number = Load(mongod.port, template, operations=3, interval_ms=100, expect_n=1, run=2)
+    result = generator.Running(by_number, prefix).result()
+    assert result.operations == 3
+    assert result.seconds >= 0.2

@@ -25,6 +25,8 @@ FACTOR = 30
 """How much longer than a round of the other workloads: with ``--seconds 2`` a minute."""
 BATCH = 100
 FILLERS = 4
+READ_EVERY_MS = 500
+"""The reader waits, so that it asks for the same number of reads of both targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def _reads(target: Target, collection: Collection, case: LongCase, seconds: floa
         command_template(collection.database, count),
         connections=1,
         seconds=seconds,
+        interval_ms=READ_EVERY_MS,
         get_more=get_more_template(collection.database, collection.name),
         series=case.series,
         sharing="random",
