@@ -7,6 +7,8 @@ rows share buckets, it is much cheaper.
 
 from __future__ import annotations
 
+from catalog.hold import Hold
+
 WINDOW_SECONDS = 0.5
 """The time that is measured before a decision."""
 BATCHES_A_SECOND = 250.0
@@ -15,27 +17,26 @@ BATCHES_IN_A_ROUND = 8
 """With fewer batches in a round, a native command would save nothing."""
 ROWS_IN_A_BATCH = 3
 """With more rows in a batch, buckets of the catalog are cheaper."""
-FIRST_PAUSE_SECONDS = 5.0
-LONGEST_PAUSE_SECONDS = 60.0
-"""Limits of the time until it is measured again; it doubles while the result is the same."""
+FIRST_HOLD_SECONDS = 5.0
+LONGEST_HOLD_SECONDS = 60.0
+"""Limits of the time until it is measured again."""
 
 
 class Scatter:
     """The rounds of one collection."""
 
-    __slots__ = ("_batches", "_pause_seconds", "_rounds", "_rows", "_since_seconds", "_until_seconds")
+    __slots__ = ("_batches", "_hold", "_rounds", "_rows", "_since_seconds")
 
     def __init__(self, now_seconds: float) -> None:
         self._since_seconds = now_seconds
         self._rounds = 0
         self._batches = 0
         self._rows = 0
-        self._until_seconds = 0.0
-        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._hold = Hold(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
 
     def holds(self, now_seconds: float) -> bool:
         """Whether rows were scattered when it was last measured, which is not long ago."""
-        return now_seconds < self._until_seconds
+        return self._hold.is_on(now_seconds)
 
     def committed(self, batches: int, rows: int, now_seconds: float) -> None:
         """Count a round that has grown so many buckets by so many rows."""
@@ -56,7 +57,4 @@ class Scatter:
             and self._rows <= ROWS_IN_A_BATCH * self._batches
         )
         if is_scattered:
-            self._until_seconds = now_seconds + self._pause_seconds
-            self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
-        elif now_seconds >= self._until_seconds:
-            self._pause_seconds = FIRST_PAUSE_SECONDS
+            self._hold.begin(now_seconds)

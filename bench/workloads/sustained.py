@@ -45,7 +45,7 @@ class LongCase:
         return f"{self.shape.name} {self.connections}c {self.series}s"
 
 
-CASES = (LongCase(IOT, 128, 1000, 200), LongCase(CPU, 128, 10_000, 30, 10_000))
+CASES = (LongCase(IOT, 128, 128, 500), LongCase(IOT, 128, 1000, 200), LongCase(CPU, 128, 10_000, 30, 10_000))
 
 
 def _fill(context: Context, case: LongCase, collection: Collection) -> None:
