@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from catalog.catalog import BucketCatalog
 from catalog.commit_observer import CommitObserver
 from catalog.commit_outcome import Commit, CommitOutcomes
+from catalog.commit_tasks import CANCEL_SECONDS, CommitTasks
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import BucketStore, Clock, WriteConcern
@@ -54,9 +54,6 @@ class CommitterOptions:
 PURSUIT_SLICE_SECONDS = 5.0
 PURSUIT_PAUSES_SECONDS = (0.1, 2.0)
 """The first and the longest pause between attempts to resolve writes in doubt."""
-CANCEL_ROUNDS = 5
-CANCEL_SECONDS = 0.3
-"""Number and length of the waits for cancelled commits when a stop has used up its time."""
 EXPIRY_SECONDS = 0.5
 """Interval of checks for writers that have waited long enough for the outcome of a write in doubt."""
 
@@ -115,11 +112,13 @@ class Committer:
         self.options = options
         self.report = report
         self._lanes: set[_Lane] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = CommitTasks(clock, report, self.kick)
         self._pursuit: asyncio.Task[None] | None = None
         patience_seconds = options.server_selection_timeout_seconds
         self._settlement = CommitOutcomes(catalog, store, clock, patience_seconds, self.kick)
-        self.restart_dedup = RestartDedup(store, clock, options.restart_window_seconds, patience_seconds, self._spawn)
+        self.restart_dedup = RestartDedup(
+            store, clock, options.restart_window_seconds, patience_seconds, self._tasks.spawn
+        )
         self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
 
     # --- what is ready -------------------------------------------------------------------------------------
@@ -153,13 +152,13 @@ class Committer:
             if batch.state is BatchState.CLAIMED:
                 self.submit(batch)
         for buckets in self._catalog.take_openings():
-            self._spawn(self._reopening.open(buckets))
+            self._tasks.spawn(self._reopening.open(buckets))
         for lookup in self._catalog.take_lookups():
-            self._spawn(self._reopening.look_up(lookup))
+            self._tasks.spawn(self._reopening.look_up(lookup))
         if self._catalog.take_resumption():
-            self._spawn(self._resume())
+            self._tasks.spawn(self._resume())
         if self._catalog.take_cleared():
-            self._spawn(self._free_cleared())
+            self._tasks.spawn(self._free_cleared())
         if self._settlement.doubts and self._pursuit is None:
             self._pursuit = asyncio.get_running_loop().create_task(self._pursue())
             self._pursuit.add_done_callback(self._pursued)
@@ -192,31 +191,12 @@ class Committer:
         Commits that are in progress after ``patience_seconds`` are cancelled, and their writers get an error; then the
         result is false.
         """
-        until_seconds = self._clock.monotonic_seconds() + patience_seconds
-        while self._is_busy() and not self.is_over(until_seconds):
-            # Without a task, what is ready waits for the end of a linger.
-            await asyncio.sleep(0 if self._tasks else self.options.linger_seconds)
-            if self._tasks:
-                left_seconds = until_seconds - self._clock.monotonic_seconds()
-                await asyncio.wait(
-                    set(self._tasks),
-                    timeout=None if math.isinf(left_seconds) else max(left_seconds, 0.0),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-        drained = not self._is_busy()
-        for _ in range(CANCEL_ROUNDS):  # the end of one round starts the next
-            if not self._tasks:
-                break
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(set(self._tasks), timeout=CANCEL_SECONDS)
+        linger_seconds = self.options.linger_seconds
+        drained = await self._tasks.drain(lambda: self.batches_ready > 0, linger_seconds, patience_seconds)
         if self._pursuit is not None:
             self._pursuit.cancel()
             await asyncio.wait({self._pursuit}, timeout=CANCEL_SECONDS)
         return drained
-
-    def _is_busy(self) -> bool:
-        return bool(self._tasks) or any(lane.ready for lane in self._lanes)
 
     @property
     def batches_ready(self) -> int:
@@ -231,10 +211,10 @@ class Committer:
             asyncio.get_running_loop().call_later(self.options.linger_seconds, self._start_round, lane)
         else:
             # A new task starts in the same turn as a callback would, and sends in that turn.
-            self._spawn(self._round(lane))
+            self._tasks.spawn(self._round(lane))
 
     def _start_round(self, lane: _Lane) -> None:
-        self._spawn(self._round(lane))
+        self._tasks.spawn(self._round(lane))
 
     async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
@@ -295,18 +275,7 @@ class Committer:
             if observed is not None:
                 observed.ended(outcome)
 
-    # --- tasks ---------------------------------------------------------------------------------------------
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.report(error)
-        self.kick()
+    # --- in doubt ------------------------------------------------------------------------------------------
 
     async def _pursue(self) -> None:
         """Resolve writes in doubt, for clients that may send them again (W127)."""

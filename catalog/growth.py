@@ -11,15 +11,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from catalog.backlog import Backlog
-from catalog.lookup_cost import LookupCost
+from catalog.join_obstacles import JoinObstacles
+from catalog.lookup_cost import LookupCosts
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import Parts, Pending, bucket_of_part, part_document
 from catalog.ports import Clock
 from catalog.scatter import Scatter
 from catalog.write_batch import WriteBatch
 
-BLOCK_EXPIRY_SECONDS = 15.0
-"""A collection whose joins were not tried for this time no longer counts as blocked by readers."""
 LOAD_SECONDS = 2.0
 """The time after which a commit no longer counts as load."""
 BATCHES_OF_A_ROUND = 32
@@ -69,30 +68,23 @@ class BucketGrowth:
     """Decides for each batch, and records which buckets are stored in parts."""
 
     __slots__ = (
-        "_beside_other_proxies",
-        "_blocked",
         "_clock",
         "_grown",
         "_leaving",
         "_load",
         "_lookups",
-        "_may_join",
         "_options",
         "_parted",
         "_scatters",
-        "_slow",
         "backlog",
         "committed_at_seconds",
+        "obstacles",
     )
 
     def __init__(self, options: GrowthOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._may_join = options.in_parts
         self._load = Load()
-        self._beside_other_proxies = False
-        self._blocked: dict[CollectionBuckets, tuple[float, float]] = {}
-        """When readers first and last prevented joins of a collection."""
         self._parted: dict[bytes, Bucket] = {}
         self._grown: set[CollectionBuckets] = set()
         """Collections that have ever grown in parts, until they are dropped or replaced."""
@@ -100,13 +92,11 @@ class BucketGrowth:
         """Ids of buckets whose collection may have been dropped, for ``forget_dropped``."""
         self._scatters: dict[CollectionBuckets, Scatter] = {}
         """Collections that have grown while parts were not possible."""
-        self._lookups: dict[CollectionBuckets, LookupCost] = {}
-        """Collections whose stored buckets have been looked up."""
-        self._slow: set[CollectionBuckets] = set()
-        """Those among them whose look-ups were slow; ``is_scattered`` removes them."""
+        self._lookups = LookupCosts()
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
         self.backlog = Backlog()
+        self.obstacles = JoinObstacles(clock, may_join=options.in_parts, blocked_seconds=options.blocked_seconds)
 
     @property
     def unjoined(self) -> int:
@@ -128,11 +118,9 @@ class BucketGrowth:
 
     def _pays(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
         options = self._options
-        if not self._may_join or self.unjoined > options.unjoined_limit:
+        if self.unjoined > options.unjoined_limit or self._load.level < options.busy:
             return False
-        if self._load.level < options.busy:
-            return False
-        if (self._beside_other_proxies or self._blocked) and self._is_hindered(bucket.series.collection):
+        if self.obstacles.may_be_there and self.obstacles.are_there(bucket.series.collection):
             return False
         if bucket.parts is not None:
             return True
@@ -169,12 +157,10 @@ class BucketGrowth:
         if self.backlog.is_behind:
             return True
         now_seconds = self._clock.monotonic_seconds()
-        if buckets in self._slow:
-            if self._lookups[buckets].is_high(now_seconds):
-                return True
-            self._slow.discard(buckets)
+        if self._lookups.are_slow(buckets, now_seconds):
+            return True
         scatter = self._scatters.get(buckets)
-        return scatter is not None and scatter.holds(now_seconds) and self._is_hindered(buckets)
+        return scatter is not None and scatter.holds(now_seconds) and self.obstacles.are_there(buckets)
 
     def holds(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket that is stored in parts."""
@@ -185,9 +171,9 @@ class BucketGrowth:
     def committed(self, batches: Sequence[WriteBatch], now_seconds: float) -> None:
         """A command with these batches, which are of one collection, was acknowledged."""
         self._load.committed(len(batches), now_seconds)
-        if self._may_be_hindered and batches:
+        if self.obstacles.may_be_there and batches:
             buckets = batches[0].bucket.series.collection
-            if buckets.replaced or not self._is_hindered(buckets):
+            if buckets.replaced or not self.obstacles.are_there(buckets):
                 return
             scatter = self._scatters.get(buckets)
             if scatter is None:
@@ -197,11 +183,7 @@ class BucketGrowth:
     def looked_up(self, buckets: CollectionBuckets, since_seconds: float) -> None:
         """A query for stored buckets has ended."""
         if not buckets.replaced:
-            now_seconds = self._clock.monotonic_seconds()
-            lookups = self._lookups.setdefault(buckets, LookupCost())
-            lookups.queried(since_seconds, now_seconds)
-            if lookups.is_high(now_seconds):
-                self._slow.add(buckets)
+            self._lookups.queried(buckets, since_seconds, self._clock.monotonic_seconds())
 
     def stored(self, bucket: Bucket, part_id: bytes, now_seconds: float) -> None:
         """A batch of this bucket was acknowledged as the document ``part_id``."""
@@ -217,8 +199,7 @@ class BucketGrowth:
     def gone(self, buckets: CollectionBuckets) -> None:
         """The collection was dropped or replaced: ``forget_dropped`` will forget its parts."""
         self._scatters.pop(buckets, None)
-        self._lookups.pop(buckets, None)
-        self._slow.discard(buckets)
+        self._lookups.forget(buckets)
         if buckets in self._grown:
             self._grown.discard(buckets)
             self._leaving = list(self._parted)
@@ -266,60 +247,14 @@ class BucketGrowth:
         if bucket.parts is not None and bucket.parts.stored <= 1:
             self._parted.pop(bucket.state.bucket_id, None)
 
-    def tried(self, buckets: CollectionBuckets, *, alone: bool) -> None:
-        """A join of this collection was tried; ``alone``: whether there was a moment without readers."""
-        if alone:
-            self._blocked.pop(buckets, None)
-            return
-        now_seconds = self._clock.monotonic_seconds()
-        for each in [each for each in self._blocked if self._is_over(each, now_seconds)]:
-            del self._blocked[each]
-        first_seconds, _ = self._blocked.get(buckets, (now_seconds, now_seconds))
-        self._blocked[buckets] = first_seconds, now_seconds
-
-    def refused(self) -> bool:
-        """The backend refuses joins, so no further parts are made; returns whether this is the first time."""
-        was, self._may_join = self._may_join, False
-        return was
-
-    # --- the process tells ---------------------------------------------------------------------------------
-
-    @property
-    def is_beside_other_proxies(self) -> bool:
-        """Whether other proxies use the backend. Each proxy knows its own readers only, so joins would affect them."""
-        return self._beside_other_proxies
-
-    def beside_other_proxies(self, *, are_there: bool) -> bool:
-        """Record whether other proxies use the backend; returns whether that has changed."""
-        was, self._beside_other_proxies = self._beside_other_proxies, are_there
-        return was is not are_there
+    # --- the process asks ----------------------------------------------------------------------------------
 
     @property
     def is_in_parts(self) -> bool:
         """Whether buckets grow in parts under load."""
-        return self._may_join and not self._beside_other_proxies
+        return not self.obstacles.are_everywhere
 
     @property
     def may_be_scattered(self) -> bool:
         """Whether ``is_scattered`` can be true for some collection."""
-        return self.backlog.is_behind or bool(self._slow) or self._may_be_hindered
-
-    @property
-    def _may_be_hindered(self) -> bool:
-        return not self._may_join or self._beside_other_proxies or bool(self._blocked)
-
-    def _is_hindered(self, buckets: CollectionBuckets) -> bool:
-        """Whether the backend, other proxies, or readers of this collection for some time prevent joins."""
-        if self._beside_other_proxies or not self._may_join:
-            return True
-        if buckets not in self._blocked:
-            return False
-        if self._is_over(buckets, self._clock.monotonic_seconds()):
-            del self._blocked[buckets]
-            return False
-        first_seconds, last_seconds = self._blocked[buckets]
-        return last_seconds - first_seconds >= self._options.blocked_seconds
-
-    def _is_over(self, buckets: CollectionBuckets, now_seconds: float) -> bool:
-        """Whether the last try to join parts of this collection was long ago."""
-        return self._blocked[buckets][1] < now_seconds - BLOCK_EXPIRY_SECONDS
+        return self.backlog.is_behind or self._lookups.may_be_slow() or self.obstacles.may_be_there

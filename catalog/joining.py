@@ -175,7 +175,7 @@ class Joining:
 
     def _note(self, buckets: Sequence[Bucket], *, alone: bool) -> None:
         for collection in {bucket.series.collection for bucket in buckets}:
-            self._growth.tried(collection, alone=alone)
+            self._growth.obstacles.tried(collection, alone=alone)
         self.metrics.readers_in_the_way += not alone
 
     def _may_join(self, bucket: Bucket, now_seconds: float) -> bool:
@@ -344,7 +344,7 @@ class Joining:
 
     def _lack_of_rights(self, error: CommandError) -> None:
         """Make no further parts, because the account may not join them."""
-        if self._growth.refused():
+        if self._growth.obstacles.refused():
             self._not_allowed(error)
 
 

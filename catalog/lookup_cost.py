@@ -7,6 +7,7 @@ their first rows after a start wait for a long time. Native inserts need no look
 from __future__ import annotations
 
 from catalog.hold import Hold
+from catalog.open_bucket import CollectionBuckets
 
 WINDOW_SECONDS = 2.0
 """The time that is measured before a decision."""
@@ -47,3 +48,39 @@ class LookupCost:
             self._hold.begin(now_seconds)
         self._since_seconds = now_seconds
         self._queries, self._busy_seconds = 0, 0.0
+
+
+class LookupCosts:
+    """The look-ups of all collections."""
+
+    __slots__ = ("_costs", "_slow")
+
+    def __init__(self) -> None:
+        self._costs: dict[CollectionBuckets, LookupCost] = {}
+        self._slow: set[CollectionBuckets] = set()
+        """Collections whose look-ups were slow when they were last measured; ``are_slow`` removes them."""
+
+    def queried(self, buckets: CollectionBuckets, since_seconds: float, now_seconds: float) -> None:
+        """Count a query for buckets of this collection."""
+        cost = self._costs.setdefault(buckets, LookupCost())
+        cost.queried(since_seconds, now_seconds)
+        if cost.is_high(now_seconds):
+            self._slow.add(buckets)
+
+    def may_be_slow(self) -> bool:
+        """Whether they can be slow for some collection."""
+        return bool(self._slow)
+
+    def are_slow(self, buckets: CollectionBuckets, now_seconds: float) -> bool:
+        """Whether look-ups of this collection were slow not long ago."""
+        if buckets not in self._slow:
+            return False
+        if self._costs[buckets].is_high(now_seconds):
+            return True
+        self._slow.discard(buckets)
+        return False
+
+    def forget(self, buckets: CollectionBuckets) -> None:
+        """The collection was dropped or replaced."""
+        self._costs.pop(buckets, None)
+        self._slow.discard(buckets)

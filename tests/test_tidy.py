@@ -33,7 +33,7 @@ DRIVER_REQUESTS = frozenset(
     ("command", "aggregate", "find", "find_one", "list_collections", "list_collection_names", "to_list", "primary")
 )
 """What is awaited of the driver, wherever its name stands."""
-MAY_START_TASKS = ("proxy/observe/tasks.py", "catalog/committer.py", "proxy/inserts/coalescing.py")
+MAY_START_TASKS = ("proxy/observe/tasks.py", "catalog/commit_tasks.py", "catalog/committer.py")
 
 WITHOUT_UNIT_TEST = {
     "catalog/commit_observer.py": "declares what others implement",

@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from catalog.commit_tasks import CommitTasks
 from catalog.committer import CommitterMetrics, CommitterOptions
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
@@ -35,7 +36,6 @@ DOUBTS_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of the documents that are pursued beyond the deadline of their writers."""
 PURSUIT_SLICE_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.1
-CANCEL_SECONDS: Final = 0.3
 
 
 class Entry(NamedTuple):
@@ -115,7 +115,7 @@ class Coalescer:
         self._options = options
         self._report = report
         self._lanes: dict[_LaneKey, _Lane] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = CommitTasks(clock, report)
         self._doubt_bytes = 0
 
     def deadline_seconds(self) -> float:
@@ -171,7 +171,7 @@ class Coalescer:
 
     def _start_round(self, lane: _Lane) -> None:
         # A new task starts in the same turn as a callback would, and sends in that turn.
-        self._spawn(self._round(lane))
+        self._tasks.spawn(self._round(lane))
 
     def _most_rounds(self) -> int:
         """Maximum number of concurrent rounds of a lane."""
@@ -281,7 +281,7 @@ class Coalescer:
                 writer.lose(unknown)
             return
         self._doubt_bytes += size_bytes
-        self._spawn(self._pursue(command, doubtful, unknown, size_bytes))
+        self._tasks.spawn(self._pursue(command, doubtful, unknown, size_bytes))
 
     async def _pursue(
         self, command: _Command, doubtful: dict[int, DoubtfulWriter], unknown: CommandError, size_bytes: int
@@ -309,39 +309,10 @@ class Coalescer:
             for writer in doubtful.values():
                 writer.lose(unknown)
 
-    # --- tasks ---------------------------------------------------------------------------------------------
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._report(error)
-
     async def drain(self, patience_seconds: float = math.inf) -> bool:
         """Wait until no insert is in progress; those after ``patience_seconds`` are cancelled, and it is false."""
-        until_seconds = self._clock.monotonic_seconds() + patience_seconds
-        while self._is_busy() and self._clock.monotonic_seconds() < until_seconds:
-            # Without a task, what is ready waits for the end of a linger.
-            await asyncio.sleep(0 if self._tasks else self._options().linger_seconds)
-            if self._tasks:
-                left_seconds = until_seconds - self._clock.monotonic_seconds()
-                timeout_seconds = None if math.isinf(left_seconds) else max(left_seconds, 0.0)
-                await asyncio.wait(set(self._tasks), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-        drained = not self._is_busy()
-        while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            done, _ = await asyncio.wait(set(self._tasks), timeout=CANCEL_SECONDS)
-            if not done:
-                break
-        return drained
-
-    def _is_busy(self) -> bool:
-        return bool(self._tasks) or any(lane.ready for lane in self._lanes.values())
+        linger_seconds = self._options().linger_seconds
+        return await self._tasks.drain(lambda: self.documents_ready > 0, linger_seconds, patience_seconds)
 
 
 class _Command:

@@ -97,7 +97,7 @@ async def why_in_place(backend: Able, *, asks: bool) -> str | None:
 
 def is_alone(settings: Settings, catalog: BucketCatalog) -> bool:
     """Whether no other process of the proxy is known; joins check again."""
-    return settings.write_strategy == "auto" and not catalog.growth.is_beside_other_proxies
+    return settings.write_strategy == "auto" and not catalog.growth.obstacles.is_beside_other_proxies
 
 
 class Others(Protocol):
@@ -132,7 +132,7 @@ class OtherProxies:
             message = UNKNOWN
             log.debug("cannot ask for other tsproxy processes", reason=error.message)
         shared = now_seconds < self._until_seconds
-        if self._catalog.growth.beside_other_proxies(are_there=shared):
+        if self._catalog.growth.obstacles.beside_other_proxies(are_there=shared):
             log.info(message if shared else ALONE_AGAIN)
 
     async def watch(self) -> None:

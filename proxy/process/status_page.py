@@ -58,7 +58,7 @@ def serving_of(assembly: Assembly, settings: Settings, traffic: Callable[[], tup
         backend=partial(_backend, assembly),
         names=lambda: {"uri": redact_uri(settings.backend or "embedded")},
         traffic=traffic,
-        beside_others=lambda: catalog.growth.is_beside_other_proxies if looks else None,
+        beside_others=lambda: catalog.growth.obstacles.is_beside_other_proxies if looks else None,
         has_access_control=lambda: backend.access.enforced,
         slow=assembly.slow.ring,
         busiest=BusiestCollections(catalog.collections, asyncio.get_running_loop().time),

@@ -216,7 +216,7 @@ class Process:
             await self.node.kill()
         await self.stop_joining()
         committer = self.committer
-        committer._spawn = lambda work: work.close()  # type: ignore[method-assign]
+        committer._tasks.spawn = lambda work: work.close()  # type: ignore[method-assign]
         while committer._tasks or committer._pursuit:
             tasks = sorted(committer._tasks, key=lambda task: int(task.get_name().rpartition("-")[2]))
             tasks += [committer._pursuit] if committer._pursuit else []

@@ -7,7 +7,8 @@ from bson import ObjectId
 
 from catalog import lookup_cost
 from catalog.backlog import FEWEST_BEHIND, FIRST_HOLD_SECONDS
-from catalog.growth import BATCHES_OF_A_ROUND, BLOCK_EXPIRY_SECONDS, LOAD_SECONDS, GrowthOptions, Load
+from catalog.growth import BATCHES_OF_A_ROUND, LOAD_SECONDS, GrowthOptions, Load
+from catalog.join_obstacles import BLOCK_EXPIRY_SECONDS
 from catalog.kernel import BucketState, Limits
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.stats import Counters
@@ -26,7 +27,7 @@ def grows_in_parts(bench: CatalogBench, *, meta: str) -> bool:
 def readers_stay(bench: CatalogBench, seconds: int) -> None:
     """Joins of the bench's collection are tried every ten seconds, in vain."""
     for _ in range(0, seconds + 1, 10):
-        bench.catalog.growth.tried(bench.buckets, alone=False)
+        bench.catalog.growth.obstacles.tried(bench.buckets, alone=False)
         bench.clock.now += 10
 
 
@@ -36,7 +37,7 @@ def test_readers_that_stay_end_growth_in_parts_for_their_collection() -> None:
     assert grows_in_parts(bench, meta="not long enough")
     readers_stay(bench, 10)
     assert not grows_in_parts(bench, meta="long enough")
-    bench.catalog.growth.tried(bench.buckets, alone=True)
+    bench.catalog.growth.obstacles.tried(bench.buckets, alone=True)
     assert grows_in_parts(bench, meta="they left")
 
 
@@ -44,7 +45,7 @@ def test_readers_of_another_collection_do_not_matter() -> None:
     bench = CatalogBench(growth=ALWAYS)
     other = CollectionBuckets(virtual("other"), Counters())
     for _ in range(5):
-        bench.catalog.growth.tried(other, alone=False)
+        bench.catalog.growth.obstacles.tried(other, alone=False)
         bench.clock.now += 10
     assert grows_in_parts(bench, meta="a")
 
@@ -59,11 +60,11 @@ def test_what_is_not_tried_any_more_does_not_count() -> None:
 def test_beside_other_proxies_everything_grows_in_place() -> None:
     bench = CatalogBench(growth=ALWAYS)
     growth = bench.catalog.growth
-    assert growth.beside_other_proxies(are_there=True)
-    assert not growth.beside_other_proxies(are_there=True), "that is known"
-    assert (growth.is_beside_other_proxies, growth.is_in_parts) == (True, False)
+    assert growth.obstacles.beside_other_proxies(are_there=True)
+    assert not growth.obstacles.beside_other_proxies(are_there=True), "that is known"
+    assert (growth.obstacles.is_beside_other_proxies, growth.is_in_parts) == (True, False)
     assert not grows_in_parts(bench, meta="a")
-    assert growth.beside_other_proxies(are_there=False)
+    assert growth.obstacles.beside_other_proxies(are_there=False)
     assert growth.is_in_parts
     assert grows_in_parts(bench, meta="b")
 
@@ -73,7 +74,7 @@ def test_a_bucket_with_parts_is_not_appended_to_in_place() -> None:
     bench = CatalogBench(growth=ALWAYS)
     first = bench.commit(measurement(meta="a"))
     assert bench.commit(measurement(1, meta="a")).base == 0
-    bench.catalog.growth.beside_other_proxies(are_there=True)
+    bench.catalog.growth.obstacles.beside_other_proxies(are_there=True)
     (batch,) = bench.stage(measurement(2, meta="a"))
     batch.claim()
     assert bench.catalog.prepare(batch) is None
@@ -85,8 +86,8 @@ def test_a_bucket_with_parts_is_not_appended_to_in_place() -> None:
 def test_where_joins_are_refused_no_further_parts_are_made() -> None:
     bench = CatalogBench(growth=ALWAYS)
     growth = bench.catalog.growth
-    assert growth.refused()
-    assert not growth.refused(), "that is known"
+    assert growth.obstacles.refused()
+    assert not growth.obstacles.refused(), "that is known"
     assert not growth.is_in_parts
     assert not grows_in_parts(bench, meta="a")
 

@@ -153,9 +153,9 @@ async def test_readers_are_let_in_between_joins_that_take_long() -> None:
 def test_no_parts_are_made_while_others_share_the_backend() -> None:
     bench = JoiningBench()
     first = bench.commit(measurement(0))
-    bench.catalog.growth.beside_other_proxies(are_there=True)
+    bench.catalog.growth.obstacles.beside_other_proxies(are_there=True)
     assert bench.commit(measurement(1)).stored_id == first.stored_id
-    bench.catalog.growth.beside_other_proxies(are_there=False)
+    bench.catalog.growth.obstacles.beside_other_proxies(are_there=False)
     assert bench.commit(measurement(2)).stored_id != first.stored_id
 
 

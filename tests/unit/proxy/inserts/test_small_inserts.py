@@ -9,7 +9,7 @@ import pytest
 from bson.timestamp import Timestamp
 
 from catalog.growth import GrowthOptions
-from catalog.scatter import FIRST_PAUSE_SECONDS
+from catalog.scatter import FIRST_HOLD_SECONDS
 from proxy.inserts.small_inserts import SmallInserts
 from proxy.inserts.staging import Staging
 from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, measurement
@@ -42,7 +42,7 @@ def test_scattered_rows_are_coalesced_for_a_while() -> None:
     assert not inserts.takes(bench.virtual, document())
     scattered(bench)
     assert inserts.takes(bench.virtual, document())
-    bench.clock.now += FIRST_PAUSE_SECONDS
+    bench.clock.now += FIRST_HOLD_SECONDS
     assert not inserts.takes(bench.virtual, document())
 
 
@@ -55,10 +55,10 @@ def test_where_parts_are_possible_nothing_is() -> None:
 def test_beside_other_proxies_they_are() -> None:
     """Also at once if there was none before: the catalog grows in place meanwhile."""
     bench = CatalogBench(growth=PARTS)
-    bench.catalog.growth.beside_other_proxies(are_there=True)
+    bench.catalog.growth.obstacles.beside_other_proxies(are_there=True)
     scattered(bench)
     assert small(bench).takes(bench.virtual, document())
-    bench.catalog.growth.beside_other_proxies(are_there=False)
+    bench.catalog.growth.obstacles.beside_other_proxies(are_there=False)
     assert not small(bench).takes(bench.virtual, document())
 
 

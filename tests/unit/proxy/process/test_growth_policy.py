@@ -37,19 +37,19 @@ async def test_a_catalog_is_shared_while_another_proxy_is_there(
     others = Others()
     company = OtherProxies(catalog, others)
     await company.look()
-    assert not catalog.growth.is_beside_other_proxies
+    assert not catalog.growth.obstacles.is_beside_other_proxies
     others.answer = True
     await company.look()
-    assert catalog.growth.is_beside_other_proxies
+    assert catalog.growth.obstacles.is_beside_other_proxies
     others.answer = False
     await company.look()
-    assert catalog.growth.is_beside_other_proxies, "it may only be starting again"
+    assert catalog.growth.obstacles.is_beside_other_proxies, "it may only be starting again"
     monkeypatch.setattr(growth, "GONE_SECONDS", 0.0)
     others.answer = True
     await company.look()
     others.answer = False
     await company.look()
-    assert not catalog.growth.is_beside_other_proxies
+    assert not catalog.growth.obstacles.is_beside_other_proxies
 
 
 async def test_who_cannot_ask_is_not_alone(catalog: BucketCatalog) -> None:
@@ -57,7 +57,7 @@ async def test_who_cannot_ask_is_not_alone(catalog: BucketCatalog) -> None:
     others.answer = BackendUnavailable("gone")
     with capture_logs() as logs:
         await OtherProxies(catalog, others).look()
-    assert catalog.growth.is_beside_other_proxies
+    assert catalog.growth.obstacles.is_beside_other_proxies
     assert [line["event"] for line in logs if line["log_level"] == "info"] == [growth.UNKNOWN]
 
 
@@ -102,7 +102,7 @@ def test_who_counts_as_alone(catalog: BucketCatalog) -> None:
     auto, in_parts = (load_settings({"write_strategy": each}, {}).settings for each in ("auto", "in_parts"))
     assert growth.is_alone(auto, catalog)
     assert not growth.is_alone(in_parts, catalog), "nobody looks for others"
-    catalog.growth.beside_other_proxies(are_there=True)
+    catalog.growth.obstacles.beside_other_proxies(are_there=True)
     assert not growth.is_alone(auto, catalog)
 
 
