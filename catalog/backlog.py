@@ -1,8 +1,7 @@
 """Counts what waits to be joined, and decides when joins are behind.
 
 Parts can be made faster than they are joined. While so many wait that joining them would take long, small inserts go
-another way (``BucketGrowth.is_scattered``), so that reads stay fast and the server's cache holds what is written. So
-they do where each join excludes other writes and joins are in progress most of the time.
+another way (``BucketGrowth.is_scattered``), so that reads stay fast and the server's cache holds what is written.
 """
 
 from __future__ import annotations
@@ -15,9 +14,6 @@ FEWEST_BEHIND = 20_000
 """With fewer waiting parts they are not."""
 CAUGHT_UP = 0.25
 """They have caught up when so many of these parts are left."""
-WINDOW_SECONDS = 5.0
-BUSY = 0.5
-"""Where joins exclude other writes, they are behind if they were in progress for this share of a window."""
 FIRST_HOLD_SECONDS = 20.0
 LONGEST_HOLD_SECONDS = 320.0
 """Limits of the least time without new parts. It doubles while joins fall behind again soon after it."""
@@ -34,22 +30,9 @@ class Backlog:
     within seconds.
     """
 
-    __slots__ = (
-        "_busy_seconds",
-        "_exclude_writes",
-        "_hold",
-        "_per_second",
-        "_since_seconds",
-        "fresh",
-        "is_behind",
-        "unjoined",
-    )
+    __slots__ = ("_hold", "_per_second", "fresh", "is_behind", "unjoined")
 
-    def __init__(self, *, exclude_writes: bool = False) -> None:
-        """``exclude_writes``: whether other writes wait while the backend joins."""
-        self._exclude_writes = exclude_writes
-        self._since_seconds = 0.0
-        self._busy_seconds = 0.0
+    def __init__(self) -> None:
         self.unjoined = 0
         self.fresh = 0
         self.is_behind = False
@@ -74,20 +57,9 @@ class Backlog:
         if documents >= MEASURED_DOCUMENTS and seconds > 0:
             self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
         limit = max(FEWEST_BEHIND, BEHIND_SECONDS * self._per_second)
-        is_in_the_way = self._is_in_the_way(seconds, now_seconds)
         if not self.is_behind:
-            self.is_behind = self.fresh > limit or is_in_the_way
+            self.is_behind = self.fresh > limit
             if self.is_behind:
                 self._hold.begin(now_seconds)
         elif self.fresh < CAUGHT_UP * limit:
             self.is_behind = self._hold.is_on(now_seconds)
-
-    def _is_in_the_way(self, seconds: float, now_seconds: float) -> bool:
-        """Whether a window has ended in which joins kept other writes waiting most of the time."""
-        self._busy_seconds += seconds
-        elapsed_seconds = now_seconds - self._since_seconds
-        if elapsed_seconds < WINDOW_SECONDS:
-            return False
-        is_busy = self._busy_seconds >= BUSY * elapsed_seconds
-        self._since_seconds, self._busy_seconds = now_seconds, 0.0
-        return is_busy and self._exclude_writes

@@ -46,8 +46,7 @@ class GrowthOptions:
     """When buckets grow in parts.
 
     ``in_parts``: whether the backend can join parts in one atomic step; otherwise all growth is in place.
-    ``sealed``: parts are closed (``control.closed``), because that step does not detect other writers, but excludes
-    them.
+    ``sealed``: parts are closed (``control.closed``), because that step does not detect other writers.
     Rows are written as a part if ``batches_in_round`` batches or more leave in the same round, or if the bucket then
     has ``rows_in_place`` rows. No parts are made while there are more than ``unjoined_limit`` unjoined ones, for a
     collection whose readers have prevented joins for ``blocked_seconds``, or while ``Load`` is below ``busy``.
@@ -96,7 +95,7 @@ class BucketGrowth:
         self._lookups = LookupCosts()
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
-        self.backlog = Backlog(exclude_writes=options.sealed)
+        self.backlog = Backlog()
         self.obstacles = JoinObstacles(clock, may_join=options.in_parts, blocked_seconds=options.blocked_seconds)
 
     @property

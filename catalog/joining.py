@@ -37,10 +37,12 @@ class JoiningOptions:
     A bucket's parts become a run when there are ``many`` of them, or at an age of ``aged_seconds``, because reads of
     many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without commits, and when it takes no
     more rows. ``window_seconds``: maximum time that readers wait for joins; ``workers``: concurrent joins;
-    ``group_parts``, ``group_rows``: limits of one step. Passes take ``slice_seconds`` at most. The next one follows
-    after ``interval_seconds``, or after ``breath_seconds`` if there was more to join. A
-    failed join is tried ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the
-    last join of a bucket writes its compressed form (W6).
+    ``group_parts``, ``group_rows``: limits of one step. While parts are made, passes take ``gentle_seconds`` at most,
+    and joins have this ``share`` of the time, so that bursts are stored quickly. While joins are behind
+    (``catalog.backlog``) and when no more parts are made, passes take ``slice_seconds`` at most, and the next one
+    follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``. A failed join is
+    tried ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the last join of a
+    bucket writes its compressed form (W6).
     """
 
     many: int = 32
@@ -53,6 +55,8 @@ class JoiningOptions:
     group_rows: int = 8_000
     workers: int = 2
     slice_seconds: float = 0.2
+    gentle_seconds: float = 0.05
+    share: float = 0.1
     patience_seconds: float = 10.0
     attempts: int = 6
     pause_seconds: float = 0.25
@@ -118,18 +122,34 @@ class Joining:
 
     async def run(self) -> None:
         """Join due parts until the task is cancelled."""
-        is_behind = False
+        pause_seconds = self._options.interval_seconds
         while True:
-            await asyncio.sleep(self._options.breath_seconds if is_behind else self._options.interval_seconds)
+            await asyncio.sleep(pause_seconds)
             self.metrics.documents_joined += await self._sweeping.sweep()
-            is_behind = await self.join_due()
+            since_seconds = self._clock.monotonic_seconds()
+            has_more = await self.join_due()
+            pause_seconds = self.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
+
+    def pause_after(self, busy_seconds: float, *, has_more: bool) -> float:
+        """Seconds until the next pass, after one of ``busy_seconds``; ``has_more``: whether it has left something."""
+        options = self._options
+        if self._is_gentle():
+            return max(options.interval_seconds, busy_seconds * (1 / options.share - 1))
+        return options.breath_seconds if has_more else options.interval_seconds
+
+    def _is_gentle(self) -> bool:
+        """Whether parts are being made, and not too many wait."""
+        if self._growth.backlog.is_behind:
+            return False
+        return self._clock.monotonic_seconds() - self._growth.committed_at_seconds <= self._options.idle_seconds
 
     async def join_due(self) -> bool:
         """One pass: join at most ``MOST_DUE`` due buckets, those with the most parts first; whether some are left."""
         now_seconds = self._clock.monotonic_seconds()
         due = await self._find_due(now_seconds)
         since_seconds, before = self._clock.monotonic_seconds(), self.metrics.documents_joined
-        in_time = await self._pass(due, since_seconds + self._options.slice_seconds)
+        limit_seconds = self._options.gentle_seconds if self._is_gentle() else self._options.slice_seconds
+        in_time = await self._pass(due, since_seconds + limit_seconds)
         now_seconds = self._clock.monotonic_seconds()
         self._growth.backlog.measure(self.metrics.documents_joined - before, now_seconds - since_seconds, now_seconds)
         return not in_time or len(due) >= MOST_DUE
