@@ -18,6 +18,7 @@ from itertools import chain, islice
 from catalog.catalog import BucketCatalog
 from catalog.compressing import CompressingMetrics
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
+from catalog.joining_pace import JoiningOptions, JoiningPace
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.orphan_parts import OrphanParts, ReaderBarrier
@@ -28,39 +29,6 @@ from catalog.replacing import Differs, Forms
 LOOKED_AT_ONCE = 1_000
 MOST_DUE = 2_000
 """Maximum number of buckets of one pass, which is more than it has time for; grouping them takes a few milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class JoiningOptions:
-    """When parts are joined, and how.
-
-    A bucket's parts become a run when there are ``many`` of them, or at an age of ``aged_seconds``, because reads of
-    many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without commits, and when it takes no
-    more rows. ``window_seconds``: maximum time that readers wait for joins; ``workers``: concurrent joins;
-    ``group_parts``, ``group_rows``: limits of one step. While parts are made, passes take ``gentle_seconds`` at most,
-    and joins have this ``share`` of the time, so that bursts are stored quickly. While joins are behind
-    (``catalog.backlog``) and when no more parts are made, passes take ``slice_seconds`` at most, and the next one
-    follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``. A failed join is
-    tried ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the last join of a
-    bucket writes its compressed form (W6).
-    """
-
-    many: int = 32
-    idle_seconds: float = 2.0
-    aged_seconds: float = 10.0
-    interval_seconds: float = 0.1
-    window_seconds: float = 0.02
-    breath_seconds: float = 0.01
-    group_parts: int = 256
-    group_rows: int = 8_000
-    workers: int = 2
-    slice_seconds: float = 0.2
-    gentle_seconds: float = 0.05
-    share: float = 0.1
-    patience_seconds: float = 10.0
-    attempts: int = 6
-    pause_seconds: float = 0.25
-    compress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +76,11 @@ class Joining:
         """``not_allowed`` is called once if the backend refuses joins for lack of privileges."""
         self.metrics = JoiningMetrics()
         self._catalog = catalog
-        self._growth = catalog.growth
         self._store = store
         self._clock = clock
         self._readers = readers
         self._options = options
+        self._pace = JoiningPace(options, catalog.growth, clock)
         self._not_allowed = not_allowed
         self._forms = forms
         self._look_from = 0
@@ -128,35 +96,23 @@ class Joining:
             self.metrics.documents_joined += await self._sweeping.sweep()
             since_seconds = self._clock.monotonic_seconds()
             has_more = await self.join_due()
-            pause_seconds = self.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
-
-    def pause_after(self, busy_seconds: float, *, has_more: bool) -> float:
-        """Seconds until the next pass, after one of ``busy_seconds``; ``has_more``: whether it has left something."""
-        options = self._options
-        if self._is_gentle():
-            return max(options.interval_seconds, busy_seconds * (1 / options.share - 1))
-        return options.breath_seconds if has_more else options.interval_seconds
-
-    def _is_gentle(self) -> bool:
-        """Whether parts are being made, and not too many wait."""
-        if self._growth.backlog.is_behind:
-            return False
-        return self._clock.monotonic_seconds() - self._growth.committed_at_seconds <= self._options.idle_seconds
+            pause_seconds = self._pace.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
 
     async def join_due(self) -> bool:
         """One pass: join at most ``MOST_DUE`` due buckets, those with the most parts first; whether some are left."""
         now_seconds = self._clock.monotonic_seconds()
         due = await self._find_due(now_seconds)
         since_seconds, before = self._clock.monotonic_seconds(), self.metrics.documents_joined
-        limit_seconds = self._options.gentle_seconds if self._is_gentle() else self._options.slice_seconds
-        in_time = await self._pass(due, since_seconds + limit_seconds)
+        in_time = await self._pass(due, since_seconds + self._pace.pass_seconds())
         now_seconds = self._clock.monotonic_seconds()
-        self._growth.backlog.measure(self.metrics.documents_joined - before, now_seconds - since_seconds, now_seconds)
+        self._catalog.growth.backlog.measure(
+            self.metrics.documents_joined - before, now_seconds - since_seconds, now_seconds
+        )
         return not in_time or len(due) >= MOST_DUE
 
     async def _find_due(self, now_seconds: float) -> list[Bucket]:
         """Up to ``MOST_DUE`` due buckets, from where the previous pass stopped; yields to the event loop meanwhile."""
-        parted = list(self._growth.parted)
+        parted = list(self._catalog.growth.parted)
         due: list[Bucket] = []
         begin, self._look_from = self._look_from, 0
         for position, bucket in enumerate(chain(islice(parted, begin, None), islice(parted, begin))):
@@ -173,7 +129,7 @@ class Joining:
         """Join all parts that can be joined, and all runs, at the end of the process."""
         self._ends = True
         now_seconds = self._clock.monotonic_seconds()
-        await self._pass([bucket for bucket in self._growth.parted if self._may_join(bucket, now_seconds)])
+        await self._pass([bucket for bucket in self._catalog.growth.parted if self._may_join(bucket, now_seconds)])
 
     async def _pass(self, wanted: Sequence[Bucket], until_seconds: float = math.inf) -> bool:
         """Join these buckets; whether none of them had to be left because the time was up."""
@@ -195,7 +151,7 @@ class Joining:
 
     def _note(self, buckets: Sequence[Bucket], *, alone: bool) -> None:
         for collection in {bucket.series.collection for bucket in buckets}:
-            self._growth.obstacles.tried(collection, alone=alone)
+            self._catalog.growth.obstacles.tried(collection, alone=alone)
         self.metrics.readers_in_the_way += not alone
 
     def _may_join(self, bucket: Bucket, now_seconds: float) -> bool:
@@ -216,7 +172,7 @@ class Joining:
         """Whether no rows are expected for now, so that all documents of the bucket become one."""
         if self._ends or _takes_no_more(bucket):
             return True
-        touched_seconds = max(parts.touched_seconds, self._growth.committed_at_seconds)
+        touched_seconds = max(parts.touched_seconds, self._catalog.growth.committed_at_seconds)
         return parts.stored > 1 and now_seconds - touched_seconds > self._options.idle_seconds
 
     def _groups(self, buckets: Sequence[Bucket]) -> list[list[Bucket]]:
@@ -261,7 +217,7 @@ class Joining:
         for bucket in group:
             parts = bucket.parts
             if parts is None or parts.joining or parts.stored == 1:
-                self._growth.settled(bucket)
+                self._catalog.growth.settled(bucket)
             else:
                 joins.append(self._new_join(bucket, parts))
                 parts.joining = True
@@ -360,11 +316,11 @@ class Joining:
         self._settled(join)
 
     def _settled(self, join: _Join) -> None:
-        self._growth.joined(join.bucket, join.parts, join.pending)
+        self._catalog.growth.joined(join.bucket, join.parts, join.pending)
 
     def _lack_of_rights(self, error: CommandError) -> None:
         """Make no further parts, because the account may not join them."""
-        if self._growth.obstacles.refused():
+        if self._catalog.growth.obstacles.refused():
             self._not_allowed(error)
 
 

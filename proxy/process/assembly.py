@@ -13,7 +13,8 @@ from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.committer import Committer, CommitterOptions
 from catalog.compressing import Compressing, CompressingMetrics, CompressingOptions
 from catalog.growth import GrowthOptions
-from catalog.joining import JoiningMetrics, JoiningOptions
+from catalog.joining import JoiningMetrics
+from catalog.joining_pace import JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Clock

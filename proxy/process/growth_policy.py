@@ -13,7 +13,8 @@ import structlog
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
 from catalog.growth import GrowthOptions
-from catalog.joining import Joining, JoiningOptions
+from catalog.joining import Joining
+from catalog.joining_pace import JoiningOptions
 from catalog.ports import Clock
 from catalog.replacing import Forms
 from proxy.backend.backend import Backend

@@ -43,7 +43,8 @@ def client(slow_proxy: ProxyProcess) -> Iterator[Client]:
 
 
 def lines(proxy: ProxyProcess, comment: str = "") -> list[dict[str, Any]]:
-    said = [json.loads(line) for line in proxy.log.splitlines() if line.startswith("{")]
+    complete, _, _ = proxy.log.rpartition("\n")
+    said = [json.loads(line) for line in complete.splitlines() if line.startswith("{")]
     return [line for line in said if line["event"] == "slow command" and line.get("comment", "") == comment]
 
 

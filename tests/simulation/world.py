@@ -17,7 +17,8 @@ from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.committer import Committer, CommitterOptions
 from catalog.growth import GrowthOptions
 from catalog.identity import NOBODY
-from catalog.joining import Joining, JoiningOptions
+from catalog.joining import Joining
+from catalog.joining_pace import JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
 from catalog.ports import COPIES_SECONDS, Acknowledgement

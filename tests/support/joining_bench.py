@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from catalog.growth import GrowthOptions
-from catalog.joining import Joining, JoiningOptions
+from catalog.joining import Joining
+from catalog.joining_pace import JoiningOptions
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Span
 from catalog.replacing import Differs, Forms

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from catalog import joining as joining_module
-from catalog.backlog import FEWEST_BEHIND
 from catalog.bson.codec import decode
 from catalog.joining import Joining
 from catalog.kernel import compressed
@@ -63,29 +62,6 @@ async def test_a_pass_without_time_for_everything_says_so() -> None:
     passes = [await bench.joining.join_due() for _ in range(4)]
     assert passes == [True, True, False, False]
     assert len(bench.store.joins) == 3
-
-
-def test_joins_have_a_share_of_the_time_until_they_are_behind_or_no_more_parts_are_made() -> None:
-    bench = JoiningBench()
-    pause_after, backlog = bench.joining.pause_after, bench.catalog.growth.backlog
-    for number in range(3):
-        bench.commit(measurement(number))
-    assert pause_after(0.05, has_more=True) == pytest.approx(0.45)
-    assert pause_after(0.001, has_more=True) == OPTIONS.interval_seconds
-    for _ in range(FEWEST_BEHIND):
-        backlog.stored()
-    backlog.measure(0, 0.0, bench.clock.now)
-    assert backlog.is_behind
-    assert pause_after(0.05, has_more=True) == OPTIONS.breath_seconds
-    assert pause_after(0.05, has_more=False) == OPTIONS.interval_seconds
-
-
-def test_joins_do_not_pause_when_nothing_was_committed_for_a_while() -> None:
-    bench = JoiningBench()
-    for number in range(3):
-        bench.commit(measurement(number))
-    bench.clock.now += 2.1
-    assert bench.joining.pause_after(0.05, has_more=True) == OPTIONS.breath_seconds
 
 
 async def test_parts_are_joined_when_nothing_was_committed_for_a_while() -> None:
