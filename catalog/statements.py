@@ -13,7 +13,7 @@ process that has a session knows everything about its statements, and no stateme
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -53,22 +53,19 @@ class NumberSet:
 
     def add(self, number: int) -> None:
         """Add a number; adjacent runs become one."""
-        starts, ends = self._starts, self._ends
-        run = bisect_right(starts, number)
-        if run and number < ends[run - 1]:
+        self.add_run(number, number + 1)
+
+    def add_run(self, start: int, end: int) -> None:
+        """Add the numbers from ``start`` to before ``end``."""
+        if start >= end:
             return
-        after_previous = run > 0 and ends[run - 1] == number
-        before_next = run < len(starts) and starts[run] == number + 1
-        if after_previous and before_next:
-            ends[run - 1] = ends.pop(run)
-            del starts[run]
-        elif after_previous:
-            ends[run - 1] = number + 1
-        elif before_next:
-            starts[run] = number
-        else:
-            starts.insert(run, number)
-            ends.insert(run, number + 1)
+        starts, ends = self._starts, self._ends
+        # The runs from ``first`` to before ``last`` overlap the new one, or are adjacent to it.
+        first, last = bisect_left(ends, start), bisect_right(starts, end)
+        if first < last:
+            start, end = min(start, starts[first]), max(end, ends[last - 1])
+        starts[first:last] = [start]
+        ends[first:last] = [end]
 
     @property
     def runs(self) -> int:
@@ -78,15 +75,6 @@ class NumberSet:
     def spans(self) -> list[tuple[int, int]]:
         """The runs: the first number of each, and the one after its last."""
         return list(zip(self._starts, self._ends, strict=True))
-
-    def add_run(self, start: int, end: int) -> None:
-        """Add the numbers from ``start`` to before ``end``."""
-        if not self._starts:
-            self._starts.append(start)
-            self._ends.append(end)
-            return
-        for number in range(start, end):
-            self.add(number)
 
 
 class Statement:
@@ -192,8 +180,11 @@ class Transaction:
 
     def remember(self, numbers: NumberSet, number: int) -> None:
         """Add to one of its sets, and update the size of the log."""
+        self._remember_run(numbers, number, number + 1)
+
+    def _remember_run(self, numbers: NumberSet, start: int, end: int) -> None:
         runs = numbers.runs
-        numbers.add(number)
+        numbers.add_run(start, end)
         if self.log is not None:
             self.log.size_bytes += (numbers.runs - runs) * RUN_BYTES
 
@@ -219,11 +210,8 @@ class Transaction:
     ) -> None:
         """Add what another process knows: runs of statement ids, each the first and the one after the last."""
         for numbers, runs in ((self.written, written), (self.lost, lost)):
-            before = numbers.runs
             for start, end in runs:
-                numbers.add_run(start, end)
-            if self.log is not None:
-                self.log.size_bytes += (numbers.runs - before) * RUN_BYTES
+                self._remember_run(numbers, start, end)
         self.is_native = self.is_native or is_native
         self.is_sought = self.is_sought or is_sought
 

@@ -31,6 +31,23 @@ def test_a_bulk_insert_costs_one_run_whatever_the_order_of_its_commits() -> None
     assert kept.runs == 1
 
 
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
+def test_a_set_of_numbers_takes_whole_runs(runs: list[tuple[int, int]]) -> None:
+    kept, numbers = NumberSet(), set[int]()
+    for start, end in runs:
+        kept.add_run(start, end)
+        numbers.update(range(start, end))
+    assert [number for number in range(32) if number in kept] == sorted(numbers)
+    assert kept.runs == sum(number - 1 not in numbers for number in numbers)
+
+
+def test_a_long_run_is_added_at_once() -> None:
+    kept = NumberSet()
+    kept.add(7)
+    kept.add_run(0, 2**31)
+    assert kept.spans() == [(0, 2**31)]
+
+
 def test_all_who_ask_hear_the_outcome_under_their_own_index() -> None:
     """W102"""
     transaction = StatementLog().transaction((b"s", NOBODY), 1)
