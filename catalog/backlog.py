@@ -12,6 +12,8 @@ BEHIND_SECONDS = 5.0
 """Joins are behind if the waiting parts would take them longer."""
 FEWEST_BEHIND = 20_000
 """With fewer waiting parts they are not."""
+MANY_UNMEASURED = 10_000
+"""With so many waiting parts, the rate of joins must be known."""
 CAUGHT_UP = 0.25
 """They have caught up when so many of these parts are left."""
 FIRST_HOLD_SECONDS = 20.0
@@ -30,7 +32,7 @@ class Backlog:
     within seconds.
     """
 
-    __slots__ = ("_hold", "_per_second", "fresh", "is_behind", "unjoined")
+    __slots__ = ("_hold", "_limit", "_per_second", "fresh", "is_behind", "unjoined")
 
     def __init__(self) -> None:
         self.unjoined = 0
@@ -39,8 +41,19 @@ class Backlog:
         """Whether parts are made faster than they are joined."""
         self._per_second = 0.0
         """Documents joined in a second, while a pass is in progress."""
+        self._limit = float(FEWEST_BEHIND)
         self._hold = Hold(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
         """While it is on, joins count as behind although they have caught up."""
+
+    @property
+    def fullness(self) -> float:
+        """How much of what may wait does, at most 1."""
+        return min(1.0, self.fresh / self._limit)
+
+    @property
+    def has_to_be_measured(self) -> bool:
+        """Whether the rate of joins is not known, although many parts wait."""
+        return not self._per_second and self.fresh >= MANY_UNMEASURED
 
     def stored(self) -> None:
         """One more part is stored."""
@@ -56,7 +69,7 @@ class Backlog:
         """A pass has joined so many documents."""
         if documents >= MEASURED_DOCUMENTS and seconds > 0:
             self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
-        limit = max(FEWEST_BEHIND, BEHIND_SECONDS * self._per_second)
+        limit = self._limit = max(float(FEWEST_BEHIND), BEHIND_SECONDS * self._per_second)
         if not self.is_behind:
             self.is_behind = self.fresh > limit
             if self.is_behind:

@@ -257,4 +257,4 @@ class BucketGrowth:
     @property
     def may_be_scattered(self) -> bool:
         """Whether ``is_scattered`` can be true for some collection."""
-        return self.backlog.is_behind or self._lookups.may_be_slow() or self.obstacles.may_be_there
+        return self.backlog.is_behind or self._lookups.may_be_slow or self.obstacles.may_be_there

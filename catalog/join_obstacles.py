@@ -12,7 +12,7 @@ BLOCK_EXPIRY_SECONDS = 15.0
 class JoinObstacles:
     """What prevents joins of all collections, or of one for some time."""
 
-    __slots__ = ("_beside_other_proxies", "_blocked", "_blocked_seconds", "_clock", "_may_join")
+    __slots__ = ("_blocked", "_blocked_seconds", "_clock", "_may_join", "_others_read", "is_beside_other_proxies")
 
     def __init__(self, clock: Clock, *, may_join: bool, blocked_seconds: float) -> None:
         """``may_join``: whether the backend can join.
@@ -24,7 +24,9 @@ class JoinObstacles:
         self._blocked: dict[CollectionBuckets, tuple[float, float]] = {}
         """When readers first and last prevented joins of a collection."""
         self._may_join = may_join
-        self._beside_other_proxies = False
+        self._others_read = False
+        self.is_beside_other_proxies = False
+        """Whether other proxies use the backend."""
 
     def tried(self, buckets: CollectionBuckets, *, alone: bool) -> None:
         """A join of this collection was tried; ``alone``: whether there was a moment without readers."""
@@ -42,20 +44,24 @@ class JoinObstacles:
         was, self._may_join = self._may_join, False
         return was
 
-    @property
-    def is_beside_other_proxies(self) -> bool:
-        """Whether other proxies use the backend. Each proxy knows its own readers only, so joins would affect them."""
-        return self._beside_other_proxies
+    def beside_other_proxies(self, *, are_there: bool, keep_readers: bool = False) -> bool:
+        """Record whether other proxies use the backend, and whether all of them keep readers waiting for joins.
 
-    def beside_other_proxies(self, *, are_there: bool) -> bool:
-        """Record whether other proxies use the backend; returns whether that has changed."""
-        was, self._beside_other_proxies = self._beside_other_proxies, are_there
-        return was is not are_there
+        Returns whether they have become an obstacle, or are none any more.
+        """
+        self.is_beside_other_proxies = are_there
+        was, self._others_read = self._others_read, are_there and not keep_readers
+        return was is not self._others_read
+
+    @property
+    def others_read(self) -> bool:
+        """Whether joins would affect readers of another proxy, which this one cannot make wait."""
+        return self._others_read
 
     @property
     def are_everywhere(self) -> bool:
         """Whether no collection can be joined."""
-        return not self._may_join or self._beside_other_proxies
+        return not self._may_join or self._others_read
 
     @property
     def may_be_there(self) -> bool:

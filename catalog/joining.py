@@ -17,7 +17,7 @@ from itertools import chain, islice
 
 from catalog.catalog import BucketCatalog
 from catalog.compressing import CompressingMetrics
-from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
+from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
 from catalog.joining_pace import JoiningOptions, JoiningPace
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
@@ -26,6 +26,8 @@ from catalog.parts import Parts, Pending
 from catalog.ports import BucketStore, Clock, Span
 from catalog.replacing import Differs, Forms
 
+FEWEST = 2
+"""So many parts of a bucket are joined to learn how fast that is."""
 LOOKED_AT_ONCE = 1_000
 MOST_DUE = 2_000
 """Maximum number of buckets of one pass, which is more than it has time for; grouping them takes a few milliseconds."""
@@ -164,7 +166,8 @@ class Joining:
         parts = bucket.parts
         if parts is None or not self._may_join(bucket, now_seconds):
             return False
-        if parts.fresh >= self._options.many or self._rests(bucket, parts, now_seconds):
+        many = FEWEST if self._catalog.growth.backlog.has_to_be_measured else self._options.many
+        if parts.fresh >= many or self._rests(bucket, parts, now_seconds):
             return True
         return parts.fresh > 0 and now_seconds - parts.since_seconds >= self._options.aged_seconds
 
@@ -203,7 +206,7 @@ class Joining:
 
         async def work() -> None:
             nonlocal answers
-            while queue and answers:
+            while queue and answers and self._readers.still_kept_out:
                 answers = await self._join(queue.popleft()) and answers
                 if self._clock.monotonic_seconds() >= until_seconds:
                     return
@@ -295,6 +298,9 @@ class Joining:
         max_rows = self._catalog.options.limits.max_count
 
         def merge(documents: Sequence[bytes]) -> bytes:
+            if not self._readers.still_kept_out:
+                # This process may have been stopped since the parts were read. They are joined later.
+                raise CommandError(WRITE_CONFLICT, "readers no longer wait for this join")
             return self._forms.merged(documents, joined_id, buckets.time_field, buckets.meta_field, max_rows)
 
         return merge

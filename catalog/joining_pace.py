@@ -1,4 +1,4 @@
-"""How much time joins take: a share of it while parts are made, all of it once they are behind."""
+"""How much time joins take: the more parts wait, the larger a share of it, and all of it once joins are behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class JoiningOptions:
     many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without commits, and when it takes no
     more rows. ``window_seconds``: maximum time that readers wait for joins; ``workers``: concurrent joins;
     ``group_parts``, ``group_rows``: limits of one step. While parts are made, passes take ``gentle_seconds`` at most,
-    and joins have this ``share`` of the time, so that bursts are stored quickly. While joins are behind
+    and joins have this ``share`` of the time, so that bursts are stored quickly; if more of what may wait does
+    (``Backlog.fullness``), that share, so that a long load is joined as fast as it is stored. While joins are behind
     (``catalog.backlog``) and when no more parts are made, passes take ``slice_seconds`` at most, and the next one
     follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``. A failed join is
     tried ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the last join of a
@@ -57,7 +58,10 @@ class JoiningPace:
         """Seconds until the next pass, after one of ``busy_seconds``; ``has_more``: whether it has left something."""
         options = self._options
         if self._is_gentle():
-            return max(options.interval_seconds, busy_seconds * (1 / options.share - 1))
+            share = max(options.share, self._growth.backlog.fullness)
+            follows = has_more and share > options.share
+            least_seconds = options.breath_seconds if follows else options.interval_seconds
+            return max(least_seconds, busy_seconds * (1 / share - 1))
         return options.breath_seconds if has_more else options.interval_seconds
 
     def _is_gentle(self) -> bool:

@@ -67,6 +67,7 @@ class LookupCosts:
         if cost.is_high(now_seconds):
             self._slow.add(buckets)
 
+    @property
     def may_be_slow(self) -> bool:
         """Whether they can be slow for some collection."""
         return bool(self._slow)

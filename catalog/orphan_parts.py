@@ -38,6 +38,11 @@ class ReaderBarrier(Protocol):
         """Keep new readers of the collection waiting, for a short time; true if no reader is active."""
         ...
 
+    @property
+    def still_kept_out(self) -> bool:
+        """Whether they still wait: another process may have let its readers go on. Also called from threads."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Orphan:

@@ -17,6 +17,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -94,19 +95,15 @@ class CurrentOperations:
         self._pool = pool
         self._own = Own(own_name, account)
 
-    async def read(self, database: str, *, or_are_proxies: bool = False) -> bool:
+    async def read(self, database: str, *, or_are_proxies: bool = False, but: AbstractSet[str] = frozenset()) -> bool:
         """Whether another connection reads this database or has a cursor open there; also true if that is unknown.
 
-        ``or_are_proxies``: also true if another proxy is connected.
+        ``or_are_proxies``: also true if another proxy is connected. ``but``: names of proxies that do not count.
         """
         try:
-            return await self._any(_readers_of(database, self._own, or_are_proxies))
+            return await self._any(_readers_of(database, self._own, or_are_proxies, tuple(sorted(but))))
         except CommandError:
             return True
-
-    async def are_proxies(self) -> bool:
-        """Whether other processes of the proxy are connected; raises ``CommandError``."""
-        return await self._any(_proxies_but(self._own))
 
     async def count_proxies(self) -> int:
         """The number of other processes of the proxy, at most ``MOST_PROXIES``; raises ``CommandError``."""
@@ -190,7 +187,7 @@ def _current_operations(
 
 
 @lru_cache(maxsize=256)
-def _readers_of(database: str, own: Own, or_proxies: bool) -> bytes:
+def _readers_of(database: str, own: Own, or_proxies: bool, but: tuple[str, ...]) -> bytes:
     inside = re.escape(database) + r"\."
     reads = [{f"command.{name}": {"$exists": True}} for name in sorted(READS_BUCKETS)]
     writes = [{f"command.{name}": {"$exists": True}} for name in _SEEKING_WRITES]
@@ -203,14 +200,11 @@ def _readers_of(database: str, own: Own, or_proxies: bool) -> bytes:
     ]
     # Change streams and tailable cursors are open for ever and read no buckets.
     ends = {"cursor.tailable": {"$ne": True}, "cursor.originatingCommand.pipeline.0.$changeStream": {"$exists": False}}
-    others = {"$nor": [{"appName": own.name, **_with_account(own)}], "ns": Regex(f"^{inside}")}
+    known = [own.name, *but]
+    others = {"$nor": [{"appName": {"$in": known}, **_with_account(own)}], "ns": Regex(f"^{inside}")}
     readers: dict[str, Any] = {**others, **ends, "$or": kinds}
-    condition = {"$or": [readers, _proxy_but(own)]} if or_proxies else readers
+    condition = {"$or": [readers, _proxy_but(own, but)]} if or_proxies else readers
     return _current_operations({"idleCursors": True, "idleConnections": or_proxies}, condition)
-
-
-def _proxies_but(own: Own) -> bytes:
-    return _current_operations({"idleConnections": True}, _proxy_but(own))
 
 
 def _all_proxies_but(own: Own) -> bytes:
@@ -226,8 +220,8 @@ def _activity_of(name: str, own: Own) -> bytes:
     return _current_operations({"idleConnections": True}, {"appName": name, **_with_account(own)}, wanted)
 
 
-def _proxy_but(own: Own) -> dict[str, Any]:
-    return {"appName": {"$regex": f"^{PROGRAM}( |$)", "$ne": own.name}, **_with_account(own)}
+def _proxy_but(own: Own, but: Sequence[str] = ()) -> dict[str, Any]:
+    return {"appName": {"$regex": f"^{PROGRAM}( |$)", "$nin": [own.name, *but]}, **_with_account(own)}
 
 
 def _with_account(own: Own) -> dict[str, Any]:

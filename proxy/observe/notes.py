@@ -112,7 +112,7 @@ def _parts(watched: Watched) -> Iterator[Note]:
 
 def _others(watched: Watched) -> Iterator[Note]:
     if watched.beside_others:
-        yield Note("note", "Another tsproxy uses this backend, so buckets grow in place.")
+        yield Note("note", "Another tsproxy uses this backend.")
 
 
 _RULES: Final[tuple[Callable[[Watched], Iterator[Note]], ...]] = (

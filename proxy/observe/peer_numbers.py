@@ -11,7 +11,19 @@ from prometheus_client.metrics_core import Metric
 class PeerNumbers:
     """Counters of ``proxy.peers``, which are read at any time."""
 
-    __slots__ = ("answered", "asked", "links", "prevented", "questions", "sought", "standstills", "unanswered")
+    __slots__ = (
+        "answered",
+        "asked",
+        "held_for_others",
+        "holds",
+        "holds_refused",
+        "links",
+        "prevented",
+        "questions",
+        "sought",
+        "standstills",
+        "unanswered",
+    )
 
     def __init__(self) -> None:
         self.links: Callable[[], tuple[int, int]] = _none
@@ -23,6 +35,9 @@ class PeerNumbers:
         self.sought = 0
         self.unanswered = 0
         self.standstills = 0
+        self.holds = 0
+        self.holds_refused = 0
+        self.held_for_others = 0
 
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""
@@ -37,6 +52,9 @@ class PeerNumbers:
             ("unanswered", "Commands about which another process gave no answer in time.", self.unanswered),
             ("looked_up", "Commands whose rows were looked up because a process could not be asked.", self.sought),
             ("standstills", "Times that this process stood still longer than others wait.", self.standstills),
+            ("holds", "Times that other processes were asked to keep readers waiting for joins.", self.holds),
+            ("holds_refused", "Those of them to which a process did not agree.", self.holds_refused),
+            ("held_for_others", "Times that readers waited for joins of other processes.", self.held_for_others),
         ):
             yield CounterMetricFamily(f"tsproxy_peer_{name}", text, value=value)
 

@@ -1,7 +1,8 @@
-"""What proxies tell one another, as bytes: frames, questions about statements, and the answers.
+"""What proxies tell one another, as bytes: frames, questions about statements and the answers, and holds of readers.
 
 A frame is its length, kind and content, and a code that proves who sent it (``proxy.peers.handshake``). A question
-has sessions with a transaction number each; an answer has one entry for each of them, in their order.
+has sessions with a transaction number each; an answer has one entry for each of them, in their order. A hold
+(``proxy.peers.holding``) has a number, which its answer and its end repeat, and the name of a database.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _QUESTION: Final = struct.Struct("<qHH")
 _KNOWN: Final = struct.Struct("<BHH")
 _RUN: Final = struct.Struct("<ii")
 _COUNT: Final = struct.Struct("<I")
+_HOLD: Final = struct.Struct("<I")
+_HELD: Final = struct.Struct("<IH")
 
 
 class Kind(IntEnum):
@@ -45,6 +48,9 @@ class Kind(IntEnum):
     ASK = 5
     ANSWER = 6
     PING = 7
+    HOLD = 8
+    HELD = 9
+    RELEASE = 10
 
 
 class Frame(NamedTuple):
@@ -198,3 +204,41 @@ def answers_in(said: bytes) -> list[Answer]:
     except struct.error as error:
         raise ValueError(f"not an answer: {error}") from None
     return found
+
+
+def hold_bytes(number: int, database: str) -> bytes:
+    """A request to keep readers of the database waiting, or to go on with it."""
+    return _HOLD.pack(number) + database.encode()
+
+
+def hold_in(said: bytes) -> tuple[int, str]:
+    """Number and database of a request; raises ``ValueError`` if it is not one."""
+    return release_in(said[: _HOLD.size]), said[_HOLD.size :].decode()
+
+
+def held_bytes(number: int, members: int) -> bytes:
+    """The answer to that request: how many members of the backend a join must reach, 0 if the hold is refused."""
+    return _HELD.pack(number, members)
+
+
+def held_in(said: bytes) -> tuple[int, int]:
+    """The number of a hold, and how many members a join must reach; raises ``ValueError`` if it is no such answer."""
+    try:
+        number, members = _HELD.unpack(said)
+    except struct.error as error:
+        raise ValueError(f"not an answer: {error}") from None
+    return number, members
+
+
+def release_bytes(number: int) -> bytes:
+    """The end of a hold."""
+    return _HOLD.pack(number)
+
+
+def release_in(said: bytes) -> int:
+    """The number of the hold that ends; raises ``ValueError`` if it is no such message."""
+    try:
+        (number,) = _HOLD.unpack(said)
+    except struct.error as error:
+        raise ValueError(f"not a hold: {error}") from None
+    return int(number)

@@ -19,11 +19,13 @@ from typing import Final
 
 from proxy.peers.frames import CODE_BYTES, Frame, Kind, frame_bytes
 
-VERSION: Final = 1
+VERSION: Final = 2
 NONCE_BYTES: Final = 16
 _MAGIC: Final = b"tsproxy peer %d\0" % VERSION
 _HELLO: Final = struct.Struct("<HBB")
-"""Port, whether it has TLS, and the length of the name."""
+"""Port, ``_HAS_TLS`` and ``_KEEPS_READERS``, and the length of the name."""
+_HAS_TLS: Final = 1
+_KEEPS_READERS: Final = 2
 _SEQUENCE: Final = struct.Struct("<Q")
 
 ASKER: Final = b"asker"
@@ -32,11 +34,15 @@ ANSWERER: Final = b"answerer"
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a proxy says of itself: its name at the backend, and the port of its listener for peers."""
+    """What a proxy says of itself: its name at the backend, and the port of its listener for peers.
+
+    ``keeps_readers``: whether it can keep its readers waiting while another proxy joins parts.
+    """
 
     name: str
     port: int
     has_tls: bool = False
+    keeps_readers: bool = False
 
 
 def key_of(secret: bytes) -> bytes:
@@ -52,7 +58,8 @@ def nonce() -> bytes:
 def greeting(own: Introduction, own_nonce: bytes) -> bytes:
     """What both sides send first."""
     name = own.name.encode()
-    return _MAGIC + own_nonce + _HELLO.pack(own.port, own.has_tls, len(name)) + name
+    flags = _HAS_TLS * own.has_tls | _KEEPS_READERS * own.keeps_readers
+    return _MAGIC + own_nonce + _HELLO.pack(own.port, flags, len(name)) + name
 
 
 def read_greeting(said: bytes) -> Introduction:
@@ -60,11 +67,12 @@ def read_greeting(said: bytes) -> Introduction:
     at = len(_MAGIC) + NONCE_BYTES
     if not said.startswith(_MAGIC) or len(said) < at + _HELLO.size:
         raise ValueError("not a greeting of this version")
-    port, has_tls, length = _HELLO.unpack_from(said, at)
+    port, flags, length = _HELLO.unpack_from(said, at)
     end = at + _HELLO.size + length
     if len(said) != end:
         raise ValueError("a greeting of another length")
-    return Introduction(said[at + _HELLO.size :].decode(), port, bool(has_tls))
+    name = said[at + _HELLO.size :].decode()
+    return Introduction(name, port, bool(flags & _HAS_TLS), bool(flags & _KEEPS_READERS))
 
 
 def proof(key: bytes, role: bytes, hello: bytes, challenge: bytes) -> bytes:

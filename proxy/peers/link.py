@@ -1,7 +1,8 @@
 """Connections between proxies: the side that asks, and the side that answers.
 
 Each proxy connects to every other one and asks over its own connection, one question at a time; so each of them also
-knows by whom it can be reached. The asking side sends a ping whenever it has said nothing for a moment.
+knows by whom it can be reached. Holds of readers go over the same connection, beside the questions. The asking side
+sends a ping whenever it has said nothing for a moment.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from proxy.peers.frames import (
     answers_in,
     ask_bytes,
     frame_bytes,
+    held_bytes,
+    held_in,
+    hold_bytes,
+    hold_in,
     questions_in,
+    release_bytes,
+    release_in,
 )
 from proxy.peers.handshake import (
     ANSWERER,
@@ -114,6 +121,7 @@ class Link(_Side):
         self._key = key
         self._wanted = wanted
         self._waiter: asyncio.Future[bytes] | None = None
+        self._holds: dict[int, asyncio.Future[int]] = {}
         self._said_nothing = True
         self._own = own
 
@@ -136,6 +144,28 @@ class Link(_Side):
             raise LinkLost("another number of answers")
         return answers
 
+    async def hold(self, number: int, database: str) -> int:
+        """Ask it to keep readers of the database waiting, or to go on with it. One call at a time.
+
+        Returns how many members of the backend a join must reach before its readers go on, 0 if it does not keep them
+        waiting; raises ``LinkLost``.
+        """
+        if not self.is_open:
+            raise LinkLost("not connected")
+        self._said_nothing = False
+        waiter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._holds[number] = waiter
+        self._say(Kind.HOLD, hold_bytes(number, database))
+        try:
+            return await waiter
+        finally:
+            self._holds.pop(number, None)
+
+    def release(self, number: int) -> None:
+        """The hold with this number is over."""
+        if self.is_open:
+            self._say(Kind.RELEASE, release_bytes(number))
+
     def ping(self) -> None:
         """Show that this process can reach the other, unless it has just asked."""
         if self._said_nothing and self.is_open:
@@ -156,6 +186,9 @@ class Link(_Side):
     def _take(self, frame: Frame) -> None:
         if self._channel is None:
             self._introduced(frame)
+        elif frame.kind == Kind.HELD:
+            self._held(*held_in(frame.said))
+            return
         elif frame.kind != Kind.ANSWER:
             raise ValueError("not an answer")
         if self._channel is not None:
@@ -163,6 +196,12 @@ class Link(_Side):
                 raise ValueError("nobody asked")
             if not self._waiter.done():
                 self._waiter.set_result(frame.said)
+
+    def _held(self, number: int, members: int) -> None:
+        # An answer may come after it was no longer waited for.
+        waiter = self._holds.get(number)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(members)
 
     def _introduced(self, frame: Frame) -> None:
         # This side proves first who it is, so that a stranger who connects learns nothing.
@@ -182,8 +221,9 @@ class Link(_Side):
 
     def _broken(self, reason: str) -> None:
         lost, self.lost = self.lost, lambda: None
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(LinkLost(reason))
+        for waiter in (self._waiter, *self._holds.values()):
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(LinkLost(reason))
         lost()
 
 
@@ -204,6 +244,14 @@ class Answerer(Protocol):
 
     def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
         """What this process knows."""
+        ...
+
+    def hold(self, inbound: Inbound, number: int, database: str) -> None:
+        """Keep readers of the database waiting, or go on with it; ``Inbound.held`` answers."""
+        ...
+
+    def release(self, inbound: Inbound, number: int) -> None:
+        """This hold is over."""
         ...
 
 
@@ -244,8 +292,17 @@ class Inbound(_Side):
             self._say(Kind.ANSWER, answer_bytes(self._host.answer(self.peer.name, questions_in(frame.said))))
             if self._transport is not None and self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
                 raise ValueError("it does not read its answers")
+        elif frame.kind == Kind.HOLD:
+            self._host.hold(self, *hold_in(frame.said))
+        elif frame.kind == Kind.RELEASE:
+            self._host.release(self, release_in(frame.said))
         elif frame.kind != Kind.PING:
             raise ValueError("not a question")
+
+    def held(self, number: int, members: int) -> None:
+        """Answer a request to hold (``Link.hold``)."""
+        if self.is_open:
+            self._say(Kind.HELD, held_bytes(number, members))
 
     def _greeted(self, frame: Frame) -> None:
         if frame.kind == Kind.HELLO and not self._hello:

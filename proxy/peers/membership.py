@@ -16,7 +16,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -24,12 +23,11 @@ import structlog
 
 from catalog.errors import CommandError
 from proxy.backend.current_op import Activity, Proxy
-from proxy.peers.frames import Answer, Question
 from proxy.peers.link import Inbound, Link, LinkLost
+from proxy.peers.peer import ANSWER_SECONDS, Peer
 
 log = structlog.get_logger(__name__)
 
-ANSWER_SECONDS: Final = 2.0
 LEASE_SECONDS: Final = 1.2
 STANDSTILL_SECONDS: Final = 1.0
 PING_SECONDS: Final = 0.3
@@ -61,61 +59,6 @@ class Others(Protocol):
 
 Connect = Callable[[str, int, bool, str], Awaitable[Link]]
 """Opens a link to host and port, with or without TLS, to the process with this name; raises ``LinkLost``."""
-
-
-@dataclass(slots=True, eq=False)
-class Peer:
-    """Another process; implements ``proxy.peers.asking.Member``."""
-
-    name: str
-    hosts: tuple[str, ...] = ()
-    port: int = 0
-    has_tls: bool = False
-    is_local: bool = False
-    """Whether it serves clients on its own machine only."""
-    link: Link | None = None
-    inbound: Inbound | None = None
-    was_heard: bool = False
-    """Whether it has ever opened a link, so that it counts on this process to answer."""
-    has_failed: bool = False
-    """Whether the last attempt to reach it has failed, so that nobody waits for the next one."""
-    is_connecting: bool = False
-    connected: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set at the end of an attempt to connect, successful or not."""
-    seen_seconds: float = 0.0
-    """When it was last seen at the backend, or heard."""
-
-    @property
-    def is_linked(self) -> bool:
-        """Whether it can be asked."""
-        return self.link is not None and self.link.is_open
-
-    async def ask(self, questions: Sequence[Question]) -> list[Answer]:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                try:
-                    return await (await self._open()).ask(questions)
-                except LinkLost:
-                    # Only the connection may have ended. Asking twice is harmless.
-                    return await (await self._open()).ask(questions)
-        except TimeoutError:
-            self.give_up()
-            raise LinkLost("no answer in time") from None
-
-    async def _open(self) -> Link:
-        if not self.is_linked and not self.has_failed and self.port:
-            await self.connected.wait()
-        if self.link is None:
-            raise LinkLost("not connected")
-        return self.link
-
-    def give_up(self) -> None:
-        """It does not answer: it must begin anew with another link, which tells it so."""
-        if not self.has_failed:
-            log.warning("another tsproxy does not answer: its statements are looked up", peer=self.name)
-        self.has_failed = True
-        if self.link is not None:
-            self.link.close()
 
 
 class Membership:
@@ -180,6 +123,10 @@ class Membership:
 
     def members(self) -> Sequence[Peer]:
         return [peer for peer in self.peers.values() if not self._has_other_clients(peer)]
+
+    def holders(self) -> Sequence[Peer]:
+        """Those that can keep their readers waiting (``proxy.peers.holding``)."""
+        return [peer for peer in self.peers.values() if peer.keeps_readers]
 
     def _has_other_clients(self, peer: Peer) -> bool:
         """Whether no client can reach both: each serves its own machine only, as a sidecar does."""

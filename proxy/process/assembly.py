@@ -163,7 +163,10 @@ async def assemble(
     members_read, cursors = MembersRead(backend.topology), CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
     store = backend.bucket_store(
-        settings.timeseries_bucket_max_count, members_read.count, lambda: is_alone(settings, catalog), readers
+        settings.timeseries_bucket_max_count,
+        members_read.count if readers is None else lambda: max(members_read.count(), readers[1].members),
+        lambda: readers is not None and is_alone(settings, catalog, readers[1]),
+        None if readers is None else readers[0],
     )
     committer = Committer(catalog, store, clock, committer_options(settings), report)
     ingest = _insert_handler(catalog, committer, settings, backend.profile, clock)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -19,8 +20,10 @@ from catalog.ports import Clock
 from catalog.replacing import Forms
 from proxy.backend.backend import Backend
 from proxy.backend.bucket_store import MongoBucketStore
+from proxy.backend.current_op import MOST_PROXIES, Proxy
 from proxy.backend.parts.part_store import joins_atomically
-from proxy.readers.register import ReaderRegister, nobody
+from proxy.process.readers_elsewhere import ReadersElsewhere
+from proxy.readers.register import ReaderRegister
 from proxy.reads.cursor_names import CursorNames
 from proxy.settings.table import Settings
 from rewrite.profile import Profile
@@ -34,9 +37,9 @@ MAY_NOT_ASK = "the backend's account lacks the privilege inprog on the cluster, 
 
 MAY_NOT_ANY_MORE = "buckets grow in place from now on: the backend's account has lost the privilege to join parts"
 
-BESIDE_ANOTHER = "another tsproxy uses the backend: buckets grow in place"
+BESIDE_ANOTHER = "another tsproxy cannot be asked to keep its readers waiting: buckets grow in place"
 UNKNOWN = "the backend did not say whether another tsproxy uses it: buckets grow in place meanwhile"
-ALONE_AGAIN = "no other tsproxy uses the backend: buckets grow in parts again"
+NOT_BESIDE = "every other tsproxy can be asked to keep its readers waiting: buckets grow in parts again"
 
 JOIN_AT_THE_END_SECONDS = 5.0
 """Time for joins at shutdown. Remaining parts can be read, and the next process joins them."""
@@ -96,45 +99,57 @@ async def why_in_place(backend: Able, *, asks: bool) -> str | None:
     return None
 
 
-def is_alone(settings: Settings, catalog: BucketCatalog) -> bool:
+def is_alone(settings: Settings, catalog: BucketCatalog, elsewhere: ReadersElsewhere) -> bool:
     """Whether no other process of the proxy is known; joins check again."""
-    return settings.write_strategy == "auto" and not catalog.growth.obstacles.is_beside_other_proxies
+    beside_others = catalog.growth.obstacles.is_beside_other_proxies or elsewhere.names()
+    return settings.write_strategy == "auto" and not beside_others
 
 
 class Others(Protocol):
     """What the backend knows of other processes."""
 
-    def are_proxies(self) -> Awaitable[bool]:
-        """Whether other processes of the proxy are connected; raises ``CommandError``."""
+    def proxies(self) -> Awaitable[Sequence[Proxy]]:
+        """The other processes of the proxy, at most ``MOST_PROXIES``; raises ``CommandError``."""
         ...
 
 
 class OtherProxies:
-    """Prevents parts while other processes of the proxy use the backend.
+    """Prevents parts while the backend is used by processes of the proxy that cannot keep their readers waiting.
 
     Each process knows only its own readers, so its joins could affect readers of the others.
     """
 
-    def __init__(self, catalog: BucketCatalog, others: Others) -> None:
+    def __init__(self, catalog: BucketCatalog, others: Others, keep_readers: Callable[[], AbstractSet[str]]) -> None:
+        """``keep_readers``: the names of processes that can (``proxy.peers.holding``)."""
         self._catalog = catalog
         self._others = others
+        self._keep_readers = keep_readers
         self._until_seconds = 0.0
+        self._there_until_seconds = 0.0
 
     async def look(self) -> None:
         """Check once."""
         now_seconds = asyncio.get_running_loop().time()
         message = BESIDE_ANOTHER
         try:
-            if await self._others.are_proxies():
+            names = {each.name for each in await self._others.proxies()}
+            if names:
+                self._there_until_seconds = now_seconds + GONE_SECONDS
+            if not names <= self._keep_readers() or len(names) >= MOST_PROXIES:
                 self._until_seconds = now_seconds + GONE_SECONDS
+            elif names:
+                # A link tells at once, while a process that is not seen may only be starting again.
+                self._until_seconds = 0.0
         except CommandError as error:
             # If it is unknown, assume that there is one; a backend that does not respond accepts no parts either.
             self._until_seconds = max(self._until_seconds, now_seconds + 2 * WATCH_SECONDS)
             message = UNKNOWN
             log.debug("cannot ask for other tsproxy processes", reason=error.message)
-        shared = now_seconds < self._until_seconds
-        if self._catalog.growth.obstacles.beside_other_proxies(are_there=shared):
-            log.info(message if shared else ALONE_AGAIN)
+        is_obstacle = now_seconds < self._until_seconds
+        are_there = is_obstacle or now_seconds < self._there_until_seconds
+        obstacles = self._catalog.growth.obstacles
+        if obstacles.beside_other_proxies(are_there=are_there, keep_readers=not is_obstacle):
+            log.info(message if is_obstacle else NOT_BESIDE)
 
     async def watch(self) -> None:
         """Check forever."""
@@ -145,15 +160,16 @@ class OtherProxies:
 
 async def readers_of(
     settings: Settings, backend: Backend, catalog: BucketCatalog, cursors: CursorNames
-) -> ReaderRegister:
+) -> tuple[ReaderRegister, ReadersElsewhere]:
     """Where growth in parts counts its readers; ``cursors`` are those of rewritten reads. Raises ``CommandError``."""
-
-    async def read_elsewhere(database: str) -> bool:
-        return await backend.others.read(database, or_are_proxies=is_alone(settings, catalog))
-
     # With "auto" there are no parts without this privilege.
-    may_ask = settings.write_strategy == "auto" or await backend.may_on_cluster("inprog")
-    return ReaderRegister(cursors.is_open_in, cursors.killed, read_elsewhere if may_ask else nobody)
+    is_auto = settings.write_strategy == "auto"
+    may_ask = is_auto or await backend.may_on_cluster("inprog")
+    obstacles = catalog.growth.obstacles
+    elsewhere = ReadersElsewhere(
+        backend.others if may_ask else None, proxies_count=lambda: is_auto and not obstacles.others_read
+    )
+    return ReaderRegister(cursors.is_open_in, cursors.killed, elsewhere), elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +177,7 @@ class InParts:
     """The components that growth in parts requires."""
 
     readers: ReaderRegister
+    elsewhere: ReadersElsewhere
     joining: Joining
     company: OtherProxies | None
 
@@ -172,15 +189,18 @@ class InParts:
         catalog: BucketCatalog,
         store: MongoBucketStore,
         clock: Clock,
-        readers: ReaderRegister,
+        readers: tuple[ReaderRegister, ReadersElsewhere],
         options: JoiningOptions,
         forms: Forms,
     ) -> Self:
         """``readers`` is what ``readers_of`` made. Raises ``CommandError``."""
-        company = OtherProxies(catalog, backend.others) if settings.write_strategy == "auto" else None
+        register, elsewhere = readers
+        is_auto = settings.write_strategy == "auto"
+        company = OtherProxies(catalog, backend.others, elsewhere.names) if is_auto else None
         if company is not None:
             await company.look()
-        return cls(readers, Joining(catalog, store, clock, readers, options, _not_allowed, forms), company)
+        joining = Joining(catalog, store, clock, register, options, _not_allowed, forms)
+        return cls(register, elsewhere, joining, company)
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """The background tasks."""

@@ -1,6 +1,7 @@
-"""Connects this process with the other proxies of its backend, so that retried statements are executed once (W102).
+"""Connects this process with the other proxies of its backend.
 
-Needs retryable writes: drivers retry inserts on replica sets and sharded clusters only.
+They ask one another about retried statements, so that these are executed once (W102); drivers retry inserts on replica
+sets and sharded clusters only. And they keep their readers waiting while one of them joins parts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
 from proxy.peers.frames import Answer, Question
 from proxy.peers.handshake import Introduction, key_of
+from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.membership import Membership
 from proxy.process.assembly import Assembly
@@ -63,7 +65,8 @@ class Peering:
         self.numbers = PeerNumbers()
         self._assembly = assembly
         self._key = key_of(session_secret(settings.backend or ""))
-        self._own = Introduction(assembly.backend.others.own_name, 0)
+        in_parts = assembly.in_parts
+        self._own = Introduction(assembly.backend.others.own_name, 0, keeps_readers=in_parts is not None)
         self._inbound: set[Inbound] = set()
         self._listener: asyncio.Server | None = None
         self.membership = Membership(
@@ -83,10 +86,23 @@ class Peering:
             spawn,
             report,
         )
+        holding = Holding(self._own.name, self.membership.holders, self.numbers, now_seconds, spawn)
+        self._held_here = HeldHere(
+            None if in_parts is None else in_parts.readers,
+            assembly.members_read.count,
+            holding,
+            self.numbers,
+            self.membership.quiet,
+            now_seconds,
+            spawn,
+        )
         self.numbers.links = self.membership.links
-        self.membership.changed = self._changed
-        self.membership.lapsed = statements.begin_era
-        self.membership.stood_still = self._withdraw
+        if in_parts is not None:
+            in_parts.elsewhere.holding = holding
+        if assembly.ingest.retryable_writes:
+            self.membership.changed = self._changed
+            self.membership.lapsed = statements.begin_era
+            self.membership.stood_still = self._withdraw
 
     @classmethod
     async def begin(
@@ -97,11 +113,12 @@ class Peering:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         report: Callable[[BaseException], None],
     ) -> Self | None:
-        """Listen for other processes and link with those that are there; ``None`` if no statement can be retried.
+        """Listen for other processes and link with those that are there; ``None`` if there is nothing to ask them.
 
         Raises ``ConfigurationError`` for an address that cannot be listened on.
         """
-        if not (assembly.ingest.retryable_writes and assembly.backend.profile.has_native_timeseries):
+        asks = assembly.ingest.retryable_writes or assembly.in_parts is not None
+        if not (asks and assembly.backend.profile.has_native_timeseries):
             return None
         peering = cls(settings, assembly, spawn, report)
         await peering._listen(settings)
@@ -131,7 +148,7 @@ class Peering:
             log.info(PORT_IN_USE, address=str(wanted), reason=str(error))
             self._listener = await loop.create_server(self._protocol, wanted.host, 0, ssl=tls)
         port = int(self._listener.sockets[0].getsockname()[1])
-        self._own = Introduction(self._own.name, port, tls is not None)
+        self._own = replace(self._own, port=port, has_tls=tls is not None)
 
     def _protocol(self) -> Inbound:
         return Inbound(self._own, self._key, self)
@@ -163,10 +180,17 @@ class Peering:
 
     def unlinked(self, inbound: Inbound) -> None:
         self._inbound.discard(inbound)
+        self._held_here.unlinked(inbound)
         self.membership.unlinked(inbound)
 
     def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
         return self._asking.answer(name, questions)
+
+    def hold(self, inbound: Inbound, number: int, database: str) -> None:
+        self._held_here.ask(inbound, number, database)
+
+    def release(self, inbound: Inbound, number: int) -> None:
+        self._held_here.release(inbound, number)
 
     # --- what follows ---------------------------------------------------------------------------------------
 
@@ -194,6 +218,7 @@ class Peering:
             peer.name: {
                 "linked": peer.is_linked,
                 "linksBack": peer.inbound is not None,
+                "keepsReaders": peer.keeps_readers,
                 "peerPort": peer.port,
             }
             for peer in self.membership.members()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+from weakref import WeakValueDictionary
 
 from catalog.namespaces import Namespace
 from proxy.reads.cursor_names import CursorNames
@@ -19,7 +21,7 @@ from proxy.request.command import Command
 from proxy.request.command_table import OPENS_CURSOR, READS_BUCKETS
 
 WAIT_FOR_READERS_SECONDS = 0.25
-"""Maximum time that new readers wait for the active ones."""
+"""Maximum time that new readers wait for the active ones, and a join for the joins of other processes."""
 
 LONGEST_PAUSE_SECONDS = 8.0
 """If waiting for long readers was in vain, others do not wait for a while, at most for this time."""
@@ -96,9 +98,27 @@ class Reader:
         await self._register.admitted(self.namespace.database)
 
 
-async def nobody(database: str) -> bool:
-    """There are no readers elsewhere."""
-    return False
+class Elsewhere(Protocol):
+    """Readers past this process."""
+
+    def kept_out(self, database: str) -> AbstractAsyncContextManager[bool]:
+        """Keep those that can be told so waiting; true if nobody else reads the database."""
+        ...
+
+    @property
+    def lasts(self) -> bool:
+        """Whether those that were told so still wait."""
+        ...
+
+
+class Nobody:
+    """There are none; implements ``Elsewhere``."""
+
+    lasts = True
+
+    @asynccontextmanager
+    async def kept_out(self, database: str) -> AsyncIterator[bool]:
+        yield True
 
 
 class ReaderRegister:
@@ -108,12 +128,11 @@ class ReaderRegister:
         self,
         has_open_cursors: Callable[[str], bool],
         killed: Callable[[int], object] = lambda _: None,
-        read_elsewhere: Callable[[str], Awaitable[bool]] = nobody,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """``has_open_cursors(database)``: whether there is an open cursor on a time-series collection.
 
-        ``killed`` is called with cursors that clients have killed. ``read_elsewhere(database)``: whether it is read
-        without this process.
+        ``killed`` is called with cursors that clients have killed.
         """
         self.relayed = CursorNames()
         """Cursors of relayed commands."""
@@ -121,12 +140,14 @@ class ReaderRegister:
         """Whether there are no more readers, not even of open cursors."""
         self._has_open_cursors = has_open_cursors
         self._killed = killed
-        self._read_elsewhere = read_elsewhere
+        self._elsewhere = elsewhere or Nobody()
         self._pauses: dict[str, tuple[float, float]] = {}
         """By database: length of the latest pause, and its end."""
         self._reading: Counter[str] = Counter()
         self._kept_out: dict[str, asyncio.Future[None]] = {}
         self._left: dict[str, asyncio.Event] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By database: joins of this process and of others take turns, in the order in which they asked."""
 
     def keeps_out(self, database: str) -> bool:
         """Whether new readers of the database have to wait (``admitted``), because parts are being joined."""
@@ -173,19 +194,33 @@ class ReaderRegister:
 
     @asynccontextmanager
     async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
-        database = namespace.database
-        if database in self._kept_out or self._is_paused(database) or self._may_come_back(database):
+        async with self.kept_out_here(namespace.database) as none_here:
+            if not none_here:
+                yield False
+                return
+            async with self._elsewhere.kept_out(namespace.database) as alone:
+                yield alone
+
+    @property
+    def still_kept_out(self) -> bool:
+        return self._elsewhere.lasts
+
+    @asynccontextmanager
+    async def kept_out_here(self, database: str) -> AsyncIterator[bool]:
+        """Keep readers through this process waiting, for a short time; true if none is active."""
+        turn = self._turns.setdefault(database, asyncio.Lock())
+        if self._is_paused(database) or self._may_come_back(database) or not await _acquired(turn):
             yield False
             return
         barrier = self._kept_out[database] = asyncio.get_running_loop().create_future()
         try:
             alone = await self._emptied(database)
             self._pause(database, needed=not alone)
-            alone = alone and not self._may_come_back(database)
-            yield alone and not await self._read_elsewhere(database)
+            yield alone and not self._may_come_back(database)
         finally:
             del self._kept_out[database]
             barrier.set_result(None)
+            turn.release()
 
     async def admitted(self, database: str) -> None:
         """Wait until no join keeps readers of the database out."""
@@ -221,3 +256,13 @@ class ReaderRegister:
         finally:
             del self._left[database]
         return True
+
+
+async def _acquired(turn: asyncio.Lock) -> bool:
+    if not turn.locked():
+        return await turn.acquire()
+    try:
+        async with asyncio.timeout(WAIT_FOR_READERS_SECONDS):
+            return await turn.acquire()
+    except TimeoutError:
+        return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -139,18 +140,102 @@ def test_a_cursor_past_the_proxy_meets_no_join(backend: MongodProcess, proxy: Pr
         assert collection.count_documents({}) == 2 * len(LOAD) * SERIES
 
 
-def test_nothing_is_in_parts_while_another_proxy_is_there(
-    backend: MongodProcess, proxy: ProxyProcess, tmp_path: Path
+@pytest.fixture
+def other(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
+    process = ProxyProcess(tmp_path / "other", backend.uri, flags=["--write-strategy", "auto"])
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def test_nothing_is_in_parts_while_another_proxy_does_not_keep_readers_waiting(
+    backend: MongodProcess, proxy: ProxyProcess, other: ProxyProcess
 ) -> None:
     """Each process knows its own readers only; with one left it goes on in parts."""
-    other = ProxyProcess(tmp_path / "other", backend.uri, flags=["--write-strategy", "auto"])
-    try:
-        other.start()
-        assert other.metrics()[GAUGE] == 0, "from the start"
-        until(lambda: proxy.metrics()[GAUGE] == 0)
-        with proxy.client() as client:
-            write(collection_of(client, "company"), LOAD)
-            assert backend.shared_client.company["system.buckets.x"].count_documents({}) == SERIES
-    finally:
-        other.stop()
+    # Without parts, a process does not count its readers.
+    other.flags = ("--write-strategy", "in_place")
+    other.start()
+    until(lambda: proxy.metrics()[GAUGE] == 0)
+    with proxy.client() as client:
+        write(collection_of(client, "company"), LOAD)
+        assert backend.shared_client.company["system.buckets.x"].count_documents({}) == SERIES
+    other.stop()
     until(lambda: proxy.metrics()[GAUGE] == 1)
+
+
+def test_two_proxies_that_can_ask_one_another_grow_in_parts(proxy: ProxyProcess, other: ProxyProcess) -> None:
+    other.start()
+    until(lambda: all(each.metrics()["tsproxy_peers_linked"] == 1 for each in (proxy, other)))
+    until(lambda: all(each.metrics()[GAUGE] == 1 for each in (proxy, other)))
+
+
+def test_readers_of_two_proxies_that_grow_in_parts_meet_no_join(
+    backend: MongodProcess, proxy: ProxyProcess, other: ProxyProcess
+) -> None:
+    """Both write the same series; readers through both see each acknowledged row once, at every moment."""
+    proxy.stop()
+    for each in (proxy, other):
+        # With fewer rounds than make a load, too.
+        each.flags = ("--write-strategy", "in_parts")
+        each.start()
+    until(lambda: all(each.metrics()["tsproxy_peers_linked"] == 1 for each in (proxy, other)))
+    with proxy.client() as one, other.client() as two:
+        collections = [collection_of(one, "two"), two.two.x]
+        reading = Reading(collections)
+        with ThreadPoolExecutor(3) as threads:
+            readers = [threads.submit(reading.read, each) for each in (*collections, collections[0])]
+            reading.write()
+            scans = [each.result() for each in readers]
+        assert min(scans) > 0
+        until(lambda: all(each.metrics()[UNJOINED] == 0 for each in (proxy, other)))
+        assert one.two.x.count_documents({}) == sum(reading.acknowledged)
+        buckets = backend.shared_client.two["system.buckets.x"].count_documents({})
+    assert buckets <= 4 * SERIES
+    for each in (proxy, other):
+        metrics = each.metrics()
+        assert metrics["tsproxy_peer_holds_total"] > metrics["tsproxy_peer_holds_refused_total"]
+        assert metrics["tsproxy_peer_held_for_others_total"] > 0
+        assert metrics["tsproxy_joined_parts_total"] > 0
+
+
+class Reading:
+    """Writers through each of several proxies, and readers that know what was acknowledged before they began."""
+
+    def __init__(self, collections: list[Collection[dict[str, Any]]]) -> None:
+        self._collections = collections
+        self._writers = [each for each in collections for _ in range(WRITERS)]
+        self.acknowledged = [0] * len(self._writers)
+        """By writer: its rows are numbered."""
+        self._are_done = threading.Event()
+
+    def write(self) -> None:
+        """All writers, to their end."""
+        try:
+            with ThreadPoolExecutor(len(self._writers)) as threads:
+                for done in [threads.submit(self._write_some, number) for number in range(len(self._writers))]:
+                    done.result()
+        finally:
+            self._are_done.set()
+
+    def _write_some(self, writer: int) -> None:
+        for second in range(3 * len(LOAD)):
+            moment, first = START + timedelta(seconds=second), self.acknowledged[writer]
+            rows = [{"t": moment, "m": (first + each) % SERIES, "w": writer, "v": first + each} for each in range(3)]
+            self._writers[writer].insert_many(rows, ordered=False)
+            self.acknowledged[writer] = first + len(rows)
+
+    def read(self, collection: Collection[dict[str, Any]]) -> int:
+        """Scan until the writers have ended; returns the number of scans."""
+        scans = 0
+        while not self._are_done.is_set():
+            before = list(self.acknowledged)
+            cursor = collection.find({}, {"_id": 0, "w": 1, "v": 1}, batch_size=500)
+            found = Counter((each["w"], each["v"]) for each in cursor)
+            assert not [row for row, count in found.items() if count > 1], "rows are seen twice"
+            missing = [(w, v) for w, end in enumerate(before) for v in range(end) if (w, v) not in found]
+            assert not missing, f"{len(missing)} rows are not seen"
+            scans += 1
+            # Cursors that follow one another without a pause leave no moment for joins.
+            self._are_done.wait(0.2)
+        return scans

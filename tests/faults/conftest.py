@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,15 @@ from tests.support.versions import server as server_of
 from tests.support.wanted import MONGOD_VERSION
 
 CHOSEN = server_of(MONGOD_VERSION)
+
+
+@contextmanager
+def started(proxy: ProxyProcess) -> Iterator[ProxyProcess]:
+    """``proxy``, which is stopped at the end even if it does not start."""
+    try:
+        yield proxy.start()
+    finally:
+        proxy.stop()
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +48,15 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]
 @pytest.fixture
 def fragile(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
     """A proxy of this test's own in front of ``backend``."""
-    server = ProxyProcess(tmp_path / "proxy", backend.uri, flags=FLAGS)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(ProxyProcess(tmp_path / "proxy", backend.uri, flags=FLAGS)) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory: pytest.TempPathFactory, backend: MongodProcess) -> Iterator[ProxyProcess]:
     """A proxy that lives through the tests of a module; what happens happens behind it."""
-    server = ProxyProcess(tmp_path_factory.mktemp("steady"), backend.uri, flags=FLAGS)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(ProxyProcess(tmp_path_factory.mktemp("steady"), backend.uri, flags=FLAGS)) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -94,8 +98,5 @@ def name(request: pytest.FixtureRequest, either: MongodProcess) -> Iterator[str]
 
 @pytest.fixture
 def parts_proxy(tmp_path: Path, either: MongodProcess) -> Iterator[ProxyProcess]:
-    server = ProxyProcess(tmp_path / "proxy", either.uri, flags=IN_PARTS)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(ProxyProcess(tmp_path / "proxy", either.uri, flags=IN_PARTS)) as proxy:
+        yield proxy

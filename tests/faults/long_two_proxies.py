@@ -1,5 +1,7 @@
 """Many kills, stops and cuts of proxies and of their mongod, with all proxies in the drivers' connection string.
 
+Meanwhile, readers through any of them see every acknowledged measurement once.
+
 ``TSPROXY_TEST_SCALE`` multiplies the number of faults.
 """
 
@@ -12,8 +14,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
 
 from tests.support.fleet import Fleet, start_again
 from tests.support.link import Link
@@ -26,10 +31,13 @@ STOP_SECONDS = (0.3, 1.1, 2.5, 5.0)
 KINDS = ("kill", "kill", "kill", "restart", "stop", "cut", "cut replies", "mongod")
 
 
-@pytest.fixture(params=[(2, "buckets"), (2, "native"), (4, "buckets")], ids=lambda each: f"{each[0]} {each[1]}")
+@pytest.fixture(
+    params=[(2, "buckets", "auto"), (2, "native", "auto"), (4, "buckets", "auto"), (3, "buckets", "in_parts")],
+    ids=lambda each: " ".join(map(str, each)),
+)
 def proxies(request: pytest.FixtureRequest, tmp_path: Path, backend: MongodProcess) -> Iterator[list[ProxyProcess]]:
-    count, access = request.param
-    flags = ["--timeseries-access", access]
+    count, access, strategy = request.param
+    flags = ["--timeseries-access", access, "--write-strategy", strategy]
     started = [ProxyProcess(tmp_path / f"proxy{number}", backend.uri, flags=flags) for number in range(count)]
     try:
         for each in started:
@@ -51,21 +59,53 @@ async def test_nothing_is_lost_or_doubled(
         hosts = ",".join(f"127.0.0.1:{link.port}" for link in links)
         fleet = Fleet(f"mongodb://{hosts}/", database, writers=24, seed=chance.randrange(1000))
 
+        reads: list[int] = []
+
         async def events() -> None:
             await fleet.until(SOME)
+            reading = [asyncio.create_task(read(f"mongodb://{hosts}/", database, fleet, reads)) for _ in range(3)]
             for _ in range(FAULTS):
                 kind, place = chance.choice(KINDS), chance.randrange(len(proxies))
                 done[kind] += 1
                 await fault(kind, proxies[place], links[place], backend, chance)
                 await fleet.until(chance.randrange(SOME))
+            for each in reading:
+                each.cancel()
+            ended = await asyncio.gather(*reading, return_exceptions=True)
+            assert [error for error in ended if not isinstance(error, asyncio.CancelledError)] == []
 
         await fleet.run_during(events)
     numbers = Counter[str]()
     for each in proxies:
         numbers.update({name: int(value) for name, value in each.metrics().items() if name.startswith("tsproxy_peer_")})
-    print(dict(done), len(fleet.acknowledged), dict(fleet.errors), dict(numbers), f"{fleet.longest_seconds:.1f} s")
+    assert len(reads) > FAULTS
+    print(
+        dict(done),
+        len(reads),
+        len(fleet.acknowledged),
+        dict(fleet.errors),
+        dict(numbers),
+        f"{fleet.longest_seconds:.1f} s",
+    )
     with backend.client() as client:
         fleet.check(client)
+
+
+async def read(uri: str, database: str, fleet: Fleet, reads: list[int]) -> None:
+    """Scan until it is cancelled; scans that a fault ended do not count."""
+    async with AsyncMongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=15_000) as client:
+        while True:
+            promised = set(fleet.acknowledged)
+            try:
+                found = Counter([each["_id"] async for each in client[database].c.find({}, {"_id": 1}, batch_size=300)])
+            except PyMongoError:
+                continue
+            assert max(found.values()) == 1, "rows are seen twice"
+            missing = promised - found.keys()
+            assert not missing, f"{len(missing)} of {len(promised)} rows are not seen"
+            reads.append(len(found))
+            # Scans that follow one another without a pause leave no moment for joins.
+            await asyncio.sleep(0.5)
 
 
 async def fault(kind: str, proxy: ProxyProcess, link: Link, backend: MongodProcess, chance: random.Random) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from catalog.statements import StatementLog, withdrawn
@@ -13,8 +14,11 @@ from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
 from proxy.peers.frames import Answer, Question, answer_bytes, answers_in, ask_bytes, questions_in
 from proxy.peers.handshake import Introduction
+from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import LinkLost
 from proxy.peers.membership import Membership
+from proxy.process.readers_elsewhere import ReadersElsewhere
+from proxy.readers.register import ReaderRegister
 
 WINDOW_SECONDS = 120.0
 RETRY_AFTER_BLOCK_SECONDS = 10.0
@@ -47,7 +51,13 @@ class Inbound:
         self.peer = Introduction(link.near.name, link.near.port)
         self.address = "simulated"
         self.heard_seconds = 0.0
+        self.asked: dict[int, asyncio.Future[int]] = {}
         self._link = link
+
+    def held(self, number: int, members: int) -> None:
+        answer = self.asked.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(members)
 
     def close(self) -> None:
         self._link.close()
@@ -62,7 +72,9 @@ class Link:
         self.far = far
         self.is_open = True
         self.lost: Callable[[], None] = lambda: None
+        self.peer = Introduction(far.name, far.port, keeps_readers=True)
         self.inbound = Inbound(self)
+        self._latest_arrival_seconds = 0.0
         near.links.append(self)
         far.links.append(self)
         far.members.linked(self.inbound)  # type: ignore[arg-type]
@@ -83,6 +95,41 @@ class Link:
         await self._cross()
         return answers_in(answers)
 
+    async def hold(self, number: int, database: str) -> int:
+        await self._arrive()
+        inbound = self.inbound
+        self.far.members.heard(inbound)  # type: ignore[arg-type]
+        answer = inbound.asked[number] = asyncio.get_running_loop().create_future()
+        self.far.held_here.ask(inbound, number, database)  # type: ignore[arg-type]
+        try:
+            members = await answer
+        finally:
+            inbound.asked.pop(number, None)
+        await self._cross()
+        return members
+
+    def release(self, number: int) -> None:
+        self.near.spawn(self._release(number))
+
+    async def _release(self, number: int) -> None:
+        try:
+            await self._arrive()
+        except LinkLost:
+            return
+        self.far.held_here.release(self.inbound, number)  # type: ignore[arg-type]
+
+    async def _arrive(self) -> None:
+        """One way, in the order in which it was sent."""
+        loop = asyncio.get_running_loop()
+        self._latest_arrival_seconds = max(
+            loop.time() + self.network.delay_seconds(), self._latest_arrival_seconds + 1e-6
+        )
+        await asyncio.sleep(self._latest_arrival_seconds - loop.time())
+        while self.is_open and not self.network.reach(self.near, self.far):  # noqa: ASYNC110 - as packets are
+            await asyncio.sleep(0.1)
+        if not self.is_open:
+            raise LinkLost("cut")
+
     def ping(self) -> None:
         self.near.spawn(self._ping())
 
@@ -101,6 +148,9 @@ class Link:
         loop, network = asyncio.get_running_loop(), self.network
         for node in (self.near, self.far):
             node.links.remove(self)
+        for answer in self.inbound.asked.values():
+            if not answer.done():
+                answer.set_exception(LinkLost("cut"))
         loop.call_later(network.delay_seconds(), self._tell_near)
         loop.call_later(network.delay_seconds(), self._tell_far)
 
@@ -112,6 +162,7 @@ class Link:
         if not self.far.is_alive:
             return
         if self.network.reach(self.near, self.far):
+            self.far.held_here.unlinked(self.inbound)  # type: ignore[arg-type]
             self.far.members.unlinked(self.inbound)  # type: ignore[arg-type]
         else:
             asyncio.get_running_loop().call_later(0.1, self._tell_far)
@@ -124,7 +175,6 @@ class Node:
         self,
         network: Network,
         number: int,
-        port: Any,
         log: StatementLog,
         report: Callable[[BaseException], None],
     ) -> None:
@@ -132,7 +182,7 @@ class Node:
         self.port = number
         self.is_alive = True
         self.links: list[Link] = []
-        self.store_port = port
+        self.store_port: Any = None
         self.report = report
         self._network = network
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -141,10 +191,18 @@ class Node:
         self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds)
         self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
         self.members.lapsed = log.begin_era
+        self.holding = Holding(self.name, self.members.holders, self.numbers, now_seconds, self.spawn)
+        self.elsewhere = ReadersElsewhere(self, proxies_count=lambda: True)
+        self.elsewhere.holding = self.holding
+        self.readers = ReaderRegister(lambda _: False, elsewhere=self.elsewhere)
+        self.held_here = HeldHere(
+            self.readers, lambda: 1, self.holding, self.numbers, self.members.quiet, now_seconds, self.spawn
+        )
         network.nodes[self.name] = self
 
-    def follow(self, handler: Any, catalog: Any, committer: Any, log: StatementLog) -> None:
-        """The components that ask."""
+    def follow(self, handler: Any, catalog: Any, committer: Any, log: StatementLog, port: Any) -> None:
+        """The components that ask, and what they use of the server."""
+        self.store_port = port
 
         def changed() -> None:
             handler.elsewhere = self.asking if self.members.has_company else None
@@ -193,6 +251,11 @@ class Node:
             for node in self._network.nodes.values()
             if node is not self and self._is_connected(node)
         ]
+
+    async def read(self, database: str, *, or_are_proxies: bool = False, but: AbstractSet[str] = frozenset()) -> bool:
+        """Readers of other processes do nothing at the server all the time; so these are what must be known."""
+        others = {each.name for each in await self.proxies()}
+        return or_are_proxies and not others <= but
 
     def _is_connected(self, node: Node) -> bool:
         return node.is_alive or self._network.is_busy(node.store_port)

@@ -1,9 +1,13 @@
-"""Proxies that ask one another, under seeded chance: each statement is stored once, wherever it is sent (W102)."""
+"""Proxies that ask one another, under seeded chance: each statement is stored once, wherever it is sent (W102).
+
+And each row is seen once through any of them, while all of them write and join parts.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +15,8 @@ from tests.simulation.server import Faults
 from tests.simulation.world import Plan, World
 
 SEEDS = 3
+SEEDS_WITH_READERS = 2
+"""These take longer."""
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
 ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 
@@ -41,3 +47,27 @@ def test_each_statement_is_stored_once(scale: float) -> None:
             command = ".venv/bin/python -m pytest tests/simulation/test_linked.py"
             error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
             raise
+
+
+@pytest.mark.timeout(3600)
+def test_readers_of_any_proxy_see_every_row_once(scale: float) -> None:
+    """A process that joins parts asks the others to keep their readers waiting, whatever happens to it or to them."""
+    joins = scans = holds = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(2, int(SEEDS_WITH_READERS * scale)))):
+        # No join runs on its own while readers are let in again.
+        faults = Faults(stall=0, late=0) if seed % 3 else Faults.none()
+        drawn = replace(plan(seed), in_parts=True, sealed=seed % 2 == 1, readers=4, faults=faults)
+        # Few buckets, so that many a join meets a reader between two parts.
+        world = World(seed, replace(drawn, writers=8, inserts_each=20, series=6))
+        try:
+            world.run()
+        except BaseException as error:
+            command = ".venv/bin/python -m pytest tests/simulation/test_linked.py -k readers"
+            error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
+            raise
+        assert world.network is not None
+        joins, scans = joins + world.server.joins, scans + world.server.scans
+        holds += sum(node.numbers.held_for_others for node in world.network.nodes.values())
+    assert ONE_SEED or joins > 20
+    assert ONE_SEED or scans > 10
+    assert ONE_SEED or holds > 20

@@ -149,7 +149,9 @@ class Process:
             Clock(),
             self.ids,
         )
-        self.readers = ReaderRegister(lambda _: False)
+        statements = StatementLog()
+        self.node = None if network is None else Node(network, number, statements, report)
+        self.readers = ReaderRegister(lambda _: False) if self.node is None else self.node.readers
         line = CommandLine(server, allowed=plan.may_join, may_be_late=not plan.readers)
         alone = plan.proxies == 1 and not plan.meddling
         port = JoinPort(server, line, self.readers, sealed=plan.sealed, alone=alone)
@@ -170,16 +172,13 @@ class Process:
         self.handler = InsertHandler(
             self.catalog,
             self.committer,
-            StatementLog(),
+            statements,
             max_pending_bytes=plan.max_pending_bytes,
             retryable_writes=True,
             slices=Slices(itertools.count().__next__),
         )
-        self.node: Node | None = None
-        if network is not None:
-            statements = self.handler.statements
-            self.node = Node(network, number, port, statements, report)
-            self.node.follow(self.handler, self.catalog, self.committer, statements)
+        if self.node is not None:
+            self.node.follow(self.handler, self.catalog, self.committer, statements, port)
             self.committer.options = replace(self.committer.options, before_round=self.node.members.check)
         self.alive = True
         # Every process makes the server stall once in a while, for all of them.

@@ -27,6 +27,8 @@ UNTOUCHED = Forms(_unexpected)
 class Nobody:
     """No reader is ever under way."""
 
+    still_kept_out = True
+
     @asynccontextmanager
     async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
         yield True

@@ -146,8 +146,9 @@ class _Join:
             updated = await self._run({"update": self._buckets.collection, **fields}, "", "updates", updates)
             if deleted["n"] + updated["n"] != sum(len(each.stored) for each in replacements):
                 raise CommandError(WRITE_CONFLICT, "parts were changed meanwhile")
-            concern = {"writeConcern": {"w": members, "wtimeout": REPLICATION_MS}} if members > 1 else {}
-            await self._run({"commitTransaction": 1, **fields, **concern}, "admin")
+            # Nobody was promised a join: if it is rolled back, its parts are there again, with the same rows.
+            concern = {"w": members, "wtimeout": REPLICATION_MS} if members > 1 else {"w": 1}
+            await self._run({"commitTransaction": 1, **fields, "writeConcern": concern}, "admin")
         except (CommandError, ValueError, InvariantViolated):
             await self._abort(fields)
             raise

@@ -173,6 +173,6 @@ def proxies(found: Found) -> Finding | None:
     if count == 0:
         return ok("no tsproxy is connected")
     if count == 1:
-        return note("one tsproxy is connected; while a second one is, buckets grow in place")
+        return note("one tsproxy is connected")
     number = f"{count} or more" if count == MOST_PROXIES else str(count)
-    return note(f"{number} tsproxy processes are connected; meanwhile buckets grow in place")
+    return note(f"{number} tsproxy processes are connected")

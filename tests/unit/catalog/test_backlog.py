@@ -8,6 +8,7 @@ from catalog.backlog import (
     FEWEST_BEHIND,
     FIRST_HOLD_SECONDS,
     LONGEST_HOLD_SECONDS,
+    MANY_UNMEASURED,
     Backlog,
 )
 
@@ -40,6 +41,25 @@ def test_joins_are_behind_until_a_quarter_is_left() -> None:
     backlog.removed(0, backlog.fresh - int(CAUGHT_UP * limit) + 1)
     backlog.measure(per_second, 1.0, 1.0 + FIRST_HOLD_SECONDS)
     assert not backlog.is_behind
+
+
+def test_it_is_the_fuller_the_longer_joins_would_take() -> None:
+    backlog = with_parts(FEWEST_BEHIND // 2)
+    assert backlog.fullness == 0.5
+    backlog.measure(10_000, 1.0, 1.0)
+    assert backlog.fullness == FEWEST_BEHIND / 2 / (BEHIND_SECONDS * 10_000)
+    assert with_parts(2 * FEWEST_BEHIND).fullness == 1.0
+    assert Backlog().fullness == 0.0
+
+
+def test_the_rate_of_joins_is_learnt_before_many_parts_wait() -> None:
+    """As long as it is not known, few parts are too many."""
+    backlog = with_parts(MANY_UNMEASURED - 1)
+    assert not backlog.has_to_be_measured
+    backlog.stored()
+    assert backlog.has_to_be_measured
+    backlog.measure(1_000, 1.0, 1.0)
+    assert not backlog.has_to_be_measured
 
 
 def held(backlog: Backlog, now_seconds: float) -> float:

@@ -62,7 +62,7 @@ def test_beside_other_proxies_everything_grows_in_place() -> None:
     growth = bench.catalog.growth
     assert growth.obstacles.beside_other_proxies(are_there=True)
     assert not growth.obstacles.beside_other_proxies(are_there=True), "that is known"
-    assert (growth.obstacles.is_beside_other_proxies, growth.is_in_parts) == (True, False)
+    assert (growth.obstacles.others_read, growth.is_in_parts) == (True, False)
     assert not grows_in_parts(bench, meta="a")
     assert growth.obstacles.beside_other_proxies(are_there=False)
     assert growth.is_in_parts

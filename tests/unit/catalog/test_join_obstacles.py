@@ -51,7 +51,10 @@ def test_other_proxies_and_missing_rights_concern_all_collections() -> None:
     bench = Bench()
     assert bench.obstacles.beside_other_proxies(are_there=True)
     assert bench.are_there() == (True, True)
-    assert bench.obstacles.beside_other_proxies(are_there=False)
+    assert bench.obstacles.beside_other_proxies(are_there=True, keep_readers=True)
+    assert bench.are_there() == (False, False), "joins affect nobody then"
+    assert bench.obstacles.is_beside_other_proxies
+    assert not bench.obstacles.beside_other_proxies(are_there=False)
     assert bench.are_there() == (False, False)
     assert bench.obstacles.refused()
     assert not bench.obstacles.refused(), "that is known"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from catalog import joining as joining_module
+from catalog.backlog import MANY_UNMEASURED
 from catalog.bson.codec import decode
 from catalog.joining import Joining
 from catalog.kernel import compressed
@@ -62,6 +63,18 @@ async def test_a_pass_without_time_for_everything_says_so() -> None:
     passes = [await bench.joining.join_due() for _ in range(4)]
     assert passes == [True, True, False, False]
     assert len(bench.store.joins) == 3
+
+
+async def test_a_few_parts_are_joined_to_learn_how_fast_that_is() -> None:
+    bench = JoiningBench()
+    for number in range(3):
+        bench.commit(measurement(number))
+    await bench.joining.join_due()
+    assert bench.store.joins == []
+    for _ in range(MANY_UNMEASURED):
+        bench.catalog.growth.backlog.stored()
+    await bench.joining.join_due()
+    assert len(bench.store.joins) == 1
 
 
 async def test_parts_are_joined_when_nothing_was_committed_for_a_while() -> None:
@@ -237,6 +250,26 @@ def _bench_of_parts(forms: Forms, *, full: bool) -> tuple[JoiningBench, HoldingS
     bucket.parts.full = full
     bench.clock.now += 3
     return bench, store, joining
+
+
+async def test_a_join_whose_readers_no_longer_wait_is_not_written() -> None:
+    """This process was stopped after it had read the parts; another one let its readers go on."""
+    bench, store, _ = _bench_of_parts(UNTOUCHED, full=False)
+    readers, read = Nobody(), store.join
+    joining = Joining(bench.catalog, store, bench.clock, readers, OPTIONS, lambda _: None, UNTOUCHED)
+
+    async def stopped(*arguments: Any) -> Sequence[int | None]:
+        readers.still_kept_out = False
+        return await read(*arguments)
+
+    store.join = stopped  # type: ignore[method-assign]
+    await joining.join_due()
+    assert store.joined == []
+    assert joining.metrics.failures == 1
+    bench.clock.now += 3
+    store.join, readers.still_kept_out = read, True  # type: ignore[method-assign]
+    await joining.join_due()
+    assert len(store.joined) == 1
 
 
 def _loses_a_row(documents: Sequence[bytes], *others: Any) -> bytes:

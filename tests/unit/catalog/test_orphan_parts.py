@@ -57,6 +57,8 @@ class Somebody:
     async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
         yield False
 
+    still_kept_out = True
+
 
 class SweptBench(CatalogBench):
     """A process that writes to a collection in which another one has left parts."""

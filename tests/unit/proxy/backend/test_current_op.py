@@ -99,7 +99,7 @@ async def test_an_unknown_answer_counts_as_a_reader() -> None:
     others = CurrentOperations(ServicePool(nowhere, None, None, 0.1), NAME)
     assert await others.read("any")
     with pytest.raises(CommandError):
-        await others.are_proxies()
+        await others.proxies()
 
 
 @pytest.fixture
@@ -117,13 +117,13 @@ async def alone(tmp_path: Path) -> AsyncIterator[tuple[MongodProcess, CurrentOpe
 @pytest.mark.parametrize("name", ["tsproxy", process_name()], ids=["old", "own"])
 async def test_other_proxies_are_known_by_their_name(alone: tuple[MongodProcess, CurrentOperations], name: str) -> None:
     server, others = alone
-    assert not await others.are_proxies()
+    assert await others.proxies() == []
     with pymongo.MongoClient[dict[str, Any]](server.uri, appname="tsproxies of somebody") as other:
         other.admin.command("ping")
-        assert not await others.are_proxies()
+        assert await others.proxies() == []
     with pymongo.MongoClient[dict[str, Any]](server.uri, appname=name) as other:
         other.admin.command("ping")
-        assert await others.are_proxies()
+        assert [each.name for each in await others.proxies()] == [name]
 
 
 async def test_other_proxies_are_counted_by_their_name(alone: tuple[MongodProcess, CurrentOperations]) -> None:
@@ -148,6 +148,8 @@ async def test_another_proxy_can_count_as_a_reader_of_everything(
         other.admin.command("ping")
         assert not await others.read("any")
         assert await others.read("any", or_are_proxies=True)
+        assert not await others.read("any", or_are_proxies=True, but={"tsproxy 1"})
+        assert await others.read("any", or_are_proxies=True, but={"tsproxy 2"})
 
 
 async def test_a_proxy_tells_where_others_can_ask_it(alone: tuple[MongodProcess, CurrentOperations]) -> None:

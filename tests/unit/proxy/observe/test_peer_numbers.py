@@ -7,7 +7,10 @@ from proxy.observe.peer_numbers import PeerNumbers
 
 def test_each_number_has_its_metric() -> None:
     numbers = PeerNumbers()
-    names = ["asked", "questions", "answered", "prevented", "unanswered", "sought", "standstills"]
+    names = [
+        *("asked", "questions", "answered", "prevented", "unanswered", "sought", "standstills"),
+        *("holds", "holds_refused", "held_for_others"),
+    ]
     for value, name in enumerate(names, start=1):
         setattr(numbers, name, value)
     numbers.links = lambda: (3, 2)
@@ -22,6 +25,9 @@ def test_each_number_has_its_metric() -> None:
         "tsproxy_peer_unanswered_total": 5,
         "tsproxy_peer_looked_up_total": 6,
         "tsproxy_peer_standstills_total": 7,
+        "tsproxy_peer_holds_total": 8,
+        "tsproxy_peer_holds_refused_total": 9,
+        "tsproxy_peer_held_for_others_total": 10,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -26,7 +27,13 @@ from proxy.peers.frames import (
     answers_in,
     ask_bytes,
     frame_bytes,
+    held_bytes,
+    held_in,
+    hold_bytes,
+    hold_in,
     questions_in,
+    release_bytes,
+    release_in,
 )
 
 IDENTITIES = st.sampled_from([NOBODY, identity_of([("ann", "admin")]), identity_of([("ann", "x"), ("bob\0", "ü")])])
@@ -91,3 +98,19 @@ def test_a_frame_of_a_stranger_is_short(said: bytes) -> None:
         list(FrameReader().feed(frame_bytes(Kind.HELLO, said)))
     with pytest.raises(ValueError, match="a frame of"):
         list(FrameReader().feed(bytes(30)))
+
+
+def test_holds_are_read_as_they_were_written() -> None:
+    assert hold_in(hold_bytes(7, "d\u00e9")) == (7, "d\u00e9")
+    assert held_in(held_bytes((1 << 32) - 1, 50)) == ((1 << 32) - 1, 50)
+    assert held_in(held_bytes(7, 0)) == (7, 0)
+    assert release_in(release_bytes(7)) == 7
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [(hold_in, b"123"), (hold_in, b"1234\xff"), (held_in, b"1234"), (held_in, bytes(7)), (release_in, bytes(5))],
+)
+def test_other_bytes_are_no_holds(read: Callable[[bytes], object], said: bytes) -> None:
+    with pytest.raises(ValueError, match=r"not a|codec"):
+        read(said)

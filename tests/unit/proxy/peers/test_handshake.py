@@ -19,11 +19,12 @@ from proxy.peers.handshake import (
 )
 
 ONE, TWO = Introduction("tsproxy one", 1234), Introduction("tsproxy two", 65535, has_tls=True)
+THREE = Introduction("tsproxy three", 1, keeps_readers=True)
 KEY = key_of(b"secret")
 
 
 def test_a_greeting_says_who_sent_it() -> None:
-    for introduction in (ONE, TWO):
+    for introduction in (ONE, TWO, THREE):
         assert read_greeting(greeting(introduction, nonce())) == introduction
 
 

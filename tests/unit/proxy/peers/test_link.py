@@ -27,6 +27,8 @@ class Host:
         self.events: list[str] = []
         self.answers: list[Answer] = [UNKNOWN, UNKNOWN]
         self.inbound: list[Inbound] = []
+        self.members: int | None = 2
+        """``None``: it does not answer."""
 
     def linked(self, inbound: Inbound) -> None:
         assert inbound.peer is not None
@@ -42,6 +44,14 @@ class Host:
     def answer(self, name: str, questions: Sequence[Question]) -> list[Answer]:
         self.events.append(f"{name} asks {[each.number for each in questions]}")
         return self.answers
+
+    def hold(self, inbound: Inbound, number: int, database: str) -> None:
+        self.events.append(f"hold {number} {database}")
+        if self.members is not None:
+            inbound.held(number, self.members)
+
+    def release(self, inbound: Inbound, number: int) -> None:
+        self.events.append(f"release {number}")
 
 
 @asynccontextmanager
@@ -132,3 +142,31 @@ async def test_a_question_that_is_under_way_fails_when_the_link_ends() -> None:
         host.answer = lambda name, questions: host.inbound[-1].close() or []  # type: ignore[method-assign,func-returns-value]
         with pytest.raises(LinkLost):
             await link.ask(QUESTIONS)
+
+
+async def test_readers_are_held_and_released_beside_questions() -> None:
+    host = Host()
+    async with listening(host) as port:
+        link = await link_to(port)
+        assert await link.hold(1, "d\u00e9") == 2
+        host.members = None
+        late = asyncio.ensure_future(link.hold(2, "d"))
+        assert await link.ask(QUESTIONS) == host.answers
+        late.cancel()
+        await asyncio.sleep(0)
+        host.inbound[-1].held(2, 1)  # nobody waits for it any more
+        host.members = 0
+        assert await link.hold(3, "d") == 0
+        link.release(3)
+        await eventually(lambda: host.events[-1] == "release 3")
+        holds = [event for event in host.events if event.startswith("hold")]
+        assert holds == ["hold 1 d\u00e9", "hold 2 d", "hold 3 d"]
+        host.members = None
+        waiting = asyncio.ensure_future(link.hold(4, "d"))
+        await eventually(lambda: host.events[-1] == "hold 4 d")
+        link.close()
+        with pytest.raises(LinkLost):
+            await waiting
+        with pytest.raises(LinkLost):
+            await link.hold(5, "d")
+        link.release(5)

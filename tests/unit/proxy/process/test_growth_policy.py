@@ -7,8 +7,10 @@ from structlog.testing import capture_logs
 
 from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.errors import BackendUnavailable
+from proxy.backend.current_op import Proxy
 from proxy.process import growth_policy as growth
 from proxy.process.growth_policy import OtherProxies
+from proxy.process.readers_elsewhere import ReadersElsewhere
 from proxy.settings.config import load_settings
 from rewrite.profile import Profile
 from tests.support.catalog_parts import CountingIds, ManualClock
@@ -18,12 +20,13 @@ class Others:
     """What the backend says."""
 
     def __init__(self) -> None:
-        self.answer: bool | Exception = False
+        self.answer: tuple[str, ...] | Exception = ()
+        self.keep_readers: set[str] = set()
 
-    async def are_proxies(self) -> bool:
+    async def proxies(self) -> list[Proxy]:
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return [Proxy(name, "", "", 1) for name in self.answer]
 
 
 @pytest.fixture
@@ -34,29 +37,53 @@ def catalog() -> BucketCatalog:
 async def test_a_catalog_is_shared_while_another_proxy_is_there(
     catalog: BucketCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = Others()
-    company = OtherProxies(catalog, others)
+    others, obstacles = Others(), catalog.growth.obstacles
+    company = OtherProxies(catalog, others, lambda: others.keep_readers)
     await company.look()
-    assert not catalog.growth.obstacles.is_beside_other_proxies
-    others.answer = True
+    assert not obstacles.is_beside_other_proxies
+    others.answer = ("tsproxy a",)
     await company.look()
-    assert catalog.growth.obstacles.is_beside_other_proxies
-    others.answer = False
+    assert obstacles.is_beside_other_proxies
+    assert obstacles.others_read
+    others.answer = ()
     await company.look()
-    assert catalog.growth.obstacles.is_beside_other_proxies, "it may only be starting again"
+    assert obstacles.is_beside_other_proxies, "it may only be starting again"
+    assert obstacles.others_read
     monkeypatch.setattr(growth, "GONE_SECONDS", 0.0)
-    others.answer = True
+    others.answer = ("tsproxy a",)
     await company.look()
-    others.answer = False
+    others.answer = ()
     await company.look()
-    assert not catalog.growth.obstacles.is_beside_other_proxies
+    assert not obstacles.is_beside_other_proxies
+
+
+async def test_proxies_that_keep_their_readers_waiting_are_no_obstacle(catalog: BucketCatalog) -> None:
+    others, obstacles = Others(), catalog.growth.obstacles
+    company = OtherProxies(catalog, others, lambda: others.keep_readers)
+    others.answer, others.keep_readers = ("tsproxy a", "tsproxy b"), {"tsproxy a"}
+    with capture_logs() as logs:
+        await company.look()
+        assert obstacles.others_read
+        others.keep_readers = {"tsproxy a", "tsproxy b", "tsproxy c"}
+        await company.look()
+    assert not obstacles.others_read
+    assert obstacles.is_beside_other_proxies, "they may delete rows"
+    assert [line["event"] for line in logs] == [growth.BESIDE_ANOTHER, growth.NOT_BESIDE]
+
+
+async def test_more_proxies_than_can_be_listed_are_an_obstacle(catalog: BucketCatalog) -> None:
+    others = Others()
+    others.answer = tuple(f"tsproxy {number}" for number in range(growth.MOST_PROXIES))
+    others.keep_readers = set(others.answer)
+    await OtherProxies(catalog, others, lambda: others.keep_readers).look()
+    assert catalog.growth.obstacles.others_read
 
 
 async def test_who_cannot_ask_is_not_alone(catalog: BucketCatalog) -> None:
     others = Others()
     others.answer = BackendUnavailable("gone")
     with capture_logs() as logs:
-        await OtherProxies(catalog, others).look()
+        await OtherProxies(catalog, others, lambda: others.keep_readers).look()
     assert catalog.growth.obstacles.is_beside_other_proxies
     assert [line["event"] for line in logs if line["log_level"] == "info"] == [growth.UNKNOWN]
 
@@ -100,10 +127,14 @@ async def test_how_buckets_grow_is_what_backend_and_account_allow(
 
 def test_who_counts_as_alone(catalog: BucketCatalog) -> None:
     auto, in_parts = (load_settings({"write_strategy": each}, {}).settings for each in ("auto", "in_parts"))
-    assert growth.is_alone(auto, catalog)
-    assert not growth.is_alone(in_parts, catalog), "nobody looks for others"
-    catalog.growth.obstacles.beside_other_proxies(are_there=True)
-    assert not growth.is_alone(auto, catalog)
+    elsewhere = ReadersElsewhere(None, proxies_count=lambda: True)
+    assert growth.is_alone(auto, catalog, elsewhere)
+    assert not growth.is_alone(in_parts, catalog, elsewhere), "nobody looks for others"
+    catalog.growth.obstacles.beside_other_proxies(are_there=True, keep_readers=True)
+    assert not growth.is_alone(auto, catalog, elsewhere)
+    catalog.growth.obstacles.beside_other_proxies(are_there=False)
+    elsewhere.names = lambda: {"tsproxy a"}  # type: ignore[method-assign]
+    assert not growth.is_alone(auto, catalog, elsewhere), "it is linked, and was not looked for yet"
 
 
 async def test_the_reason_is_told_without_a_log() -> None:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
+from catalog.namespaces import Namespace
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.process.assembly import assemble
@@ -121,10 +122,56 @@ async def test_an_address_in_use_is_replaced_and_one_that_is_not_here_refused(se
             pass
 
 
-async def test_without_retryable_writes_there_is_nothing_to_ask(mongod: MongodProcess) -> None:
-    async with part(Settings(backend=mongod.uri, listen=Address("127.0.0.1", 0))) as alone:
+async def test_without_retryable_writes_and_parts_there_is_nothing_to_ask(mongod: MongodProcess) -> None:
+    settings = Settings(backend=mongod.uri, listen=Address("127.0.0.1", 0), write_strategy="in_place")
+    async with part(settings) as alone:
         assert alone.peering is None
         assert alone.ingest.elsewhere is None
+
+
+@pytest.mark.parametrize("topology", ["mongod", "replica_set"])
+async def test_readers_of_one_process_wait_for_joins_of_the_other(
+    topology: str, request: pytest.FixtureRequest
+) -> None:
+    """On a standalone, too, where no statement is asked about."""
+    server: MongodProcess = request.getfixturevalue(topology)
+    settings = Settings(backend=server.uri, listen=Address("127.0.0.1", 0), write_strategy="in_parts")
+    async with part(settings) as one, part(settings) as two:
+        first, second = one.assembly.in_parts, two.assembly.in_parts
+        assert two.peering is not None
+        name = two.peering.membership.own_name
+        await eventually(lambda: name in first.elsewhere.names())
+        assert (two.ingest.elsewhere is None) is (topology == "mongod")
+        is_alone = False
+        while not is_alone:
+            # Another test's process at this server may not answer in time.
+            async with first.readers.kept_out(Namespace("db", "x")) as is_alone:
+                if is_alone:
+                    assert second.readers.keeps_out("db")
+                    assert not second.readers.keeps_out("other")
+                    waiting = asyncio.ensure_future(second.readers.admitted("db"))
+                    await asyncio.sleep(0.05)
+                    assert not waiting.done()
+            await asyncio.sleep(0.1)
+        await asyncio.wait_for(waiting, 10)
+        second.readers.enter("db")
+        async with first.readers.kept_out(Namespace("db", "x")) as alone:
+            assert not alone, "somebody reads through the other process"
+        second.readers.leave("db")
+        assert one.peering is not None
+        assert one.peering.numbers.holds > one.peering.numbers.holds_refused > 0
+        assert two.peering.numbers.held_for_others > 0
+
+
+async def test_without_parts_a_process_does_not_keep_readers_waiting(settings: Settings) -> None:
+    async with part(settings) as one, part(replace(settings, write_strategy="in_place")) as two:
+        await eventually(lambda: True in one.linked and True in two.linked)
+        assert two.peering is not None
+        name = two.peering.membership.own_name
+        assert one.peering is not None
+        await eventually(lambda: one.peering.shown().get(name, {}).get("linked"))  # type: ignore[union-attr]
+        assert name not in one.assembly.in_parts.elsewhere.names()
+        assert one.peering.shown()[name]["keepsReaders"] is False
 
 
 async def test_a_backend_that_cannot_be_told_is_no_reason_to_stop(settings: Settings) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import bson
@@ -165,12 +167,20 @@ def test_the_id_of_a_cursor_is_found_behind_its_batch() -> None:
 async def test_readers_past_this_process_are_asked_for_when_its_own_are_gone(elsewhere: bool) -> None:
     asked: list[str] = []
 
-    async def read_elsewhere(database: str) -> bool:
-        assert register.keeps_out(database), "no new reader may slip in"
-        asked.append(database)
-        return elsewhere
+    class Others:
+        lasts = True
 
-    register = ReaderRegister(lambda _: False, read_elsewhere=read_elsewhere)
+        @asynccontextmanager
+        async def kept_out(self, database: str) -> AsyncIterator[bool]:
+            assert register.keeps_out(database), "no new reader may slip in"
+            asked.append(database)
+            yield not elsewhere
+
+    others = Others()
+    register = ReaderRegister(lambda _: False, elsewhere=others)
+    assert register.still_kept_out
+    others.lasts = False
+    assert not register.still_kept_out
     async with register.kept_out(COLLECTION) as alone:
         assert alone is not elsewhere
     assert asked == ["d"]
@@ -205,3 +215,25 @@ async def test_reader_is_one_of_its_database_from_enter_to_leave() -> None:
         assert not waiting.done()
     await asyncio.wait_for(waiting, 1)
     assert not reader.is_kept_out
+
+
+async def test_joins_of_this_process_and_of_others_take_turns() -> None:
+    register = ReaderRegister(lambda _: False)
+    order: list[str] = []
+
+    async def join(name: str) -> None:
+        async with register.kept_out_here("d") as alone:
+            assert alone
+            order.append(name)
+            await asyncio.sleep(0.01)
+            order.append(name)
+
+    await asyncio.gather(join("a"), join("b"), join("c"))
+    assert order == ["a", "a", "b", "b", "c", "c"]
+    async with register.kept_out_here("d"), register.kept_out_here("other") as alone:
+        assert alone, "each database has its own turns"
+    async with register.kept_out_here("d"), register.kept_out(COLLECTION) as alone:
+        assert not alone, "another join takes long"
+    assert not register.keeps_out("d")
+    async with register.kept_out(COLLECTION) as alone:
+        assert alone

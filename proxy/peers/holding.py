@@ -1,0 +1,315 @@
+"""Keeps the readers of all proxies waiting while one of them joins parts (``catalog.joining``).
+
+A cursor that is between two parts when they are joined would miss rows or return them twice. So the proxy that joins
+asks the others to keep their readers of the database waiting, for a *hold*: no more than a few hundredths of a second,
+as a rule. A hold is a lease: who has it renews it, and must not begin another step when the others may not know of it
+any more; who gave it lets its readers go on when it was not renewed for ``LEASE_SECONDS``, after what the other process
+has sent to the backend is over.
+
+If two processes ask one another at the same time, the one with the smaller name goes first: the other one gives up and
+tries again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, Final, Protocol
+
+from proxy.observe.peer_numbers import PeerNumbers
+from proxy.peers.link import Inbound, LinkLost
+
+LEASE_SECONDS: Final = 1.0
+"""So long a process keeps its readers waiting without hearing from the one that asked for it."""
+VALID_SECONDS: Final = 0.7
+"""So long, from before it was asked for, the one that has the hold relies on it."""
+RENEW_SECONDS: Final = 0.3
+LONGEST_SECONDS: Final = 15.0
+"""So long a hold can be renewed; joins are given up before."""
+PATIENCE_SECONDS: Final = 0.75
+"""How long the others may take to answer: each waits for its own joins and readers, for a quarter of a second each."""
+PAUSES_SECONDS: Final = (0.25, 8.0)
+"""The first and the longest pause after another process has not answered in time."""
+MOST_SILENCES: Final = 3
+"""A process that has not answered so often, one time after the other, is given up."""
+
+
+class Holder(Protocol):
+    """Another process that can keep its readers waiting."""
+
+    @property
+    def name(self) -> str:
+        """Its name at the backend."""
+        ...
+
+    def hold(self, number: int, database: str) -> Awaitable[int]:
+        """How many members of the backend a join must reach before readers there go on, 0 if they do not wait for it.
+
+        Raises ``LinkLost``.
+        """
+        ...
+
+    def release(self, number: int) -> None:
+        """It need not any more."""
+        ...
+
+    def give_up(self) -> None:
+        """It does not answer: begin anew with another link."""
+        ...
+
+
+class Barrier(Protocol):
+    """The readers of this process (``proxy.readers.register``)."""
+
+    def kept_out_here(self, database: str) -> AbstractAsyncContextManager[bool]:
+        """Keep new readers of the database waiting; true if none is active."""
+        ...
+
+
+class _Hold:
+    """One that this process has, or asks for."""
+
+    __slots__ = ("database", "members", "number", "patience", "until_seconds")
+
+    def __init__(self, number: int, database: str) -> None:
+        self.number = number
+        self.database = database
+        self.members = 1
+        self.until_seconds = 0.0
+        self.patience: asyncio.Timeout | None = None
+        """While the others are being asked."""
+
+
+class Holding:
+    """The side that asks. It has one hold at a time."""
+
+    def __init__(
+        self,
+        own_name: str,
+        holders: Callable[[], Sequence[Holder]],
+        numbers: PeerNumbers,
+        now_seconds: Callable[[], float],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        """``now_seconds`` must go on while the process is stopped. ``spawn`` owns what runs in the background."""
+        self._own_name = own_name
+        self._holders = holders
+        self._numbers = numbers
+        self._now_seconds = now_seconds
+        self._spawn = spawn
+        self._hold: _Hold | None = None
+        self._next = 0
+        self._turn = asyncio.Lock()
+        self._pause_seconds = PAUSES_SECONDS[0]
+        self._not_before_seconds = 0.0
+        self._silences: dict[str, int] = {}
+
+    def names(self) -> AbstractSet[str]:
+        """The processes that can be asked."""
+        return {each.name for each in self._holders()}
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the others still keep their readers waiting, if they were asked to. Also called from threads."""
+        hold = self._hold
+        return hold is None or self._now_seconds() < hold.until_seconds
+
+    @property
+    def members(self) -> int:
+        """How many members of the backend a join must reach before the readers of the others go on."""
+        return 1 if self._hold is None else self._hold.members
+
+    @asynccontextmanager
+    async def held(self, database: str) -> AsyncIterator[AbstractSet[str] | None]:
+        """The names of processes that keep their readers of the database waiting; ``None`` if one of them does not."""
+        holders = self._holders()
+        if not holders:
+            yield frozenset()
+            return
+        if self._now_seconds() < self._not_before_seconds:
+            yield None
+            return
+        async with self._turn:
+            self._next = (self._next + 1) % (1 << 32)
+            hold = self._hold = _Hold(self._next, database)
+            renewing = None
+            try:
+                self._numbers.holds += 1
+                if not await self._ask(hold, holders):
+                    self._numbers.holds_refused += 1
+                    yield None
+                    return
+                renewing = asyncio.get_running_loop().call_later(RENEW_SECONDS, self._renew, hold, holders)
+                yield frozenset(each.name for each in holders)
+            finally:
+                self._hold = None
+                if renewing is not None:
+                    renewing.cancel()
+                for each in holders:
+                    each.release(hold.number)
+
+    def gives_way(self, name: str, database: str) -> None:
+        """The process with this name asks for a hold: let it, if it goes first."""
+        hold = self._hold
+        if hold is None or hold.database != database or hold.patience is None or name > self._own_name:
+            return
+        with suppress(RuntimeError):  # the time is up anyway
+            hold.patience.reschedule(asyncio.get_running_loop().time())
+            hold.patience = None
+
+    async def _ask(self, hold: _Hold, holders: Sequence[Holder]) -> bool:
+        """Ask all of them; whether all agree."""
+        asked_seconds = self._now_seconds()
+        answered: dict[str, int] = {}
+
+        async def ask(holder: Holder) -> None:
+            answered[holder.name] = await holder.hold(hold.number, hold.database)
+
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS) as hold.patience:
+                await asyncio.gather(*(ask(each) for each in holders))
+        except LinkLost:
+            return False
+        except TimeoutError:
+            if hold.patience is not None:
+                self._silent([each for each in holders if each.name not in answered])
+            return False
+        finally:
+            hold.patience = None
+        self._silences.clear()
+        self._pause_seconds = PAUSES_SECONDS[0]
+        hold.until_seconds = asked_seconds + VALID_SECONDS
+        hold.members = max(answered.values())
+        return all(answered.values())
+
+    def _silent(self, holders: Sequence[Holder]) -> None:
+        """Do not ask for a while, because readers of all processes wait meanwhile."""
+        self._not_before_seconds = self._now_seconds() + self._pause_seconds
+        self._pause_seconds = min(2 * self._pause_seconds, PAUSES_SECONDS[1])
+        silences, self._silences = self._silences, {}
+        for each in holders:
+            count = self._silences[each.name] = silences.get(each.name, 0) + 1
+            if count >= MOST_SILENCES:
+                each.give_up()
+
+    def _renew(self, hold: _Hold, holders: Sequence[Holder]) -> None:
+        if self._hold is hold:
+            self._spawn(self._renewed(hold, holders))
+
+    async def _renewed(self, hold: _Hold, holders: Sequence[Holder]) -> None:
+        asked_seconds = self._now_seconds()
+
+        async def ask(holder: Holder) -> int:
+            # After its end, this would be another hold, without an end.
+            return await holder.hold(hold.number, hold.database) if self._hold is hold else 0
+
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                answers = await asyncio.gather(*(ask(each) for each in holders))
+        except (LinkLost, TimeoutError):
+            return
+        if self._hold is hold and all(answers):
+            hold.until_seconds, hold.members = asked_seconds + VALID_SECONDS, max(answers)
+            asyncio.get_running_loop().call_later(RENEW_SECONDS, self._renew, hold, holders)
+
+
+class _Given:
+    """A hold of another process."""
+
+    __slots__ = ("_since_seconds", "database", "is_granted", "is_lost", "number", "over", "until_seconds")
+
+    def __init__(self, number: int, database: str, now_seconds: float) -> None:
+        self.number = number
+        self.database = database
+        self._since_seconds = now_seconds
+        self.until_seconds = now_seconds + LEASE_SECONDS
+        self.is_granted = False
+        self.is_lost = False
+        """Whether the link has ended before the hold was."""
+        self.over = asyncio.Event()
+
+    def renew(self, now_seconds: float) -> bool:
+        """Whether it goes on."""
+        if not self.is_granted or now_seconds - self._since_seconds > LONGEST_SECONDS:
+            return False
+        self.until_seconds = now_seconds + LEASE_SECONDS
+        return True
+
+
+class HeldHere:
+    """The side that is asked: one hold for each other process."""
+
+    def __init__(
+        self,
+        readers: Barrier | None,
+        members: Callable[[], int],
+        holding: Holding,
+        numbers: PeerNumbers,
+        quiet: Callable[[Sequence[str]], Awaitable[None]],
+        now_seconds: Callable[[], float],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        """Without ``readers`` nothing is granted. ``members``: how many members of the backend they read from.
+
+        ``quiet`` waits, within a bound, until nothing of these processes is in progress at the backend.
+        """
+        self._readers = readers
+        self._members = members
+        self._holding = holding
+        self._numbers = numbers
+        self._quiet = quiet
+        self._now_seconds = now_seconds
+        self._spawn = spawn
+        self._given: dict[Inbound, _Given] = {}
+
+    def ask(self, inbound: Inbound, number: int, database: str) -> None:
+        """Another process asks for a hold, or to go on with it; ``Inbound.held`` answers."""
+        given = self._given.get(inbound)
+        if given is not None and given.number == number:
+            inbound.held(number, self._members() if given.renew(self._now_seconds()) else 0)
+        elif given is not None or self._readers is None or inbound.peer is None:
+            inbound.held(number, 0)
+        else:
+            self._holding.gives_way(inbound.peer.name, database)
+            given = self._given[inbound] = _Given(number, database, self._now_seconds())
+            self._spawn(self._hold(inbound, inbound.peer.name, given, self._readers))
+
+    def release(self, inbound: Inbound, number: int) -> None:
+        """The other process has done what it wanted, or gave it up."""
+        given = self._given.get(inbound)
+        if given is not None and given.number == number:
+            del self._given[inbound]
+            given.over.set()
+
+    def unlinked(self, inbound: Inbound) -> None:
+        """Its link has ended."""
+        given = self._given.pop(inbound, None)
+        if given is not None:
+            given.is_lost = True
+            given.over.set()
+
+    async def _hold(self, inbound: Inbound, name: str, given: _Given, readers: Barrier) -> None:
+        try:
+            async with readers.kept_out_here(given.database) as alone:
+                if given.over.is_set():
+                    return
+                given.is_granted = alone
+                inbound.held(given.number, self._members() if alone else 0)
+                if alone:
+                    self._numbers.held_for_others += 1
+                    await self._over(name, given)
+        finally:
+            if self._given.get(inbound) is given:
+                del self._given[inbound]
+
+    async def _over(self, name: str, given: _Given) -> None:
+        while not given.over.is_set() and (left_seconds := given.until_seconds - self._now_seconds()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_seconds):
+                    await given.over.wait()
+        if given.is_lost or not given.over.is_set():
+            # It may have been killed or stopped in the middle of a join.
+            given.is_granted = False
+            await self._quiet([name])

@@ -1,0 +1,88 @@
+"""Another process of the proxy, and the links with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from proxy.peers.frames import Answer, Question
+from proxy.peers.link import Inbound, Link, LinkLost
+
+log = structlog.get_logger(__name__)
+
+ANSWER_SECONDS: Final = 2.0
+"""A process that has not answered a question for this time is given up."""
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """Another process; implements ``proxy.peers.asking.Member`` and ``proxy.peers.holding.Holder``."""
+
+    name: str
+    hosts: tuple[str, ...] = ()
+    port: int = 0
+    has_tls: bool = False
+    is_local: bool = False
+    """Whether it serves clients on its own machine only."""
+    link: Link | None = None
+    inbound: Inbound | None = None
+    was_heard: bool = False
+    """Whether it has ever opened a link, so that it counts on this process to answer."""
+    has_failed: bool = False
+    """Whether the last attempt to reach it has failed, so that nobody waits for the next one."""
+    is_connecting: bool = False
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at the end of an attempt to connect, successful or not."""
+    seen_seconds: float = 0.0
+    """When it was last seen at the backend, or heard."""
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it can be asked."""
+        return self.link is not None and self.link.is_open
+
+    @property
+    def keeps_readers(self) -> bool:
+        """Whether it can be asked to keep its readers waiting."""
+        link = self.link
+        return link is not None and link.is_open and link.peer is not None and link.peer.keeps_readers
+
+    async def hold(self, number: int, database: str) -> int:
+        if self.link is None:
+            raise LinkLost("not connected")
+        return await self.link.hold(number, database)
+
+    def release(self, number: int) -> None:
+        if self.link is not None:
+            self.link.release(number)
+
+    async def ask(self, questions: Sequence[Question]) -> list[Answer]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                try:
+                    return await (await self._open()).ask(questions)
+                except LinkLost:
+                    # Only the connection may have ended. Asking twice is harmless.
+                    return await (await self._open()).ask(questions)
+        except TimeoutError:
+            self.give_up()
+            raise LinkLost("no answer in time") from None
+
+    async def _open(self) -> Link:
+        if not self.is_linked and not self.has_failed and self.port:
+            await self.connected.wait()
+        if self.link is None:
+            raise LinkLost("not connected")
+        return self.link
+
+    def give_up(self) -> None:
+        """It does not answer: it must begin anew with another link, which tells it so."""
+        if not self.has_failed:
+            log.warning("another tsproxy does not answer: its statements are looked up", peer=self.name)
+        self.has_failed = True
+        if self.link is not None:
+            self.link.close()
