@@ -71,10 +71,12 @@ class CollectionStore:
         write_concern: WriteConcern,
         number: WriteNumber | None,
         deadline_seconds: float,
+        *,
+        ordered: bool,
     ) -> BulkOutcome:
-        """Insert the documents in any order; errors have the server's own text, by position."""
+        """Insert the documents; errors have the server's own text, by position."""
         self._rows.writes(collection)
-        body: dict[str, Any] = {"insert": collection.namespace.collection, "ordered": False}
+        body: dict[str, Any] = {"insert": collection.namespace.collection, "ordered": ordered}
         if number is not None:
             body |= {"lsid": number.session, "txnNumber": Int64(number.number)}
         return await self._send(collection.namespace, body, "documents", documents, write_concern, deadline_seconds)

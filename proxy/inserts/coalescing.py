@@ -1,10 +1,13 @@
-"""Coalesces the inserts of all clients of one moment into native unordered inserts.
+"""Coalesces the inserts of all clients of one moment into native inserts.
 
 Documents queue in *lanes*, one for each collection, write concern and identity, so that writers share no more than an
 error of the shared command may tell them. A server inserts the documents of a command one by one, in one thread; what
 is ready in a lane is therefore divided among several rounds, if it is much, up to the limits of one command each. What
 arrives while all rounds are in progress joins the next one; without a linger, a round starts in the
 same turn of the event loop. Each writer gets the result of its own documents.
+
+Commands are ordered, because a server writes all buckets of an ordered insert in one storage transaction (W68), which
+costs it a quarter less. If a document fails, those after it follow in an unordered command.
 
 If a reply is lost and the backend has retryable writes, the command is sent again under its number until the outcome is
 known. Writers that may send their statement again wait for it even beyond their deadline (``Writer.doubt``), so that a
@@ -26,7 +29,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
 from catalog.write_batch import CombineKey, DoubtfulWriter, Writer
 
-WHOLE_DOCUMENTS: Final = 32
+WHOLE_DOCUMENTS: Final = 64
 """So many documents are not divided among rounds. Smaller commands would cost more for each document."""
 ROUNDS: Final = 2
 """Rounds in progress, as a multiple of ``rounds_in_flight``; rounds of buckets are a single command for more rows."""
@@ -64,8 +67,10 @@ class NativeStore(Protocol):
         write_concern: WriteConcern,
         number: Any,
         deadline_seconds: float,
+        *,
+        ordered: bool,
     ) -> BulkOutcome:
-        """One unordered insert."""
+        """One insert; if it is ordered, it ends with the first error."""
         ...
 
 
@@ -205,10 +210,14 @@ class Coalescer:
     async def _commit(self, lane: _Lane, entries: Sequence[Entry], since_seconds: float) -> None:
         command = _Command(lane.collection, lane.write_concern, entries, self._store.next_number())
         deadline_seconds = since_seconds + self._options().server_selection_timeout_seconds
-        self.metrics.commands += 1
         self.metrics.statements += len(entries)
         try:
             outcome = await self._resolved(command, deadline_seconds)
+            if isinstance(outcome, Applied) and command.is_ordered and outcome.errors:
+                command = self._rest(command, outcome)
+                if not command.entries:
+                    return
+                outcome = await self._resolved(command, deadline_seconds)
             if isinstance(outcome, Unknown):
                 self._doubt(command, outcome.error)
             else:
@@ -221,12 +230,29 @@ class Coalescer:
             self._report(error)
             command.fail(CommandError(1, f"internal error while inserting measurements: {error!r}"))
 
+    def _rest(self, command: _Command, outcome: Applied) -> _Command:
+        """Settle what an ordered command has executed; returns the command for what comes after the first error.
+
+        The ``n`` of an ordered insert may count documents that were not executed (W95).
+        """
+        first = min(outcome.errors)
+        entries, command.entries = command.entries, command.entries[: first + 1]
+        rest = _Command(command.collection, command.write_concern, entries[first + 1 :], None, is_ordered=False)
+        acknowledgement = outcome.acknowledgement
+        self._settle(command, Applied(first, {first: outcome.errors[first]}, acknowledgement))
+        if rest.entries:
+            rest.number = self._store.next_number()
+        return rest
+
     async def _resolved(self, command: _Command, deadline_seconds: float) -> BulkOutcome:
         """Send a command, again while its outcome is unknown and there is time."""
+        self.metrics.commands += 1
         outcome = await self._send(command, deadline_seconds)
         while isinstance(outcome, Unknown):
             self.metrics.unknown_outcomes += not command.is_doubtful
             command.is_doubtful = True
+            # What was executed is not executed again under this number, and what was not is, despite an error before.
+            command.is_ordered = False
             if command.number is None or self._clock.monotonic_seconds() >= deadline_seconds:
                 return outcome
             again = await self._send(command, deadline_seconds)
@@ -242,7 +268,12 @@ class Coalescer:
     async def _send(self, command: _Command, deadline_seconds: float) -> BulkOutcome:
         documents = [entry.document for entry in command.entries]
         return await self._store.insert(
-            command.collection, documents, command.write_concern, command.number, deadline_seconds
+            command.collection,
+            documents,
+            command.write_concern,
+            command.number,
+            deadline_seconds,
+            ordered=command.is_ordered,
         )
 
     def _settle(self, command: _Command, outcome: Applied | Rejected) -> None:
@@ -318,16 +349,23 @@ class Coalescer:
 class _Command:
     """One insert with the documents of many writers."""
 
-    __slots__ = ("collection", "entries", "is_doubtful", "number", "write_concern")
+    __slots__ = ("collection", "entries", "is_doubtful", "is_ordered", "number", "write_concern")
 
     def __init__(
-        self, collection: VirtualCollection, write_concern: WriteConcern, entries: Sequence[Entry], number: Any
+        self,
+        collection: VirtualCollection,
+        write_concern: WriteConcern,
+        entries: Sequence[Entry],
+        number: Any,
+        *,
+        is_ordered: bool = True,
     ) -> None:
         self.collection = collection
         self.write_concern = write_concern
         self.entries = entries
         """Those whose writers wait."""
         self.number = number
+        self.is_ordered = is_ordered
         self.is_doubtful = False
 
     def fail(self, error: CommandError) -> None:

@@ -17,8 +17,10 @@ _KEPT = "W37: natively an unordered insert stores the current time instead of an
 NATIVE: Mapping[str, str] = {
     "test_about_proxy.py::test_the_proxy_is_named_with_version_and_mode": "the mode is native",
     **{f"test_aggregate.py::test_groups_that_native_gets_wrong[group{number}]": _WRONG for number in range(4)},
-    "test_aggregate.py::test_h4_extremes_are_those_of_a_plain_collection[documents]": _WRONG,
-    "test_aggregate.py::test_h4_extremes_are_those_of_a_plain_collection[arrays]": _WRONG,
+    **{
+        f"test_aggregate.py::test_h4_extremes_are_those_of_a_plain_collection[{kind}]": _WRONG
+        for kind in ("documents", "arrays", "documents with nulls", "documents of documents")
+    },
     "test_aggregate.py::test_times_far_from_now": _WRONG,
     "test_compressed_buckets.py::test_compressed_buckets_are_changed_and_deleted_from": _DELETES,
     "test_count.py::test_collation_of_the_command": _COLLATION,
@@ -75,8 +77,6 @@ NATIVE: Mapping[str, str] = {
     "test_out_of_order.py::test_each_hour_has_one_bucket_where_a_native_collection_has_one_for_each_measurement": _LATE,
     "test_strict_api.py::test_inserts_of_strict_clients_are_taken": "W81: measurements are not counted by the catalog",
     "test_update.py::test_u2_objects_inside_operands_are_operands": "U2: the server reads operands as operators",
-    "test_expressions.py::test_q19_rows_and_errors[1]": _WRONG,
-    "test_expressions.py::test_q19_rows_and_errors[2]": _WRONG,
     "test_validate.py::test_servers_find_nothing_to_complain_of": "W81: the proxy makes no buckets, so it counts none",
 }
 """Test → why it must fail with native access."""

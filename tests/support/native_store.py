@@ -17,6 +17,7 @@ class NativeStoreDouble:
         self.answers = list(answers)
         self.sent: list[list[bytes]] = []
         self.numbers: list[int | None] = []
+        self.ordered: list[bool] = []
         self.free: list[int] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -38,8 +39,11 @@ class NativeStoreDouble:
         write_concern: WriteConcern,
         number: int | None,
         deadline_seconds: float,
+        *,
+        ordered: bool,
     ) -> BulkOutcome:
         self.sent.append(list(documents))
+        self.ordered.append(ordered)
         self.numbers.append(number)
         await self.gate.wait()
         await asyncio.sleep(0)

@@ -67,11 +67,13 @@ def soon() -> float:
 async def test_w102_the_same_command_twice_is_executed_once(
     of_set: CollectionStore, replica_set: MongodProcess, db_name: str
 ) -> None:
+    """W68, W97: also if it was ordered first, and its first error left documents out."""
     documents, number = [row(1), NO_TIME, row(2)], of_set.next_number()
-    for _ in range(2):
-        outcome = await of_set.insert(collection(db_name), documents, WriteConcern(), number, soon())
+    for ordered in (True, False, False):
+        outcome = await of_set.insert(collection(db_name), documents, WriteConcern(), number, soon(), ordered=ordered)
         assert isinstance(outcome, Applied)
-        assert outcome.matched == 2
+        assert ordered or outcome.matched == 2
+        assert replica_set.shared_client[db_name].x.count_documents({}) == (1 if ordered else 2)
         assert {at: error.code for at, error in outcome.errors.items()} == {1: 2}
         assert "'t' must be present" in outcome.errors[1].message
     assert replica_set.shared_client[db_name].x.count_documents({}) == 2
@@ -87,7 +89,7 @@ async def test_a_standalone_cannot_be_asked_twice(
 ) -> None:
     assert standalone.next_number() is None
     standalone.settled(None)
-    outcome = await standalone.insert(collection(db_name), [row(1), row(2)], WriteConcern(), None, soon())
+    outcome = await standalone.insert(collection(db_name), [row(1), row(2)], WriteConcern(), None, soon(), ordered=True)
     assert isinstance(outcome, Applied)
     assert (outcome.matched, outcome.errors) == (2, {})
     assert mongod.shared_client[db_name].x.count_documents({}) == 2
@@ -95,7 +97,7 @@ async def test_a_standalone_cannot_be_asked_twice(
 
 async def test_w102_rows_are_found_in_the_collection_itself(standalone: CollectionStore, db_name: str) -> None:
     rows = [row(number) for number in range(5)]
-    await standalone.insert(collection(db_name), rows[:3], WriteConcern(), None, soon())
+    await standalone.insert(collection(db_name), rows[:3], WriteConcern(), None, soon(), ordered=True)
     measurements = [parse_measurement(each, b"t", b"m") for each in rows]
     found = await standalone.stored_rows(collection(db_name), measurements, soon())
     assert dict(found) == {digest_of(each): 1 for each in measurements[:3]}
@@ -109,7 +111,7 @@ async def test_a_write_of_nothing_waits_for_its_write_concern(of_set: Collection
 
 async def test_a_write_concern_that_the_server_refuses(of_set: CollectionStore, db_name: str) -> None:
     wrong = WriteConcern(bson.encode({"w": 60}))
-    outcome = await of_set.insert(collection(db_name), [row(1)], wrong, of_set.next_number(), soon())
+    outcome = await of_set.insert(collection(db_name), [row(1)], wrong, of_set.next_number(), soon(), ordered=True)
     assert isinstance(outcome, Rejected)
 
 

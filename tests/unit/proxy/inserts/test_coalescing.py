@@ -55,7 +55,7 @@ async def test_inserts_of_one_moment_share_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "sizes"), [(1, [1]), (32, [32]), (64, [32, 32]), (100, [32, 32, 32, 4]), (1_000, [250] * 4)]
+    ("count", "sizes"), [(1, [1]), (64, [64]), (128, [64, 64]), (200, [64, 64, 64, 8]), (1_000, [250] * 4)]
 )
 async def test_many_documents_are_divided_among_rounds(count: int, sizes: list[int]) -> None:
     bench = Bench()
@@ -107,13 +107,52 @@ async def test_a_command_has_limits(limits: RoundLimits) -> None:
     assert list(writer.codes) == [0, 1, 2, 3, 4]
 
 
+NO_TIME = CommandError(2, "no time")
+
+
 async def test_each_writer_gets_its_own_errors() -> None:
-    errors = {1: CommandError(2, "no time"), 3: CommandError(2, "no time")}
-    bench = Bench(Applied(2, errors, Acknowledgement(fields={"opTime": 1})))
-    first, second = bench.insert(b"a", b"b"), bench.insert(b"c", b"d")
+    """W68, W97: an ordered insert ends with the first error; what comes after it follows in an unordered one."""
+    rest = Applied(2, {1: NO_TIME}, Acknowledgement(fields={"opTime": 2}))
+    bench = Bench(Applied(5, {1: NO_TIME}, Acknowledgement(fields={"opTime": 1})), rest)
+    first, second = bench.insert(b"a", b"b"), bench.insert(b"c", b"d", b"e")
     await bench.rest()
-    assert first.codes == second.codes == {0: None, 1: 2}
+    assert bench.store.sent == [[b"a", b"b", b"c", b"d", b"e"], [b"c", b"d", b"e"]]
+    assert bench.store.ordered == [True, False]
+    assert (bench.store.numbers, bench.store.free) == ([1, 2], [1, 2])
+    assert first.codes == {0: None, 1: 2}
+    assert second.codes == {0: None, 1: 2, 2: None}
     assert [each and each.fields for each in first.acknowledgements] == [{"opTime": 1}, None]
+    assert [each and each.fields for each in second.acknowledgements] == [{"opTime": 2}, None, {"opTime": 2}]
+    assert bench.coalescer.metrics.measurements == 3
+
+
+@pytest.mark.parametrize("documents", [(b"a",), (b"a", b"b", b"c")])
+async def test_nothing_follows_an_error_of_the_last_document(documents: tuple[bytes, ...]) -> None:
+    last = len(documents) - 1
+    bench = Bench(Applied(len(documents), {last: NO_TIME}, Acknowledgement()))
+    writer = bench.insert(*documents)
+    await bench.rest()
+    assert len(bench.store.sent) == 1
+    assert bench.store.free == [1]
+    assert writer.codes == {**dict.fromkeys(range(last)), last: 2}
+
+
+async def test_the_outcome_of_what_follows_an_error_may_be_unknown() -> None:
+    """It is asked for under its own number; what came before it is known."""
+    bench = Bench(Applied(3, {0: NO_TIME}, Acknowledgement()), LOST, Applied(2, {}, Acknowledgement()))
+    first, second = bench.insert(b"a"), bench.insert(b"b", b"c")
+    await bench.rest()
+    assert (bench.store.numbers, bench.store.ordered) == ([1, 2, 2], [True, False, False])
+    assert (first.codes, second.codes) == ({0: 2}, {0: None, 1: None})
+
+
+async def test_w127_a_command_whose_reply_was_lost_is_unordered() -> None:
+    """So every document gets its own result, whatever the first copy has executed."""
+    bench = Bench(LOST, Applied(2, {1: NO_TIME}, Acknowledgement()))
+    writer = bench.insert(b"a", b"b", b"c")
+    await bench.rest()
+    assert (bench.store.numbers, bench.store.ordered) == ([1, 1], [True, False])
+    assert writer.codes == {0: None, 1: 2, 2: None}
 
 
 async def test_a_refusal_concerns_all() -> None:
