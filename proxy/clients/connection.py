@@ -3,6 +3,9 @@
 Each client has one command in progress; further ones start in the order of arrival. Bytes that arrive meanwhile stay in
 the reader's buffer, and the socket is not read while that exceeds ``READ_AHEAD_BYTES``. While the client does not read
 its replies, its next command is not started and its upstream connection is not read.
+
+What a client has sent without wanting a reply is carried out after it has disconnected, as by a server, up to the first
+command that wants one (``proxy.clients.left_client``).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
+from proxy.clients.left_client import LeftClient, wants_reply
 from proxy.clients.turns import Turns
 from proxy.clients.unwrapping import Unwrapping
 from proxy.observe.metrics import ConnectionNumbers
@@ -82,6 +86,8 @@ class ClientConnection(asyncio.Protocol):
     """Time of the end of its last command, or of its connecting."""
     is_for_admin: bool = False
     """Whether it came through the listener for admin commands; set when it is made."""
+    _is_closed: bool = False
+    """Whether it was the proxy that closed the connection."""
 
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader, turns: Turns) -> None:
         self._host = host
@@ -131,6 +137,9 @@ class ClientConnection(asyncio.Protocol):
             self._pump()
             if self._current is not None:
                 self._current.waited_for_turn(since_seconds)
+        elif not self._is_closed:
+            # ``connection_lost`` goes on with it.
+            self._busy = False
 
     def pause_writing(self) -> None:
         """Called by the event loop: the client reads its replies too slowly."""
@@ -152,7 +161,11 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
-        self._transport = None
+        transport, self._transport = self._transport, None
+        left_in_order = exc is None and not self._is_closed and not isinstance(transport, LeftClient)
+        if left_in_order and transport is not None and self._has_more():
+            self._go_on_without_client(transport.get_extra_info("peername"))
+            return
         exchange, self._current = self._current, None
         session = self.session
         if session is None:
@@ -183,10 +196,12 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._reading_paused or self._draining is not None or self._reader.buffered_bytes:
             self._pump()
+        elif isinstance(self._transport, LeftClient):
+            self._transport.close()
 
     def close(self) -> None:
         """Close after the queued bytes are sent."""
-        self._busy = True
+        self._busy = self._is_closed = True
         self._current = None
         if self._transport is not None:
             self._transport.close()
@@ -228,6 +243,7 @@ class ClientConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
+        self._is_closed = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -236,6 +252,19 @@ class ClientConnection(asyncio.Protocol):
         self._draining = self.close
         if not self._busy:
             self.close()
+
+    # --- after the client has left -----------------------------------------------------------------------------
+
+    def _has_more(self) -> bool:
+        """Whether the command in progress wants no reply; if there is none, whether another may have arrived."""
+        current = self._current
+        return self._reader.buffered_bytes > 0 if current is None else current.goes_on_alone()
+
+    def _go_on_without_client(self, peer: object) -> None:
+        self._transport = LeftClient(peer, lambda: self.connection_lost(None))
+        self._writing_paused = False
+        if not self._busy and not self._pumping:
+            self._pump()
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
@@ -255,6 +284,9 @@ class ClientConnection(asyncio.Protocol):
                     self._turns.wait(self)
                     break
                 message = self._reader.next()
+                if isinstance(self._transport, LeftClient) and (message is None or wants_reply(message)):
+                    self._transport.close()
+                    return
                 if message is None:
                     size_bytes = self._reader.expected_bytes
                     if size_bytes > READ_AHEAD_BYTES and not self._host.has_room(self, size_bytes):
@@ -267,6 +299,9 @@ class ClientConnection(asyncio.Protocol):
                 exchange = self._dispatcher.start(self.session, message, self)
                 # The command may have ended already.
                 self._current = exchange if self._busy else None
+                if isinstance(self._transport, LeftClient) and not exchange.goes_on_alone():
+                    self._transport.close()
+                    return
         except ProtocolError as error:
             self._host.broken(self.session, str(error))
             self.write(error.farewell)

@@ -51,6 +51,7 @@ from proxy.request.ports import BackendView, Effects, Gate, Namespaces, Readers,
 from proxy.request.recognition import Memory, memory
 from proxy.request.session import Session
 from proxy.request.slow_threshold import NEVER_SLOW, SlowThreshold
+from proxy.request.unanswered import Unanswered, in_turns
 from proxy.settings.table import Address, Settings
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer, parse_upstream_name
@@ -116,11 +117,12 @@ class Server:
         self.admin = Administration(
             lambda: self.settings, parts.admin, self._roster, self.hello, self._tasks, self._hold_commands
         )
+        unanswered = Unanswered()
         handlers = Handlers(
-            RelayHandler(self._tasks, parts.effects),
+            RelayHandler(self._tasks, parts.effects, unanswered),
             self.hello,
             parts.ingest,
-            parts.translate,
+            in_turns(parts.translate, unanswered),
             parts.gate,
             self._members(),
             parts.inline_reads,

@@ -7,7 +7,8 @@ in a turn that has lasted ``TURN_SECONDS``.
 
 A connection that has received several commands starts a few of them and then queues again, behind all connections that
 wait for their first start: a client that sends one command and waits for the reply is not delayed by clients that send
-many, however many connections they open. One of those is served in each turn at least.
+many, however many connections they open. One of those is served in each turn at least, and all together have
+``IN_ADVANCE_SECONDS`` of it: a turn is repeated at once if nobody else has anything to do.
 
 A wait counts from the beginning of the turn in which it began, which is when the command was received, so it needs no
 look at the clock.
@@ -25,6 +26,9 @@ START_BYTES: Final = 2048
 """Every so many bytes of a message count as one more start: staging them takes about as long."""
 TURN_SECONDS: Final = 0.001
 """After this time, no further command is started in a turn. A commit takes several turns, so short ones count."""
+
+IN_ADVANCE_SECONDS: Final = 0.00025
+"""For so long in a turn, connections are served that send without waiting for replies."""
 
 
 class Waiting(Protocol):
@@ -88,15 +92,16 @@ class Turns:
             return
         self._begin()
         in_advance = len(self._in_advance)
-        self._serve(self._waiting, len(self._waiting))
+        self._serve(self._waiting, len(self._waiting), self._until_seconds)
         if in_advance:
+            until_seconds = min(self._until_seconds, self._now_seconds() + IN_ADVANCE_SECONDS)
             self._serve_first(self._in_advance)
-            self._serve(self._in_advance, in_advance - 1)
+            self._serve(self._in_advance, in_advance - 1, until_seconds)
 
-    def _serve(self, queue: deque[tuple[Waiting, int, float]], count: int) -> None:
+    def _serve(self, queue: deque[tuple[Waiting, int, float]], count: int, until_seconds: float) -> None:
         """Serve up to ``count`` connections, so that one that queues again meanwhile waits for the next turn."""
         for _ in range(count):
-            if self._left <= 0 or self._now_seconds() >= self._until_seconds:
+            if self._left <= 0 or self._now_seconds() >= until_seconds:
                 return
             self._serve_first(queue)
 

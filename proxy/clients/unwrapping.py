@@ -46,6 +46,7 @@ class Unwrapping:
         self._start = start
         self._inside: Pending | None = None
         self._is_abandoned = False
+        self._is_alone = False
 
     async def run(self, message: Message, max_size_bytes: int) -> None:
         """Prepare the message and start its command; closes the connection if the message is malformed."""
@@ -54,6 +55,9 @@ class Unwrapping:
             whole = await loop.run_in_executor(_threads, _prepared, message, max_size_bytes)
             if not self._is_abandoned:
                 self._inside = self._start(whole)
+                if self._is_alone and not self._inside.goes_on_alone():
+                    self._inside.abandon()
+                    self._client.close()
         except ProtocolError:
             if not self._is_abandoned:
                 self._client.close()
@@ -65,6 +69,11 @@ class Unwrapping:
     def inside(self) -> Pending | None:
         """The command, when it has started."""
         return self._inside
+
+    def goes_on_alone(self) -> bool:
+        """See ``Pending``; a message in preparation does not show whether it wants a reply."""
+        self._is_alone = True
+        return self._inside is None or self._inside.goes_on_alone()
 
     def abandon(self) -> None:
         """The client has disconnected."""

@@ -58,8 +58,8 @@ class Recipient:
 
     @property
     def owner(self) -> Hashable:
-        """The client for fair turns: its users and address, however many connections it opens."""
-        return self._session.identity, self._session.peer
+        """The client for fair turns."""
+        return self._session.owner
 
     def is_gone(self) -> bool:
         """Whether the client has disconnected."""

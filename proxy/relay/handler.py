@@ -7,6 +7,7 @@ first, so that the proxy applies the change before the client knows of it. The e
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import bson
@@ -23,6 +24,7 @@ from proxy.request.outcome import may_have_changed
 from proxy.request.ports import Effects
 from proxy.request.router import Relay
 from proxy.request.session import Session
+from proxy.request.unanswered import Unanswered
 from proxy.upstream.connection import UpstreamConnection, UpstreamLost, reply_document
 from proxy.wire import op_msg
 
@@ -30,10 +32,11 @@ from proxy.wire import op_msg
 class RelayHandler:
     """Relays commands over the client's own upstream connection."""
 
-    def __init__(self, tasks: TaskSet, effects: Effects) -> None:
+    def __init__(self, tasks: TaskSet, effects: Effects, unanswered: Unanswered) -> None:
         self._tasks = tasks
         self._effects = effects
         self._in_transactions = TransactionEffects(effects)
+        self._unanswered = unanswered
 
     def start(self, exchange: Exchange, route: Relay) -> None:
         """Relay the command; needs no task if the connection is open and the proxy does not have to see the reply.
@@ -79,8 +82,20 @@ class RelayHandler:
         The backend is asked for a reply even if the client wants none: the proxy needs the result, and the client's
         next command must wait for it.
         """
+        if exchange.expects_reply:
+            exchange.end(await self._observed(exchange, route, exchange.message.raw))
+            return
+        since_seconds = time.perf_counter()
+        exchange.not_sent()
+        async with self._unanswered.turn(exchange.session.owner):
+            exchange.queued(since_seconds)
+            exchange.sent()
+            outcome = await self._observed(exchange, route, op_msg.asking_for_reply(exchange.message.raw))
+        exchange.end(Replied(None) if isinstance(outcome, Replied) else outcome)
+
+    async def _observed(self, exchange: Exchange, route: Relay, message: bytes) -> Outcome:
+        """The outcome of a command, after its effects; ``message`` asks for a reply."""
         upstream = exchange.session.upstream
-        message = exchange.message.raw if exchange.expects_reply else op_msg.asking_for_reply(exchange.message.raw)
         try:
             if route.changes_identity:
                 await upstream.connect()
@@ -95,10 +110,9 @@ class RelayHandler:
                 self._apply(exchange, route, changed=may_have_changed(document))
             if route.changes_identity:
                 await learn_identity(exchange.session, bson.decode(document, codec_options=TOLERANT))
-            outcome: Outcome = Replied(document, reply.raw) if exchange.expects_reply else Replied(None)
         except Exception as error:  # noqa: BLE001  (it becomes the outcome)
-            outcome = _of_doubtful(error)
-        exchange.end(outcome)
+            return _of_doubtful(error)
+        return Replied(document, reply.raw)
 
     def _apply(self, exchange: Exchange, route: Relay, *, changed: bool) -> None:
         """Apply the effects of a command; ``changed``: whether it has changed something, or may have."""

@@ -60,6 +60,10 @@ class Client(Protocol):
 class Pending(Protocol):
     """A running command, as the client's connection sees it."""
 
+    def goes_on_alone(self) -> bool:
+        """The client has disconnected in order: whether the command goes on, because it wants no reply."""
+        ...
+
     def abandon(self) -> None:
         """The client has disconnected."""
         ...
@@ -270,6 +274,10 @@ class Exchange(CommandClock):
             )
             self.client.write(self.frame(encode(labelled(error, self.command).reply())))
         self.close()
+
+    def goes_on_alone(self) -> bool:
+        """See ``Pending``."""
+        return not self.expects_reply
 
     def abandon(self) -> None:
         """The client has disconnected."""

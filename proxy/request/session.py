@@ -9,7 +9,7 @@ from catalog.identity import NOBODY, Identity
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from proxy.request.authorisation import KnownRights
     from proxy.upstream.connection import Upstream, UpstreamConnection
@@ -46,6 +46,11 @@ class Session:
     home: Session | None = None
     came_at_seconds: float = -1.0
     is_for_admin: bool = False
+
+    @property
+    def owner(self) -> Hashable:
+        """The client for fair turns: its users and address, however many connections it opens."""
+        return self.identity, self.peer
 
     def connections(self) -> list[UpstreamConnection]:
         """The open connections to the backend."""

@@ -118,11 +118,12 @@ def delete(database: str, query: Mapping[str, Any]) -> dict[str, Any]:
     return {"delete": COLLECTION, "deletes": [{"q": query, "limit": 0}], "$db": database}
 
 
-def under_way(server: MongodProcess, database: str) -> int:
-    """Commands at the server on that database."""
+def under_way(server: MongodProcess, database: str, *names: str) -> int:
+    """Commands at the server on that database; those with one of these names, if there are any."""
+    named = {"$or": [{f"command.{name}": {"$exists": True}} for name in names]} if names else {}
     pipeline: list[dict[str, Any]] = [
         {"$currentOp": {"allUsers": True}},
-        {"$match": {"command.$db": database, "active": True}},
+        {"$match": {"command.$db": database, "active": True, **named}},
     ]
     return len(list(server.shared_client.admin.aggregate(pipeline)))
 
@@ -191,6 +192,37 @@ def test_commands_without_a_reply_do_not_pile_up_at_the_server(tmp_path: Path) -
             process.stop()
     finally:
         mongod.remove()
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "time-series"])
+def test_drops_without_a_reply_have_one_place_of_a_client(
+    mongod: MongodProcess, proxy: ProxyProcess, db_name: str, kind: str
+) -> None:
+    """Whatever its connections: each drop takes a lock for which the writes of all others wait."""
+    options = {"timeseries": {"timeField": "t"}} if kind == "time-series" else {}
+
+    def flood(number: int) -> bytes:
+        name = f"c{number}"
+        create = command({"create": name, "$db": db_name, **options}, flags=MORE_TO_COME)
+        drop = command({"drop": name, "$db": db_name}, flags=MORE_TO_COME)
+        return (create + drop) * 20 + command({"create": f"last{number}", "$db": db_name}, flags=MORE_TO_COME)
+
+    for number in range(6):
+        with RawClient(proxy.port, 60) as client:
+            client.send(flood(number))
+    most = value = 0
+    last = {f"last{number}" for number in range(6)}
+    with proxy.client() as admin, From(proxy.port, "127.0.0.2") as honest:
+        names: set[str] = set()
+        while not last <= names:
+            most = max(most, *(under_way(mongod, db_name, "create", "drop") for _ in range(20)))
+            assert honest.run({"insert": "honest", "documents": [{"_id": value}], "$db": db_name})["n"] == 1
+            value += 1
+            names = set(admin[db_name].list_collection_names())
+        # Nothing is lost of what a client has sent that has left.
+        assert names - {"system.views"} == {"honest", *last}
+        admin.drop_database(db_name)
+    assert most == 1
 
 
 @pytest.mark.parametrize("count", [AHEAD_COMMANDS - 1, 10 * AHEAD_COMMANDS + 7])

@@ -15,6 +15,7 @@ from proxy.wire.message import Message
 from proxy.wire.reader import MessageReader
 from tests.support.exchanges import Told
 from tests.support.network import FakeTransport
+from tests.support.raw_wire import compressed
 from tests.support.sessions import session
 
 PING = op_msg.build(1, 0, bson.encode({"ping": 1, "$db": "admin"}))
@@ -204,6 +205,104 @@ def test_end_of_the_client_abandons_its_command() -> None:
     assert host.events == ["203.0.113.9", "left"]
     connection.write(b"nobody reads this")
     connection.finish()
+
+
+SILENT = op_msg.build(1, 0, bson.encode({"insert": "c", "documents": [{}], "$db": "test"}), (), op_msg.MORE_TO_COME)
+
+
+def test_what_wants_no_reply_is_carried_out_after_the_client_has_left() -> None:
+    """A server executes all that it has received, too."""
+    host, loop = Host(), EventLoop()
+    connection, transport = connected(host, loop)
+    connection.data_received(SILENT * 3)
+    connection.connection_lost(None)
+    for started in (2, 3):
+        connection.finish()
+        assert (len(host.started), host.events) == (started, ["203.0.113.9"])
+    assert connection.address == "203.0.113.9:5"
+    connection.write(b"nobody reads this")
+    connection.finish()
+    assert host.events == ["203.0.113.9", "left"]
+    assert transport.written == []
+
+
+def test_it_queues_behind_others_as_before() -> None:
+    host, loop = Host(), EventLoop()
+    host.at_once = lambda client: client.finish()
+    connection, _ = connected(host, loop)
+    connection.data_received(SILENT * 100)
+    connection.connection_lost(None)
+    assert len(host.started) == STARTS_AT_ONCE
+    loop.until_quiet()
+    assert len(host.started) == 100
+    assert host.events == ["203.0.113.9", "left"]
+
+
+def test_its_turn_may_come_while_the_connection_is_closing() -> None:
+    host, loop = Host(), EventLoop(limit=1)
+    connected(host, loop)[0].data_received(PING)
+    connection, transport = connected(host, loop)
+    connection.data_received(SILENT)
+    transport.close()
+    loop.until_quiet()
+    assert len(host.started) == 1
+    connection.connection_lost(None)
+    assert len(host.started) == 2
+
+
+def test_a_connection_that_the_proxy_has_closed_goes_on_with_nothing() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(SILENT * 3)
+    connection.close()
+    connection.connection_lost(None)
+    assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
+
+
+def test_the_first_command_that_wants_a_reply_ends_that() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(SILENT + PING + SILENT)
+    connection.connection_lost(None)
+    connection.finish()
+    assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
+
+
+def test_a_compressed_command_shows_only_when_it_has_started_that_it_wants_a_reply() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(SILENT + compressed(PING, 2) + SILENT)
+    connection.connection_lost(None)
+    connection.finish()
+    assert (len(host.started), host.events) == (2, ["203.0.113.9", "left"])
+
+
+def test_half_a_command_of_a_client_that_has_left_is_dropped() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(SILENT + SILENT[:20])
+    connection.connection_lost(None)
+    connection.finish()
+    assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
+
+
+def test_a_client_that_is_cut_off_leaves_nothing_behind() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(SILENT * 3)
+    connection.connection_lost(ConnectionResetError())
+    assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
+
+
+def test_commands_of_a_client_that_has_left_end_with_the_proxy() -> None:
+    for end in (ClientConnection.drain, ClientConnection.abort):
+        host = Host()
+        connection, _ = connected(host)
+        connection.data_received(SILENT * 3)
+        connection.connection_lost(None)
+        end(connection)
+        connection.finish()
+        assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
 
 
 def test_drain_waits_for_the_command_under_way() -> None:

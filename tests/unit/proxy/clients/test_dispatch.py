@@ -27,6 +27,7 @@ from proxy.request.ports import Readers
 from proxy.request.router import UNRESOLVED, Unresolved
 from proxy.request.session import Session
 from proxy.request.times import Times
+from proxy.request.unanswered import Unanswered
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.dialing import Dialer
 from proxy.wire.errors import ProtocolError
@@ -75,7 +76,7 @@ class Rooms:
         self.reply: bytes | Exception = encode({"ok": 1.0})
         self.tasks = TaskSet(lambda error: None)
         handlers = Handlers(
-            RelayHandler(self.tasks, lambda effect: None),
+            RelayHandler(self.tasks, lambda effect: None, Unanswered()),
             HelloHandler(self, self.tasks, ("zlib",)),
             self,
             self.translate,

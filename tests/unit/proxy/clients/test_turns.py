@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.clients.turns import START_BYTES, TURN_SECONDS, Turns
+from proxy.clients.turns import IN_ADVANCE_SECONDS, START_BYTES, TURN_SECONDS, Turns
 
 
 class Connection:
@@ -25,11 +25,11 @@ class Connection:
 
 
 class Loop:
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 2) -> None:
         self.calls: list[Callable[[], None]] = []
         self.started: list[str] = []
         self.now_seconds = 0.0
-        self.turns = Turns(self.calls.append, limit=2, now_seconds=lambda: self.now_seconds)
+        self.turns = Turns(self.calls.append, limit=limit, now_seconds=lambda: self.now_seconds)
 
     def ask(self, names: str, size_bytes: int = 100) -> None:
         for name in names:
@@ -111,6 +111,20 @@ def test_one_with_commands_sent_in_advance_is_served_in_each_turn() -> None:
     for name in "xyz":
         loop.turns.wait(Connection(loop.turns, name, loop.started))
     assert [loop.next_turn() for _ in range(4)] == ["cdx", "efy", "ghz", ""]
+
+
+def test_those_that_send_in_advance_have_less_of_a_turn_than_others() -> None:
+    """Who floods the proxy gets what is left, in many short turns if nobody else has anything to do."""
+
+    class Slow(Connection):
+        def go_on(self, since_seconds: float) -> None:
+            super().go_on(since_seconds)
+            loop.now_seconds += IN_ADVANCE_SECONDS / 2
+
+    loop = Loop(limit=10)
+    for name in "vwxyz":
+        loop.turns.wait(Slow(loop.turns, name, loop.started))
+    assert [loop.next_turn() for _ in range(4)] == ["vw", "xy", "z", ""]
 
 
 def test_further_starts_of_one_leave_less_for_others() -> None:

@@ -25,6 +25,12 @@ class Inside:
     def abandon(self) -> None:
         self.abandoned = True
 
+    def __init__(self, *, wants_reply: bool = True) -> None:
+        self.wants_reply = wants_reply
+
+    def goes_on_alone(self) -> bool:
+        return not self.wants_reply
+
     def waited_for_turn(self, since_seconds: float) -> None:
         raise AssertionError
 
@@ -105,3 +111,14 @@ async def test_a_large_message_is_put_together_and_parsed_in_a_thread(monkeypatc
         op_msg.parse(started[2])
     assert len(rested) > 20
     assert threading.main_thread() not in rested
+
+
+@pytest.mark.parametrize("wants_reply", [True, False])
+async def test_after_the_client_has_left_a_message_goes_on_only_if_it_wants_no_reply(wants_reply: bool) -> None:
+    """Whether it does is known when it is unwrapped."""
+    inside, client = Inside(wants_reply=wants_reply), FakeClient()
+    unwrapping = Unwrapping(client, lambda _: inside)
+    assert unwrapping.goes_on_alone()
+    await unwrapping.run(Message.from_bytes(compressed(RAW, 2)), MAX_MESSAGE_SIZE_BYTES)
+    assert (inside.abandoned, client.closed) == (wants_reply, wants_reply)
+    assert unwrapping.goes_on_alone() is not wants_reply

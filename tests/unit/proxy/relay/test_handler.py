@@ -15,6 +15,7 @@ from proxy.relay.handler import RelayHandler, learn_identity
 from proxy.request.exchange import Exchange
 from proxy.request.router import RELAY, Relay
 from proxy.request.session import Session
+from proxy.request.unanswered import Unanswered
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer
 from proxy.wire.message import Message
@@ -37,7 +38,7 @@ class Relayed:
         self.effects: list[Effect] = []
         self.errors: list[BaseException] = []
         self.tasks = TaskSet(self.errors.append)
-        self.handler = RelayHandler(self.tasks, self.effects.append)
+        self.handler = RelayHandler(self.tasks, self.effects.append, Unanswered())
         self.session = Session(1, "peer", Upstream(Dialer(address, None, 10.0), lambda: None))
 
     async def run(self, raw: bytes, route: Relay) -> list[dict[str, object]]:

@@ -1,0 +1,109 @@
+"""What a client has sent without wanting a reply is carried out, also if it disconnects at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.wire.op_compressed import COMPRESSOR_IDS
+from proxy.wire.op_msg import MORE_TO_COME
+from tests.support.certificates import Certificates
+from tests.support.mongod import MongodProcess
+from tests.support.ports import LOOPBACK
+from tests.support.proxy import ProxyProcess
+from tests.support.raw_wire import command, compressed
+
+COUNT = 300
+"""As many as the proxy reads in advance, so that it sees the end of the connection before most of them."""
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+Wrap = Callable[[socket.socket], socket.socket]
+
+
+@pytest.fixture
+def mongod(tmp_path: Path) -> Iterator[MongodProcess]:
+    """One of its own: it is stopped."""
+    process = MongodProcess(tmp_path / "mongod")
+    try:
+        process.start()
+        yield process
+    finally:
+        process.remove()
+
+
+def in_tls(connection: socket.socket) -> socket.socket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # TLS 1.3 sends tickets; whoever closes a socket with unread data resets the connection.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(connection)
+
+
+def insert(collection: str, number: int) -> bytes:
+    documents = [{"_id": number, "t": START + timedelta(seconds=number)}]
+    body = {"insert": collection, "documents": documents, "writeConcern": {"w": 0}, "$db": "left"}
+    return command(body, flags=MORE_TO_COME)
+
+
+def send_and_leave(port: int, messages: list[bytes], wrap: Wrap) -> None:
+    with socket.create_connection((LOOPBACK, port)) as plain, wrap(plain) as connection:
+        for each in messages:
+            connection.sendall(each)
+
+
+def stored(uri_client: Any, collection: str) -> int:
+    with uri_client() as client:
+        return len({row["_id"] for row in client.left[collection].find()})
+
+
+@pytest.mark.parametrize("form", ["plain", "compressed", "tls"])
+@pytest.mark.parametrize("collection", ["ordinary", "series"])
+def test_writes_without_a_reply_outlast_their_client(
+    mongod: MongodProcess, tmp_path: Path, form: str, collection: str
+) -> None:
+    flags: list[str] = []
+    if form == "tls":
+        certificates = Certificates.make(tmp_path / "certificates")
+        flags = ["--tls-certificate-file", str(certificates.server)]
+    wrap = in_tls if form == "tls" else lambda connection: connection
+    messages = [insert(collection, number) for number in range(COUNT)]
+    if form == "compressed":
+        messages = [compressed(each, COMPRESSOR_IDS["zlib"]) for each in messages]
+    with mongod.client() as native:
+        options = {"timeseries": {"timeField": "t"}} if collection == "series" else {}
+        native.left.create_collection(collection, **options)
+        if form == "plain":
+            send_and_leave(mongod.port, messages, wrap)
+            mongod.wait_until(lambda: stored(mongod.client, collection) == COUNT)
+            native.left[collection].drop()
+            native.left.create_collection(collection, **options)
+    proxy = ProxyProcess(tmp_path, mongod.uri, flags=flags)
+    try:
+        proxy.start(wait=False)
+        proxy.wait_until(lambda: proxy.log.count(" ready ") > 0)
+        # The collection is known, and a connection open.
+        send_and_leave(proxy.port, [insert(collection, -1)], wrap)
+        proxy.wait_until(lambda: stored(mongod.client, collection) == 1)
+        os.kill(mongod.pid, signal.SIGSTOP)
+        try:
+            send_and_leave(proxy.port, messages, wrap)
+            proxy.wait_until(lambda: open_connections(proxy) == 1, timeout_seconds=10)
+        finally:
+            os.kill(mongod.pid, signal.SIGCONT)
+        proxy.wait_until(lambda: stored(mongod.client, collection) == 1 + COUNT)
+        proxy.wait_until(lambda: open_connections(proxy) == 0)
+    finally:
+        proxy.stop()
+
+
+def open_connections(proxy: ProxyProcess) -> int:
+    return int(proxy.metrics()["tsproxy_connections_open"])
