@@ -8,17 +8,30 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 import pymongo
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from bench.context import Context, Settings
+from bench.curve_plots import write_curves
 from bench.generator import OUT
 from bench.goals import judge, print_goals
+from bench.grid_verdict import print_grid
+from bench.heat_map import write_heat_maps
 from bench.kinds.verdict import print_sweep
 from bench.machine import describe_machine
 from bench.markdown import markdown
@@ -28,6 +41,9 @@ from bench.results import Results
 from bench.table import print_tables
 from bench.targets import Site
 from bench.workloads import WORKLOADS
+
+LONG = frozenset("FG")
+"""Workloads of half an hour and more, which are measured when they are asked for."""
 
 console = Console(width=max(150, Console().width))
 
@@ -77,14 +93,41 @@ def _site(servers: Servers) -> Iterator[Site]:
         yield site
 
 
+def _describe(progress: Progress, task: TaskID, text: str) -> None:
+    progress.update(task, description=text)
+
+
+def _earlier(out: Path, settings: Settings) -> Results:
+    """The rounds of the run that ``out`` is of, without those that failed."""
+    results = Results.from_json(json.loads(out.read_text()))
+    changed = [name for name, value in asdict(settings).items() if results.settings.get(name) != _as_json(value)]
+    if changed:
+        raise click.BadParameter(f"{out} is of a run with other settings: {', '.join(changed)}")
+    results.samples = [sample for sample in results.samples if not sample.error]
+    return results
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
 def _measure(site: Site, names: Sequence[str], settings: Settings, results: Results, out: Path) -> None:
     columns = (TextColumn("{task.description:<46}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
         context = Context(site, settings)
         written = 0.0
-        tasks = {name: progress.add_task(name, total=WORKLOADS[name].rounds(context)) for name in names}
+        done = frozenset(sample.key for sample in results.samples)
+        tasks = {
+            name: progress.add_task(
+                name,
+                total=WORKLOADS[name].rounds(context),
+                completed=sum(key.workload == name for key in done),
+            )
+            for name in names
+        }
         for name, task in tasks.items():
-            context = Context(site, settings, lambda text, task=task: progress.update(task, description=text))  # type: ignore[misc]
+            say = partial(_describe, progress, task)
+            context = Context(site, settings, say, done)
             for sample in WORKLOADS[name].run(context):
                 results.samples.append(sample)
                 if time.monotonic() - written > WRITE_SECONDS:
@@ -98,7 +141,7 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 
 
 @click.command()
-@click.option("--workloads", default=",".join(WORKLOADS), show_default=True, help="Which ones, comma separated.")
+@click.option("--workloads", default="", show_default="all but F and G", help="Comma separated.")
 @click.option("--cases", default="", help="Only cases whose name contains this.")
 @click.option("--seconds", default=2.0, show_default=True, help="Measured time of a round of writes.")
 @click.option("--warmup", default=0.5, show_default=True, help="Seconds before that are not counted.")
@@ -116,6 +159,9 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 @click.option("--scale", default=0.02, show_default=True, help="Size of S; 1 is the published one.")
 @click.option("--unordered", is_flag=True, help="Send inserts with ordered: false.")
 @click.option("--smoke", is_flag=True, help="Every kind of case once, briefly; the figures mean nothing.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the run that --out is of; W1 to W3, L and G skip what is done."
+)
 @click.option("--out", type=click.Path(path_type=Path), default=OUT / "latest.json", show_default=True)
 @click.option("--plots", type=click.Path(path_type=Path), default=OUT, show_default=True, help="Directory for SVGs.")
 @click.option("--show", type=click.Path(path_type=Path, exists=True), help="Measure nothing: show this result.")
@@ -123,23 +169,29 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 def main(  # the options of a command line are many by nature
     workloads: str, cases: str, seconds: float, warmup: float, repeat: int, backend: str | None, proxy: str | None,
     without_proxy: bool, proxy_flag: tuple[str, ...], binary: str | None, cache_gb: float,
-    replica_set: bool, measurements: int, scale: float, unordered: bool, smoke: bool, out: Path, plots: Path,
-    show: Path | None, as_markdown: bool,
+    replica_set: bool, measurements: int, scale: float, unordered: bool, smoke: bool, resume: bool, out: Path,
+    plots: Path, show: Path | None, as_markdown: bool,
 ) -> None:  # fmt: skip
     """Measure the proxy against the database alone, on one mongod, in turns."""
     if show is not None:
         results = Results.from_json(json.loads(show.read_text()))
     else:
-        names = [name.strip() for name in workloads.split(",")]
+        chosen = workloads or ",".join(name for name in WORKLOADS if smoke or name not in LONG)
+        names = [name.strip() for name in chosen.split(",")]
         if unknown := set(names) - set(WORKLOADS):
             raise click.BadParameter(f"{', '.join(sorted(unknown))}: there are {', '.join(WORKLOADS)}")
         settings = Settings(
             seconds, warmup, repeat, measurements, scale, cases=cases, ordered=not unordered, binary=binary
         )
+        settings = replace(settings, cache_gb=cache_gb, replica_set=replica_set, proxy_flags=proxy_flag)
         if smoke:
             settings = replace(settings, seconds=0.2, warmup_seconds=0.1, repeat=1, smoke=True)
             settings = replace(settings, measurements=10_000, scale=0.0005, drained_bytes=4 * 1024 * 1024)
-        results = Results({**asdict(settings), "machine": describe_machine()})
+        results = (
+            _earlier(out, settings)
+            if resume and out.exists()
+            else Results({**asdict(settings), "machine": describe_machine()})
+        )
         out.parent.mkdir(parents=True, exist_ok=True)
         with _site(Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb, replica_set)) as site:
             _measure(site, names, settings, results, out)
@@ -149,7 +201,13 @@ def main(  # the options of a command line are many by nature
         print_tables(console, results.summaries())
         print_goals(console, judge(results.summaries()))
         print_sweep(console, results.summaries())
-    for path in write_plots(results.summaries(), plots):
+        print_grid(console, results.summaries())
+    summaries = results.summaries()
+    for path in (
+        *write_plots(summaries, plots),
+        *write_heat_maps(summaries, plots),
+        *write_curves(results.samples, plots),
+    ):
         console.print(f"wrote {path}")
     if show is None:
         console.print(f"wrote {out}")

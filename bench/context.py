@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
@@ -10,7 +11,7 @@ from typing import Protocol, TypeVar
 from pymongo.errors import PyMongoError
 
 from bench.generator import LoadFailed, LoadResult
-from bench.results import Sample
+from bench.results import Measured, Sample, SampleKey
 from bench.targets import Site, Target
 
 UNCOUNTED = frozenset(
@@ -46,6 +47,10 @@ class Settings:
     smoke: bool = False
     binary: str | None = None
     """The mongod that workloads with servers of their own start; by default the embedded one."""
+    cache_gb: float = 1.0
+    replica_set: bool = False
+    proxy_flags: Sequence[str] = ()
+    """What these servers are started with."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Context:
     site: Site
     settings: Settings
     say: Callable[[str], None] = field(default=lambda _: None)
+    done: AbstractSet[SampleKey] = frozenset()
+    """Rounds that a run which goes on need not repeat."""
 
     def rounds(self, cases: int, targets: int) -> int:
         """How many samples so many cases give."""
@@ -92,20 +99,27 @@ def interleaved(
     context: Context,
     cases: Sequence[CaseT],
     targets: Sequence[Target],
-    measure: Callable[[Context, CaseT, Target], Mapping[str, float]],
+    measure: Callable[[Context, CaseT, Target], Mapping[str, float] | Measured],
 ) -> Iterator[Sample]:
     """A B C A B C ... for each case; every other repeat goes the other way round."""
     for case in cases:
         for repeat in range(context.settings.repeat):
             for target in targets if repeat % 2 == 0 else reversed(targets):
+                if SampleKey(workload, case.name, target.name, repeat) in context.done:
+                    continue
                 context.say(f"{workload} {case.name} · {target.name}")
                 yield attempt(workload, case.name, target.name, repeat, partial(measure, context, case, target))
 
 
-def attempt(workload: str, case: str, target: str, repeat: int, measure: Callable[[], Mapping[str, float]]) -> Sample:
+def attempt(
+    workload: str, case: str, target: str, repeat: int, measure: Callable[[], Mapping[str, float] | Measured]
+) -> Sample:
     """A round; one that fails is told of at the end, and the others go on."""
     try:
-        return Sample(workload, case, target, repeat, measure())
+        found = measure()
+        if isinstance(found, Measured):
+            return Sample(workload, case, target, repeat, found.metrics, curves=found.curves)
+        return Sample(workload, case, target, repeat, found)
     except (LoadFailed, PyMongoError) as error:
         return Sample(workload, case, target, repeat, {}, str(error)[:1000] or type(error).__name__)
 

@@ -31,7 +31,9 @@ class Load:
 
     ``sharing``: ``shared`` gives out series round robin whoever sends, ``partitioned`` gives each connection its own
     ones, ``random`` picks. With ``operations`` the run ends after so many, else after ``seconds``. With ``interval_ms``
-    a connection starts no more than one operation in this time.
+    a connection starts no more than one operation in this time; with ``period_ms`` operations start in the first
+    ``burst_ms`` of each period only. With ``curve_ms`` the result has a point for each such interval. Connections are
+    spread over ``port`` and ``more_ports``.
     """
 
     port: int
@@ -49,6 +51,10 @@ class Load:
     step_ms: int = 1000
     first_tick: int = 0
     interval_ms: int = 0
+    burst_ms: int = 0
+    period_ms: int = 0
+    curve_ms: int = 0
+    more_ports: Sequence[int] = ()
     run: int = 1
     expect_n: int = -1
     account: Sequence[int] = field(default=())
@@ -68,6 +74,8 @@ class LoadResult:
     generator_cpu_seconds: float
     latency_us: dict[str, float]
     processes: dict[str, dict[str, float]]
+    curve: Sequence[tuple[float, int, float]]
+    """For each interval: its end in seconds, its measurements, and their p99 in microseconds."""
 
     @property
     def rate(self) -> float:
@@ -116,7 +124,7 @@ class Running:
         (directory / "message").write_bytes(template.message)
         options: dict[str, Any] = {
             "host": load.host,
-            "port": load.port,
+            "port": ",".join(str(port) for port in (load.port, *load.more_ports)),
             "connections": load.connections,
             "seconds": load.seconds if not load.operations else 600,
             "warmup-seconds": load.warmup_seconds,
@@ -134,6 +142,9 @@ class Running:
             "step-ms": load.step_ms,
             "first-tick": load.first_tick,
             "interval-ms": load.interval_ms,
+            "burst-ms": load.burst_ms,
+            "period-ms": load.period_ms,
+            "curve-ms": load.curve_ms,
             "run": load.run,
             "expect-n": load.expect_n,
         }

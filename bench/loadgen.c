@@ -27,8 +27,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 16, BODY = 21, MAX_PATCHES = 32, MAX_ACCOUNTED = 16, SUB_BITS = 6, HISTOGRAM = 64 << SUB_BITS };
-enum { DAY_MS = 86400000, LATE_MS = 7200000 };
+enum { HEADER = 16, BODY = 21, MAX_PATCHES = 32, MAX_ACCOUNTED = 16, MAX_PORTS = 16, SUB_BITS = 6, HISTOGRAM = 64 << SUB_BITS };
+enum { DAY_MS = 86400000, LATE_MS = 7200000, MAX_POINTS = 4096 };
 
 enum patch_kind { PATCH_ID, PATCH_TIME, PATCH_DIGITS, PATCH_INT32, PATCH_WHOLE, PATCH_TENTH };
 static const char *const PATCH_NAMES[] = {"id", "time", "digits", "int32", "whole", "tenth"};
@@ -51,11 +51,14 @@ struct file {
 
 static struct options {
     const char *host;
-    int port;
+    int ports[MAX_PORTS]; /* connection n goes to port n modulo port_count */
+    uint32_t port_count;
     uint32_t connections;
     double seconds, warmup_seconds;
     uint64_t operations; /* stop after so many, 0: by time */
     uint64_t interval_ns; /* least time between the starts of a connection's operations, 0: none */
+    uint64_t curve_ns; /* a point of the curve for each such time, 0: no curve */
+    uint64_t burst_ns, period_ns; /* operations start in the first burst_ns of each period_ns, 0: always */
     struct file hello, message, get_more;
     uint32_t document_offset, document_length, documents; /* the documents lie one after the other */
     uint32_t cursor_offset;                               /* of the cursor id in the getMore message */
@@ -90,6 +93,13 @@ struct connection {
     unsigned char get_more[512];
 };
 
+/* What finished in one interval of the measured window. */
+struct point {
+    double seconds; /* since the window began */
+    uint64_t finished;
+    double p99_us;
+};
+
 struct usage {
     uint64_t cpu_ticks;
     uint64_t resident_pages;
@@ -104,6 +114,11 @@ static struct {
     uint32_t busy;
     char first_error[400];
     uint64_t random_state;
+    uint64_t began_ns; /* the first burst */
+    uint64_t window_ns, next_point_ns; /* 0 while nothing is measured */
+    uint64_t interval_histogram[HISTOGRAM], interval_finished;
+    struct point points[MAX_POINTS];
+    int point_count;
 } run;
 
 static void die(const char *what) {
@@ -313,13 +328,26 @@ static double slot_us(unsigned slot) {
     return (double)((((uint64_t)slot & ((1u << SUB_BITS) - 1)) + (1u << SUB_BITS)) << shift) / 1e3;
 }
 
-static double percentile_us(double part) {
-    uint64_t wanted = (uint64_t)(part * (double)run.finished), seen = 0;
+static double percentile_us(const uint64_t *histogram, uint64_t count, double part) {
+    uint64_t wanted = (uint64_t)(part * (double)count), seen = 0;
     for (unsigned slot = 0; slot < HISTOGRAM; slot++) {
-        seen += run.histogram[slot];
+        seen += histogram[slot];
         if (seen > wanted) return slot_us(slot);
     }
     return (double)run.latency_max_ns / 1e3;
+}
+
+/* Closes the interval that ends at this moment. */
+static void add_point(uint64_t at) {
+    if (run.point_count < MAX_POINTS) {
+        struct point *p = &run.points[run.point_count++];
+        p->seconds = (double)(at - run.window_ns) / 1e9;
+        p->finished = run.interval_finished;
+        p->p99_us = p->finished ? percentile_us(run.interval_histogram, p->finished, 0.99) : 0;
+    }
+    memset(run.interval_histogram, 0, sizeof run.interval_histogram);
+    run.interval_finished = 0;
+    run.next_point_ns = at + opt.curve_ns;
 }
 
 /* --- what the servers used --------------------------------------------------------------------------------------- */
@@ -411,6 +439,8 @@ static void finish_operation(struct connection *c) {
     run.latency_sum_ns += took;
     if (took > run.latency_max_ns) run.latency_max_ns = took;
     run.histogram[slot_of(took)]++;
+    run.interval_histogram[slot_of(took)]++;
+    run.interval_finished++;
 }
 
 /* Reads what is there; true when that finished an operation. */
@@ -446,7 +476,7 @@ static void say_hello(struct connection *c) {
 }
 
 static void open_connection(int epoll, struct connection *c, uint32_t index) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)opt.port)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)opt.ports[index % opt.port_count])};
     if (inet_pton(AF_INET, opt.host, &address.sin_addr) != 1) die("host must be an IPv4 address");
     c->index = index;
     c->in = malloc(c->in_capacity = 64 * 1024);
@@ -468,27 +498,37 @@ static void open_connection(int epoll, struct connection *c, uint32_t index) {
 
 /* --- the run ----------------------------------------------------------------------------------------------------- */
 
+static bool paced(void) { return opt.interval_ns || opt.period_ns; }
+
+static bool may_start(const struct connection *c, uint64_t at) {
+    if (c->busy || at < c->sent_ns + opt.interval_ns) return false;
+    return !opt.period_ns || (at - run.began_ns) % opt.period_ns < opt.burst_ns;
+}
+
 /* Runs until the time is over or the operations are done; with drain false the requests in flight stay there. */
 static void go(int epoll, struct connection *all, double seconds, bool drain) {
     struct epoll_event events[256];
-    uint64_t end = now_ns() + (uint64_t)(seconds * 1e9);
+    uint64_t start = now_ns(), end = start + (uint64_t)(seconds * 1e9);
     bool over = false;
+    if (!run.began_ns) run.began_ns = start;
     for (uint32_t i = 0; i < opt.connections; i++)
-        if (!all[i].busy && (!opt.operations || run.started < opt.operations)) start_operation(epoll, &all[i]);
+        if (may_start(&all[i], start) && (!opt.operations || run.started < opt.operations))
+            start_operation(epoll, &all[i]);
     while (!over || (drain && run.busy)) {
-        int n = epoll_wait(epoll, events, 256, over ? 30000 : opt.interval_ns ? 2 : 100);
+        int n = epoll_wait(epoll, events, 256, over ? 30000 : opt.period_ns ? 1 : opt.interval_ns ? 2 : 100);
         if (n == 0 && over) { errno = ETIMEDOUT; die("replies stay away"); }
         uint64_t at = now_ns();
+        if (run.next_point_ns && at >= run.next_point_ns && !over) add_point(at);
         over = over || at >= end || (opt.operations && run.started >= opt.operations);
         for (int i = 0; i < n; i++) {
             struct connection *c = events[i].data.ptr;
             if (events[i].events & EPOLLOUT) flush(epoll, c);
             if (!(events[i].events & ~(uint32_t)EPOLLOUT) || !receive(epoll, c)) continue;
-            if (!opt.interval_ns && (!over || (!drain && !opt.operations))) start_operation(epoll, c);
+            if (!paced() && (!over || (!drain && !opt.operations))) start_operation(epoll, c);
             if (opt.operations && run.started >= opt.operations) over = true;
         }
-        for (uint32_t i = 0; opt.interval_ns && !over && i < opt.connections; i++)
-            if (!all[i].busy && at >= all[i].sent_ns + opt.interval_ns) {
+        for (uint32_t i = 0; paced() && !over && i < opt.connections; i++)
+            if (may_start(&all[i], at)) {
                 start_operation(epoll, &all[i]);
                 if (opt.operations && run.started >= opt.operations) over = true;
             }
@@ -497,6 +537,8 @@ static void go(int epoll, struct connection *all, double seconds, bool drain) {
 
 static void forget_counts(void) {
     memset(run.histogram, 0, sizeof run.histogram);
+    memset(run.interval_histogram, 0, sizeof run.interval_histogram);
+    run.interval_finished = 0;
     run.finished = run.errors = run.reply_documents = run.reply_bytes = 0;
     run.latency_sum_ns = run.latency_max_ns = 0;
 }
@@ -516,8 +558,15 @@ static void print_result(double seconds, double own_cpu, const struct usage *bef
            seconds, finished, finished * opt.documents, run.finished_total, errors_total, run.first_error,
            run.reply_documents, run.reply_bytes, run.requests, own_cpu);
     printf("\"latency_us\": {\"mean\": %.1f, \"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f, \"max\": %.1f}, ",
-           run.finished ? (double)run.latency_sum_ns / 1e3 / (double)run.finished : 0, percentile_us(0.5),
-           percentile_us(0.9), percentile_us(0.99), percentile_us(0.999), (double)run.latency_max_ns / 1e3);
+           run.finished ? (double)run.latency_sum_ns / 1e3 / (double)run.finished : 0,
+           percentile_us(run.histogram, run.finished, 0.5), percentile_us(run.histogram, run.finished, 0.9),
+           percentile_us(run.histogram, run.finished, 0.99), percentile_us(run.histogram, run.finished, 0.999),
+           (double)run.latency_max_ns / 1e3);
+    printf("\"curve\": [");
+    for (int i = 0; i < run.point_count; i++)
+        printf("%s[%.3f, %lu, %.1f]", i ? ", " : "", run.points[i].seconds, run.points[i].finished * opt.documents,
+               run.points[i].p99_us);
+    printf("], ");
     printf("\"processes\": {");
     for (int i = 0; i < opt.accounted_count; i++)
         printf("%s\"%d\": {\"cpu_seconds\": %.2f, \"resident_bytes\": %lu}", i ? ", " : "", opt.accounted[i],
@@ -559,14 +608,17 @@ static void read_options(int argc, char **argv) {
         "host", "port", "connections", "seconds", "warmup-seconds", "operations", "hello", "message", "get-more",
         "cursor-offset", "document-offset", "document-length", "documents", "patch", "series", "sharing", "order",
         "base-ms", "step-ms", "first-tick", "run", "expect-n", "account", "session-offset", "more-session-offset",
-        "interval-ms", NULL};
+        "interval-ms", "burst-ms", "period-ms", "curve-ms", NULL};
     struct option longs[32] = {{0}};
     for (int i = 0; NAMES[i]; i++) longs[i] = (struct option){NAMES[i], required_argument, NULL, i};
     int which;
     while ((which = getopt_long(argc, argv, "", longs, NULL)) != -1) {
         switch (which) {
         case 0: opt.host = optarg; break;
-        case 1: opt.port = atoi(optarg); break;
+        case 1:
+            for (char *port = strtok(optarg, ","); port && opt.port_count < MAX_PORTS; port = strtok(NULL, ","))
+                opt.ports[opt.port_count++] = atoi(port);
+            break;
         case 2: opt.connections = (uint32_t)atol(optarg); break;
         case 3: opt.seconds = atof(optarg); break;
         case 4: opt.warmup_seconds = atof(optarg); break;
@@ -594,10 +646,13 @@ static void read_options(int argc, char **argv) {
         case 23: opt.session_offset = (uint32_t)atol(optarg); break;
         case 24: opt.more_session_offset = (uint32_t)atol(optarg); break;
         case 25: opt.interval_ns = strtoull(optarg, NULL, 10) * 1000000; break;
+        case 26: opt.burst_ns = strtoull(optarg, NULL, 10) * 1000000; break;
+        case 27: opt.period_ns = strtoull(optarg, NULL, 10) * 1000000; break;
+        case 28: opt.curve_ns = strtoull(optarg, NULL, 10) * 1000000; break;
         default: exit(2);
         }
     }
-    if (!opt.message.length || !opt.port || !opt.connections || !opt.series || opt.get_more.length > 512) {
+    if (!opt.message.length || !opt.port_count || !opt.connections || !opt.series || opt.get_more.length > 512) {
         fprintf(stderr, "loadgen: --message, --port, --connections and --series are needed\n");
         exit(2);
     }
@@ -619,7 +674,10 @@ int main(int argc, char **argv) {
     double own = own_cpu_seconds();
     for (int i = 0; i < opt.accounted_count; i++) before[i] = usage_of(opt.accounted[i]);
     uint64_t start = now_ns();
+    run.window_ns = start;
+    run.next_point_ns = opt.curve_ns ? start + opt.curve_ns : 0;
     go(epoll, all, opt.seconds, opt.operations != 0);
+    run.next_point_ns = 0;
     double seconds = (double)(now_ns() - start) / 1e9;
     for (int i = 0; i < opt.accounted_count; i++) after[i] = usage_of(opt.accounted[i]);
     own = own_cpu_seconds() - own;

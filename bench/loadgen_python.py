@@ -30,11 +30,27 @@ MASK = (1 << 64) - 1
 
 def _arguments(argv: Sequence[str]) -> Namespace:
     parser = ArgumentParser()
-    for name, default in (("host", "127.0.0.1"), ("hello", ""), ("message", ""), ("get-more", ""), ("account", "")):
+    for name, default in (
+        ("host", "127.0.0.1"),
+        ("hello", ""),
+        ("message", ""),
+        ("get-more", ""),
+        ("account", ""),
+        ("port", ""),
+    ):
         parser.add_argument(f"--{name}", default=default)
-    for name in ("port", "operations", "document-offset", "document-length", "cursor-offset", "session-offset"):
+    for name in ("operations", "document-offset", "document-length", "cursor-offset", "session-offset"):
         parser.add_argument(f"--{name}", type=int, default=0)
-    for name in ("more-session-offset", "base-ms", "first-tick", "run", "interval-ms"):
+    for name in (
+        "more-session-offset",
+        "base-ms",
+        "first-tick",
+        "run",
+        "interval-ms",
+        "burst-ms",
+        "period-ms",
+        "curve-ms",
+    ):
         parser.add_argument(f"--{name}", type=int, default=0)
     for name, number in (("connections", 1), ("documents", 1), ("series", 1), ("step-ms", 1000), ("expect-n", -1)):
         parser.add_argument(f"--{name}", type=int, default=number)
@@ -120,7 +136,8 @@ class Client:
         self.sent = 0
         self.started = 0.0
         self.received = bytearray()
-        self.socket = socket.create_connection((options.host, options.port))
+        ports = options.port.split(",")
+        self.socket = socket.create_connection((options.host, int(ports[index % len(ports)])))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if options.hello:
             self.socket.sendall(Path(options.hello).read_bytes())
@@ -160,7 +177,24 @@ class Client:
 
 def _fresh_tally() -> dict[str, Any]:
     counts = dict.fromkeys(("requests", "errors", "reply_bytes", "reply_documents"), 0)
-    return {**counts, "first_error": "", "latencies": []}
+    return {**counts, "first_error": "", "latencies": [], "finished_at": []}
+
+
+class Pace:
+    """When a client may start its next operation."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._interval_seconds = options.interval_ms / 1000
+        self._burst_seconds, self._period_seconds = options.burst_ms / 1000, options.period_ms / 1000
+        self._began = time.perf_counter()
+        self.exists = bool(options.interval_ms or options.period_ms)
+
+    def allows(self, client: Client) -> bool:
+        """Whether it may start now."""
+        now = time.perf_counter()
+        if now < client.started + self._interval_seconds:
+            return False
+        return not self._period_seconds or (now - self._began) % self._period_seconds < self._burst_seconds
 
 
 def _pump(
@@ -169,14 +203,13 @@ def _pump(
     """Keep all clients busy until ``end``, or so many operations are started; then wait for what is in flight."""
     busy = 0
     waiting: deque[Client] = deque()
-    interval_seconds = 0.0
+    pace = Pace(writer.options)
     for key in selector.get_map().values():
         if not operations or started < operations:
             key.data.start(writer)
             started, busy = started + 1, busy + 1
-            interval_seconds = key.data.options.interval_ms / 1000
     while busy or waiting:
-        while waiting and time.perf_counter() >= waiting[0].started + interval_seconds:
+        while waiting and (pace.allows(waiting[0]) or time.perf_counter() >= end):
             client = waiting.popleft()
             if time.perf_counter() < end and (not operations or started < operations):
                 client.start(writer)
@@ -186,9 +219,11 @@ def _pump(
             client.received += client.socket.recv(1 << 20)
             if not client.complete() or not client.take_reply(tally):
                 continue
-            tally["latencies"].append(time.perf_counter() - client.started)
+            now = time.perf_counter()
+            tally["latencies"].append(now - client.started)
+            tally["finished_at"].append(now)
             busy -= 1
-            if interval_seconds:
+            if pace.exists:
                 waiting.append(client)
             elif time.perf_counter() < end and (not operations or started < operations):
                 client.start(writer)
@@ -215,6 +250,7 @@ def _work(options: Namespace, worker: int, workers: int, pipe: Pipe) -> None:
     start, cpu = time.perf_counter(), time.process_time()
     if not options.operations or operations:
         total += _pump(selector, writer, tally, start + options.seconds, operations, 0)
+    tally["finished_at"] = [moment - start for moment in tally["finished_at"]]
     tally |= {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu, "total": total}
     tally["errors"] += warm["errors"]
     tally["first_error"] = tally["first_error"] or warm["first_error"]
@@ -244,6 +280,7 @@ def main(argv: Sequence[str]) -> None:
         here, there = multiprocessing.Pipe()
         child = multiprocessing.Process(target=_work, args=(options, worker, workers, there), daemon=True)
         child.start()
+        there.close()  # so that the end of a worker that cannot connect is noticed
         pipes.append(here)
         children.append(child)
     for _ in ("ready", "warm"):
@@ -257,6 +294,25 @@ def main(argv: Sequence[str]) -> None:
     for child in children:
         child.join()
     print(json.dumps(_result(options, tallies, before, after)))
+
+
+def _curve(tallies: Sequence[dict[str, Any]], interval_seconds: float, documents: int) -> list[list[float]]:
+    """End, measurements and p99 of each interval."""
+    if not interval_seconds:
+        return []
+    intervals: dict[int, list[float]] = {}
+    for tally in tallies:
+        for moment, latency in zip(tally["finished_at"], tally["latencies"], strict=True):
+            intervals.setdefault(int(moment / interval_seconds), []).append(latency)
+    whole = int(max(tally["seconds"] for tally in tallies) / interval_seconds)
+    return [
+        [
+            (number + 1) * interval_seconds,
+            len(intervals.get(number, ())) * documents,
+            _percentile(sorted(intervals.get(number, ())), 0.99),
+        ]
+        for number in range(whole)
+    ]
 
 
 def _result(
@@ -283,6 +339,7 @@ def _result(
             "mean": round(sum(latencies) / max(1, finished) * 1e6, 1),
             **{name: _percentile(latencies, part) for name, part in parts.items()},
         },
+        "curve": _curve(tallies, options.curve_ms / 1000, options.documents),
         "processes": {
             pid: {"cpu_seconds": after[pid][0] - cpu, "resident_bytes": after[pid][1]}
             for pid, (cpu, _) in before.items()

@@ -5,11 +5,20 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.targets import NATIVE
 
 HIGHER_IS_BETTER = frozenset({"rate", "first_rate", "last_rate", "read_rate"})
+
+
+class SampleKey(NamedTuple):
+    """Which round of a run it is."""
+
+    workload: str
+    case: str
+    target: str
+    repeat: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +32,21 @@ class Sample:
     metrics: Mapping[str, float]
     error: str = ""
     """Why there are no metrics."""
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """Values over time by name: seconds since the beginning of the load, and the value."""
+
+    @property
+    def key(self) -> SampleKey:
+        """Which round of the run it is."""
+        return SampleKey(self.workload, self.case, self.target, self.repeat)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a round with curves gives."""
+
+    metrics: Mapping[str, float]
+    curves: Mapping[str, Sequence[tuple[float, float]]]
 
 
 @dataclass(frozen=True, slots=True)

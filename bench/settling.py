@@ -20,9 +20,12 @@ COMPRESSED_SECONDS = 30.0
 COMPRESSED_LIMIT_SECONDS = 600.0
 
 
-def settle(site: Site, collection: Collection, stored: int) -> dict[str, float]:
-    """Wait until the number of buckets stays; CPU in microseconds for each of the ``stored`` measurements.
+def settle(
+    site: Site, collection: Collection, stored: int, *, earlier: int = 0, quiet_seconds: float = QUIET_SECONDS
+) -> dict[str, float]:
+    """Wait until the number of buckets stays for ``quiet_seconds``.
 
+    CPU is in microseconds for each of the ``stored`` measurements; ``earlier`` ones were there before.
     What the mongod uses without anything to do, as it is at the end, is not counted.
     """
     each = 1e6 / max(1, stored)
@@ -31,17 +34,17 @@ def settle(site: Site, collection: Collection, stored: int) -> dict[str, float]:
     before = {name: cpu_seconds(each) for name, each in pids.items()}
     at_change = dict(before)
     buckets = site.bucket_count(collection)
-    while time.monotonic() - changed_at < QUIET_SECONDS and time.monotonic() - started < LIMIT_SECONDS:
+    while time.monotonic() - changed_at < quiet_seconds and time.monotonic() - started < LIMIT_SECONDS:
         time.sleep(POLL_SECONDS)
         now = site.bucket_count(collection)
         if now != buckets:
             buckets, changed_at = now, time.monotonic()
             at_change = {name: cpu_seconds(each) for name, each in pids.items()}
-    quiet_seconds = max(POLL_SECONDS, time.monotonic() - changed_at)
+    idle_seconds = max(POLL_SECONDS, time.monotonic() - changed_at)
     busy_seconds = changed_at - started
-    metrics = {"rows_per_bucket": stored / max(1, buckets), "settling_s": busy_seconds}
+    metrics = {"rows_per_bucket": (stored + earlier) / max(1, buckets), "settling_s": busy_seconds}
     for name, members in pids.items():
-        idle = (cpu_seconds(members) - at_change[name]) / quiet_seconds
+        idle = (cpu_seconds(members) - at_change[name]) / idle_seconds
         metrics[f"deferred_{name}_cpu_us"] = max(0.0, at_change[name] - before[name] - idle * busy_seconds) * each
     return metrics
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from bson import ObjectId
 
 from bench import generator
 from bench.documents import BASE_MS, IOT
-from bench.generator import Load
+from bench.generator import Load, LoadFailed
 from bench.messages import insert_template
+from bench.processes import free_port
 from tests.support.mongod import MongodProcess
 
 ROOT = Path(__file__).parent.parent
@@ -52,3 +54,27 @@ def test_a_generator_starts_no_more_than_one_operation_in_an_interval(
     result = generator.Running(by_number, prefix).result()
     assert result.operations == 3
     assert result.seconds >= 0.2
+
+
+@pytest.mark.parametrize("prefix", [None, PYTHON], ids=["compiled", "python"])
+def test_a_generator_starts_operations_in_bursts_only(
+    mongod: MongodProcess, db_name: str, prefix: tuple[str, ...] | None
+) -> None:
+    """An operation takes less than the pause, so that the last one of a burst ends within it."""
+    template = insert_template(db_name, "iot", IOT, 1)
+    pauses = Load(mongod.port, template, seconds=1.2, burst_ms=1, period_ms=400, expect_n=1)
+    assert 1 <= generator.Running(pauses, prefix).result().operations_total <= 40
+    steady = Load(mongod.port, template, seconds=1.2, expect_n=1, run=2)
+    assert generator.Running(steady, prefix).result().operations_total > 100
+
+
+@pytest.mark.parametrize("prefix", [None, PYTHON], ids=["compiled", "python"])
+def test_a_generator_spreads_its_connections_over_ports(
+    mongod: MongodProcess, db_name: str, prefix: tuple[str, ...] | None
+) -> None:
+    """The second connection goes to the second port, where nobody listens."""
+    template = insert_template(db_name, "iot", IOT, 1)
+    load = Load(mongod.port, template, more_ports=[free_port()], operations=2, expect_n=1)
+    assert generator.Running(load, prefix).result().operations == 2
+    with pytest.raises(LoadFailed):
+        generator.Running(replace(load, connections=2, run=2), prefix).result()

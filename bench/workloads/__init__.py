@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bench.context import Workload
 from bench.workloads.cost import Cost
+from bench.workloads.fleets import Fleets
+from bench.workloads.grid import Grid
 from bench.workloads.mixed import ReadsDuringWrites
 from bench.workloads.queries import Queries
 from bench.workloads.relay import Relay
@@ -20,6 +22,8 @@ WORKLOADS: dict[str, Workload] = {
         Writes("W2", batch_cases()),
         ReadsDuringWrites(),
         Sustained(),
+        Fleets(),
+        Grid(),
         Queries(),
         UserQueries(),
         Storage(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from bench import generator
 from bench.context import Context, Window, interleaved, load_metrics
@@ -13,6 +14,12 @@ from bench.messages import DocumentShape, insert_template
 from bench.results import Sample
 from bench.settling import settle
 from bench.targets import Target, fresh_collection
+from bench.workloads.sustained import fill_series
+
+FACTOR: Final = 15
+"""How much longer a round is than one of the other workloads: with ``--seconds 2`` half a minute."""
+HALF_BUCKET_ROWS: Final = 500
+STORED_ROWS: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,16 @@ class WriteCase:
     sharing: str = "shared"
     order: str = "in-order"
     step_ms: int = 1000
+
+    @property
+    def series_count(self) -> int:
+        """How many series there are."""
+        return self.series or self.connections
+
+    @property
+    def rows(self) -> int:
+        """How many rows of each series there are before: half a bucket, or as many as are stored in some seconds."""
+        return min(HALF_BUCKET_ROWS, max(1, STORED_ROWS // self.series_count))
 
     @property
     def name(self) -> str:
@@ -61,9 +78,13 @@ def batch_cases() -> list[WriteCase]:
 
 
 def measure(context: Context, case: WriteCase, target: Target) -> Mapping[str, float]:
-    """One round on a fresh collection."""
+    """One round on a collection whose series have rows already."""
     site, settings = context.site, context.settings
+    rows = 1 if settings.smoke else case.rows
+    earlier = rows * case.series_count
     with fresh_collection(target, case.shape) as collection:
+        fill_series(site, collection, case.shape, case.series_count, rows, case.step_ms)
+        site.direct.admin.command("fsync")
         template = insert_template(
             collection.database, collection.name, case.shape, case.documents, ordered=settings.ordered
         )
@@ -73,12 +94,14 @@ def measure(context: Context, case: WriteCase, target: Target) -> Mapping[str, f
                 target.port,
                 template,
                 connections=case.connections,
-                seconds=settings.seconds,
+                seconds=settings.seconds * (1 if settings.smoke else FACTOR),
                 warmup_seconds=settings.warmup_seconds,
-                series=case.series or case.connections,
+                series=case.series_count,
                 sharing=case.sharing,
                 order=case.order,
                 step_ms=case.step_ms,
+                first_tick=rows,
+                run=2,
                 expect_n=case.documents,
                 account=site.pids(),
             )
@@ -87,10 +110,10 @@ def measure(context: Context, case: WriteCase, target: Target) -> Mapping[str, f
         metrics = load_metrics(site, target, result) | window.per_thousand(stored)
         metrics["whole_mongod_cpu_us"] = metrics["mongod_cpu_us"]
         if target.through_proxy and not settings.smoke:
-            metrics |= settle(site, collection, stored)
+            metrics |= settle(site, collection, stored, earlier=earlier)
             metrics["whole_mongod_cpu_us"] += metrics["deferred_mongod_cpu_us"]
         elif target.time_series:
-            metrics["rows_per_bucket"] = stored / max(1, site.bucket_count(collection))
+            metrics["rows_per_bucket"] = (stored + earlier) / max(1, site.bucket_count(collection))
     return metrics
 
 
