@@ -15,7 +15,7 @@ from tests.support.mongod import MongodProcess
 from tests.support.native_differences import LEFT_OUT, native_difference
 from tests.support.proxy import ACCESS, ProxyProcess
 from tests.support.versions import STANDALONE_ONLY, server
-from tests.support.wanted import MONGOD_VERSION, SCALE
+from tests.support.wanted import MONGOD_VERSION, SCALE, SERVER
 
 settings.register_profile(
     "tsproxy",
@@ -36,14 +36,13 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Expects the failures that the version of the servers brings along."""
-    version = tuple(int(part) for part in MONGOD_VERSION.split("."))
     under_wine = server(MONGOD_VERSION).binary.suffix == ".exe"
     for item in items:
         test = f"{item.path.name}::{item.name}"
         if under_wine and (why := not_started(test)):
             item.add_marker(pytest.mark.xfail(run=False, reason=why))
             continue
-        reason = expected_failure(test, version) or (native_difference(test) if ACCESS == "native" else None)
+        reason = expected_failure(test, SERVER) or (native_difference(test) if ACCESS == "native" else None)
         if reason is not None:
             item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
 
@@ -63,7 +62,7 @@ def server_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def mongod_version() -> tuple[int, ...]:
     """The version of ``mongod`` and ``replica_set``, for expectations that depend on it."""
-    return tuple(int(part) for part in MONGOD_VERSION.split("."))
+    return SERVER
 
 
 @pytest.fixture(scope="session")

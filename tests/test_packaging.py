@@ -124,6 +124,20 @@ def test_container_copies_what_exists_and_sets_what_is_a_setting() -> None:
             assert set(re.findall(r"TSPROXY_\w+(?==)", arguments)) <= VARIABLES
 
 
+def test_compose_starts_two_proxies_of_a_replica_set() -> None:
+    services = yaml.safe_load((ROOT / "deploy" / "docker-compose.two-proxies.yml").read_text())["services"]
+    proxies = [services["tsproxy-a"], services["tsproxy-b"]]
+    published = [port.rpartition(":")[0] for each in proxies for port in each["ports"]]
+    assert len(set(published)) == 4
+    assert {port.rpartition(":")[2] for each in proxies for port in each["ports"]} == {"27018", "9216"}
+    for each in proxies:
+        assert (ROOT / "deploy" / each["build"]).resolve() == ROOT
+        assert each["depends_on"] == {"mongod": {"condition": "service_healthy"}}
+        assert each["environment"]["TSPROXY_BACKEND"] == "mongodb://mongod:27017/?replicaSet=rs0"
+    assert services["mongod"]["command"][-2:] == ["--replSet", "rs0"]
+    assert services["mongod"]["hostname"] == "mongod"
+
+
 def test_compose_starts_the_sidecar_when_the_database_is_healthy() -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     assert {name for name, service in services.items() if "profiles" not in service} == {"mongod", "tsproxy"}

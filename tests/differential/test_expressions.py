@@ -12,8 +12,9 @@ from bson import Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
 
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ACCESS, ProxyProcess
 from tests.support.twins import Commands, Twins, run
+from tests.support.wanted import SERVER
 
 HOUR_MS = 3_600_000
 FAR_MS = (-(10**11), -500, 0, 500, HOUR_MS, 2**32 * 1000 - 500, 2**32 * 1000 + 5_000, 5 * 10**12)
@@ -180,12 +181,15 @@ class Collections:
     def check(self, predicate: Any, name: str, read: Callable[[str], dict[str, Any]]) -> bool:
         """Errors as native, rows as in a plain collection; true if there are some."""
         native, virtual = run(self.twins.native, read(name)), run(self.twins.virtual, read(name))
-        assert (virtual["ok"], virtual.get("code")) == (native["ok"], native.get("code")), (name, read(name), native)
+        # 5.0 evaluates expressions of the meta field for other rows than 6.0 and the proxy do.
+        outcomes_differ = (virtual["ok"], virtual.get("code")) != (native["ok"], native.get("code"))
+        assert not outcomes_differ or SERVER < (6,), (name, read(name), virtual, native)
         if not virtual["ok"]:
             return False
         judge = run(self.twins.stored, read(f"{name}_plain"))
-        if not judge["ok"]:
-            # An ordinary collection may read a row that natively no bucket is unpacked for.
+        if not judge["ok"] or ACCESS == "native":
+            # An ordinary collection may read a row that natively no bucket is unpacked for; with native access the
+            # rows are the server's, right (H2-H4) or wrong.
             judge = native
         assert by_field(virtual) == by_field(judge), (name, read(name), predicate)
         return bool(virtual["cursor"]["firstBatch"])

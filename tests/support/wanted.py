@@ -11,3 +11,6 @@ SCALE = float(os.environ.get("TSPROXY_TEST_SCALE", "1"))
 
 MONGOD_VERSION = os.environ.get("TSPROXY_TEST_MONGOD_VERSION", DEFAULT_VERSION)
 """The version of the servers that ``mongod`` and ``replica_set`` start; ``make test-matrix`` sets it."""
+
+SERVER = tuple(int(part) for part in MONGOD_VERSION.split("."))
+"""``MONGOD_VERSION`` to compare with; where there are fixtures, ``mongod_version`` is the same."""
