@@ -56,8 +56,7 @@ class Place:
             limited = self._needed[0]
             if not limited.take():
                 self._waits = True
-                session = self._exchange.session
-                owner = (session.identity, session.peer)
+                owner = self._exchange.session.owner
                 limited.wait_for_place(owner, Waiting(self._exchange, 1, self._has_next, self._refuse))
                 return False
             self._has_taken()

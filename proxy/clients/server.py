@@ -224,7 +224,7 @@ class Server:
         session = connection.session
         assert session is not None
         is_known = session.identity or not self._parts.requires_login()
-        owner = (session.identity, session.peer) if is_known else None
+        owner = session.owner if is_known else None
         return self.admission.room.take(connection, owner, size_bytes, self.now_seconds())
 
     def waits_for_room(self, connection: ClientConnection) -> bool:

@@ -78,7 +78,7 @@ class _Payment:
                 # What other commands need must not be occupied meanwhile.
                 self._exchange.leave_place()
                 client = self._exchange.session
-                owner = (client.identity, client.peer)
+                owner = client.owner
                 limited.wait_for_rate(owner, Waiting(self._exchange, count, self._paid, self._refuse))
                 return False
             self._needed.pop(0)

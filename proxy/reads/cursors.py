@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import bson
@@ -75,12 +75,12 @@ class ClientSession(Protocol):
     """A client's session, as this module needs it."""
 
     @property
-    def peer(self) -> str:
-        """The client's address."""
-
-    @property
     def identity(self) -> Identity:
         """The users that the client has authenticated as."""
+
+    @property
+    def owner(self) -> Hashable:
+        """The client for fair turns."""
 
     @property
     def upstream(self) -> ClientUpstream:

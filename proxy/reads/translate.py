@@ -371,7 +371,7 @@ class _Steps:
     @property
     def owner(self) -> Hashable:
         """The client for fair turns: its users and address."""
-        return self.session.identity, self.session.peer
+        return self.session.owner
 
     @property
     def is_gone(self) -> bool:

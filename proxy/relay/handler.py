@@ -7,7 +7,6 @@ first, so that the proxy applies the change before the client knows of it. The e
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import bson
@@ -85,10 +84,8 @@ class RelayHandler:
         if exchange.expects_reply:
             exchange.end(await self._observed(exchange, route, exchange.message.raw))
             return
-        since_seconds = time.perf_counter()
         exchange.not_sent()
-        async with self._unanswered.turn(exchange.session.owner):
-            exchange.queued(since_seconds)
+        async with self._unanswered.turn(exchange.session.owner, exchange.times()):
             exchange.sent()
             outcome = await self._observed(exchange, route, op_msg.asking_for_reply(exchange.message.raw))
         exchange.end(Replied(None) if isinstance(outcome, Replied) else outcome)

@@ -22,6 +22,7 @@ from proxy.request.ports import Translate
 from proxy.request.session import Session
 from proxy.request.times import Times, Wait
 
+CHANGES_COLLECTIONS: Final = REDEFINES | CHANGES_INDEXES
 BURST_SECONDS: Final = 1.0
 """Commands of a client may take so long in all before they have to pause."""
 SHARE: Final = 0.25
@@ -46,7 +47,7 @@ class _Owner:
     def pause_seconds(self, now_seconds: float) -> float:
         """How long the next command must wait."""
         self.recovered(now_seconds)
-        return min(max(self.taken_seconds - BURST_SECONDS, 0.0) / SHARE, LONGEST_PAUSE_SECONDS)
+        return max(self.taken_seconds - BURST_SECONDS, 0.0) / SHARE
 
     def took(self, seconds: float, now_seconds: float) -> None:
         """A command has taken so long."""
@@ -76,8 +77,9 @@ class Unanswered:
         return len(self._owners)
 
     @asynccontextmanager
-    async def turn(self, owner: Hashable) -> AsyncIterator[None]:
+    async def turn(self, owner: Hashable, times: Times) -> AsyncIterator[None]:
         """Wait for the turn of a command of this client, which takes place inside the context."""
+        since_seconds = time.perf_counter()
         state = self._owners.get(owner)
         if state is None:
             state = self._owners[owner] = _Owner(at_seconds=self._now_seconds())
@@ -87,6 +89,7 @@ class Unanswered:
                 pause_seconds = state.pause_seconds(self._now_seconds())
                 if pause_seconds > 0.0:
                     await self._sleep(pause_seconds)
+                times.wait(Wait.QUEUE, since_seconds)
                 began_seconds = self._now_seconds()
                 try:
                     yield
@@ -115,9 +118,6 @@ class Unanswered:
             self._forget_later(owner, state)
 
 
-CHANGES_COLLECTIONS: Final = REDEFINES | CHANGES_INDEXES
-
-
 def in_turns(translate: Translate, unanswered: Unanswered) -> Translate:
     """``translate``, with the turns of such commands on virtual collections."""
 
@@ -129,9 +129,7 @@ def in_turns(translate: Translate, unanswered: Unanswered) -> Translate:
         return in_turn(session, command, collection, times)
 
     async def in_turn(session: Session, command: Command, collection: VirtualCollection | None, times: Times) -> bytes:
-        since_seconds = time.perf_counter()
-        async with unanswered.turn(session.owner):
-            times.wait(Wait.QUEUE, since_seconds)
+        async with unanswered.turn(session.owner, times):
             return await translate(session, command, collection, times)
 
     return limited

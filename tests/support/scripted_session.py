@@ -32,9 +32,9 @@ class ScriptedUpstream:
 
 
 class ScriptedSession:
-    """Of nobody, from one peer."""
+    """Of nobody, from one client."""
 
     def __init__(self, *replies: Reply) -> None:
         self.upstream = ScriptedUpstream(*replies)
         self.identity: Identity = NOBODY
-        self.peer = "peer"
+        self.owner = "owner"

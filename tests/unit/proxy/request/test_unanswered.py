@@ -28,7 +28,7 @@ class World:
         self.seconds += seconds
 
     async def run(self, owner: object, seconds: float) -> None:
-        async with self.unanswered.turn(owner):
+        async with self.unanswered.turn(owner, Times()):
             self.in_progress.append(owner)
             self.most[owner] = max(self.most.get(owner, 0), self.in_progress.count(owner))
             await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_after_one_that_takes_long_the_pause_is_bounded(world: World) -> N
 async def test_clients_that_owe_nothing_are_forgotten() -> None:
     unanswered = Unanswered()
     for owner in range(100):
-        async with unanswered.turn(owner):
+        async with unanswered.turn(owner, Times()):
             await asyncio.sleep(0)
     assert len(unanswered) > 0
     async with asyncio.timeout(5):
@@ -77,7 +77,7 @@ async def test_clients_that_owe_nothing_are_forgotten() -> None:
 
 
 async def test_one_whose_turn_is_cancelled_gives_it_back(world: World) -> None:
-    async with world.unanswered.turn("a"):
+    async with world.unanswered.turn("a", Times()):
         waiting = asyncio.ensure_future(world.run("a", 0.0))
         await asyncio.sleep(0)
         waiting.cancel()
