@@ -48,6 +48,7 @@ HOT_MODULES = (
     "proxy/inserts/native_inserts.py",
     "proxy/inserts/native_staging.py",
     "proxy/inserts/plain_insert.py",
+    "proxy/inserts/series_order.py",
     "proxy/inserts/slices.py",
     "proxy/inserts/small_inserts.py",
     "proxy/inserts/staging.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from catalog.catalog import BucketCatalog
 from catalog.committer import Committer
@@ -17,6 +17,7 @@ from catalog.write_batch import CombineKey, WriteBatch
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert
+from proxy.inserts.series_order import MOST, Parsed, by_series
 from proxy.inserts.slices import Slices, Step, ThreadCall
 from proxy.inserts.staging import DOCUMENTS_IN_A_STEP, LARGE_BYTES, STEP_BYTES, ReplyTo, Staging, is_recorded
 
@@ -50,10 +51,10 @@ class CatalogStaging(Staging):
         """See ``Staging``."""
         catalog = self._catalog
         buckets = catalog.collection(collection)
-        if transaction is not None:
-            self._stage_statement(transaction, 0, document, buckets, key, writer, 0, None)
-            return
         measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
+        if transaction is not None:
+            self._stage_statement(transaction, 0, measurement, buckets, key, writer, 0, None)
+            return
         batch = catalog.place(buckets, measurement, writer, 0, key)
         if batch is None:
             return
@@ -80,38 +81,66 @@ class CatalogStaging(Staging):
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
     ) -> Iterator[Step]:
         """Stage the documents. Pauses after many new batches, so that these are committed meanwhile."""
-        buckets = self._catalog.collection(collection)
         place, submit, is_bulk = self._catalog.place, self._committer.submit, insert_reply.is_bulk
-        previous, until_pause, until_step = None, BATCHES_IN_A_TURN, DOCUMENTS_IN_A_STEP
-        for index, document in enumerate(insert.documents):
-            if until_step <= 0 or not until_pause:
-                yield not until_pause
-                buckets, until_step = self._catalog.collection(collection), DOCUMENTS_IN_A_STEP
-                until_pause = until_pause or BATCHES_IN_A_TURN
+        previous, until_pause, until_step, end = None, BATCHES_IN_A_TURN, DOCUMENTS_IN_A_STEP, len(insert.documents)
+        for first in range(0, end, MOST):
+            parsed = yield from self._parsed(insert, first, collection, insert_reply)
+            buckets = self._catalog.collection(collection)
+            for index, measurement in parsed:
+                if until_step <= 0 or not until_pause:
+                    yield not until_pause
+                    buckets, until_step = self._catalog.collection(collection), DOCUMENTS_IN_A_STEP
+                    until_pause = until_pause or BATCHES_IN_A_TURN
+                until_step -= 1
+                if index >= end:
+                    continue
+                try:
+                    batch = place(buckets, measurement, insert_reply, index, key)
+                except CommandError as error:
+                    insert_reply.refuse(index, error)
+                    end = index if insert.ordered else end
+                    continue
+                insert_reply.expect()
+                if batch is None:
+                    continue
+                if batch.claim():
+                    batch.bulk = is_bulk
+                    submit(batch)
+                    until_pause -= 1
+                elif batch is not previous:
+                    self._joined(batch, is_bulk=is_bulk)
+                previous = batch
+            if insert.ordered and insert_reply.has_refused:
+                return
+
+    def _parsed(
+        self, insert: InsertCommand, first: int, collection: VirtualCollection, insert_reply: InsertReply
+    ) -> Generator[Step, None, Parsed]:
+        """The documents from position ``first`` on, ``MOST`` at most, in the order in which they are staged.
+
+        Refuses what is no measurement. Then, what follows in an ordered insert is left out.
+        """
+        parsed: Parsed = []
+        buckets = self._catalog.collection(collection)
+        time_field, meta_field = buckets.time_field, buckets.meta_field
+        until_step = DOCUMENTS_IN_A_STEP
+        for index, document in enumerate(insert.documents[first : first + MOST], first):
+            if until_step <= 0:
+                yield False
+                until_step = DOCUMENTS_IN_A_STEP
             until_step -= 1 + len(document) // STEP_BYTES
             try:
                 if len(document) > LARGE_BYTES:
-                    parsing = ThreadCall(parse_measurement, document, buckets.time_field, buckets.meta_field)
+                    parsing = ThreadCall(parse_measurement, document, time_field, meta_field)
                     yield parsing
-                    buckets, measurement = self._catalog.collection(collection), parsing.result
+                    parsed.append((index, parsing.result))
                 else:
-                    measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
-                batch = place(buckets, measurement, insert_reply, index, key)
+                    parsed.append((index, parse_measurement(document, time_field, meta_field)))
             except CommandError as error:
                 insert_reply.refuse(index, error)
                 if insert.ordered:
                     break
-                continue
-            insert_reply.expect()
-            if batch is None:
-                continue
-            if batch.claim():
-                batch.bulk = is_bulk
-                submit(batch)
-                until_pause -= 1
-            elif batch is not previous:
-                self._joined(batch, is_bulk=is_bulk)
-            previous = batch
+        return by_series(parsed) if insert_reply.is_bulk else parsed
 
     def _stage_statements(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
@@ -122,22 +151,26 @@ class CatalogStaging(Staging):
         transaction = self._statements.transaction((insert.session, key.identity), insert.txn_number)
         sought: list[tuple[Statement, Measurement]] | None = [] if self.may_be_written(transaction) else None
         buckets = self._catalog.collection(collection)
-        until_step = DOCUMENTS_IN_A_STEP
-        for index, (document, number) in enumerate(zip(insert.documents, insert.statement_ids, strict=True)):
-            if until_step <= 0 or (index and not index % BATCHES_IN_A_TURN):
-                yield not index % BATCHES_IN_A_TURN
-                buckets, until_step = self._catalog.collection(collection), DOCUMENTS_IN_A_STEP
-            until_step -= 1 + len(document) // STEP_BYTES
-            try:
-                parsing: ThreadCall | None = None
-                if len(document) > LARGE_BYTES:
-                    yield (parsing := ThreadCall(parse_measurement, document, buckets.time_field, buckets.meta_field))
-                    buckets = self._catalog.collection(collection)
-                self._stage_statement(transaction, number, document, buckets, key, insert_reply, index, sought, parsing)
-            except CommandError as error:
-                insert_reply.refuse(index, error)
-                if insert.ordered:
-                    break
+        until_step, end = DOCUMENTS_IN_A_STEP, len(insert.documents)
+        for first in range(0, end, MOST):
+            parsed = yield from self._parsed(insert, first, collection, insert_reply)
+            for position, (index, measurement) in enumerate(parsed):
+                if until_step <= 0 or (position and not position % BATCHES_IN_A_TURN):
+                    yield not position % BATCHES_IN_A_TURN
+                    until_step = DOCUMENTS_IN_A_STEP
+                until_step -= 1
+                if index >= end:
+                    continue
+                buckets = self._catalog.collection(collection)
+                try:
+                    self._stage_statement(
+                        transaction, insert.statement_ids[index], measurement, buckets, key, insert_reply, index, sought
+                    )
+                except CommandError as error:
+                    insert_reply.refuse(index, error)
+                    end = index if insert.ordered else end
+            if insert.ordered and insert_reply.has_refused:
+                break
         if sought:
             measurements = [measurement for _, measurement in sought]
             self.restart_dedup.ask(
@@ -183,28 +216,21 @@ class CatalogStaging(Staging):
         self,
         transaction: Transaction,
         number: int,
-        document: bytes,
+        measurement: Measurement,
         buckets: CollectionBuckets,
         key: CombineKey,
         insert_reply: ReplyTo,
         index: int,
         sought: list[tuple[Statement, Measurement]] | None,
-        parsing: ThreadCall | None = None,
     ) -> None:
-        """Stage one statement, or append it to ``sought``, whose statements an earlier process may have written.
-
-        ``parsing`` has the parsed document if that was done in a thread.
-        """
-        if is_recorded(transaction, number, insert_reply, index, self._committer.deadline_seconds()):
+        """Stage one statement, or append it to ``sought``, whose statements an earlier process may have written."""
+        deadline_seconds = self._committer.deadline_seconds()
+        if is_recorded(transaction, number, insert_reply, index, deadline_seconds):
             return
-        if parsing is not None:
-            measurement: Measurement = parsing.result
-        else:
-            measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
         statement = Statement(transaction, number)
         statement.is_bulk = insert_reply.is_bulk
         insert_reply.expect()
-        statement.wait(insert_reply, index, self._committer.deadline_seconds())
+        statement.wait(insert_reply, index, deadline_seconds)
         if sought is None:
             self._place_statement(statement, measurement, buckets, key)
         else:

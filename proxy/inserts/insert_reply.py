@@ -96,6 +96,11 @@ class InsertReply:
         # A traceback would keep the document and this object in memory until the garbage collector runs.
         self._errors[index] = error.with_traceback(None)
 
+    @property
+    def has_refused(self) -> bool:
+        """Whether a document was refused, or could not be written."""
+        return self._errors is not None
+
     def fail(self, error: CommandError) -> None:
         """The command as a whole fails."""
         self._failure = error.with_traceback(None)
