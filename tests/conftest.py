@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.expectations import expected_failure, not_started
 from tests.support.mongod import MongodProcess
 from tests.support.native_differences import LEFT_OUT, native_difference
-from tests.support.proxy import ACCESS, ProxyProcess
+from tests.support.proxy import ACCESS, ProxyProcess, started
 from tests.support.versions import STANDALONE_ONLY, server
 from tests.support.wanted import MONGOD_VERSION, SCALE, SERVER
 
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = expected_failure(test, SERVER) or (native_difference(test) if ACCESS == "native" else None)
         if reason is not None:
             item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Leaves the tests themselves, which are never garbage, out of all collections of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -97,21 +104,15 @@ def proxy(request: pytest.FixtureRequest, server_directory: Path, mongod: Mongod
     if mongod.replica_set:
         yield request.getfixturevalue("proxy_rs")
         return
-    process = ProxyProcess(server_directory / "proxy", mongod.uri)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(server_directory / "proxy", mongod.uri)) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")
 def proxy_rs(server_directory: Path, replica_set: MongodProcess) -> Iterator[ProxyProcess]:
     """A tsproxy in front of ``replica_set``."""
-    process = ProxyProcess(server_directory / "proxy_rs", replica_set.uri)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(server_directory / "proxy_rs", replica_set.uri)) as process:
+        yield process
 
 
 @pytest.fixture

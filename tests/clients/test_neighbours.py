@@ -16,7 +16,7 @@ import pytest
 from tests.support import heavy_clients
 from tests.support.heavy_clients import COLLECTION, at_work, insert
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.raw_wire import RawClient, document_of
 
 HELD_SECONDS = {
@@ -39,11 +39,8 @@ RECEIVED = "tsproxy_received_bytes_total"
 
 @pytest.fixture(scope="module")
 def shared(mongod: MongodProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    process = ProxyProcess(tmp_path_factory.mktemp("neighbours"), mongod.uri)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(tmp_path_factory.mktemp("neighbours"), mongod.uri)) as process:
+        yield process
 
 
 def latencies(port: int, database: str, seconds: float) -> list[float]:

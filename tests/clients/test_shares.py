@@ -27,7 +27,7 @@ from proxy.wire.op_msg import MORE_TO_COME
 from tests.support.heavy_clients import COLLECTION, insert
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.raw_wire import RawClient, command, document_of
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
@@ -41,11 +41,8 @@ RELAYED = "tsproxy_requests_total{"
 @pytest.fixture
 def narrow(mongod: MongodProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
     """A proxy that two of the heavy inserts fill."""
-    process = ProxyProcess(tmp_path, mongod.uri, flags=("--max-pending-measurements", str(ROWS)))
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(tmp_path, mongod.uri, flags=("--max-pending-measurements", str(ROWS)))) as process:
+        yield process
 
 
 def test_who_keeps_the_limits_full_holds_nobody_else(narrow: ProxyProcess, db_name: str) -> None:

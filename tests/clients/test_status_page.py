@@ -14,7 +14,7 @@ from pymongo.errors import OperationFailure
 
 from tests.support.mongod import MongodProcess
 from tests.support.ports import accepts
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.steady_load import SteadyLoad
 
 Samples = dict[str, float]
@@ -23,11 +23,10 @@ Samples = dict[str, float]
 @pytest.fixture(scope="module")
 def watched(mongod: MongodProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     """A proxy that nobody else uses."""
-    server = ProxyProcess(tmp_path_factory.mktemp("watched"), mongod.uri, flags=["--slow-command-ms", "0"])
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(
+        ProxyProcess(tmp_path_factory.mktemp("watched"), mongod.uri, flags=["--slow-command-ms", "0"])
+    ) as server:
+        yield server
 
 
 def shown(proxy: ProxyProcess, query: str = "") -> dict[str, Any]:
@@ -97,11 +96,8 @@ def test_quantiles_lie_between_the_bounds_that_the_metrics_have(watched: ProxyPr
 @pytest.fixture
 def quiet(mongod: MongodProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
     """One that has described nothing yet: it describes so many commands a second."""
-    server = ProxyProcess(tmp_path, mongod.uri, flags=["--slow-command-ms", "0"])
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(ProxyProcess(tmp_path, mongod.uri, flags=["--slow-command-ms", "0"])) as server:
+        yield server
 
 
 def test_busiest_collections_and_slow_commands_have_names_here(quiet: ProxyProcess, db_name: str) -> None:

@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 
 from proxy.backend.probing import CONSEQUENCE, WITHOUT_TIMESERIES
 from tests.support.access import PASSWORD, ROOT_PASSWORD, GuardedMongod
-from tests.support.proxy import ProxyProcess, tsproxy
+from tests.support.proxy import ProxyProcess, started, tsproxy
 from tests.support.twins import Twins
 from tests.support.versions import server
 
@@ -40,11 +40,10 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedMongod]:
 def proxied(tmp_path_factory: pytest.TempPathFactory, old: GuardedMongod) -> Iterator[ProxyProcess]:
     """A tsproxy in front of it, which would like to write in parts."""
     uri = old.uri_of("proxy", PASSWORD, "admin")
-    process = ProxyProcess(tmp_path_factory.mktemp("proxy"), uri, flags=["--write-strategy", "in_parts"])
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(
+        ProxyProcess(tmp_path_factory.mktemp("proxy"), uri, flags=["--write-strategy", "in_parts"])
+    ) as process:
+        yield process
 
 
 @pytest.fixture

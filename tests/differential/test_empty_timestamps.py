@@ -13,7 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 
 EMPTY = Timestamp(0, 0)
 NOON = 1_700_000_040_000
@@ -32,11 +32,8 @@ def grown_proxy(
     request: pytest.FixtureRequest, server_directory: Path, backend: MongodProcess
 ) -> Iterator[ProxyProcess]:
     directory = server_directory / f"proxy_{request.param}_{backend.port}"
-    server = ProxyProcess(directory, backend.uri, flags=["--write-strategy", request.param])
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(ProxyProcess(directory, backend.uri, flags=["--write-strategy", request.param])) as server:
+        yield server
 
 
 def row(number: int, **fields: Any) -> dict[str, Any]:

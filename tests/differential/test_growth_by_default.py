@@ -19,7 +19,7 @@ import pytest
 from pymongo.collection import Collection
 
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.versions import server
 from tests.support.wanted import MONGOD_VERSION
 
@@ -45,11 +45,8 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def proxy(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
-    process = ProxyProcess(tmp_path / "proxy", backend.uri, flags=["--write-strategy", "auto"])
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(tmp_path / "proxy", backend.uri, flags=["--write-strategy", "auto"])) as process:
+        yield process
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -12,16 +12,15 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 
 
 @pytest.fixture(scope="module")
 def hiding(server_directory: Path, mongod: MongodProcess) -> Iterator[ProxyProcess]:
-    process = ProxyProcess(server_directory / "hiding", mongod.uri, flags=["--hide-bucket-collections", "true"])
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(
+        ProxyProcess(server_directory / "hiding", mongod.uri, flags=["--hide-bucket-collections", "true"])
+    ) as process:
+        yield process
 
 
 @pytest.fixture

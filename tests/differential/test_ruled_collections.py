@@ -15,7 +15,7 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 from proxy.clients.ruled_creation import STAYS_ORDINARY
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess, tsproxy
+from tests.support.proxy import ProxyProcess, started, tsproxy
 
 Client = pymongo.MongoClient[dict[str, Any]]
 AT = dt.datetime(2024, 5, 18, tzinfo=dt.UTC)
@@ -28,11 +28,10 @@ OPTIONS = {"timeField": "t", "metaField": "host", "granularity": "minutes", "buc
 
 @pytest.fixture(scope="module")
 def ruled(server_directory: Path, mongod: MongodProcess) -> Iterator[ProxyProcess]:
-    process = ProxyProcess(server_directory / "ruled", mongod.uri, flags=["--create-as-timeseries", ", ".join(RULES)])
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(
+        ProxyProcess(server_directory / "ruled", mongod.uri, flags=["--create-as-timeseries", ", ".join(RULES)])
+    ) as process:
+        yield process
 
 
 @pytest.fixture

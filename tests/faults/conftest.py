@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.fleet_in_parts import FLAGS, IN_PARTS
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.versions import server as server_of
 from tests.support.wanted import MONGOD_VERSION
 
 CHOSEN = server_of(MONGOD_VERSION)
-
-
-@contextmanager
-def started(proxy: ProxyProcess) -> Iterator[ProxyProcess]:
-    """``proxy``, which is stopped at the end even if it does not start."""
-    try:
-        yield proxy.start()
-    finally:
-        proxy.stop()
 
 
 @pytest.fixture(scope="module")

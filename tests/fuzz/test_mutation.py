@@ -11,18 +11,15 @@ import pytest
 from tests.fuzz.mutation import Fuzzer, mutate
 from tests.fuzz.seeds import seeds
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 
 SECONDS = 6
 
 
 @pytest.fixture
 def own_proxy(mongod: MongodProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
-    proxy = ProxyProcess(tmp_path, mongod.uri)
-    try:
-        yield proxy.start()
-    finally:
-        proxy.stop()
+    with started(ProxyProcess(tmp_path, mongod.uri)) as proxy:
+        yield proxy
 
 
 def test_damaged_messages_do_no_harm(own_proxy: ProxyProcess, scale: float) -> None:

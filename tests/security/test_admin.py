@@ -15,7 +15,7 @@ from proxy.admin.table import COMMANDS, Right
 from tests.support.access import PASSWORD, GuardedMongod, errors_of
 from tests.support.mongod import MongodProcess
 from tests.support.ports import free_port, own_address
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.wire import WireClient
 
 UNAUTHORIZED = 13
@@ -56,11 +56,10 @@ def database(guarded: GuardedMongod) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def own_proxy(guarded: GuardedMongod, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     """A proxy that these tests may pause and drain."""
-    proxy = ProxyProcess(tmp_path_factory.mktemp("admin"), guarded.account_uri, flags=["--roles-refresh-seconds", "1"])
-    try:
-        yield proxy.start()
-    finally:
-        proxy.stop()
+    with started(
+        ProxyProcess(tmp_path_factory.mktemp("admin"), guarded.account_uri, flags=["--roles-refresh-seconds", "1"])
+    ) as proxy:
+        yield proxy
 
 
 def connect(proxy: ProxyProcess, user: str, database: str) -> pymongo.MongoClient[dict[str, Any]]:

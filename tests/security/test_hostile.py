@@ -16,7 +16,7 @@ from bson import ObjectId
 from tests.support.access import PASSWORD, GuardedMongod
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.wire import WireClient, op_msg
 
 LIMIT_BYTES = 16_384
@@ -26,11 +26,8 @@ LIMIT_BYTES = 16_384
 def strict(guarded: GuardedMongod, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     flags = ["--max-unauthenticated-seconds", "2", "--pre-auth-max-message-bytes", str(LIMIT_BYTES)]
     flags += ["--max-connections-per-address", "20"]
-    server = ProxyProcess(tmp_path_factory.mktemp("strict"), guarded.account_uri, flags=flags)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(ProxyProcess(tmp_path_factory.mktemp("strict"), guarded.account_uri, flags=flags)) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

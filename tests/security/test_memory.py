@@ -23,7 +23,7 @@ from proxy.request import authorisation, recognition
 from proxy.wire.message import HEADER, Opcode
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.raw_wire import RawClient, body, op_msg_bytes, sequence
 
 GROWN_BYTES = 24 << 20
@@ -35,11 +35,8 @@ NOW = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 @pytest.fixture(scope="module")
 def fed(replica_set: MongodProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     """A proxy whose memory nobody else uses."""
-    server = ProxyProcess(tmp_path_factory.mktemp("fed"), replica_set.uri)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(ProxyProcess(tmp_path_factory.mktemp("fed"), replica_set.uri)) as server:
+        yield server
 
 
 def resident_bytes(proxy: ProxyProcess) -> int:
@@ -130,11 +127,10 @@ RECEIVING_BYTES = 192_000_000
 
 @pytest.fixture
 def fed_at_once(replica_set: MongodProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
-    server = ProxyProcess(tmp_path, replica_set.uri, flags=["--max-receiving-bytes", str(RECEIVING_BYTES)])
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with started(
+        ProxyProcess(tmp_path, replica_set.uri, flags=["--max-receiving-bytes", str(RECEIVING_BYTES)])
+    ) as server:
+        yield server
 
 
 def most_resident_bytes(proxy: ProxyProcess) -> int:

@@ -19,7 +19,7 @@ from bson.int64 import Int64
 from proxy.request.router import TABLE
 from tests.support.access import ACCOUNT_PASSWORD, GuardedMongod, least_role
 from tests.support.logged_in import LoggedIn, logged_in
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 UNAUTHORIZED = 13
@@ -122,11 +122,8 @@ def proxied(guarded_set: GuardedMongod, tmp_path_factory: pytest.TempPathFactory
     admin = guarded_set.shared_client.admin
     admin.command("createUser", ACCOUNT, pwd=ACCOUNT_PASSWORD, roles=[least_role()["createRole"]])
     uri = guarded_set.uri_of(ACCOUNT, ACCOUNT_PASSWORD, "admin")
-    process = ProxyProcess(tmp_path_factory.mktemp("own_steps"), uri)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(tmp_path_factory.mktemp("own_steps"), uri)) as process:
+        yield process
         admin.command("dropUser", ACCOUNT)
 
 

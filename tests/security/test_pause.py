@@ -12,7 +12,7 @@ import pytest
 from bson import ObjectId
 
 from tests.support.access import PASSWORD, ROOT_PASSWORD, GuardedMongod
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.steady_load import SteadyLoad
 
 Client = pymongo.MongoClient[dict[str, Any]]
@@ -21,11 +21,8 @@ Client = pymongo.MongoClient[dict[str, Any]]
 @pytest.fixture
 def own_proxy(guarded_set: GuardedMongod, tmp_path: Path) -> Iterator[ProxyProcess]:
     """A proxy of this test, in front of a replica set with access control."""
-    proxy = ProxyProcess(tmp_path, guarded_set.account_uri, flags=["--roles-refresh-seconds", "1"])
-    try:
-        yield proxy.start()
-    finally:
-        proxy.stop()
+    with started(ProxyProcess(tmp_path, guarded_set.account_uri, flags=["--roles-refresh-seconds", "1"])) as proxy:
+        yield proxy
 
 
 def administrator(proxy: ProxyProcess) -> Client:

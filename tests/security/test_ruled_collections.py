@@ -13,7 +13,7 @@ from bson import ObjectId
 from pymongo.errors import OperationFailure
 
 from tests.support.access import PASSWORD, GuardedMongod
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 
 ROW = {"t": dt.datetime(2024, 5, 18, tzinfo=dt.UTC), "v": 1}
 
@@ -21,11 +21,8 @@ ROW = {"t": dt.datetime(2024, 5, 18, tzinfo=dt.UTC), "v": 1}
 @pytest.fixture(scope="module")
 def ruled(server_directory: Path, guarded: GuardedMongod) -> Iterator[ProxyProcess]:
     flags = ["--create-as-timeseries", "ruled*.* -> timeField=t", "--hide-bucket-collections", "true"]
-    process = ProxyProcess(server_directory / "ruled_guarded", guarded.account_uri, flags=flags)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(server_directory / "ruled_guarded", guarded.account_uri, flags=flags)) as process:
+        yield process
 
 
 @pytest.fixture

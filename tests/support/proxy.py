@@ -7,7 +7,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -121,3 +122,12 @@ class ProxyProcess(ChildProcess):
         _, text = self.status("/metrics")
         samples = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
+
+
+@contextmanager
+def started(proxy: ProxyProcess) -> Iterator[ProxyProcess]:
+    """``proxy``, which is stopped at the end even if it does not start."""
+    try:
+        yield proxy.start()
+    finally:
+        proxy.stop()

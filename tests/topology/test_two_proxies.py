@@ -12,7 +12,7 @@ from bson import Int64
 from pymongo.errors import ConfigurationError
 
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.wire import WireClient
 
 START = datetime(2024, 5, 18, tzinfo=UTC)
@@ -20,11 +20,8 @@ START = datetime(2024, 5, 18, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def other(server_directory: Path, replica_set: MongodProcess) -> Iterator[ProxyProcess]:
-    process = ProxyProcess(server_directory / "other_proxy", replica_set.uri)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(server_directory / "other_proxy", replica_set.uri)) as process:
+        yield process
 
 
 def fill(proxy: ProxyProcess, name: str) -> None:

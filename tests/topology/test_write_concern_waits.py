@@ -19,7 +19,7 @@ from bson import ObjectId
 from pymongo.write_concern import WriteConcern
 
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.raw_wire import RawClient, command, document_of
 from tests.support.replica_set import ReplicaSet
 from tests.support.versions import server
@@ -52,11 +52,8 @@ def lonely(server_directory: Path) -> Iterator[MongodProcess]:
 @pytest.fixture(scope="module")
 def lonely_proxy(server_directory: Path, lonely: MongodProcess) -> Iterator[ProxyProcess]:
     """A tsproxy in front of it."""
-    process = ProxyProcess(server_directory / "lonely_proxy", lonely.uri)
-    try:
-        yield process.start()
-    finally:
-        process.stop()
+    with started(ProxyProcess(server_directory / "lonely_proxy", lonely.uri)) as process:
+        yield process
 
 
 @pytest.fixture

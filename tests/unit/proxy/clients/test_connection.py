@@ -210,6 +210,15 @@ def test_end_of_the_client_abandons_its_command() -> None:
 SILENT = op_msg.build(1, 0, bson.encode({"insert": "c", "documents": [{}], "$db": "test"}), (), op_msg.MORE_TO_COME)
 
 
+def left(data: bytes, error: Exception | None = None) -> tuple[Host, ClientConnection]:
+    """A connection whose client has sent this and disconnected."""
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(data)
+    connection.connection_lost(error)
+    return host, connection
+
+
 def test_what_wants_no_reply_is_carried_out_after_the_client_has_left() -> None:
     """A server executes all that it has received, too."""
     host, loop = Host(), EventLoop()
@@ -260,46 +269,31 @@ def test_a_connection_that_the_proxy_has_closed_goes_on_with_nothing() -> None:
 
 
 def test_the_first_command_that_wants_a_reply_ends_that() -> None:
-    host = Host()
-    connection, _ = connected(host)
-    connection.data_received(SILENT + PING + SILENT)
-    connection.connection_lost(None)
+    host, connection = left(SILENT + PING + SILENT)
     connection.finish()
     assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
 
 
 def test_a_compressed_command_shows_only_when_it_has_started_that_it_wants_a_reply() -> None:
-    host = Host()
-    connection, _ = connected(host)
-    connection.data_received(SILENT + compressed(PING, 2) + SILENT)
-    connection.connection_lost(None)
+    host, connection = left(SILENT + compressed(PING, 2) + SILENT)
     connection.finish()
     assert (len(host.started), host.events) == (2, ["203.0.113.9", "left"])
 
 
 def test_half_a_command_of_a_client_that_has_left_is_dropped() -> None:
-    host = Host()
-    connection, _ = connected(host)
-    connection.data_received(SILENT + SILENT[:20])
-    connection.connection_lost(None)
+    host, connection = left(SILENT + SILENT[:20])
     connection.finish()
     assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
 
 
 def test_a_client_that_is_cut_off_leaves_nothing_behind() -> None:
-    host = Host()
-    connection, _ = connected(host)
-    connection.data_received(SILENT * 3)
-    connection.connection_lost(ConnectionResetError())
+    host, _ = left(SILENT * 3, ConnectionResetError())
     assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
 
 
 def test_commands_of_a_client_that_has_left_end_with_the_proxy() -> None:
     for end in (ClientConnection.drain, ClientConnection.abort):
-        host = Host()
-        connection, _ = connected(host)
-        connection.data_received(SILENT * 3)
-        connection.connection_lost(None)
+        host, connection = left(SILENT * 3)
         end(connection)
         connection.finish()
         assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])

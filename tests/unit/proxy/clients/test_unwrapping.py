@@ -22,11 +22,11 @@ RAW = op_msg.build(1, 0, bson.encode({"ping": 1, "text": "v" * 500_000, "$db": "
 class Inside:
     abandoned = False
 
-    def abandon(self) -> None:
-        self.abandoned = True
-
     def __init__(self, *, wants_reply: bool = True) -> None:
         self.wants_reply = wants_reply
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
     def goes_on_alone(self) -> bool:
         return not self.wants_reply
