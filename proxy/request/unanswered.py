@@ -25,8 +25,8 @@ from proxy.request.times import Times, Wait
 CHANGES_COLLECTIONS: Final = REDEFINES | CHANGES_INDEXES
 BURST_SECONDS: Final = 1.0
 """Commands of a client may take so long in all before they have to pause."""
-SHARE: Final = 0.25
-"""The share of the time that they get then."""
+SHARE: Final = 0.05
+"""The share of the time that they get then. What they leave for later, files and checkpoints, costs a server more."""
 LONGEST_PAUSE_SECONDS: Final = 5.0
 """A single command may take long, because others hold the lock."""
 _NOTHING_SECONDS: Final = 1e-6

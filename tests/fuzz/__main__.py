@@ -41,7 +41,7 @@ class Stop(threading.Event):
 
 
 def main() -> None:
-    """Rounds in turn with access control and without, each with a seed of its own."""
+    """Rounds without access control, then as long with it, each with a seed of its own."""
     left_seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 31)
     judge_waits = os.environ.get("FUZZ_JUDGE_WAITS", "yes") != "no"
@@ -50,32 +50,34 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         arenas = [Arena(Path(folder), guarded=guarded) for guarded in (False, True)]
         try:
-            for arena in arenas:
-                arena.start()
             _rounds(arenas, reports, left_seconds, seed, stop, judge_waits=judge_waits)
         finally:
-            # First what is known: to stop the servers may fail.
             told = verdict(reports, judge_waits=judge_waits, stopped_by=stop.name)
             print(told.text, flush=True)
-            for arena in arenas:
-                arena.stop()
     sys.exit(0 if told.passed else 1)
 
 
 def _rounds(
     arenas: list[Arena], reports: list[Report], seconds: float, seed: int, stop: threading.Event, *, judge_waits: bool
 ) -> None:
-    """At least one in each arena, unless something is wrong."""
-    end = time.monotonic() + seconds
+    """At least one in each arena, one arena after the other, unless something is wrong."""
+    began = time.monotonic()
     round_seconds = min(ROUND_SECONDS, max(10.0, seconds / len(arenas)))
-    while (time.monotonic() < end or len(reports) < len(arenas)) and not stop.is_set():
-        arena = arenas[len(reports) % len(arenas)]
-        siege = Siege(arena, seed + len(reports), judge_waits=judge_waits, stop=stop)
-        report = siege.run(ALONE_SHARE * round_seconds, (1 - ALONE_SHARE) * round_seconds, interludes=2)
-        reports.append(report)
-        print(report.text(), flush=True)
-        if report.failures:
-            return
+    for number, arena in enumerate(arenas, 1):
+        is_over = stop.is_set()
+        try:
+            if not is_over:
+                arena.start()
+            while not is_over:
+                siege = Siege(arena, seed + len(reports), judge_waits=judge_waits, stop=stop)
+                report = siege.run(ALONE_SHARE * round_seconds, (1 - ALONE_SHARE) * round_seconds, interludes=2)
+                reports.append(report)
+                print(report.text(), flush=True)
+                if report.failures:
+                    return
+                is_over = stop.is_set() or time.monotonic() >= began + seconds * number / len(arenas)
+        finally:
+            arena.stop()
 
 
 if __name__ == "__main__":
