@@ -253,6 +253,11 @@ def may_be_sent_again(command: Command | None) -> bool:
     """
     if command is None or command.in_transaction or not command.expects_reply or command.exhaust_allowed:
         return False
-    if command.name in REPEATABLE:
-        return command.name != "aggregate" or not (b"$out\0" in command.body or b"$merge\0" in command.body)
-    return command.has_txn_number
+    return only_reads(command) if command.name in REPEATABLE else command.has_txn_number
+
+
+def only_reads(command: Command) -> bool:
+    """Whether a command changes nothing; a transaction that it may begin counts as a change."""
+    if command.name not in REPEATABLE or command.in_transaction:
+        return False
+    return command.name != "aggregate" or not (b"$out\0" in command.body or b"$merge\0" in command.body)

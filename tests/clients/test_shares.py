@@ -222,6 +222,40 @@ def test_drops_without_a_reply_have_one_place_of_a_client(
     assert most == 1
 
 
+def executed(server: MongodProcess, name: str) -> int:
+    """How many commands of this name the server has executed."""
+    status = server.shared_client.admin.command("serverStatus", metrics=1)
+    return int(status["metrics"]["commands"][name]["total"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_executed"),
+    [
+        ({"dbHash": 1}, True),
+        ({"ping": 1}, False),
+        ({"distinct": "plain", "key": "_id"}, False),
+        ({"aggregate": "plain", "pipeline": [{"$match": {"_id": 1}}], "cursor": {}}, False),
+        ({"aggregate": "plain", "pipeline": [{"$out": "copy"}], "cursor": {}}, True),
+    ],
+    ids=str,
+)
+def test_reads_without_a_reply_are_left_out(
+    mongod: MongodProcess, proxy: ProxyProcess, db_name: str, asked: dict[str, Any], is_executed: bool
+) -> None:
+    """Nobody would notice them; a flood of them would keep the server busy."""
+    with proxy.client() as admin:
+        admin[db_name].plain.insert_one({"_id": 1})
+        name = next(iter(asked))
+        before = executed(mongod, name)
+        with RawClient(proxy.port, 60) as client:
+            client.send(command({**asked, "$db": db_name}, flags=MORE_TO_COME) * 300)
+            assert client.run({"find": "plain", "$db": db_name})["cursor"]["firstBatch"] == [{"_id": 1}]
+        # Others may ask for some as well.
+        assert (executed(mongod, name) - before >= 300) == is_executed
+        assert ("copy" in admin[db_name].list_collection_names()) == ("$out" in str(asked))
+        admin.drop_database(db_name)
+
+
 @pytest.mark.parametrize("count", [AHEAD_COMMANDS - 1, 10 * AHEAD_COMMANDS + 7])
 def test_commands_without_a_reply_are_carried_out_in_order(proxy: ProxyProcess, db_name: str, count: int) -> None:
     with RawClient(proxy.port, 60) as client:
