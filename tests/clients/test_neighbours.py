@@ -55,7 +55,7 @@ def latencies(port: int, database: str, seconds: float) -> list[float]:
             reply = client.receive()
             taken.append(time.perf_counter() - began)
             assert reply is not None
-            assert document_of(reply) == {"n": 1, "ok": 1.0}
+            assert document_of(reply)["n"] == 1
             time.sleep(0.002)
     return taken
 

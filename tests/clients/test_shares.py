@@ -61,7 +61,7 @@ def test_who_keeps_the_limits_full_holds_nobody_else(narrow: ProxyProcess, db_na
                 client.send(insert(db_name, rows))
                 reply = client.receive()
                 assert reply is not None
-                assert document_of(reply) == {"n": ROWS, "ok": 1.0}
+                assert document_of(reply)["n"] == ROWS
                 answered[number] += 1
 
     with narrow.client() as admin, ThreadPoolExecutor(HEAVY) as threads:
@@ -75,7 +75,7 @@ def test_who_keeps_the_limits_full_holds_nobody_else(narrow: ProxyProcess, db_na
                     client.send(insert(db_name, [{"t": START, "m": "honest", "x": number}]))
                     reply = client.receive()
                     assert reply is not None
-                    assert document_of(reply) == {"n": 1, "ok": 1.0}
+                    assert document_of(reply)["n"] == 1
             meanwhile = answered.total() - before
         finally:
             enough.set()

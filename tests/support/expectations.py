@@ -144,6 +144,9 @@ SINCE_7_0: Mapping[str, str] = {
     "test_find.py::test_refusals": "Q3: 7.0 has another code for ntoreturn (40415)",
     "test_indexes.py::test_i7_indexes_made_on_the_buckets": _INDEX,
     "test_ruled_collections.py::test_a_rule_that_the_backend_does_not_support_ends_the_start": "C44: 7.0 supports it",
+    "test_types.py::test_values_of_every_type_before_the_login[hello]": (
+        "7.0 refuses a maxAwaitTimeMS beyond its range (159); the proxy waits as long as it can, as 6.0"
+    ),
 }
 """Test → why it must fail from 7.0 on."""
 
@@ -158,6 +161,15 @@ ENDS_WINE: Mapping[str, str] = {
         ),
         "under Wine, the server is too slow for the load that makes buckets grow in parts by default",
     ),
+    **dict.fromkeys(
+        (
+            "test_doctor.py::test_a_standalone_needs_nothing",
+            "test_pause.py::test_backend_is_restarted_without_an_error[standalone]",
+        ),
+        "it is about a standalone, which cannot be had under Wine",
+    ),
+    "test_process.py::test_with_a_backend_no_mongod_is_started": "the process of the server is one of Wine's",
+    "test_unix_socket.py::test_everything_goes_over_the_socket": "a server for Windows has no such sockets",
 }
 """Test → why it is not even started with a server under Wine."""
 
