@@ -230,6 +230,14 @@ class Link(_Side):
 class Answerer(Protocol):
     """The process that is asked."""
 
+    def opened(self, inbound: Inbound) -> None:
+        """Somebody has connected."""
+        ...
+
+    def closed(self, inbound: Inbound) -> None:
+        """The connection has ended, whoever it was; after ``unlinked``."""
+        ...
+
     def linked(self, inbound: Inbound) -> None:
         """Another proxy has connected and proved who it is."""
         ...
@@ -277,6 +285,12 @@ class Inbound(_Side):
         super().connection_made(transport)
         self.address = str((transport.get_extra_info("peername") or ("",))[0])
         self._timer = asyncio.get_running_loop().call_later(GREETING_SECONDS, self._too_late)
+        self._host.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        super().connection_lost(exc)
+        self._host.closed(self)
 
     def _too_late(self) -> None:
         if self._channel is None:

@@ -38,6 +38,8 @@ log = structlog.get_logger(__name__)
 CONNECT_SECONDS: Final = 1.0
 """Time to open a connection to one address of another process."""
 
+MOST_STRANGERS: Final = 128
+"""Connections that have not yet proved who they are; beyond, the oldest is closed."""
 CANNOT_ANNOUNCE: Final = "the backend cannot be told where this process listens for other tsproxy processes"
 PORT_IN_USE: Final = "the address for other tsproxy processes is in use: another port is chosen"
 
@@ -68,6 +70,9 @@ class Peering:
         in_parts = assembly.in_parts
         self._own = Introduction(assembly.backend.others.own_name, 0, keeps_readers=in_parts is not None)
         self._inbound: set[Inbound] = set()
+        # Not yet introduced; the oldest is the first.
+        self._strangers: dict[Inbound, None] = {}
+        self._is_closed = False
         self._listener: asyncio.Server | None = None
         self.membership = Membership(
             self._own.name,
@@ -171,7 +176,22 @@ class Peering:
 
     # --- Answerer -------------------------------------------------------------------------------------------
 
+    def opened(self, inbound: Inbound) -> None:
+        if self._is_closed:
+            # It was accepted just before.
+            inbound.close()
+            return
+        self._strangers[inbound] = None
+        if len(self._strangers) > MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.close()
+
+    def closed(self, inbound: Inbound) -> None:
+        self._strangers.pop(inbound, None)
+
     def linked(self, inbound: Inbound) -> None:
+        self._strangers.pop(inbound, None)
         self._inbound.add(inbound)
         self.membership.linked(inbound)
 
@@ -225,13 +245,14 @@ class Peering:
         }
 
     def close(self) -> None:
-        """Close the listener and all links."""
+        """Close the listener and all connections."""
+        self._is_closed = True
         if self._listener is not None:
             self._listener.close()
         for peer in self.membership.members():
             if peer.link is not None:
                 peer.link.close()
-        for inbound in list(self._inbound):
+        for inbound in (*self._inbound, *self._strangers):
             inbound.close()
 
 

@@ -30,10 +30,15 @@ class Host:
         self.members: int | None = 2
         """``None``: it does not answer."""
 
+    def opened(self, inbound: Inbound) -> None:
+        self.inbound.append(inbound)
+
+    def closed(self, inbound: Inbound) -> None:
+        self.inbound.remove(inbound)
+
     def linked(self, inbound: Inbound) -> None:
         assert inbound.peer is not None
         self.events.append(f"linked {inbound.peer.name} {inbound.peer.port}")
-        self.inbound.append(inbound)
 
     def heard(self, inbound: Inbound) -> None:
         self.events.append("heard")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +19,9 @@ from catalog.identity import NOBODY
 from catalog.namespaces import Namespace
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
+from proxy.peers.link import GREETING_SECONDS
 from proxy.process.assembly import assemble
-from proxy.process.peering import Peering, is_loopback, now_seconds
+from proxy.process.peering import MOST_STRANGERS, Peering, is_loopback, now_seconds
 from proxy.settings.config import ConfigurationError
 from proxy.settings.table import Address, Settings
 from tests.support.certificates import Certificates
@@ -120,6 +121,32 @@ async def test_an_address_in_use_is_replaced_and_one_that_is_not_here_refused(se
     with pytest.raises(ConfigurationError, match="peer_listen"):
         async with part(replace(settings, peer_listen=Address("192.0.2.1", 0))):
             pass
+
+
+async def test_who_says_nothing_is_disconnected_with_the_others(settings: Settings) -> None:
+    """And at most MOST_STRANGERS are kept; a proxy can connect beside them."""
+    async with part(settings) as one, AsyncExitStack() as stack:
+        assert one.peering is not None
+        name = one.peering.membership.own_name
+        async with part(settings) as two:
+            assert two.peering is not None
+            await eventually(lambda: two.peering.shown().get(name, {}).get("linked"))  # type: ignore[union-attr]
+            port = two.peering.shown()[name]["peerPort"]
+        said: list[asyncio.Task[bytes]] = []
+        for _ in range(MOST_STRANGERS + 2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            said.append(asyncio.create_task(reader.read()))
+        async with asyncio.timeout(GREETING_SECONDS / 2):
+            assert await asyncio.gather(*said[:2]) == [b"", b""]
+        assert not any(each.done() for each in said[2:])
+        async with part(settings) as two:
+            await eventually(lambda: True in one.linked and True in two.linked)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        stack.callback(writer.close)
+        one.peering.close()
+        async with asyncio.timeout(GREETING_SECONDS / 2):
+            assert await asyncio.gather(*said) == [b""] * len(said)
 
 
 async def test_without_retryable_writes_and_parts_there_is_nothing_to_ask(mongod: MongodProcess) -> None:
