@@ -18,6 +18,7 @@ from catalog.namespaces import VirtualCollection
 from rewrite.indexes import bucket_hint
 from rewrite.plan import PAUSE, Document, Pause
 from rewrite.profile import Profile
+from rewrite.stages.dependencies import predicate_columns
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import EVER, millis
@@ -147,16 +148,24 @@ def row_count(time_field: str) -> Document:
     return {"$cond": [{"$eq": [{"$type": times}, "object"]}, {"$size": {"$objectToArray": times}}, "$control.count"]}
 
 
+def may_cover(selection: Selection) -> bool:
+    """Whether the meta value and times of a bucket can say that all its measurements match."""
+    residual = selection.split.residual
+    if not selection.scope.plain_names or residual is None:
+        return selection.scope.plain_names
+    return len(residual) == 1 and isinstance(residual.get(selection.target.options.time_field), Mapping)
+
+
 def covers(selection: Selection, bucket: Mapping[str, Any]) -> bool:
     """Whether all measurements of a candidate match, judged by its meta value and times alone."""
-    if not selection.scope.plain_names or not isinstance(bucket.get("rows"), int):
+    if not may_cover(selection) or not isinstance(bucket.get("rows"), int):
         return False
     residual = selection.split.residual
     if residual is None:
         return True
-    bounds = residual.get(selection.target.options.time_field)
+    bounds = residual[selection.target.options.time_field]
     least, greatest = millis(bucket.get("least")), millis(bucket.get("greatest"))
-    if len(residual) != 1 or not isinstance(bounds, Mapping) or least is None or greatest is None:
+    if least is None or greatest is None:
         return False
     return all(_bound_covers(operator, millis(value), least, greatest) for operator, value in bounds.items())
 
@@ -192,15 +201,38 @@ def unchanged_cover(selection: Selection, bucket: Mapping[str, Any]) -> Document
 
 def tagged_matches(selection: Selection, buckets: Mapping[str, Any], then: Sequence[Stage] = ()) -> Document:
     """The matching rows of these buckets, each with ``TAG.id``; ``then`` follows, such as a sort and a limit."""
+    return selection.aggregate([{"$match": buckets}, *_tagged(selection, None), *then])
+
+
+def holding_matches(selection: Selection, most_rows: int) -> Document:
+    """The buckets that hold matches: ``_id``, and ``rows``, the number of matches; of ``most_rows`` matches at most."""
+    stages: list[Stage] = [
+        {"$match": {} if selection.condition is None else selection.condition},
+        *_tagged(selection, _columns_of(selection)),
+        {"$limit": most_rows},
+        {"$group": {"_id": f"${TAG}.id", "rows": {"$sum": 1}}},
+    ]
+    return selection.aggregate(stages, hinted=True)
+
+
+def _tagged(selection: Selection, columns: Sequence[str] | None) -> list[Stage]:
     meta = selection.target.options.meta_field
-    pipeline: list[Stage] = [
-        {"$match": buckets},
+    stages: list[Stage] = [
         {"$addFields": {"meta": {"$mergeObjects": [{"id": "$_id", "m": "$meta"}]}}},
-        *_unpack(selection, TAG),
+        *_unpack(selection, TAG, columns),
     ]
     if meta is not None:
-        pipeline.append({"$replaceWith": _with_field(meta, f"${TAG}.m")})
-    return selection.aggregate([*pipeline, {"$match": selection.query}, *then])
+        stages.append({"$replaceWith": _with_field(meta, f"${TAG}.m")})
+    return [*stages, {"$match": selection.query}]
+
+
+def _columns_of(selection: Selection) -> list[str] | None:
+    """The columns that the query reads; ``None``: perhaps all."""
+    read = predicate_columns(selection.query) if selection.scope.plain_names else None
+    if read is None or not all(name and not name.startswith("$") for name in read):
+        return None
+    options = selection.target.options
+    return sorted((read - {options.meta_field}) | {options.time_field})
 
 
 def _with_field(name: str, value: str) -> Document:
@@ -232,12 +264,17 @@ def all_rows(selection: Selection, buckets: Sequence[ObjectId]) -> Document:
 _ID_ALONE: Document = {"$mergeObjects": [{"id": "$_id"}]}
 
 
-def _unpack(selection: Selection, meta_field: str | None) -> list[Stage]:
-    """Unpacks, and hides the following stages from the backend's optimiser, which loses rows (H2-H5)."""
+def _unpack(selection: Selection, meta_field: str | None, columns: Sequence[str] | None = None) -> list[Stage]:
+    """Unpacks, and hides the following stages from the backend's optimiser, which loses rows (H2-H5).
+
+    ``columns``: which alone are unpacked, besides the meta value; ``None`` for all.
+    """
     options = selection.target.options
     unpack: Document = {"timeField": options.time_field, "bucketMaxSpanSeconds": options.max_span_seconds}
     if meta_field is not None:
         unpack["metaField"] = meta_field
+    if columns is not None:
+        unpack["include"] = list(columns) if meta_field is None else [*columns, meta_field]
     return [{"$_internalUnpackBucket": unpack}, {"$_internalInhibitOptimization": {}}]
 
 

@@ -25,6 +25,9 @@ from rewrite.repacking import columns_of, repacked, survivors
 PAGE = 25
 """Number of buckets that are processed together."""
 
+ROWS_AT_ONCE = 10_000
+"""Number of matches that are searched for together."""
+
 ATTEMPTS = 64
 """How often a bucket that other writers change is read again."""
 
@@ -44,6 +47,27 @@ def read(selection: Selection, body: Document, *, raw: bool = False, holds_data:
 
 def remove_all(removal: Removal, selection: Selection) -> Talk[int]:
     """Remove every match; returns their number."""
+    if bucket_reads.may_cover(selection) or selection.sees_whole_rows:
+        return (yield from _remove_from_candidates(removal, selection))
+    return (yield from _remove_where_found(removal, selection))
+
+
+def _remove_where_found(removal: Removal, selection: Selection) -> Talk[int]:
+    """The summaries of a bucket say little of single measurements: so the server looks into all that may match."""
+    removed = 0
+    while True:
+        holding = yield from read(selection, bucket_reads.holding_matches(selection, ROWS_AT_ONCE))
+        ids = [bucket["_id"] for bucket in holding]
+        removed_before = removed
+        for first in range(0, len(ids), PAGE):
+            removed += yield from _remove_from(removal, selection, ids[first : first + PAGE])
+        # Others may have removed what was found.
+        if sum(bucket["rows"] for bucket in holding) < ROWS_AT_ONCE or removed == removed_before:
+            return removed
+
+
+def _remove_from_candidates(removal: Removal, selection: Selection) -> Talk[int]:
+    """Whole buckets go at once."""
     removed = 0
     after: ObjectId | None = None
     while True:

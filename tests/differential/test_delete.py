@@ -18,6 +18,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
 from catalog.kernel import BucketState, Limits, parse_measurement
+from rewrite.removal import ROWS_AT_ONCE
 from tests.support.twins import Twins, masked
 
 NOON = 1_700_000_000_000
@@ -176,6 +177,15 @@ def documents_of_one_series() -> list[dict[str, Any]]:
         {"_id": n, "n": n, "t": DatetimeMS(NOON + n), "m": {"a": 9}, "v": n % 50, "s": f"s{n % 4}"}
         for n in range(1000, 2300)
     ]
+
+
+def test_u8_more_matches_than_are_searched_for_at_once(twins: Twins) -> None:
+    """In buckets that other measurements share, and in one where the meta value alone does not select."""
+    count = ROWS_AT_ONCE + ROWS_AT_ONCE // 2
+    rows = [{"_id": n, "n": n, "t": DatetimeMS(NOON + n * 100), "m": {"a": n % 3}, "v": n % 40} for n in range(count)]
+    pair = Pair(twins, rows)
+    assert pair.delete({"q": {"v": {"$lt": 35}}, "limit": 0}) > ROWS_AT_ONCE
+    assert pair.delete({"q": {"v": {"$gte": 0}, "m.a": 1}, "limit": 0}) > 0
 
 
 def test_u8_single_deletes(twins: Twins) -> None:

@@ -11,7 +11,16 @@ from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.faithful import Opaque
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from rewrite.bucket_reads import Selection, all_rows, candidates, covers, matches, unchanged_cover
+from rewrite.bucket_reads import (
+    TAG,
+    Selection,
+    all_rows,
+    candidates,
+    covers,
+    holding_matches,
+    matches,
+    unchanged_cover,
+)
 from rewrite.profile import Profile
 
 X = VirtualCollection(Namespace("db", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
@@ -74,6 +83,25 @@ def test_the_users_predicate_is_asked_after_unpacking_out_of_the_optimisers_sigh
     stages = [next(iter(stage)) for stage in matches(selection({"v": 1}), ID)["pipeline"]]
     assert stages == ["$match", "$_internalUnpackBucket", "$_internalInhibitOptimization", "$match"]
     assert "$match" not in [next(iter(stage)) for stage in all_rows(selection({"v": 1}), [ID])["pipeline"]][1:]
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ({"v": 1}, ["t", "v"]),
+        ({"m.a": 1, "v.x": {"$gt": 1}, "$or": [{"w": 1}, {"_id": 1}]}, ["_id", "t", "v", "w"]),
+        ({"$expr": {"$gt": ["$v", "$w.x"]}}, ["t", "v", "w"]),
+        ({"$where": "this.v"}, None),
+    ],
+    ids=str,
+)
+def test_q20_the_search_unpacks_the_columns_that_the_query_reads(
+    query: dict[str, Any], columns: list[str] | None
+) -> None:
+    pipeline = holding_matches(selection(query, hint={"t": 1}), 5)["pipeline"]
+    (unpack,) = [stage["$_internalUnpackBucket"] for stage in pipeline if "$_internalUnpackBucket" in stage]
+    assert unpack.get("include") == (None if columns is None else [*columns, TAG])
+    assert pipeline[-2:] == [{"$limit": 5}, {"$group": {"_id": f"${TAG}.id", "rows": {"$sum": 1}}}]
 
 
 @pytest.mark.parametrize(("query", "sees"), [({"v": 1}, False), ({"$expr": {"$eq": ["$$ROOT", 1]}}, True)], ids=str)

@@ -21,7 +21,7 @@ from rewrite.bucket_reads import TAG, Selection
 from rewrite.bucket_writes import SMALL_BUCKET_BYTES, Removal, WholeCommandFailed, unchanged
 from rewrite.plan import ClearBuckets, Step
 from rewrite.profile import Profile
-from rewrite.removal import ATTEMPTS, remove_all, remove_one
+from rewrite.removal import ATTEMPTS, ROWS_AT_ONCE, remove_all, remove_one
 from tests.support.mongod import MongodProcess
 
 NOON = 1_700_000_040_000
@@ -47,6 +47,8 @@ class Script:
         self.bucket = {"_id": ID, "control": {"version": 1, "min": bounds, "max": bounds}, "data": {"t": times}}
         self.rows = [{"t": DatetimeMS(NOON + n), "v": n, TAG: {"id": ID}} for n in range(2)]
         self.pages = 0
+        self.matches = iter([1])
+        """The number of matches that each search finds."""
 
     def run(self, conversation: Any) -> Any:
         """Carry it to its end; its result."""
@@ -69,10 +71,14 @@ class Script:
             return {"n": int(self.guards_that_fail < 0), **OK}
         pipeline = step.body["pipeline"]
         kinds = [next(iter(stage)) for stage in pipeline]
+        if "$group" in kinds:
+            self.said.append("search")
+            found = [{"_id": ID, "rows": next(self.matches)}]
+            return {"cursor": {"id": 0, "firstBatch": found if found[0]["rows"] else []}, **OK}
         if "$project" in kinds:
             self.pages += 1
-            found: list[Any] = [{"_id": ID, "rows": None}] if self.pages == 1 else []
-            return {"cursor": {"id": 0, "firstBatch": found}, **OK}
+            candidates: list[Any] = [{"_id": ID, "rows": None}] if self.pages == 1 else []
+            return {"cursor": {"id": 0, "firstBatch": candidates}, **OK}
         if "$_internalUnpackBucket" not in kinds:
             self.said.append("bucket")
             return {"cursor": {"id": 0, "firstBatch": [raw(self.bucket)]}, **OK}
@@ -96,13 +102,38 @@ def test_the_bucket_leaves_the_catalog_before_and_after_the_write() -> None:
     """It is read first, its rows after it, so that a change in between fails the guard."""
     script = Script()
     assert script.run(remove_all(Removal(), selection())) == 1
+    assert script.said == ["search", *LOOK]
+
+
+def test_a_bucket_that_a_range_of_times_may_cover_is_a_candidate() -> None:
+    """All of its rows may go at once, so nothing is unpacked to find it."""
+    script = Script()
+    assert script.run(remove_all(Removal(), Selection(X, Profile(), {"t": {"$lt": DatetimeMS(NOON + 1)}}))) == 1
     assert script.said == LOOK
+
+
+@pytest.mark.parametrize(
+    ("matches", "searches"),
+    [([0], 1), ([ROWS_AT_ONCE - 1], 1), ([ROWS_AT_ONCE, ROWS_AT_ONCE, 5], 3), ([ROWS_AT_ONCE, 0], 2)],
+)
+def test_matches_are_searched_for_again_while_there_may_be_more(matches: list[int], searches: int) -> None:
+    script = Script()
+    script.matches = iter(matches)
+    assert script.run(remove_all(Removal(), selection())) == len([each for each in matches if each])
+    assert script.said.count("search") == searches
+
+
+def test_the_search_ends_when_others_removed_what_was_found() -> None:
+    script = Script()
+    script.matches, script.rows = iter([ROWS_AT_ONCE]), []
+    assert script.run(remove_all(Removal(), selection())) == 0
+    assert script.said == ["search", "matches"]
 
 
 def test_a_bucket_that_others_changed_is_looked_at_again() -> None:
     script = Script(guards_that_fail=2)
     assert script.run(remove_all(Removal(), selection())) == 1
-    assert script.said == LOOK * 3
+    assert script.said == ["search", *LOOK * 3]
 
 
 def test_a_bucket_that_never_holds_still_is_an_error_in_the_end() -> None:
