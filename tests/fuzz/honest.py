@@ -40,6 +40,9 @@ LARGE = 20
 """A large insert has so many times the rows of a usual one."""
 SMALL = 10
 """A batch that is deleted has so many times fewer."""
+NICENESS = 5
+"""Of the heavy and the hostile clients, which would have machines of their own: what it costs to make their messages is
+not the servers' work. On Linux it is that of the calling thread."""
 SESSION = bson.Binary(bytes(range(16)), 4)
 """The id of the measured client's session, which is no secret here: hostile users send it, too."""
 
@@ -285,7 +288,7 @@ def heavy(door: Door, native: Door, phase: Any, results: Connection, seed: int, 
     is small enough that a step, and with it a round, ends soon.
     """
     _leave_signals_to_the_run()
-    os.nice(5)
+    os.nice(NICENESS)
     client = _Heavy(door, native, seed, size)
     try:
         while (now := phase.value) != OVER:

@@ -268,6 +268,7 @@ class Siege:
                 self._report.failures.append(str(broken))
 
     def _act(self, door: Door, table: tuple[Callable[[Door, random.Random], None], ...], number: int) -> None:
+        os.nice(honest.NICENESS)
         chance = random.Random(f"{self._seed} {number}")
         while not self._over.is_set():
             if not self._attack.wait(1) or self._over.is_set():
@@ -287,6 +288,7 @@ class Siege:
             time.sleep(max(0.05, min(0.5, time.monotonic() - began)) * chance.random())
 
     def _damage(self) -> None:
+        os.nice(honest.NICENESS)
         try:
             with self._arena.root().client(socketTimeoutMS=60_000) as client:
                 self._damage_as(client)
