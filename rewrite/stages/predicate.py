@@ -77,7 +77,10 @@ class _Parts:
             self.moved.update(moved)
 
     def combine(self, operator: str, operand: list[Any], arms: list[Split]) -> None:
-        """Add a logical operator; ``$or`` gives a predicate on buckets only if each of its arms does."""
+        """Add a logical operator; ``$or`` gives a predicate on buckets only if each of its arms does.
+
+        Of ``$nor``, the arms on the meta field do.
+        """
         moved = [arm.moved for arm in arms if arm.moved is not None]
         is_moved = len(moved) == len(arms)
         if is_moved:
@@ -92,9 +95,13 @@ class _Parts:
             for arm in arms:
                 self.interval = self.interval.intersect(arm.interval)
             return
-        if is_moved:
+        if moved and (is_moved or operator == "$nor"):
             self.buckets.append({operator: moved})
+        if is_moved:
             return
+        if operator == "$nor":
+            # A measurement that matches none of them matches none of those on the meta field, nor of the others.
+            operand = [each for each, arm in zip(operand, arms, strict=True) if arm.moved is None]
         self.residual[operator] = operand
         pushed = [arm.bucket for arm in arms if arm.bucket is not None]
         if operator == "$or" and len(pushed) == len(arms):

@@ -94,6 +94,16 @@ def test_disjunctions_need_every_arm() -> None:
     assert split({"$nor": [{"v": 3}]}, SCOPE).bucket is None
 
 
+def test_of_a_negated_disjunction_the_arms_on_meta_are_those_of_buckets() -> None:
+    """Q10: no arm may match, so each says something on its own."""
+    part = split({"$nor": [{"m.a": 1}, {"v": 3}, {"m.b": 2, "v": 1}, {"m": 4}]}, SCOPE)
+    assert part.bucket == {"$nor": [{"meta.a": 1}, {"meta": 4}]}
+    assert part.residual == {"$nor": [{"v": 3}, {"m.b": 2, "v": 1}]}
+    assert part.moved is None
+    only_meta = split({"$nor": [{"m.a": 1}]}, SCOPE)
+    assert (only_meta.bucket, only_meta.residual) == ({"$nor": [{"meta.a": 1}]}, None)
+
+
 @pytest.mark.parametrize("path", ["", "v.", "v..a", "v.$a", "t.a"])
 def test_paths_that_cannot_be_bounded(path: str) -> None:
     assert split({path: 1}, SCOPE).bucket is None
