@@ -11,7 +11,7 @@ import pytest
 from bench.kinds import all_kinds
 from bench.kinds.comparing import differences
 from bench.kinds.kind import Kind, Times, find
-from bench.kinds.verdict import allowed_ms, pairs, slower
+from bench.kinds.verdict import AS_STORED, PAST, allowed_ms, pairs, reason_for, slower
 from bench.results import Results, Sample
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -57,3 +57,14 @@ def test_times() -> None:
     assert pairs(summaries) == {"fast": (1.0, 1.4), "slow": (1.0, 1.5)}
     assert [each.case for each in slower(summaries)] == ["slow"]
     assert allowed_ms(10) == pytest.approx(11.75)
+
+
+def test_reasons() -> None:
+    """One that is listed, or that the server takes as long for the proxy's buckets when it is asked itself."""
+    assert reason_for("open · indexed · find series", 1.5, None) == ""
+    assert reason_for("open · indexed · find series", 1.5, 1.3) == AS_STORED
+    assert reason_for("open · indexed · find series", 1.5, 1.0) == ""
+    assert "H4" in reason_for("late · not indexed · $group $max of object", 9.0, 8.9)
+    metrics = ({"least_ms": 1.0}, {"least_ms": 9.0, PAST: 8.9})
+    samples = [Sample("K", "x", target, 0, each) for target, each in zip(("native", "proxy"), metrics, strict=True)]
+    assert [(each.past_ms, each.reason) for each in slower(Results({}, samples).summaries())] == [(8.9, AS_STORED)]
