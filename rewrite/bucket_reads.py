@@ -18,7 +18,7 @@ from catalog.namespaces import VirtualCollection
 from rewrite.indexes import bucket_hint
 from rewrite.plan import PAUSE, Document, Pause
 from rewrite.profile import Profile
-from rewrite.stages.dependencies import predicate_columns
+from rewrite.stages.dependencies import can_be_included, predicate_columns
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import EVER, millis
@@ -150,10 +150,10 @@ def row_count(time_field: str) -> Document:
 
 def may_cover(selection: Selection) -> bool:
     """Whether the meta value and times of a bucket can say that all its measurements match."""
-    residual = selection.split.residual
-    if not selection.scope.plain_names or residual is None:
-        return selection.scope.plain_names
-    return len(residual) == 1 and isinstance(residual.get(selection.target.options.time_field), Mapping)
+    if not selection.scope.plain_names:
+        return False
+    residual, time = selection.split.residual, selection.target.options.time_field
+    return residual is None or (len(residual) == 1 and isinstance(residual.get(time), Mapping))
 
 
 def covers(selection: Selection, bucket: Mapping[str, Any]) -> bool:
@@ -229,7 +229,7 @@ def _tagged(selection: Selection, columns: Sequence[str] | None) -> list[Stage]:
 def _columns_of(selection: Selection) -> list[str] | None:
     """The columns that the query reads; ``None``: perhaps all."""
     read = predicate_columns(selection.query) if selection.scope.plain_names else None
-    if read is None or not all(name and not name.startswith("$") for name in read):
+    if read is None or not can_be_included(read):
         return None
     options = selection.target.options
     return sorted((read - {options.meta_field}) | {options.time_field})

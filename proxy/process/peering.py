@@ -40,6 +40,7 @@ CONNECT_SECONDS: Final = 1.0
 
 MOST_STRANGERS: Final = 128
 """Connections that have not yet proved who they are; beyond, the oldest is closed."""
+
 CANNOT_ANNOUNCE: Final = "the backend cannot be told where this process listens for other tsproxy processes"
 PORT_IN_USE: Final = "the address for other tsproxy processes is in use: another port is chosen"
 
@@ -69,9 +70,8 @@ class Peering:
         self._key = key_of(session_secret(settings.backend or ""))
         in_parts = assembly.in_parts
         self._own = Introduction(assembly.backend.others.own_name, 0, keeps_readers=in_parts is not None)
-        self._inbound: set[Inbound] = set()
-        # Not yet introduced; the oldest is the first.
-        self._strangers: dict[Inbound, None] = {}
+        # Whoever has connected, introduced or not; the oldest is the first.
+        self._inbound: dict[Inbound, None] = {}
         self._is_closed = False
         self._listener: asyncio.Server | None = None
         self.membership = Membership(
@@ -181,25 +181,22 @@ class Peering:
             # It was accepted just before.
             inbound.close()
             return
-        self._strangers[inbound] = None
-        if len(self._strangers) > MOST_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.close()
+        self._inbound[inbound] = None
+        strangers = [each for each in self._inbound if each.peer is None]
+        if len(strangers) > MOST_STRANGERS:
+            del self._inbound[strangers[0]]
+            strangers[0].close()
 
     def closed(self, inbound: Inbound) -> None:
-        self._strangers.pop(inbound, None)
+        self._inbound.pop(inbound, None)
 
     def linked(self, inbound: Inbound) -> None:
-        self._strangers.pop(inbound, None)
-        self._inbound.add(inbound)
         self.membership.linked(inbound)
 
     def heard(self, inbound: Inbound) -> None:
         self.membership.heard(inbound)
 
     def unlinked(self, inbound: Inbound) -> None:
-        self._inbound.discard(inbound)
         self._held_here.unlinked(inbound)
         self.membership.unlinked(inbound)
 
@@ -252,7 +249,7 @@ class Peering:
         for peer in self.membership.members():
             if peer.link is not None:
                 peer.link.close()
-        for inbound in (*self._inbound, *self._strangers):
+        for inbound in list(self._inbound):
             inbound.close()
 
 

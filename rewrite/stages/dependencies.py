@@ -22,9 +22,14 @@ def include_needed_columns(draft: Draft, scope: Scope) -> Draft:
     if not draft.unpacks or not draft.inhibits or draft.include is not None:
         return draft
     columns = columns_read(draft.tail)
-    if columns is None or not all(name and "." not in name and not name.startswith("$") for name in columns):
+    if columns is None or not can_be_included(columns):
         return draft
     return draft._replace(include=tuple(sorted(columns)))
+
+
+def can_be_included(columns: Columns) -> bool:
+    """Whether the server accepts these names as columns to unpack."""
+    return all(name and "." not in name and not name.startswith("$") for name in columns)
 
 
 def columns_read(stages: Sequence[Stage]) -> Columns | None:
