@@ -12,7 +12,7 @@ from typing import Any
 from rewrite.stages.dependencies import expression_columns, predicate_columns
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
 from rewrite.stages.expressions import expressions_inside, is_calculated_time, is_safe_for_the_server
-from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta
+from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta, rename_path
 from rewrite.stages.scope import Scope
 from rewrite.stages.shaping import Shape, shapes
 from rewrite.stages.time_bounds import Interval, millis
@@ -31,6 +31,7 @@ def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
         or not scope.plain_names
         or not scope.compares_like_buckets
         or any(_is_hazard(stage, scope, shape) for stage, shape in zip(draft.tail, inputs, strict=True))
+        or _groups_wrongly(draft, scope)
         or _bounds_alone_do(draft, scope)
     )
     inhibits = inhibits and not _fails_when_inhibited(scope)
@@ -85,8 +86,6 @@ def _is_hazard(stage: Stage, scope: Scope, shape: Shape | None) -> bool:
             if shape is None or columns is None or not shape.has(columns):
                 return True
             return "$nor" in keys or not _are_safe(predicate, scope)
-        case "$group", dict() as group:
-            return _is_picked_by_meta(group, scope)
         case _:
             return False
 
@@ -94,6 +93,38 @@ def _is_hazard(stage: Stage, scope: Scope, shape: Shape | None) -> bool:
 def _are_safe(predicate: Any, scope: Scope) -> bool:
     expressions = list(expressions_inside(predicate))
     return bool(expressions) and all(is_safe_for_the_server(expression, scope) for expression in expressions)
+
+
+def _groups_wrongly(draft: Draft, scope: Scope) -> bool:
+    """Whether the backend may rewrite a ``$group`` wrongly (H4)."""
+    before: Stage = {}
+    for stage in draft.tail:
+        match only(stage):
+            case "$group", dict() as group if _is_picked_by_meta(group, scope):
+                if scope.extended_range or not _needs_order_of_rows(group, before, scope):
+                    return True
+        before = stage
+    return False
+
+
+_ONE_ROW = {"$first": -1, "$last": 1}
+"""Accumulators that take one row of a sort, and the direction of time in which this is the latest."""
+_BY_ORDER = _ONE_ROW.keys() | {"$firstN", "$lastN"}
+
+
+def _needs_order_of_rows(group: Mapping[str, Any], before: Stage, scope: Scope) -> bool:
+    """Whether the backend has to sort rows before it groups them.
+
+    It rewrites groups that follow the unpacking, a sort by the meta field alone, or a sort whose latest row is all that
+    is asked for; in the last case, rows without a meta value get one that is null.
+    """
+    name, order = only(before)
+    if name != "$sort" or not isinstance(order, dict) or all(rename_path(path, scope) is not None for path in order):
+        return False
+    towards = next(reversed(order.values()))
+    accumulators = [argument for field, argument in group.items() if field != "_id" and isinstance(argument, dict)]
+    operators = {name for accumulator in accumulators for name in accumulator}
+    return not operators.isdisjoint(_BY_ORDER) and any(_ONE_ROW.get(name) != towards for name in operators)
 
 
 def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:

@@ -110,6 +110,50 @@ def test_q23_first_and_last_of_a_sort(twins: Twins, direction: int, has_them: bo
         assert check(twins, [{"$sort": {"t": direction}}, {"$group": group}]) == (12 if has_them else 0)
 
 
+ODD_METAS: tuple[Any, ...] = (
+    {"a": 1, "b": 2}, {"b": 2}, {"a": None, "b": 1}, {"a": [1, 2], "b": 1}, {"a": {"c": 1}}, [{"a": 1}, {"a": 5}], 7, ...,
+)  # fmt: skip
+
+
+def fill_oddly(twins: Twins, first: int) -> None:
+    """Series without the path, with nulls and arrays, in the hours after the minute ``first``; late rows and new columns."""
+    twins.same({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
+    rows: list[dict[str, Any]] = []
+    for n in range(160):
+        late = 4000 if n % 13 == 0 else 0
+        meta = ODD_METAS[n % len(ODD_METAS)]
+        row = {"_id": n, "t": at(first + 97 * n - late + n / 1000)} | ({} if meta is ... else {"m": meta})
+        rows.append(row | {"v": n % 7 if n % 3 else {"k": n}} | ({"w": [n]} if n % 5 else {}))
+    for begin in range(0, len(rows), 8):
+        twins.same({"insert": "x", "documents": rows[begin : begin + 8], "ordered": False})
+    twins.stored.command({"insert": "plain", "documents": rows})
+
+
+PICKS: tuple[dict[str, Any], ...] = (
+    {"v": {"$first": "$v"}},
+    {"v": {"$last": "$v"}, "t": {"$last": "$t"}},
+    {"v": {"$first": "$$ROOT"}},
+    {"v": {"$first": "$v"}, "n": {"$sum": 1}},
+    {"v": {"$first": "$t"}, "w": {"$last": "$w"}},
+    {"v": {"$first": "$v"}, "w": {"$max": "$w"}, "m": {"$min": "$m.b"}},
+    {"v": {"$first": {"$ifNull": ["$w", "$v.k"]}}, "w": {"$push": "$v"}},
+)
+
+
+@pytest.mark.parametrize("first", [0, -60 * 365 * 24 * 60], ids=["now", "before 1970"])
+def test_q23_h4_groups_of_a_sort_by_time(twins: Twins, first: int) -> None:
+    """Every order, key and pick, with the server's optimiser where it is right."""
+    fill_oddly(twins, first)
+    orders = [{**before, "t": direction} for before in BEFORE.values() for direction in (1, -1)]
+    orders += [{"t": direction, **before} for before in BEFORE.values() if before for direction in (1, -1)]
+    orders += [{"v": 1, "_id": 1}, {"m.a": 1, "_id": -1}]
+    found = 0
+    for order, group, picked in itertools.product(orders, GROUPS.values(), PICKS):
+        found += check(twins, [{"$sort": order}, {"$group": {"_id": group, **picked}}])
+        found += check(twins, [{"$match": {"m.b": {"$gte": 1}}}, {"$sort": order}, {"$group": {"_id": group, **picked}}])
+    assert found > 5000
+
+
 @pytest.mark.parametrize(
     "argument",
     [
