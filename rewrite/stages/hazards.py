@@ -6,7 +6,7 @@ are cheaper: the server's bounds contain guards against mixed types, which doubl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rewrite.stages.dependencies import expression_columns, predicate_columns
@@ -97,13 +97,11 @@ def _are_safe(predicate: Any, scope: Scope) -> bool:
 
 def _groups_wrongly(draft: Draft, scope: Scope) -> bool:
     """Whether the backend may rewrite a ``$group`` wrongly (H4)."""
-    before: Stage = {}
-    for stage in draft.tail:
+    for at, stage in enumerate(draft.tail):
         match only(stage):
             case "$group", dict() as group if _is_picked_by_meta(group, scope):
-                if scope.extended_range or not _needs_order_of_rows(group, before, scope):
+                if scope.extended_range or not _needs_order_of_rows(group, draft.tail[:at], scope):
                     return True
-        before = stage
     return False
 
 
@@ -112,19 +110,27 @@ _ONE_ROW = {"$first": -1, "$last": 1}
 _BY_ORDER = _ONE_ROW.keys() | {"$firstN", "$lastN"}
 
 
-def _needs_order_of_rows(group: Mapping[str, Any], before: Stage, scope: Scope) -> bool:
+def _needs_order_of_rows(group: Mapping[str, Any], before: Sequence[Stage], scope: Scope) -> bool:
     """Whether the backend has to sort rows before it groups them.
 
-    It rewrites groups that follow the unpacking, a sort by the meta field alone, or a sort whose latest row is all that
-    is asked for; in the last case, rows without a meta value get one that is null.
+    It rewrites groups that follow the unpacking, a sort by the meta field alone, or a sort that follows the unpacking
+    and whose latest row is all that is asked for. In the last case, rows without a meta value get one that is null.
     """
-    name, order = only(before)
+    name, order = only(before[-1]) if before else ("", None)
     if name != "$sort" or not isinstance(order, dict) or all(rename_path(path, scope) is not None for path in order):
         return False
     towards = next(reversed(order.values()))
     accumulators = [argument for field, argument in group.items() if field != "_id" and isinstance(argument, dict)]
     operators = {name for accumulator in accumulators for name in accumulator}
-    return not operators.isdisjoint(_BY_ORDER) and any(_ONE_ROW.get(name) != towards for name in operators)
+    asks_for_the_latest = all(_ONE_ROW.get(name) == towards for name in operators)
+    return not operators.isdisjoint(_BY_ORDER) and (not asks_for_the_latest or _chooses_rows(before[:-1], scope))
+
+
+def _chooses_rows(before: Sequence[Stage], scope: Scope) -> bool:
+    """Whether the last of these stages is a ``$match`` on more than the meta field, which stays behind the unpacking."""
+    name, predicate = only(before[-1]) if before else ("", None)
+    columns = predicate_columns(predicate) if name == "$match" else None
+    return columns is not None and not columns <= {scope.meta_field}
 
 
 def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:

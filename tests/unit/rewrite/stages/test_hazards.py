@@ -14,6 +14,7 @@ from tests.support.scopes import OLD_SCOPE, SCOPE, draft
 
 NOW = DatetimeMS(1_700_000_000_000)
 HOUR_AGO = {"$dateSubtract": {"startDate": "$$NOW", "unit": "hour", "amount": 1}}
+LATEST: list[dict[str, Any]] = [{"$sort": {"t": -1}}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}}}]
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,12 @@ HOUR_AGO = {"$dateSubtract": {"startDate": "$$NOW", "unit": "hour", "amount": 1}
         ([{"$sort": {"t": 1}}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}}}], False),
         ([{"$sort": {"m.a": 1, "v": 1}}, {"$group": {"_id": "$m.a", "v": {"$lastN": {"input": "$v", "n": 2}}}}], False),
         ([{"$sort": {"t": 1}}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}, "w": {"$max": "$v"}}}], False),
-        ([{"$sort": {"t": -1}}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}}}], True),
+        (LATEST, True),
         ([{"$sort": {"t": -1}}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}, "n": {"$sum": 1}}}], False),
+        ([{"$match": {"t": {"$lt": NOW}}}, *LATEST], False),
+        ([{"$match": {"m.a": 1}}, *LATEST], True),
+        ([{"$match": {}}, *LATEST], True),
+        ([{"$match": {"t": {"$lt": NOW}}}, {"$unset": "v"}, *LATEST], True),
         ([{"$sort": {"t": 1}}, {"$group": {"_id": "$m.a", "v": {"$max": "$v"}}}], True),
         ([{"$sort": {"m.a": 1}}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}}}], True),
         ([{"$sort": {"t": 1}}, {"$limit": 9}, {"$group": {"_id": "$m.a", "v": {"$first": "$v"}}}], True),
