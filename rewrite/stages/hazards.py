@@ -127,7 +127,7 @@ def _needs_order_of_rows(group: Mapping[str, Any], before: Sequence[Stage], scop
 
 
 def _chooses_rows(before: Sequence[Stage], scope: Scope) -> bool:
-    """Whether the last of these stages is a ``$match`` on more than the meta field, which stays behind the unpacking."""
+    """Whether the last of these is a ``$match`` on more than the meta field, which stays behind the unpacking."""
     name, predicate = only(before[-1]) if before else ("", None)
     columns = predicate_columns(predicate) if name == "$match" else None
     return columns is not None and not columns <= {scope.meta_field}

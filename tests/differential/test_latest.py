@@ -111,12 +111,13 @@ def test_q23_first_and_last_of_a_sort(twins: Twins, direction: int, has_them: bo
 
 
 ODD_METAS: tuple[Any, ...] = (
-    {"a": 1, "b": 2}, {"b": 2}, {"a": None, "b": 1}, {"a": [1, 2], "b": 1}, {"a": {"c": 1}}, [{"a": 1}, {"a": 5}], 7, ...,
+    {"a": 1, "b": 2}, {"b": 2}, {"a": None, "b": 1}, {"a": [1, 2], "b": 1},
+    {"a": {"c": 1}}, [{"a": 1}, {"a": 5}], 7, ...,
 )  # fmt: skip
 
 
 def fill_oddly(twins: Twins, first: int) -> None:
-    """Series without the path, with nulls and arrays, in the hours after the minute ``first``; late rows and new columns."""
+    """Series without the path, with nulls and arrays, some rows late; the first minute is ``first``."""
     twins.same({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
     rows: list[dict[str, Any]] = []
     for n in range(160):
