@@ -190,7 +190,7 @@ def test_revoked_role_takes_effect_in_bounded_time(
 def test_cursors_belong_to_their_users(guarded: GuardedMongod, guarded_proxy: ProxyProcess, database: str) -> None:
     """Also where the proxy keeps the cursor under the name of the bucket collection (C23)."""
     guarded.shared_client[database].ts.insert_many([{"t": NOW, "m": "cursor", "v": v} for v in range(10)])
-    login = guarded.root_uri.replace(guarded.address, guarded_proxy.address)
+    login = guarded.through(guarded_proxy.address, guarded.root_uri)
     with connect(login) as root, connect(uri_of(guarded_proxy, "reader", database)) as reader:
         opened = root[database].command({"find": "ts", "batchSize": 1})["cursor"]
         assert opened["ns"] == f"{database}.ts"

@@ -21,7 +21,7 @@ def test_access(
     database = f"bench_{ObjectId()}"
     guarded.create_user("admin", database, [{"role": role, "db": database}] if role else [])
     direct = guarded.uri_of(database, PASSWORD, "admin")
-    through = direct.replace(guarded.address, guarded_proxy.address)
+    through = guarded.through(guarded_proxy.address, direct)
     ended = tsproxy("bench", "--proxy", through, "--direct", direct, "--database", database, *BRIEF)
     assert ended.returncode == exit_code, ended.stderr
     assert said in ended.stderr

@@ -51,6 +51,11 @@ class GuardedMongod(MongodProcess):
         options = f"replicaSet={self.replica_set}" if self.replica_set else "directConnection=true"
         return f"mongodb://{user}:{quote_plus(password)}@{self.address}/{database}?{options}&authSource={database}"
 
+    def through(self, proxy_address: str, uri: str) -> str:
+        """The connection string of the same user through a proxy, which shows no set of the name of this mongod's."""
+        direct = uri.replace(f"replicaSet={self.replica_set}", "directConnection=true")
+        return direct.replace(self.address, proxy_address)
+
     def client(self, **options: Any) -> pymongo.MongoClient[dict[str, Any]]:
         """A new client of the administrator."""
         return pymongo.MongoClient(self.root_uri, **{"serverSelectionTimeoutMS": 20_000, **options})
