@@ -101,12 +101,13 @@ _IN_PLACE = "7.0 joins no parts on a standalone"
 SINCE_7_0: Mapping[str, str] = {
     "test_stats.py::test_c22_w80_collection_statistics": _COUNTERS,
     "test_stats.py::test_c23_the_stage_reports_the_proxys_counters": _COUNTERS,
-    "test_stats.py::test_w82_server_status_counts_the_proxys_catalog": _COUNTERS,
     "test_out_of_order.py::test_each_hour_has_one_bucket_where_a_native_collection_has_one_for_each_measurement": (
         "W50: 7.0 comes back to buckets that it left"
     ),
     "test_update.py::test_u2_objects_inside_operands_are_operands": "replies of a set have a time of their own",
     "test_update.py::test_x1_no_updates_in_transactions": "a standalone refuses transactions, a set has them",
+    "test_relay.py::test_replies_are_relayed_byte_for_byte": "replies of a set have a time of their own",
+    "test_relay.py::test_hello_names_what_the_backend_can": "a set is shown as a mongos",
     "test_ruled_collections.py::test_an_ordinary_collection_stays_what_it_is": _THERE,
     "test_errors_counted.py::test_refusals_of_each_way_and_class": _THERE,
     "test_python.py::test_errors_reach_the_sync_client_as_the_servers_own": _THERE,
