@@ -190,7 +190,7 @@ def _least(context: Context, kind: Kind, readers: Mapping[str, Reader]) -> dict[
     least = dict.fromkeys(readers, float("inf"))
     begin = time.monotonic()
     for turn in range(MOST_ROUNDS * context.settings.repeat):
-        for target in readers if turn % 2 else reversed(readers):
+        for target in readers if turn % 2 else reversed(list(readers)):
             for _ in range(READS_IN_A_TURN):
                 least[target] = min(least[target], readers[target].read(kind)[0] * 1000)
         is_long = time.monotonic() - begin > PATIENCE_SECONDS
