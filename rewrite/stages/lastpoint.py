@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from bson.datetime_ms import DatetimeMS
+
 from rewrite.stages.dependencies import columns_read
 from rewrite.stages.draft import Draft, Stage, only
 from rewrite.stages.meta_paths import rename_expression, rename_path
@@ -32,6 +34,7 @@ def pick_latest_buckets(draft: Draft, scope: Scope) -> Draft:
     same_time: Stage = {"$match": {"$expr": {"$eq": [f"${scope.time_field}", f"${LATEST}"]}}}
     return picked._replace(
         inhibits=True,
+        guesses=scope.extended_range,
         include=include,
         computed=(LATEST,),
         tail=(same_time, {"$project": {LATEST: 0}}, *draft.tail),
@@ -39,11 +42,9 @@ def pick_latest_buckets(draft: Draft, scope: Scope) -> Draft:
 
 
 def _may_pick(scope: Scope) -> bool:
-    """Whether headers are reliable and fetching by id is fast.
-
-    A bucket before 1970 may have a start that is later than all its rows (W32); 5.0 scans the collection for each id.
-    """
-    return scope.plain_names and not scope.extended_range and scope.profile.version >= (6, 0, 0)
+    """Whether headers are reliable, or can be checked, and fetching by id is fast; 5.0 scans for each id."""
+    is_reliable = scope.may_guess or not scope.extended_range
+    return scope.plain_names and is_reliable and scope.profile.version >= (6, 0, 0)
 
 
 Order: TypeAlias = Mapping[str, Any]
@@ -109,6 +110,15 @@ def _has_plain_values(key: Any) -> bool:
     return isinstance(key, dict) and all(isinstance(value, str) for value in key.values())
 
 
+_FAILS_BEFORE_1970: Stage = {
+    "$match": {"$expr": {"$cond": [{"$gt": ["$latest.time", DatetimeMS(0)]}, True, {"$toInt": {"$type": "$_id"}}]}}
+}
+"""Fails with ``GUESS_FAILED``, as the name of a type is no number, if a latest time may be later than all rows.
+
+The header of a bucket before 1970 may have its start there, at 1970 at the latest (W32).
+"""
+
+
 def _latest_of_each(key: Any, sort: Order, scope: Scope) -> tuple[Stage, ...]:
     """Stages that find the bucket with the latest time of each group.
 
@@ -117,12 +127,15 @@ def _latest_of_each(key: Any, sort: Order, scope: Scope) -> tuple[Stage, ...]:
     """
     latest = f"$control.max.{scope.time_field}"
     first = next(iter(sort))
+    of_each: Stage = {"$group": {"_id": key, "latest": {"$max": {"time": latest, "bucket": "$_id"}}}}
+    if scope.extended_range:
+        return of_each, _FAILS_BEFORE_1970
     is_by_key = len(sort) == 2 and isinstance(key, str) and key == f"${rename_path(first, scope)}"
     if is_by_key and (scope.lastpoint_indexes is None or (first, sort[first]) in scope.lastpoint_indexes):
         # As the order does not contain the lower bound, the server can drop all other fields before it sorts.
         order: Stage = {"$sort": {key[1:]: sort[first], latest[1:]: -1}}
         return order, {"$group": {"_id": key, "latest": {"$first": {"bucket": "$_id"}}}}
-    return ({"$group": {"_id": key, "latest": {"$max": {"time": latest, "bucket": "$_id"}}}},)
+    return (of_each,)
 
 
 def _fetching(scope: Scope) -> tuple[Stage, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson import Int64
 
-from tests.support.read_twins import at
+from tests.support.read_twins import NOON_MS, at
 from tests.support.twins import Twins, run
 
 GROUPS: dict[str, Any] = {
@@ -126,7 +126,13 @@ def fill_oddly(twins: Twins, first: int) -> None:
         row = {"_id": n, "t": at(first + 97 * n - late + n / 1000)} | ({} if meta is ... else {"m": meta})
         rows.append(row | {"v": n % 7 if n % 3 else {"k": n}} | ({"w": [n]} if n % 5 else {}))
     for begin in range(0, len(rows), 8):
-        twins.same({"insert": "x", "documents": rows[begin : begin + 8], "ordered": False})
+        command = {"insert": "x", "documents": rows[begin : begin + 8], "ordered": False}
+        if begin % 24:
+            twins.same(command)
+        else:
+            # These buckets are the server's.
+            twins.native.command(command)
+            twins.stored.command(command)
     twins.stored.command({"insert": "plain", "documents": rows})
 
 
@@ -141,7 +147,14 @@ PICKS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("first", [0, -60 * 365 * 24 * 60], ids=["now", "before 1970"])
+UNTIL_1970 = -NOON_MS // 60_000
+
+
+@pytest.mark.parametrize(
+    "first",
+    [0, UNTIL_1970 - 400_000, UNTIL_1970 - 97 * 160 + 1, UNTIL_1970 - 8_000],
+    ids=["now", "before 1970", "until 1970", "around 1970"],
+)
 def test_q23_h4_groups_of_a_sort_by_time(twins: Twins, first: int) -> None:
     """Every order, key and pick, with the server's optimiser where it is right."""
     fill_oddly(twins, first)

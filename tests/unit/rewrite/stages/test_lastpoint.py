@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from bson import Int64
+from bson.datetime_ms import DatetimeMS
 
 from rewrite.stages.lastpoint import LATEST, pick_latest_buckets
+from rewrite.stages.pipeline import guess_pipeline
 from tests.support.scopes import OLD_SCOPE, SCOPE, draft
 
 FIRST = {"v": {"$first": "$v"}}
@@ -142,5 +144,19 @@ def test_scopes_that_do_without() -> None:
     """W32: headers of times before 1970; 5.0 would scan for each bucket."""
     before = draft({"$sort": {"t": -1}}, {"$group": {"_id": "$m", **FIRST}})
     assert pick_latest_buckets(before, replace(SCOPE, extended_range=True)) == before
+    assert pick_latest_buckets(before, replace(OLD_SCOPE, may_guess=True)) == before
     assert pick_latest_buckets(before, OLD_SCOPE) == before
     assert pick_latest_buckets(draft({"$sort": {"t": -1}}), SCOPE).head == ()
+
+
+def test_headers_are_checked_where_times_may_be_before_1970() -> None:
+    """W32: the start of such a bucket may be in its header, and 1970 is the latest of these."""
+    pipeline = [{"$sort": {"m": 1, "t": -1}}, {"$group": {"_id": "$m", **FIRST}}]
+    scope = replace(SCOPE, extended_range=True)
+    guess = guess_pipeline(pipeline, scope)
+    assert guess is not None
+    over_buckets, check, *_ = guess
+    assert over_buckets["$group"]["latest"] == {"$max": {"time": "$control.max.t", "bucket": "$_id"}}
+    assert check["$match"]["$expr"]["$cond"][0] == {"$gt": ["$latest.time", DatetimeMS(0)]}
+    assert guess_pipeline(pipeline, SCOPE) is None
+    assert guess_pipeline(pipeline, replace(scope, in_transaction=True)) is None
