@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import COMMON_OPTIONS, scope_of
 from rewrite.plan import Request
-from rewrite.stages.draft import Stage
+from rewrite.stages.draft import Stage, fails_unless
 from rewrite.stages.meta_fields import STORED_META
 from rewrite.stages.meta_paths import rename_path, rename_predicate
 
-IS_KNOWN: Stage = {"$match": {"$expr": {"$cond": [{"$gt": ["$_id", None]}, True, {"$toInt": {"$type": "$_id"}}]}}}
-"""Fails with ``GUESS_FAILED`` for null: the name of a type is no number. Groups have null for missing values, too."""
+IS_KNOWN = fails_unless({"$gt": ["$_id", None]})
+"""Fails for null, which groups have for missing values, too."""
 
 
 Values: TypeAlias = Callable[[str], list[Stage]]

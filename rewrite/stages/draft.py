@@ -69,6 +69,12 @@ def only(stage: Stage) -> tuple[str, Any]:
     return next(iter(stage.items()))
 
 
+def fails_unless(condition: Any) -> Stage:
+    """Passes documents for which ``condition`` is true; fails on the server with ``GUESS_FAILED`` for any other."""
+    # The name of a type cannot be converted to a number.
+    return {"$match": {"$expr": {"$cond": [condition, True, {"$toInt": {"$type": "$_id"}}]}}}
+
+
 _SCALARS = frozenset({bool, bytes, datetime, DatetimeMS, Decimal128, float, int, Int64, NoneType, ObjectId, str})
 
 

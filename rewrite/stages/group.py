@@ -12,7 +12,7 @@ from typing import Any
 
 from bson import Binary
 
-from rewrite.stages.draft import Draft, Stage, only
+from rewrite.stages.draft import Draft, Stage, fails_unless, only
 from rewrite.stages.meta_paths import rename_constant_or_meta, rename_expression
 from rewrite.stages.rows import UNKNOWN_COUNT, rows_in_bucket
 from rewrite.stages.scope import Scope
@@ -98,9 +98,7 @@ def _guess(key: Any, partials: Mapping[str, Partial]) -> tuple[Stage, ...]:
     if doubts:
         group[DOUBT] = {"$max": {"$or": doubts}}
         conditions.append({"$ne": [f"${DOUBT}", True]})
-    # Converting the name of a type to a number fails with GUESS_FAILED.
-    fails: Stage = {"$toInt": {"$type": "$_id"}}
-    stages: list[Stage] = [{"$group": group}, {"$match": {"$expr": {"$cond": [{"$and": conditions}, True, fails]}}}]
+    stages: list[Stage] = [{"$group": group}, fails_unless({"$and": conditions})]
     if doubts:
         stages.append({"$project": {DOUBT: 0}})
     if key is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from rewrite.stages.dependencies import expression_columns, predicate_columns
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
 from rewrite.stages.expressions import expressions_inside, is_calculated_time, is_safe_for_the_server
+from rewrite.stages.lastpoint import OF_SORTED
 from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta, rename_path
 from rewrite.stages.scope import Scope
 from rewrite.stages.shaping import Shape, shapes
@@ -77,17 +78,14 @@ def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
 
 def _is_hazard(stage: Stage, scope: Scope, shape: Shape | None) -> bool:
     """Whether the backend rewrites this stage wrongly; ``shape``: that of its input, unless it is unknown."""
-    match only(stage):
-        case "$match", predicate:
-            keys = keys_inside(predicate)
-            if "$expr" not in keys:
-                return False
-            columns = None if shape is None else predicate_columns(predicate)
-            if shape is None or columns is None or not shape.has(columns):
-                return True
-            return "$nor" in keys or not _are_safe(predicate, scope)
-        case _:
-            return False
+    name, predicate = only(stage)
+    keys = keys_inside(predicate) if name == "$match" else set()
+    if "$expr" not in keys:
+        return False
+    columns = None if shape is None else predicate_columns(predicate)
+    if shape is None or columns is None or not shape.has(columns):
+        return True
+    return "$nor" in keys or not _are_safe(predicate, scope)
 
 
 def _are_safe(predicate: Any, scope: Scope) -> bool:
@@ -97,17 +95,13 @@ def _are_safe(predicate: Any, scope: Scope) -> bool:
 
 def _groups_wrongly(draft: Draft, scope: Scope) -> bool:
     """Whether the backend may rewrite a ``$group`` wrongly (H4)."""
-    for at, stage in enumerate(draft.tail):
-        match only(stage):
-            case "$group", dict() as group if _is_picked_by_meta(group, scope):
-                if scope.extended_range or not _needs_order_of_rows(group, draft.tail[:at], scope):
-                    return True
-    return False
-
-
-_ONE_ROW = {"$first": -1, "$last": 1}
-"""Accumulators that take one row of a sort, and the direction of time in which this is the latest."""
-_BY_ORDER = _ONE_ROW.keys() | {"$firstN", "$lastN"}
+    return any(
+        name == "$group"
+        and isinstance(group, dict)
+        and _is_picked_by_meta(group, scope)
+        and (scope.extended_range or not _needs_order_of_rows(group, draft.tail[:at], scope))
+        for at, (name, group) in enumerate(map(only, draft.tail))
+    )
 
 
 def _needs_order_of_rows(group: Mapping[str, Any], before: Sequence[Stage], scope: Scope) -> bool:
@@ -122,8 +116,8 @@ def _needs_order_of_rows(group: Mapping[str, Any], before: Sequence[Stage], scop
     towards = next(reversed(order.values()))
     accumulators = [argument for field, argument in group.items() if field != "_id" and isinstance(argument, dict)]
     operators = {name for accumulator in accumulators for name in accumulator}
-    asks_for_the_latest = all(_ONE_ROW.get(name) == towards for name in operators)
-    return not operators.isdisjoint(_BY_ORDER) and (not asks_for_the_latest or _chooses_rows(before[:-1], scope))
+    asks_for_the_latest = all(OF_SORTED.get(name) == towards and not name.endswith("N") for name in operators)
+    return not operators.isdisjoint(OF_SORTED) and (not asks_for_the_latest or _chooses_rows(before[:-1], scope))
 
 
 def _chooses_rows(before: Sequence[Stage], scope: Scope) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from bson.datetime_ms import DatetimeMS
 
 from rewrite.stages.dependencies import columns_read
-from rewrite.stages.draft import Draft, Stage, only
+from rewrite.stages.draft import Draft, Stage, fails_unless, only
 from rewrite.stages.meta_paths import rename_expression, rename_path
 from rewrite.stages.scope import Scope
 
@@ -70,7 +70,7 @@ def _latest_asked(tail: Sequence[Stage], scope: Scope) -> tuple[Any, Order] | No
     return moved[0], known[0]
 
 
-_OF_SORTED = {"$first": -1, "$firstN": -1, "$last": 1, "$lastN": 1}
+OF_SORTED = {"$first": -1, "$firstN": -1, "$last": 1, "$lastN": 1}
 _SORTING = {"$top": -1, "$topN": -1, "$bottom": 1, "$bottomN": 1}
 """Accumulators of one or several rows, and the direction of time in which they take the latest row."""
 
@@ -80,8 +80,8 @@ def _order_of_latest(accumulator: Any, sort: Any, scope: Scope) -> Order | None:
     operator, argument = only(accumulator) if isinstance(accumulator, dict) else ("", None)
     if operator.endswith("N") and not (isinstance(argument, dict) and _is_one(argument.get("n"))):
         return None
-    if operator in _OF_SORTED:
-        order, direction = sort, _OF_SORTED[operator]
+    if operator in OF_SORTED:
+        order, direction = sort, OF_SORTED[operator]
     elif operator in _SORTING and sort is None and isinstance(argument, dict):
         order, direction = argument.get("sortBy"), _SORTING[operator]
     else:
@@ -110,10 +110,8 @@ def _has_plain_values(key: Any) -> bool:
     return isinstance(key, dict) and all(isinstance(value, str) for value in key.values())
 
 
-_FAILS_BEFORE_1970: Stage = {
-    "$match": {"$expr": {"$cond": [{"$gt": ["$latest.time", DatetimeMS(0)]}, True, {"$toInt": {"$type": "$_id"}}]}}
-}
-"""Fails with ``GUESS_FAILED``, as the name of a type is no number, if a latest time may be later than all rows.
+_IS_AFTER_1970 = fails_unless({"$gt": ["$latest.time", DatetimeMS(0)]})
+"""Fails if a latest time may be later than all rows of its bucket.
 
 The header of a bucket before 1970 may have its start there, at 1970 at the latest (W32).
 """
@@ -129,7 +127,7 @@ def _latest_of_each(key: Any, sort: Order, scope: Scope) -> tuple[Stage, ...]:
     first = next(iter(sort))
     of_each: Stage = {"$group": {"_id": key, "latest": {"$max": {"time": latest, "bucket": "$_id"}}}}
     if scope.extended_range:
-        return of_each, _FAILS_BEFORE_1970
+        return of_each, _IS_AFTER_1970
     is_by_key = len(sort) == 2 and isinstance(key, str) and key == f"${rename_path(first, scope)}"
     if is_by_key and (scope.lastpoint_indexes is None or (first, sort[first]) in scope.lastpoint_indexes):
         # As the order does not contain the lower bound, the server can drop all other fields before it sorts.
