@@ -15,6 +15,7 @@ from tests.support.expectations import expected_failure, not_started
 from tests.support.mongod import MongodProcess
 from tests.support.native_differences import LEFT_OUT, native_difference
 from tests.support.proxy import ACCESS, ProxyProcess, started
+from tests.support.transports import all_closed_with_their_loop
 from tests.support.versions import STANDALONE_ONLY, server
 from tests.support.wanted import MONGOD_VERSION, SCALE, SERVER
 
@@ -52,6 +53,13 @@ def pytest_collection_finish() -> None:
     """Leaves the tests themselves, which are never garbage, out of all collections of it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def closed_transports() -> Iterator[None]:
+    """No test leaves a connection open."""
+    with all_closed_with_their_loop():
+        yield
 
 
 @pytest.fixture(scope="session")

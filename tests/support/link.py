@@ -14,15 +14,18 @@ CHUNK_BYTES = 64 * 1024
 
 
 class _Pair:
-    """One client connection and the connection to the target that goes with it."""
+    """One client connection and the connection to the target that goes with it, once there is one."""
 
-    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
-        self.near = near
-        self.far = far
+    def __init__(self, near: asyncio.StreamWriter) -> None:
+        self._ends = [near]
+
+    def join(self, far: asyncio.StreamWriter) -> None:
+        """The connection to the target has been made."""
+        self._ends.append(far)
 
     def cut(self) -> None:
         """Reset both ends; what is still buffered is lost."""
-        for writer in (self.near, self.far):
+        for writer in self._ends:
             writer.transport.abort()
 
 
@@ -39,6 +42,7 @@ class Link:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._pairs: set[_Pair] = set()
+        self._passing: set[asyncio.Task[None]] = set()
         self._open = asyncio.Event()
         self._delay_seconds = 0.0
         self._cut_requests = 0
@@ -113,22 +117,25 @@ class Link:
 
     async def _stop(self) -> None:
         self._server.close()
-        self._cut_all()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._cut_all()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self.target_port)
-        except OSError:
-            writer.transport.abort()
-            return
-        pair = _Pair(writer, far_writer)
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A pair is known before its task begins, which may be never: then it is cut with the others.
+        pair = _Pair(writer)
         self._pairs.add(pair)
+        task = self._loop.create_task(self._connect(pair, reader, writer))
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
+
+    async def _connect(self, pair: _Pair, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         armed = asyncio.Event()
         try:
+            far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self.target_port)
+            pair.join(far_writer)
             await asyncio.gather(
                 self._pass(reader, far_writer, lambda size: self._request_passes(pair, size, armed)),
                 self._pass(far_reader, writer, lambda size: self._reply_passes(pair, armed)),
