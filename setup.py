@@ -29,6 +29,7 @@ HOT_MODULES = (
     "catalog/parts.py",
     "catalog/placement.py",
     "catalog/ports.py",
+    "catalog/precedence.py",
     "catalog/round.py",
     "catalog/scatter.py",
     "catalog/statements.py",

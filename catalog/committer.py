@@ -1,10 +1,11 @@
 """Group commit: sends all batches that are ready at the same moment in as few commands as possible (W63-W68).
 
 Claimed batches queue in *lanes*, two for each collection and write concern: one for batches that only large inserts
-wait for, and one for all others, which therefore never wait for the former. A round takes the ready batches of a lane
-and sends one ``insert`` for new buckets and one bulk ``update`` for buckets that grow; batches that arrive while
-``rounds_in_flight`` rounds are in progress join the next one. Without a linger, a round starts in the same turn of the
-event loop, after the other callbacks of that turn, so measurements that arrived with one poll are committed together.
+wait for, and one for all others, to which the former give way (``catalog.precedence``). A round takes the ready batches
+of a lane and sends one ``insert`` for new buckets and one bulk ``update`` for buckets that grow; batches that arrive
+while ``rounds_in_flight`` rounds are in progress join the next one. Without a linger, a round starts in the same turn
+of the event loop, after the other callbacks of that turn, so measurements that arrived with one poll are committed
+together.
 
 Commits run in tasks of the committer, so a client that disconnects does not cancel a commit.
 """
@@ -23,9 +24,10 @@ from catalog.commit_tasks import CANCEL_SECONDS, CommitTasks
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import BucketStore, Clock, WriteConcern
+from catalog.precedence import Precedence
 from catalog.reopening import Reopening
 from catalog.restart_dedup import RestartDedup
-from catalog.round import BULK, PreparedWrite, Round, RoundLimits
+from catalog.round import PreparedWrite, Round, RoundLimits
 from catalog.write_batch import BatchState, WriteBatch
 
 
@@ -37,8 +39,8 @@ class CommitterOptions:
     ``rounds_in_flight``: maximum number of concurrent rounds of one lane. ``server_selection_timeout_seconds``: after
     this time, a batch that was not sent fails, and the outcome of one that was sent is unknown.
     ``restart_window_seconds``: for this time after the start, statements may be retries from before it
-    (``catalog.restart_dedup``). ``limits``: of a round; ``bulk_limits``: of a round of large inserts. ``observer`` sees
-    every commit. ``before_round`` is called before anything is taken for a round (``proxy.peers``).
+    (``catalog.restart_dedup``). ``limits``: of a round. ``observer`` sees every commit. ``before_round`` is called
+    before anything is taken for a round (``proxy.peers``).
     """
 
     linger_seconds: float = 0.0
@@ -46,7 +48,6 @@ class CommitterOptions:
     server_selection_timeout_seconds: float = 30.0
     restart_window_seconds: float = 120.0
     limits: RoundLimits = RoundLimits()
-    bulk_limits: RoundLimits = BULK
     observer: CommitObserver | None = None
     before_round: Callable[[], None] | None = None
 
@@ -75,17 +76,18 @@ class CommitterMetrics:
 class _Lane:
     """The ready batches of one collection and write concern, and the number of rounds in progress."""
 
-    __slots__ = ("collection", "in_flight", "lanes", "limits", "ready", "scheduled", "write_concern")
+    __slots__ = ("collection", "in_flight", "is_bulk", "lanes", "ready", "scheduled", "write_concern")
 
     def __init__(
         self,
         lanes: dict[bytes, _Lane],
         collection: VirtualCollection,
         write_concern: WriteConcern,
-        limits: RoundLimits,
+        *,
+        is_bulk: bool,
     ) -> None:
         self.lanes = lanes
-        self.limits = limits
+        self.is_bulk = is_bulk
         self.collection = collection
         self.write_concern = write_concern
         self.ready: list[WriteBatch] = []
@@ -107,11 +109,11 @@ class Committer:
         """``report`` gets internal errors."""
         self.metrics = CommitterMetrics()
         self._catalog = catalog
-        self._store = store
         self._clock = clock
         self.options = options
         self.report = report
         self._lanes: set[_Lane] = set()
+        self.precedence = Precedence(clock)
         self._tasks = CommitTasks(clock, report, self.kick)
         self._pursuit: asyncio.Task[None] | None = None
         patience_seconds = options.server_selection_timeout_seconds
@@ -130,11 +132,10 @@ class Committer:
         lane = lanes.get(batch.key.write_concern)
         if lane is None:
             raw = batch.key.write_concern
-            limits = self.options.bulk_limits if batch.bulk else self.options.limits
-            lane = lanes[raw] = _Lane(lanes, buckets.collection, WriteConcern(raw), limits)
+            lane = lanes[raw] = _Lane(lanes, buckets.collection, WriteConcern(raw), is_bulk=batch.bulk)
             self._lanes.add(lane)
         lane.ready.append(batch)
-        if not lane.scheduled and lane.in_flight < self.options.rounds_in_flight:
+        if not lane.scheduled and self._may_begin(lane):
             self._schedule(lane)
 
     def hasten(self, batch: WriteBatch) -> None:
@@ -205,6 +206,12 @@ class Committer:
 
     # --- rounds --------------------------------------------------------------------------------------------
 
+    def _may_begin(self, lane: _Lane) -> bool:
+        return lane.in_flight < self.precedence.rounds(self.options.rounds_in_flight, is_bulk=lane.is_bulk)
+
+    def _limits(self, lane: _Lane) -> RoundLimits:
+        return self.precedence.limits(self.options.limits, is_bulk=lane.is_bulk)
+
     def _schedule(self, lane: _Lane) -> None:
         lane.scheduled = True
         if self.options.linger_seconds > 0:
@@ -221,7 +228,7 @@ class Committer:
         if self.options.before_round is not None:
             self.options.before_round()
         ready, lane.ready = lane.ready, []
-        round_, left = Round.of(self._catalog, ready, lane.limits)
+        round_, left = Round.of(self._catalog, ready, self._limits(lane))
         lane.ready.extend(left)
         for failure in round_.failures:
             self.metrics.failures += 1
@@ -231,7 +238,8 @@ class Committer:
             return
         self.metrics.rounds += 1
         lane.in_flight += 1
-        if lane.ready and lane.in_flight < self.options.rounds_in_flight:
+        self.precedence.began(is_bulk=lane.is_bulk)
+        if lane.ready and self._may_begin(lane):
             self._schedule(lane)
         try:
             commits = [self._commit(lane, writes) for writes in round_.commands]
@@ -246,7 +254,7 @@ class Committer:
     def _next(self, lane: _Lane) -> None:
         self.kick()
         if lane.ready:
-            if not lane.scheduled and lane.in_flight < self.options.rounds_in_flight:
+            if not lane.scheduled and self._may_begin(lane):
                 self._schedule(lane)
         elif not lane.in_flight and not lane.scheduled:
             self._lanes.discard(lane)

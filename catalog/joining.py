@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -28,9 +28,9 @@ from catalog.replacing import Differs, Forms
 
 FEWEST = 2
 """So many parts of a bucket are joined to learn how fast that is."""
-LOOKED_AT_ONCE = 1_000
+LOOKED_AT_ONCE = 200
 MOST_DUE = 2_000
-"""Maximum number of buckets of one pass, which is more than it has time for; grouping them takes a few milliseconds."""
+"""Maximum number of buckets of one pass, which is more than it has time for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,11 @@ class Joining:
         for bucket in wanted:
             due.setdefault(bucket.series.collection.collection.namespace, []).append(bucket)
         for namespace, buckets in due.items():
-            queue = deque(self._groups(buckets))
+            queue = deque(await self._groups(buckets))
+            collections = {bucket.series.collection for bucket in buckets}
             while queue:
                 async with self._readers.kept_out(namespace) as alone:
-                    self._note(buckets, alone=alone)
+                    self._note(collections, alone=alone)
                     if not alone:
                         break
                     if not await self._join_side_by_side(queue):
@@ -151,8 +152,8 @@ class Joining:
                     return not queue
         return True
 
-    def _note(self, buckets: Sequence[Bucket], *, alone: bool) -> None:
-        for collection in {bucket.series.collection for bucket in buckets}:
+    def _note(self, collections: Iterable[CollectionBuckets], *, alone: bool) -> None:
+        for collection in collections:
             self._catalog.growth.obstacles.tried(collection, alone=alone)
         self.metrics.readers_in_the_way += not alone
 
@@ -178,13 +179,18 @@ class Joining:
         touched_seconds = max(parts.touched_seconds, self._catalog.growth.committed_at_seconds)
         return parts.stored > 1 and now_seconds - touched_seconds > self._options.idle_seconds
 
-    def _groups(self, buckets: Sequence[Bucket]) -> list[list[Bucket]]:
-        """Groups of neighbouring buckets to be joined in one step, since each step has a cost; most parts first."""
+    async def _groups(self, buckets: Sequence[Bucket]) -> list[list[Bucket]]:
+        """Groups of neighbouring buckets to be joined in one step, since each step has a cost; most parts first.
+
+        Yields to the event loop meanwhile.
+        """
         options = self._options
         groups: list[list[Bucket]] = []
         rows = documents = 0
         now_seconds = self._clock.monotonic_seconds()
-        for bucket in sorted(buckets, key=_identity):
+        for position, bucket in enumerate(sorted(buckets, key=_identity), 1):
+            if not position % LOOKED_AT_ONCE:
+                await asyncio.sleep(0)
             if bucket.parts is None:
                 continue
             pending = self._pending(bucket, bucket.parts, now_seconds)

@@ -22,10 +22,6 @@ class RoundLimits:
     size_bytes: int = 4 * 1024 * 1024
 
 
-BULK: Final = RoundLimits(statements=250)
-"""For rounds of large inserts, which delay all other clients while they are prepared and settled."""
-
-
 class PreparedWrite(NamedTuple):
     """A prepared batch with the bucket document or update statement that carries it."""
 

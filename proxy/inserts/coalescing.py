@@ -27,6 +27,7 @@ from catalog.committer import CommitterMetrics, CommitterOptions
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
+from catalog.precedence import Precedence
 from catalog.write_batch import CombineKey, DoubtfulWriter, Writer
 
 WHOLE_DOCUMENTS: Final = 64
@@ -89,6 +90,11 @@ class _Lane:
         self.in_flight = 0
         self.scheduled = False
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether it is one of large inserts."""
+        return self.key[2]
+
     def take(self, statements: int, size_bytes: int) -> list[Entry]:
         """Remove the documents of the next round: at least one, and about ``size_bytes`` at most."""
         taken: list[Entry] = []
@@ -112,13 +118,15 @@ class Coalescer:
         clock: Clock,
         options: Callable[[], CommitterOptions],
         report: Callable[[BaseException], None],
+        precedence: Precedence,
     ) -> None:
-        """``report`` gets internal errors."""
+        """``report`` gets internal errors; ``precedence`` is that of the ``Committer``."""
         self.metrics = CommitterMetrics()
         self._store = store
         self._clock = clock
         self._options = options
         self._report = report
+        self._precedence = precedence
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._tasks = CommitTasks(clock, report)
         self._doubt_bytes = 0
@@ -146,7 +154,7 @@ class Coalescer:
             lane.since_seconds = self._clock.monotonic_seconds()
         lane.collection = collection
         lane.ready.append(Entry(writer, index, document))
-        if not lane.scheduled and lane.in_flight < self._most_rounds():
+        if not lane.scheduled and lane.in_flight < self._most_rounds(lane):
             self._schedule(lane)
 
     @property
@@ -178,19 +186,21 @@ class Coalescer:
         # A new task starts in the same turn as a callback would, and sends in that turn.
         self._tasks.spawn(self._round(lane))
 
-    def _most_rounds(self) -> int:
+    def _most_rounds(self, lane: _Lane) -> int:
         """Maximum number of concurrent rounds of a lane."""
-        return ROUNDS * self._options().rounds_in_flight
+        return self._precedence.rounds(ROUNDS * self._options().rounds_in_flight, is_bulk=lane.is_bulk)
 
     async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
         options = self._options()
         if options.before_round is not None:
             options.before_round()
-        share = math.ceil(len(lane.ready) / max(1, self._most_rounds() - lane.in_flight))
+        most_rounds = self._most_rounds(lane)
+        share = math.ceil(len(lane.ready) / max(1, most_rounds - lane.in_flight))
         entries = lane.take(min(max(share, WHOLE_DOCUMENTS), options.limits.statements), options.limits.size_bytes)
         lane.in_flight += 1
-        if lane.ready and lane.in_flight < self._most_rounds():
+        self._precedence.began(is_bulk=lane.is_bulk)
+        if lane.ready and lane.in_flight < most_rounds:
             self._schedule(lane)
         try:
             if entries:
@@ -202,7 +212,7 @@ class Coalescer:
 
     def _next(self, lane: _Lane) -> None:
         if lane.ready:
-            if not lane.scheduled and lane.in_flight < self._most_rounds():
+            if not lane.scheduled and lane.in_flight < self._most_rounds(lane):
                 self._schedule(lane)
         elif not lane.in_flight and not lane.scheduled and self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]

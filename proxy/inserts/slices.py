@@ -18,7 +18,7 @@ FIRST_SLICE_SECONDS: Final = 0.004
 """Length of the first slice; an insert of usual size is staged within it, so that it is committed in one round."""
 SLICE_SECONDS: Final = 0.001
 """Length of a slice while other work waits."""
-TURN_SECONDS: Final = 0.004
+TURN_SECONDS: Final = 0.002
 """Maximum time for slices in one turn of the event loop."""
 
 _aside: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="aside")

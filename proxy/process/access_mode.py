@@ -72,7 +72,7 @@ class AccessMode:
         self._committer = committer
         self._ingest = ingest
         store, options = backend.collection_store(), committer.options
-        self.coalescer = Coalescer(store, clock, lambda: committer.options, committer.report)
+        self.coalescer = Coalescer(store, clock, lambda: committer.options, committer.report, committer.precedence)
         patience_seconds = options.server_selection_timeout_seconds
 
         def search(work: Coroutine[Any, Any, None]) -> None:

@@ -18,7 +18,9 @@ def all_closed_with_their_loop() -> Iterator[None]:
     close = BaseSelectorEventLoop.close
 
     def close_and_look(loop: Any) -> None:
-        left = [] if loop.is_closed() else [each for each in loop._transports.values() if each._sock is not None]
+        # Nothing public lists the connections of a loop.
+        transports = [] if loop.is_closed() else list(vars(loop)["_transports"].values())
+        left = [each for each in transports if each.get_extra_info("socket").fileno() >= 0]
         close(loop)
         ends = [f"{each.get_extra_info('sockname')} to {each.get_extra_info('peername')}" for each in left]
         assert not left, f"connections that are left open: {', '.join(ends)}"

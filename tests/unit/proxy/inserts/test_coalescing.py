@@ -11,6 +11,7 @@ from catalog.committer import CommitterOptions
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
+from catalog.precedence import Precedence
 from catalog.round import RoundLimits
 from catalog.statements import Statement, StatementLog, Transaction
 from catalog.write_batch import CombineKey
@@ -31,7 +32,9 @@ class Bench:
         self.store = NativeStoreDouble(*answers, repeatable=repeatable)
         self.reported: list[BaseException] = []
         self.options = CommitterOptions(**options)
-        self.coalescer = Coalescer(self.store, LoopClock(), lambda: self.options, self.reported.append)
+        self.coalescer = Coalescer(
+            self.store, LoopClock(), lambda: self.options, self.reported.append, Precedence(LoopClock())
+        )
 
     def insert(self, *documents: bytes, key: CombineKey = KEY, writer: Any = None, is_bulk: bool = False) -> Any:
         writer = writer or RememberingWriter()

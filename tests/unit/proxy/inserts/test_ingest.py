@@ -10,6 +10,7 @@ import pytest
 
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
+from catalog.precedence import GIVES_WAY_SECONDS, GIVING_WAY
 from catalog.statements import StatementLog
 from proxy.inserts.catalog_staging import BATCHES_IN_A_TURN
 from proxy.inserts.held_insert import Recipient
@@ -87,6 +88,7 @@ async def test_a_command_of_many_buckets_leaves_in_pieces(txn_number: int | None
         # The first command of a session is looked for in the backend first.
         ingest.insert(document(-1), txn_number=1)
         await ingest.rest()
+        await asyncio.sleep(GIVES_WAY_SECONDS)
         ingest.replies.clear()
         ingest.bench.store.sent.clear()
     ingest.insert(*map(document, range(MANY)), txn_number=txn_number)
@@ -95,6 +97,16 @@ async def test_a_command_of_many_buckets_leaves_in_pieces(txn_number: int | None
     assert ingest.replies == [{"n": MANY, "ok": 1.0}]
     assert ingest.sent[0] == BATCHES_IN_A_TURN
     assert sum(ingest.sent) == MANY
+
+
+async def test_pieces_are_small_and_follow_each_other_while_others_insert() -> None:
+    ingest = Ingest()
+    ingest.insert(document(-1))
+    ingest.insert(*map(document, range(MANY)))
+    await ingest.rest()
+    assert ingest.sent[0] == 1
+    assert max(ingest.sent) == GIVING_WAY.statements
+    assert sum(ingest.sent) == MANY + 1
 
 
 async def test_a_command_of_one_bucket_leaves_in_one_piece() -> None:

@@ -13,6 +13,7 @@ import pytest
 from catalog.committer import CommitterOptions
 from catalog.errors import CommandError
 from catalog.kernel import parse_measurement
+from catalog.precedence import Precedence
 from catalog.restart_dedup import RestartDedup
 from catalog.rows import digest_of
 from catalog.statements import StatementLog
@@ -56,7 +57,9 @@ class Bench:
 
     def __init__(self, *stored: bytes, window_seconds: float = 0.0) -> None:
         self.store, self.rows = NativeStoreDouble(), Rows(*stored)
-        self.coalescer = Coalescer(self.store, LoopClock(), CommitterOptions, lambda error: None)
+        self.coalescer = Coalescer(
+            self.store, LoopClock(), CommitterOptions, lambda error: None, Precedence(LoopClock())
+        )
         self.tasks: list[asyncio.Task[None]] = []
 
         def spawn(work: Coroutine[Any, Any, None]) -> None:

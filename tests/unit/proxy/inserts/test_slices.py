@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from math import ceil
 
 import pytest
 
@@ -41,11 +42,12 @@ async def test_what_is_short_is_done_at_once() -> None:
 
 async def test_of_what_is_long_a_slice_is_done_at_once_and_others_are_served_before_the_rest() -> None:
     workshop = Workshop()
-    workshop.start("long", 100, FIRST_SLICE_SECONDS * 0.6)
-    assert workshop.done == ["long"] * 2
+    workshop.start("long", 100, TURN_SECONDS * 0.6)
+    at_once = ceil(FIRST_SLICE_SECONDS / (TURN_SECONDS * 0.6))
+    assert workshop.done == ["long"] * at_once
     asyncio.get_running_loop().call_soon(workshop.done.append, "another")
     await asyncio.sleep(0)
-    assert workshop.done == ["long"] * 4 + ["another"]
+    assert workshop.done == ["long"] * (at_once + 2) + ["another"]
     await workshop.turns(100)
     assert len(workshop.done) == 101
     assert workshop.pauses == ["long"] * len(workshop.pauses)
@@ -56,8 +58,10 @@ async def test_each_has_a_slice_of_a_turn_in_order() -> None:
     for name in "abc":
         workshop.start(name, 100, SLICE_SECONDS * 1.1)
     workshop.done.clear()
-    await asyncio.sleep(0)
-    assert "".join(workshop.done) == "abc"
+    in_a_turn = ceil(TURN_SECONDS / (SLICE_SECONDS * 1.1))
+    for turns in range(1, 6):
+        await asyncio.sleep(0)
+        assert "".join(workshop.done) == ("abc" * 10)[: turns * in_a_turn]
     await workshop.turns(400)
 
 
