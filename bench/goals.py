@@ -43,6 +43,8 @@ GOALS = (
     Goal("W2", r"\w+ \d+c 10000s x1000", "rate", 1.5, at_least=True),
     Goal("W2", r".* (two-days|late)", "rows_per_bucket", 5.0, at_least=True),
     Goal("W2", r".* (two-days|late)", "rate", 1.0, at_least=True),
+    Goal("N", r"beside .*", "p99_us", 1.0),
+    Goal("N", r"beside .*", "heavy_rate", 1.0, at_least=True),
     Goal("Q", r"lastpoint|group by meta", "median_ms", 0.5),
     Goal("Q", r"(?!lastpoint|group by meta|loading).*", "median_ms", 1.1),
     Goal("S", r"scale [\d.e-]+", "storage_mb", 1.0),

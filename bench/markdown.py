@@ -10,6 +10,7 @@ COLUMNS = {
     "W1": ("rate", "p50_us", "p99_us", "mongod_cpu_us", "whole_mongod_cpu_us", "commands_per_1000"),
     "W2": ("rate", "mongod_cpu_us", "whole_mongod_cpu_us", "rows_per_bucket", "statements_per_1000"),
     "W3": ("rate", "p99_us", "read_rate", "read_p50_us", "read_p99_us"),
+    "N": ("p50_us", "p99_us", "heavy_rate"),
     "L": (
         "rate",
         "first_rate",
@@ -37,6 +38,7 @@ TITLES = {
     "commands_per_1000": "commands",
     "statements_per_1000": "statements",
     "rows_per_bucket": "rows per bucket",
+    "heavy_rate": "rate of the batches",
     "read_rate": "read rate",
     "read_p50_us": "read p50",
     "read_p99_us": "read p99",

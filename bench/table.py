@@ -26,6 +26,7 @@ COLUMNS = {
     "rows_per_bucket": "rows/bucket",
     "waiting_parts": "waiting parts",
     "settling_s": "settled s",
+    "heavy_rate": "batches' rows per s",
     "read_rate": "reads per s",
     "read_p50_us": "read p50 µs",
     "read_p99_us": "read p99 µs",

@@ -7,6 +7,7 @@ from bench.workloads.cost import Cost
 from bench.workloads.fleets import Fleets
 from bench.workloads.grid import Grid
 from bench.workloads.mixed import ReadsDuringWrites
+from bench.workloads.neighbours import Neighbours
 from bench.workloads.queries import Queries
 from bench.workloads.relay import Relay
 from bench.workloads.storage import Storage
@@ -21,6 +22,7 @@ WORKLOADS: dict[str, Workload] = {
         Writes("W1", single_cases()),
         Writes("W2", batch_cases()),
         ReadsDuringWrites(),
+        Neighbours(),
         Sustained(),
         Fleets(),
         Grid(),
