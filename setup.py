@@ -32,6 +32,7 @@ HOT_MODULES = (
     "catalog/precedence.py",
     "catalog/round.py",
     "catalog/scatter.py",
+    "catalog/segments.py",
     "catalog/statements.py",
     "catalog/stats.py",
     "catalog/write_batch.py",

@@ -66,6 +66,8 @@ class Servers:
     binary: str | None
     cache_gb: float
     replica_set: bool
+    unix_socket: bool
+    """Whether the proxy reaches the mongod through its Unix socket; the load generator never does."""
 
 
 @contextmanager
@@ -74,10 +76,19 @@ def _site(servers: Servers) -> Iterator[Site]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tsproxy-bench-")))
         backend = servers.backend
         if backend is None:
-            mongod = Mongod(directory / "mongod", servers.binary, servers.cache_gb, replica_set=servers.replica_set)
+            mongod = Mongod(
+                directory / "mongod",
+                servers.binary,
+                servers.cache_gb,
+                replica_set=servers.replica_set,
+                unix_socket=servers.unix_socket,
+            )
             stack.callback(mongod.stop)
             mongod.start()
             backend = mongod.uri
+            proxied = mongod.socket_uri if servers.unix_socket else f"mongodb://127.0.0.1:{mongod.port}"
+        else:
+            proxied = f"mongodb://127.0.0.1:{_port(backend)}"
         port = _port(backend)
         with pymongo.MongoClient(backend, directConnection=True) as client:  # type: ignore[var-annotated]
             site = Site(port, [int(client.admin.command("serverStatus")["pid"])])
@@ -86,7 +97,7 @@ def _site(servers: Servers) -> Iterator[Site]:
             pid = listener_pid(site.proxy_port)
             site.proxy_pids = descendants(pid) if pid is not None else []
         elif not servers.without_proxy:
-            own = Proxy(directory / "tsproxy", f"mongodb://127.0.0.1:{port}", servers.proxy_flags)
+            own = Proxy(directory / "tsproxy", proxied, servers.proxy_flags)
             stack.callback(own.stop)
             own.start()
             site.proxy_port, site.proxy_pids = own.port, own.pids
@@ -152,6 +163,7 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 @click.option("--proxy-flag", multiple=True, help="A flag for the proxy that is started; may be repeated.")
 @click.option("--mongod", "binary", help="Path of the mongod to start; by default the embedded one.")
 @click.option("--replica-set", is_flag=True, help="The mongod that is started is the one member of a replica set.")
+@click.option("--unix-socket", is_flag=True, help="The proxy reaches the started mongod through its Unix socket.")
 @click.option("--cache-gb", default=1.0, show_default=True, help="WiredTiger cache of the mongod that is started.")
 @click.option(
     "--measurements", default=1_000_000, show_default=True, help="Size of the loaded set of Q, and at most of K."
@@ -169,8 +181,8 @@ def _measure(site: Site, names: Sequence[str], settings: Settings, results: Resu
 def main(  # the options of a command line are many by nature
     workloads: str, cases: str, seconds: float, warmup: float, repeat: int, backend: str | None, proxy: str | None,
     without_proxy: bool, proxy_flag: tuple[str, ...], binary: str | None, cache_gb: float,
-    replica_set: bool, measurements: int, scale: float, unordered: bool, smoke: bool, resume: bool, out: Path,
-    plots: Path, show: Path | None, as_markdown: bool,
+    replica_set: bool, unix_socket: bool, measurements: int, scale: float, unordered: bool, smoke: bool, resume: bool,
+    out: Path, plots: Path, show: Path | None, as_markdown: bool,
 ) -> None:  # fmt: skip
     """Measure the proxy against the database alone, on one mongod, in turns."""
     if show is not None:
@@ -184,6 +196,7 @@ def main(  # the options of a command line are many by nature
             seconds, warmup, repeat, measurements, scale, cases=cases, ordered=not unordered, binary=binary
         )
         settings = replace(settings, cache_gb=cache_gb, replica_set=replica_set, proxy_flags=proxy_flag)
+        settings = replace(settings, unix_socket=unix_socket)
         if smoke:
             settings = replace(settings, seconds=0.2, warmup_seconds=0.1, repeat=1, smoke=True)
             settings = replace(settings, measurements=10_000, scale=0.0005, drained_bytes=4 * 1024 * 1024)
@@ -193,7 +206,8 @@ def main(  # the options of a command line are many by nature
             else Results({**asdict(settings), "machine": describe_machine()})
         )
         out.parent.mkdir(parents=True, exist_ok=True)
-        with _site(Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb, replica_set)) as site:
+        servers = Servers(backend, proxy, without_proxy, proxy_flag, binary, cache_gb, replica_set, unix_socket)
+        with _site(servers) as site:
             _measure(site, names, settings, results, out)
     if as_markdown:
         print(markdown(results.summaries()))

@@ -49,6 +49,7 @@ class Settings:
     """The mongod that workloads with servers of their own start; by default the embedded one."""
     cache_gb: float = 1.0
     replica_set: bool = False
+    unix_socket: bool = False
     proxy_flags: Sequence[str] = ()
     """What these servers are started with."""
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import pymongo
 from pymongo.errors import PyMongoError
@@ -169,12 +170,14 @@ class Mongod(Server):
         port: int | None = None,
         *,
         replica_set: bool = False,
+        unix_socket: bool = False,
     ) -> None:
-        """With ``replica_set`` it is the one member of a set."""
+        """With ``replica_set`` it is the one member of a set; ``unix_socket``: whether it listens on one, too."""
         super().__init__(directory, port)
         self.binary = binary or embedded_mongod()
         self.cache_gb = cache_gb
         self.replica_set = replica_set
+        self.unix_socket = unix_socket
         self.flags: tuple[str, ...] = ()
 
     def restart(self, *flags: str) -> None:
@@ -201,7 +204,14 @@ class Mongod(Server):
         command = [self.binary, "--dbpath", str(data), "--port", str(self.port), "--bind_ip", LOOPBACK]
         if self.replica_set:
             command += ["--replSet", REPLICA_SET, "--oplogSize", "2048"]
-        return [*command, "--nounixsocket", "--wiredTigerCacheSizeGB", str(self.cache_gb), *self.flags]
+        socket_flags = ["--unixSocketPrefix", str(self.directory)] if self.unix_socket else ["--nounixsocket"]
+        return [*command, *socket_flags, "--wiredTigerCacheSizeGB", str(self.cache_gb), *self.flags]
+
+    @property
+    def socket_uri(self) -> str:
+        """The connection string of its Unix socket."""
+        path = quote(str(self.directory / f"mongodb-{self.port}.sock"), safe="")
+        return f"mongodb://{path}/?directConnection=true"
 
     def stop(self) -> None:
         """End it and delete its data."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from catalog.hold import Hold
 
-BEHIND_SECONDS = 5.0
+BEHIND_SECONDS = 10.0
 """Joins are behind if the waiting parts would take them longer."""
-FEWEST_BEHIND = 20_000
-"""With fewer waiting parts they are not."""
-MANY_UNMEASURED = 10_000
-"""With so many waiting parts, the rate of joins must be known."""
+FEWEST_BEHIND = 150_000
+"""With fewer waiting parts they are not: some are of the current segment, and those of one or two more may wait."""
+FULL = 100_000
+"""With so many waiting parts, joins have all of the time."""
 CAUGHT_UP = 0.25
 """They have caught up when so many of these parts are left."""
 FIRST_HOLD_SECONDS = 20.0
@@ -47,13 +47,8 @@ class Backlog:
 
     @property
     def fullness(self) -> float:
-        """How much of what may wait does, at most 1."""
-        return min(1.0, self.fresh / self._limit)
-
-    @property
-    def has_to_be_measured(self) -> bool:
-        """Whether the rate of joins is not known, although many parts wait."""
-        return not self._per_second and self.fresh >= MANY_UNMEASURED
+        """How much of what should wait at most does, at most 1."""
+        return min(1.0, self.fresh / FULL)
 
     def stored(self) -> None:
         """One more part is stored."""

@@ -23,7 +23,6 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
-from catalog.parts import bucket_of_part
 from catalog.placement import CatalogOptions, Placement
 from catalog.ports import Acknowledgement
 from catalog.stats import Counters
@@ -88,8 +87,7 @@ class BucketCatalog(Placement):
 
     def grows_in_parts(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket that this process made and may still add parts to."""
-        bucket_id = bucket_of_part(stored_id)
-        bucket = self._memory.get(bucket_id)
+        bucket = self._memory.get(stored_id)
         return self.growth.holds(stored_id) or (bucket is not None and bucket.own)
 
     def _resume(self, series: Series, *, looked_for: int) -> None:
@@ -242,7 +240,7 @@ class BucketCatalog(Placement):
                 counters.numBucketInserts += 1
         bucket.prepared = None
         state.committed(count)
-        self.growth.stored(bucket, batch.stored_id, now_seconds)
+        self.growth.stored(bucket, batch.stored_id, count, now_seconds)
         if state.kept_open_for_large and not bucket.counted_large:
             bucket.counted_large = True
             self._count_both(buckets, "numBucketsKeptOpenDueToLargeMeasurements")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from catalog.catalog import BucketCatalog
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
-from catalog.parts import may_be_part
+from catalog.parts import PREFIX_BYTES, may_be_part
 from catalog.ports import (
     COPIES_SECONDS,
     Acknowledgement,
@@ -221,8 +221,12 @@ class CommitOutcomes:
         if not may_be_part(bucket_id):
             # Nobody joins a server's buckets; the ids next to theirs are those of other series.
             return False
+        bucket, prefixes = batch.bucket, []
+        if bucket.own:
+            known = [bucket_id[:PREFIX_BYTES]] if bucket.parts is None else bucket.parts.prefixes
+            prefixes = list(dict.fromkeys((*known, batch.stored_id[:PREFIX_BYTES])))
         try:
-            stored = await self._store.fetch_family(commit.collection, bucket_id, deadline_seconds)
+            stored = await self._store.fetch_family(commit.collection, bucket_id, prefixes, deadline_seconds)
         except CommandError:
             return None
         return is_written_elsewhere(stored, batch)

@@ -14,9 +14,10 @@ from catalog.backlog import Backlog
 from catalog.join_obstacles import JoinObstacles
 from catalog.lookup_cost import LookupCosts
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.parts import Parts, Pending, bucket_of_part, part_document
-from catalog.ports import Clock
+from catalog.parts import PLACE_AT, PREFIX_BYTES, SEGMENT_AT, Parts, Pending, bucket_key, part_document
+from catalog.ports import Clock, IdSource
 from catalog.scatter import Scatter
+from catalog.segments import Segments
 from catalog.write_batch import WriteBatch
 
 LOAD_SECONDS = 2.0
@@ -28,17 +29,24 @@ BATCHES_OF_A_ROUND = 32
 class Load:
     """The recent load: rounds and their batches, which count less the longer ago they were."""
 
-    __slots__ = ("_at_seconds", "level")
+    __slots__ = ("_at_seconds", "batches", "level")
 
     def __init__(self) -> None:
         self.level = 0.0
+        self.batches = 0
+        """Of the latest round."""
         self._at_seconds = 0.0
 
     def committed(self, batches: int, now_seconds: float) -> None:
         """Count a round with this number of batches."""
         left = max(0.0, 1.0 - (now_seconds - self._at_seconds) / LOAD_SECONDS)
         self.level = self.level * left + 1.0 + batches / BATCHES_OF_A_ROUND
+        self.batches = batches
         self._at_seconds = now_seconds
+
+    def is_on(self, now_seconds: float) -> bool:
+        """Whether the level is that of now, and not of some time ago."""
+        return now_seconds - self._at_seconds < LOAD_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,8 @@ class GrowthOptions:
     has ``rows_in_place`` rows. No parts are made while there are more than ``unjoined_limit`` unjoined ones, for a
     collection whose readers have prevented joins for ``blocked_seconds``, or while ``Load`` is below ``busy``.
     While more than ``ended_limit`` buckets wait for their last join, which use some kilobytes each, no further bucket
-    begins to grow in parts.
+    begins to grow in parts. A segment (``catalog.segments``) ends when it has ``segment_parts``, which a server's cache
+    holds until they are joined, or ``segment_seconds`` after its first part, so that they are joined in time.
     """
 
     in_parts: bool = False
@@ -62,6 +71,8 @@ class GrowthOptions:
     ended_limit: int = 20_000
     blocked_seconds: float = 30.0
     busy: float = 0.0
+    segment_parts: int = 50_000
+    segment_seconds: float = 5.0
 
 
 class BucketGrowth:
@@ -79,17 +90,20 @@ class BucketGrowth:
         "backlog",
         "committed_at_seconds",
         "obstacles",
+        "segments",
     )
 
-    def __init__(self, options: GrowthOptions, clock: Clock) -> None:
+    def __init__(self, options: GrowthOptions, clock: Clock, ids: IdSource) -> None:
         self._options = options
         self._clock = clock
         self._load = Load()
+        self.segments = Segments(ids, options.segment_parts, options.segment_seconds)
         self._parted: dict[bytes, Bucket] = {}
+        """By ``bucket_key``."""
         self._grown: set[CollectionBuckets] = set()
         """Collections that have ever grown in parts, until they are dropped or replaced."""
         self._leaving: list[bytes] = []
-        """Ids of buckets whose collection may have been dropped, for ``forget_dropped``."""
+        """Keys of buckets whose collection may have been dropped, for ``forget_dropped``."""
         self._scatters: dict[CollectionBuckets, Scatter] = {}
         """Collections that have grown while parts were not possible."""
         self._lookups = LookupCosts()
@@ -128,6 +142,21 @@ class BucketGrowth:
             return False
         return batches_in_round >= options.batches_in_round or bucket.state.rows >= options.rows_in_place
 
+    def has_to_look(self, buckets: CollectionBuckets, time_ms: int) -> bool:
+        """Whether a measurement may go to a stored bucket. Those of other processes would be left under load."""
+        if not buckets.may_be_stored(time_ms):
+            return False
+        return self._lookups.may_find_own(buckets, time_ms) or not self._leaves_others(buckets)
+
+    def _leaves_others(self, buckets: CollectionBuckets) -> bool:
+        """Whether a series would leave a bucket that another process has stored (``ends``), if it was looked up now."""
+        options, load = self._options, self._load
+        if not options.in_parts or load.level < options.busy or load.batches < options.batches_in_round:
+            return False
+        if self.unjoined > options.unjoined_limit or not load.is_on(self._clock.monotonic_seconds()):
+            return False
+        return not (self.obstacles.may_be_there and self.obstacles.are_there(buckets))
+
     def part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
         """The rows of a batch as a part; sets the batch's ``stored_id``."""
         state, parts = bucket.state, bucket.parts
@@ -136,7 +165,9 @@ class BucketGrowth:
         measurements = batch.measurements
         state.fold(measurements)
         batch.base = 0
-        batch.stored_id = part_id = parts.next_id()
+        own_id = state.bucket_id
+        prefix = own_id[:SEGMENT_AT] + self.segments.current + own_id[PLACE_AT:PREFIX_BYTES]
+        batch.stored_id = part_id = parts.next_id(prefix)
         buckets = bucket.series.collection
         return part_document(
             part_id,
@@ -164,7 +195,7 @@ class BucketGrowth:
 
     def holds(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket that is stored in parts."""
-        return bucket_of_part(stored_id) in self._parted
+        return bucket_key(stored_id) in self._parted
 
     # --- the catalog tells ---------------------------------------------------------------------------------
 
@@ -180,20 +211,26 @@ class BucketGrowth:
                 scatter = self._scatters[buckets] = Scatter(now_seconds)
             scatter.committed(len(batches), sum(len(batch.measurements) for batch in batches), now_seconds)
 
+    def let_go(self, buckets: CollectionBuckets, start_ms: int) -> None:
+        """A bucket with this start is no longer in memory, but stored."""
+        if not buckets.replaced:
+            self._lookups.let_go(buckets, start_ms)
+
     def looked_up(self, buckets: CollectionBuckets, since_seconds: float) -> None:
         """A query for stored buckets has ended."""
         if not buckets.replaced:
             self._lookups.queried(buckets, since_seconds, self._clock.monotonic_seconds())
 
-    def stored(self, bucket: Bucket, part_id: bytes, now_seconds: float) -> None:
-        """A batch of this bucket was acknowledged as the document ``part_id``."""
+    def stored(self, bucket: Bucket, part_id: bytes, rows: int, now_seconds: float) -> None:
+        """A batch of this bucket was acknowledged as the document ``part_id`` with so many ``rows``."""
         parts = bucket.parts
         if parts is None or part_id == bucket.state.bucket_id:
             return
         self.committed_at_seconds = now_seconds
-        parts.committed(part_id, now_seconds)
+        parts.committed(part_id, rows, now_seconds)
         self.backlog.stored()
-        self._parted[bucket.state.bucket_id] = bucket
+        self.segments.stored(now_seconds)
+        self._parted[bucket_key(part_id)] = bucket
         self._grown.add(bucket.series.collection)
 
     def gone(self, buckets: CollectionBuckets) -> None:
@@ -217,16 +254,16 @@ class BucketGrowth:
         leaving = self._leaving
         while leaving and limit > 0:
             limit -= 1
-            bucket_id = leaving.pop()
-            bucket = self._parted.get(bucket_id)
+            key = leaving.pop()
+            bucket = self._parted.get(key)
             if bucket is None or not bucket.series.collection.replaced:
                 continue
             parts = bucket.parts
             if parts is not None and not parts.joining:
-                del self._parted[bucket_id]
+                del self._parted[key]
                 self.backlog.removed(parts.stored - 1, parts.fresh)
                 # A batch in progress may still add to them.
-                parts.joined(parts.pending(bucket.state.committed_rows, everything=True))
+                parts.joined(parts.pending(everything=True))
         return bool(leaving)
 
     # --- joins tell ----------------------------------------------------------------------------------------
@@ -238,14 +275,14 @@ class BucketGrowth:
 
     def joined(self, bucket: Bucket, parts: Parts, pending: Pending) -> None:
         """These documents are one now, or will never be joined."""
-        self.backlog.removed(pending.documents - 1, pending.documents - len(pending.unsealed))
+        self.backlog.removed(pending.documents - 1, pending.parts)
         parts.joined(pending)
         self.settled(bucket)
 
     def settled(self, bucket: Bucket) -> None:
         """Remove a bucket that is one document from the list of buckets in parts."""
         if bucket.parts is not None and bucket.parts.stored <= 1:
-            self._parted.pop(bucket.state.bucket_id, None)
+            self._parted.pop(bucket_key(bucket.state.bucket_id), None)
 
     # --- the process asks ----------------------------------------------------------------------------------
 

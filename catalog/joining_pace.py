@@ -12,25 +12,25 @@ from catalog.ports import Clock
 class JoiningOptions:
     """When parts are joined, and how.
 
-    A bucket's parts become a run when there are ``many`` of them, or at an age of ``aged_seconds``, because reads of
-    many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without commits, and when it takes no
-    more rows. ``window_seconds``: maximum time that readers wait for joins; ``workers``: concurrent joins;
-    ``group_parts``, ``group_rows``: limits of one step. While parts are made, passes take ``gentle_seconds`` at most,
-    and joins have this ``share`` of the time, so that bursts are stored quickly; if more of what may wait does
-    (``Backlog.fullness``), that share, so that a long load is joined as fast as it is stored. While joins are behind
-    (``catalog.backlog``) and when no more parts are made, passes take ``slice_seconds`` at most, and the next one
-    follows after ``breath_seconds`` if there was more to join, otherwise after ``interval_seconds``. A failed join is
-    tried ``attempts`` times more, after ``pause_seconds``, which double each time. ``compress``: the last join of a
-    bucket writes its compressed form (W6).
+    A bucket's parts become a run when their segment has ended (``catalog.segments``), or when there are ``many`` of
+    them, because reads of many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without
+    commits, and when it takes no more rows. Joins are prepared for ``preparing_seconds``, and then committed for
+    ``window_seconds`` while readers wait; ``workers``: concurrent steps; ``group_parts``, ``group_rows``: limits of one
+    step. While parts are made, passes take ``gentle_seconds`` at most, and joins have this ``share`` of the time, so
+    that bursts are stored quickly; if more of what may wait does (``Backlog.fullness``), that share, so that a long
+    load is joined as fast as it is stored. While joins are behind (``catalog.backlog``) and when no more parts are
+    made, passes take ``slice_seconds`` at most, and the next one follows after ``breath_seconds`` if there was more to
+    join, otherwise after ``interval_seconds``. A failed join is tried ``attempts`` times more, after ``pause_seconds``,
+    which double each time. ``compress``: the last join of a bucket writes its compressed form (W6).
     """
 
-    many: int = 32
+    many: int = 256
     idle_seconds: float = 2.0
-    aged_seconds: float = 10.0
     interval_seconds: float = 0.1
-    window_seconds: float = 0.02
+    window_seconds: float = 0.01
+    preparing_seconds: float = 0.1
     breath_seconds: float = 0.01
-    group_parts: int = 256
+    group_parts: int = 512
     group_rows: int = 8_000
     workers: int = 2
     slice_seconds: float = 0.2

@@ -53,9 +53,11 @@ class LookupCost:
 class LookupCosts:
     """The look-ups of all collections."""
 
-    __slots__ = ("_costs", "_slow")
+    __slots__ = ("_costs", "_let_go", "_slow")
 
     def __init__(self) -> None:
+        self._let_go: dict[CollectionBuckets, int] = {}
+        """By collection: stored buckets that were in memory, and are no longer, start at this time or earlier."""
         self._costs: dict[CollectionBuckets, LookupCost] = {}
         self._slow: set[CollectionBuckets] = set()
         """Collections whose look-ups were slow when they were last measured; ``are_slow`` removes them."""
@@ -81,7 +83,16 @@ class LookupCosts:
         self._slow.discard(buckets)
         return False
 
+    def let_go(self, buckets: CollectionBuckets, start_ms: int) -> None:
+        """A bucket of this process with this start is no longer in memory."""
+        self._let_go[buckets] = max(start_ms, self._let_go.get(buckets, start_ms))
+
+    def may_find_own(self, buckets: CollectionBuckets, time_ms: int) -> bool:
+        """Whether such a bucket may cover this time."""
+        return buckets in self._let_go and time_ms < self._let_go[buckets] + buckets.span_ms
+
     def forget(self, buckets: CollectionBuckets) -> None:
         """The collection was dropped or replaced."""
+        self._let_go.pop(buckets, None)
         self._costs.pop(buckets, None)
         self._slow.discard(buckets)

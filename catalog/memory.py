@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.parts import Parts, bucket_of_part
+from catalog.parts import Parts, bucket_key
 
 ENDED_LIMIT = 20_000
 """Maximum number of buckets that wait for compression; above it, the oldest ones stay uncompressed."""
@@ -34,6 +34,7 @@ class BucketMemory:
 
     def __init__(self) -> None:
         self._by_id: dict[bytes, Bucket] = {}
+        """Those of this process by ``bucket_key``, because their parts have other ids; others by their id."""
         self._idle: OrderedDict[Bucket, None] = OrderedDict()
         self._full: set[Bucket] = set()
         """Buckets that accept no more rows, and whose last batch has not ended."""
@@ -48,7 +49,7 @@ class BucketMemory:
 
     def adopt(self, bucket: Bucket) -> None:
         """Record that the bucket is known."""
-        self._by_id[bucket.state.bucket_id] = bucket
+        self._by_id[_key(bucket)] = bucket
         self.count += 1
         bucket.memory_bytes = bucket.state.memory_bytes()
         self.size_bytes += bucket.memory_bytes
@@ -66,8 +67,8 @@ class BucketMemory:
 
     def forget_ended(self, bucket: Bucket) -> None:
         """Remove a bucket that is not known and has no batch in progress."""
-        if not bucket.is_known and bucket.is_idle and self._by_id.get(bucket.state.bucket_id) is bucket:
-            del self._by_id[bucket.state.bucket_id]
+        if not bucket.is_known and bucket.is_idle and self._by_id.get(_key(bucket)) is bucket:
+            del self._by_id[_key(bucket)]
             if bucket in self._full:
                 self._full.discard(bucket)
                 if bucket.parts is not None:
@@ -96,7 +97,7 @@ class BucketMemory:
     def get(self, bucket_id: bytes) -> Bucket | None:
         """The bucket in memory with this id, or with a part of this id."""
         bucket = self._by_id.get(bucket_id)
-        return self._by_id.get(bucket_of_part(bucket_id)) if bucket is None else bucket
+        return self._by_id.get(bucket_key(bucket_id)) if bucket is None else bucket
 
     def __iter__(self) -> Iterator[Bucket]:
         return iter(self._by_id.values())
@@ -109,3 +110,8 @@ class BucketMemory:
             "numIdleBuckets": len(self._idle),
             "memoryUsage": self.size_bytes,
         }
+
+
+def _key(bucket: Bucket) -> bytes:
+    bucket_id = bucket.state.bucket_id
+    return bucket_key(bucket_id) if bucket.own else bucket_id

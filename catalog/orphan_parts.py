@@ -16,7 +16,7 @@ from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.open_bucket import CollectionBuckets
-from catalog.parts import may_be_part
+from catalog.parts import PREFIX_BYTES, IdRange, may_be_part
 from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
 from catalog.replacing import Differs
 
@@ -54,8 +54,8 @@ class _Orphan:
 
     due_seconds: float
     buckets: CollectionBuckets
-    first_id: bytes
-    last_id: bytes
+    ids: Sequence[bytes]
+    """In their order."""
 
 
 class OrphanParts:
@@ -115,9 +115,7 @@ class OrphanParts:
             return
         else:
             due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
-            self._orphans += [
-                _Orphan(due_seconds, buckets, first_id, last_id) for first_id, last_id in found if may_be_part(first_id)
-            ]
+            self._orphans += [_Orphan(due_seconds, buckets, ids) for ids in found if may_be_part(ids[0])]
 
     async def _join_orphans(self) -> None:
         """Join up to ``AT_ONCE`` of the found buckets of one collection."""
@@ -151,28 +149,31 @@ class OrphanParts:
         deadline_seconds = now_seconds + PATIENCE_SECONDS
         stored: Mapping[bytes, bytes] = {}
         try:
-            stored = await self._store.fetch(buckets.collection, [each.first_id for each in due], deadline_seconds)
+            stored = await self._store.fetch(buckets.collection, [each.ids[0] for each in due], deadline_seconds)
         except BackendUnavailable:
             return False
         except CommandError:
             # The account may not read the buckets: drop these.
             pass
         for each in due:
-            if each.first_id not in stored:
+            if each.ids[0] not in stored:
                 self._orphans.remove(each)
         return bool(self._orphans) and self._orphans[0].due_seconds <= now_seconds
 
     async def _join_found(self, left: _Orphan) -> bool:
         """Join one bucket; false if the backend did not respond. Raises ``CommandError`` 112 if parts are locked."""
-        buckets, first_id, last_id = left.buckets, left.first_id, left.last_id
-        if self._catalog.grows_in_parts(first_id) or buckets.replaced:
+        buckets, ids = left.buckets, left.ids
+        if self._catalog.grows_in_parts(ids[0]) or buckets.replaced:
             return True
         deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
-        merge = self._merge(buckets, last_id)
+        span = Span(_ranges(ids), self._merge(buckets, ids[-1]), ids[:1])
         try:
-            (joined,) = await self._store.join(
-                buckets.collection, [Span(first_id, last_id, 2, merge, (first_id,))], deadline_seconds
-            )
+            prepared = await self._store.prepare_join(buckets.collection, [span], deadline_seconds)
+            if not self._readers.still_kept_out:
+                # This process may have been stopped since the parts were read. They are joined later.
+                await prepared.abandon()
+                raise CommandError(WRITE_CONFLICT, "readers no longer wait for this join")
+            await prepared.commit()
         except BackendUnavailable:
             return False
         except ValueError:
@@ -187,5 +188,16 @@ class OrphanParts:
             if error.code == UNAUTHORIZED:
                 self._refused(error)
             return True
-        self._documents_joined += joined or 0
+        self._documents_joined += sum(each or 0 for each in prepared.counts)
         return True
+
+
+def _ranges(ids: Sequence[bytes]) -> list[IdRange]:
+    """The ids of each segment are a range."""
+    ranges: list[IdRange] = []
+    for each in ids:
+        if ranges and ranges[-1].last_id[:PREFIX_BYTES] == each[:PREFIX_BYTES]:
+            ranges[-1] = ranges[-1]._replace(last_id=each, documents=ranges[-1].documents + 1)
+        else:
+            ranges.append(IdRange(each, each, 1))
+    return ranges

@@ -5,47 +5,67 @@ are inserted as a *part*: a valid bucket with the same meta value and the same s
 of a bucket are joined later, in one atomic step (``catalog.joining``). At every moment, the stored documents have every
 row exactly once, and any reader of buckets can read them.
 
-While a bucket grows, its latest parts become one *run*, together with the runs before them that have no more rows than
-they. So runs have about twice the rows of the next, a bucket has few of them, and a row is rewritten a few times only.
-In the end, all runs become one document.
+An id has twelve bytes::
 
-The ids of a bucket and its parts share their first nine bytes (the start, and five that identify the bucket). The last
-three are a counter, so the parts of a bucket are neighbours in the clustered collection, in the order of their commits.
+    start (4) | segment (2) | place (3) | counter (3)
+
+``start`` is that of the bucket, as servers require. ``segment`` numbers the *segments* of a process
+(``catalog.segments``): its new parts lie together in the clustered collection, whatever bucket they belong to, so a
+server writes to few pages. ``place`` identifies the bucket among those of the process. So in each segment, buckets lie
+in the same order, each with its parts side by side, and neighbouring buckets are joined with few ranges of ids.
+``counter`` numbers the parts of a bucket in a segment.
+
+The parts of a segment become one *run* for each bucket. When some runs have about the same size, they become one, so a
+row is rewritten a few times only, and a bucket has few documents. In the end, all of them become one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from catalog.errors import InvariantViolated
 from catalog.kernel import BucketState, Limits, Measurement, join_documents, one_row_part
 from catalog.merging import closed
 
-PREFIX_BYTES = 9
-LAST_PART = (1 << 24) - 1
-LAST_LIKELY_PART = 1_000_000
+SEGMENT_AT: Final = 4
+PLACE_AT: Final = 6
+PREFIX_BYTES: Final = 9
+"""What the ids of a bucket's parts in one segment have in common."""
+LAST_PART: Final = (1 << 24) - 1
+LAST_LIKELY_PART: Final = 1_000_000
 """Maximum number of rows in a bucket, and so of its parts."""
+TOGETHER: Final = 4
+"""So many documents of about the same size become one."""
 
 __all__ = [
     "LAST_LIKELY_PART",
     "LAST_PART",
+    "PLACE_AT",
     "PREFIX_BYTES",
+    "SEGMENT_AT",
+    "IdRange",
     "Parts",
     "Pending",
     "Run",
+    "bucket_key",
     "bucket_of",
-    "bucket_of_part",
     "closed",
     "join",
     "may_be_part",
     "part_document",
+    "segment_of",
 ]
 
 
-def bucket_of_part(part_id: bytes) -> bytes:
-    """The id of the bucket that this may be a part of; the counter in its id is zero (``IdSource``)."""
-    return part_id[:PREFIX_BYTES] + bytes(12 - PREFIX_BYTES)
+def bucket_key(stored_id: bytes) -> bytes:
+    """What the ids of a bucket and of its parts have in common, in every segment: the start and the place."""
+    return stored_id[:SEGMENT_AT] + stored_id[PLACE_AT:PREFIX_BYTES]
+
+
+def segment_of(stored_id: bytes) -> bytes:
+    """The segment of an id that a proxy made."""
+    return stored_id[SEGMENT_AT:PLACE_AT]
 
 
 def may_be_part(stored_id: bytes) -> bool:
@@ -56,41 +76,83 @@ def may_be_part(stored_id: bytes) -> bool:
 _UNBOUNDED = Limits(max_count=1 << 30, max_size_bytes=1 << 30, min_count=0)
 
 
-class Run(NamedTuple):
-    """A stored document with the rows of several parts, or the one that the bucket had before its first part."""
-
-    stored_id: bytes
-    rows: int
-
-
-class Pending(NamedTuple):
-    """The documents that a join makes one: those after the first ``runs`` runs, up to ``last_id``.
-
-    ``first_id``: none of them has a lower id; ``unsealed``: the ids of the runs among them; ``rows``: the number of
-    their rows, unless other writers have changed them.
-    """
+class IdRange(NamedTuple):
+    """About so many ``documents`` of one bucket whose ids are neighbours."""
 
     first_id: bytes
     last_id: bytes
     documents: int
+
+
+class Run(NamedTuple):
+    """A stored document with the rows of several parts, or the one that the bucket had before its first part.
+
+    ``is_part``: it is a part that was alone in its segment.
+    """
+
+    stored_id: bytes
+    rows: int
+    is_part: bool = False
+
+
+class Fresh:
+    """The parts of one bucket in one segment that are not joined yet."""
+
+    __slots__ = ("documents", "first_id", "last_id", "rows")
+
+    def __init__(self, part_id: bytes, rows: int) -> None:
+        self.first_id = part_id
+        self.last_id = part_id
+        self.documents = 1
+        self.rows = rows
+
+
+class Taken(NamedTuple):
+    """What a join takes of the parts of a segment; later ones stay."""
+
+    fresh: Fresh
+    last_id: bytes
+    documents: int
+    rows: int
+
+
+class Pending(NamedTuple):
+    """The documents that a join makes one: all after the first ``runs`` runs, but for parts that come later.
+
+    ``ranges``: their ids, in the order of the rows; ``unsealed``: the ids of those that are not closed where parts are;
+    ``rows``: the number of their rows, unless other writers have changed them.
+    """
+
+    ranges: Sequence[IdRange]
+    documents: int
     unsealed: Sequence[bytes]
     runs: int
     rows: int
+    taken: Sequence[Taken]
+
+    @property
+    def last_id(self) -> bytes:
+        """The id that the joined document gets."""
+        return self.ranges[-1].last_id
+
+    @property
+    def parts(self) -> int:
+        """The number of parts among the documents."""
+        return sum(each.documents for each in self.taken)
 
 
 class Parts:
     """The stored documents of one bucket that are not joined yet."""
 
     __slots__ = (
+        "_fresh",
         "_next",
         "_prefix",
         "attempts",
         "full",
         "joining",
-        "last_id",
         "not_before_seconds",
         "runs",
-        "since_seconds",
         "stored",
         "touched_seconds",
     )
@@ -98,13 +160,13 @@ class Parts:
     def __init__(self, bucket_id: bytes, rows: int, touched_seconds: float) -> None:
         """``bucket_id``: the id of the first stored document, which has so many ``rows``."""
         self._prefix = bucket_id[:PREFIX_BYTES]
+        self._next = int.from_bytes(bucket_id[PREFIX_BYTES:], "big") + 1
+        self._fresh: list[Fresh] = []
+        """By segment."""
         self.runs = [Run(bucket_id, rows)]
         """The documents before the latest parts."""
-        self.last_id = bucket_id
         self.stored = 1
         self.touched_seconds = touched_seconds
-        self.since_seconds = touched_seconds
-        """When the first unjoined part was stored."""
         self.joining = False
         self.full = False
         """Whether the bucket accepts no more rows and all of them are stored."""
@@ -112,13 +174,17 @@ class Parts:
         """Number of failed joins since the last successful one."""
         self.not_before_seconds = 0.0
         """The earliest time of the next join."""
-        self._next = int.from_bytes(bucket_id[PREFIX_BYTES:], "big") + 1
 
-    def next_id(self) -> bytes:
-        """The id of the next part; raises ``InvariantViolated`` if the ids are used up."""
+    def next_id(self, prefix: bytes) -> bytes:
+        """The id of the next part, in the segment of ``prefix``.
+
+        :raises InvariantViolated: the ids are used up
+        """
+        if prefix != self._prefix:
+            self._prefix, self._next = prefix, 0
         if self._next > LAST_PART:
             raise InvariantViolated("a bucket in too many parts")
-        part_id = self._prefix + self._next.to_bytes(3, "big")
+        part_id = prefix + self._next.to_bytes(12 - PREFIX_BYTES, "big")
         self._next += 1
         return part_id
 
@@ -127,35 +193,78 @@ class Parts:
         """The number of parts after the last run."""
         return self.stored - len(self.runs)
 
-    def committed(self, part_id: bytes, now_seconds: float) -> None:
+    @property
+    def last_id(self) -> bytes:
+        """The id of the last document."""
+        return self._fresh[-1].last_id if self._fresh else self.runs[-1].stored_id
+
+    @property
+    def prefixes(self) -> Sequence[bytes]:
+        """The first bytes of the ids of all documents, without repetition."""
+        ids = [*(run.stored_id for run in self.runs), *(fresh.last_id for fresh in self._fresh)]
+        return list(dict.fromkeys(each[:PREFIX_BYTES] for each in ids))
+
+    def has_of_other_segments(self, current: bytes) -> bool:
+        """Whether there are parts of a segment that gets no more of them."""
+        return bool(self._fresh) and segment_of(self._fresh[0].first_id) != current
+
+    def committed(self, part_id: bytes, rows: int, now_seconds: float) -> None:
         """One more part is stored."""
-        if not self.fresh:
-            self.since_seconds = now_seconds
-        self.last_id = part_id
+        latest = self._fresh[-1] if self._fresh else None
+        if latest is not None and latest.first_id[:PREFIX_BYTES] == part_id[:PREFIX_BYTES]:
+            latest.last_id = part_id
+            latest.documents += 1
+            latest.rows += rows
+        else:
+            self._fresh.append(Fresh(part_id, rows))
         self.stored += 1
         self.touched_seconds = now_seconds
 
-    def pending(self, total: int, *, everything: bool) -> Pending:
-        """What to join next; ``total``: the bucket's committed rows; ``everything``: all runs, too."""
+    def pending(self, *, everything: bool, without: bytes = b"") -> Pending:
+        """What to join next, without the parts of the segment ``without``; ``everything``: all runs, too."""
+        taken = [
+            Taken(each, each.last_id, each.documents, each.rows)
+            for each in self._fresh
+            if everything or segment_of(each.first_id) != without
+        ]
+        documents = sum(each.documents for each in taken)
+        rows = sum(each.rows for each in taken)
+        kept = 0 if everything else self._kept(rows)
+        runs = self.runs[kept:]
+        ranges = [IdRange(run.stored_id, run.stored_id, 1) for run in runs]
+        ranges += [IdRange(each.fresh.first_id, each.last_id, each.documents) for each in taken]
+        rows += sum(run.rows for run in runs)
+        unsealed = [run.stored_id for run in runs if not run.is_part]
+        return Pending(ranges, len(runs) + documents, unsealed, kept, rows, taken)
+
+    def _kept(self, rows: int) -> int:
+        """How many runs stay as they are when parts with so many rows become one: the others have about their size."""
         kept = len(self.runs)
-        rows = total - sum(run.rows for run in self.runs)
-        while kept and (everything or self.runs[kept - 1].rows <= rows):
-            kept -= 1
-            rows += self.runs[kept].rows
-        unsealed = [run.stored_id for run in self.runs[kept:]]
-        first_id = self.runs[0].stored_id if not kept else _after(self.runs[kept - 1].stored_id)
-        return Pending(first_id, self.last_id, self.stored - kept, unsealed, kept, rows)
+        while True:
+            alike = 0
+            while alike < kept and self.runs[kept - 1 - alike].rows <= 2 * rows:
+                alike += 1
+            if 1 + alike < TOGETHER:
+                return kept
+            rows += sum(run.rows for run in self.runs[kept - alike : kept])
+            kept -= alike
 
     def joined(self, pending: Pending) -> None:
         """These documents are one now, with the last one's id, or will never be joined."""
-        self.runs[pending.runs :] = [Run(pending.last_id, pending.rows)]
+        is_part = pending.documents == pending.parts == 1
+        self.runs[pending.runs :] = [Run(pending.last_id, pending.rows, is_part)]
+        for each in pending.taken:
+            fresh = each.fresh
+            fresh.documents -= each.documents
+            fresh.rows -= each.rows
+            fresh.first_id = _after(each.last_id)
+        self._fresh = [each for each in self._fresh if each.documents]
         self.stored -= pending.documents - 1
-        self.since_seconds = self.touched_seconds
         self.attempts = 0
 
 
 def _after(stored_id: bytes) -> bytes:
-    """The lowest id that the next part of this bucket can have."""
+    """The lowest id that the next part of this bucket in this segment can have."""
     counter = int.from_bytes(stored_id[PREFIX_BYTES:], "big") + 1
     return stored_id[:PREFIX_BYTES] + counter.to_bytes(12 - PREFIX_BYTES, "big")
 

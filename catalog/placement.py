@@ -81,14 +81,12 @@ class Placement:
         self._memory = BucketMemory()
         self._cap_bytes = 0  # the size limit of open buckets while the server's cache is short
         self._work = Work()
-        self.growth = BucketGrowth(options.growth, clock)
+        self.growth = BucketGrowth(options.growth, clock, ids)
 
     def holds_extended_range(self, namespace: Namespace) -> bool:
         """Whether this process has written times outside the range of bucket ids (Q12)."""
         known = self._collections.get(namespace)
         return known is not None and known.holds_extended_range
-
-    # --- placing -------------------------------------------------------------------------------------------
 
     def collection(self, virtual: VirtualCollection) -> CollectionBuckets:
         """The state of this collection; replaces the state of another incarnation or of other fields."""
@@ -176,7 +174,7 @@ class Placement:
                 return bucket
             self._memory.release(bucket, full=True)
         by_time = refusal == 0 or RolloverReason(refusal) in TIME_REASONS
-        if may_look and by_time and series.collection.may_be_stored(measurement.time_ms):
+        if may_look and by_time and self.growth.has_to_look(series.collection, measurement.time_ms):
             return None
         if due_to_metadata:
             self._count_both(series.collection, "numBucketsOpenedDueToMetadata")
@@ -345,6 +343,7 @@ class Placement:
         return pending
 
     def _stored_until(self, buckets: CollectionBuckets, start_ms: int) -> None:
+        self.growth.let_go(buckets, start_ms)
         if buckets.stored_until_ms is not None and self.options.reopening:
             buckets.stored_until_ms = max(buckets.stored_until_ms, start_ms)
 

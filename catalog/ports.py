@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from catalog.errors import CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import VirtualCollection
+from catalog.parts import IdRange
 
 COPIES_SECONDS = 180.0
 """How long a server may take to execute a command that it got over a connection that has ended."""
@@ -94,19 +95,44 @@ BulkOutcome: TypeAlias = Applied | Rejected | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A join to make: the about ``count`` documents with ids ``first_id`` … ``last_id`` become one with ``last_id``.
+    """A join to make: the documents with ids in ``ranges`` become one, with the last of these ids.
 
-    ``merge`` makes it from the stored documents in the order of their ids; it may be called in another thread.
-    ``unsealed``: ids of those that may be open for other writers; the others are known to be closed. ``is_whole``:
-    whether the bucket has no documents before them.
+    ``merge`` makes it from the stored documents in the order of the ranges; it may be called in another thread.
+    ``unsealed``: ids of those that may be open for other writers; the others are known to be closed.
     """
 
-    first_id: bytes
-    last_id: bytes
-    count: int
+    ranges: Sequence[IdRange]
     merge: Callable[[Sequence[bytes]], bytes]
     unsealed: Sequence[bytes]
-    is_whole: bool = True
+
+    @property
+    def last_id(self) -> bytes:
+        """The id of the joined document."""
+        return self.ranges[-1].last_id
+
+
+class PreparedJoin(Protocol):
+    """A join that is not visible to anybody yet. It has to be committed or abandoned, once, and soon."""
+
+    @property
+    def counts(self) -> Sequence[int | None]:
+        """For each span the number of documents found.
+
+        1: only the last one, because they were joined before. ``None``: there is no document ``last_id``, and nothing
+        is changed.
+        """
+        ...
+
+    async def commit(self) -> None:
+        """Replace the documents, all in one atomic step.
+
+        Raises ``CommandError``; then nothing was changed, or everything if the connection was lost.
+        """
+        ...
+
+    async def abandon(self) -> None:
+        """Change nothing."""
+        ...
 
 
 class BucketStore(Protocol):
@@ -159,9 +185,12 @@ class BucketStore(Protocol):
         ...
 
     async def fetch_family(
-        self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
+        self, collection: VirtualCollection, bucket_id: bytes, prefixes: Sequence[bytes], deadline_seconds: float
     ) -> Sequence[bytes]:
-        """The stored bucket and its parts, which share the beginning of their ids; raises ``CommandError``."""
+        """The stored bucket and its parts, whose ids begin with one of ``prefixes``; raises ``CommandError``.
+
+        Without prefixes, its segments are not known: all that it may have are searched.
+        """
         ...
 
     async def stored_rows(
@@ -189,22 +218,20 @@ class BucketStore(Protocol):
         """
         ...
 
-    async def join(
+    async def prepare_join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
-    ) -> Sequence[int | None]:
-        """Join the documents of each span, all spans in one atomic step; ``spans`` are in the order of their ids.
+    ) -> PreparedJoin:
+        """Read the documents of each span and make the new ones, to be joined in one atomic step.
 
-        Returns for each the number of documents found (1: only the last one, because they were joined before), or
-        ``None`` if there is no document ``last_id`` and nothing was changed. Raises ``CommandError`` (112 if another
-        writer was detected) or ``ValueError`` (from ``merge``, or because they are too large for one step); then
-        nothing was changed, or everything if the connection was lost.
+        Raises ``CommandError`` (112 if another writer was detected) or ``ValueError`` (from ``merge``, or because they
+        are too large for one step).
         """
         ...
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
-    ) -> Sequence[tuple[bytes, bytes]]:
-        """First and last ids of stored buckets that may be parts of one and start at ``since_ms`` or later.
+    ) -> Sequence[Sequence[bytes]]:
+        """Ids, in their order, of stored buckets that may be parts of one and start at ``since_ms`` or later.
 
         Raises ``CommandError``.
         """
@@ -224,12 +251,23 @@ class Clock(Protocol):
 
 
 class IdSource(Protocol):
-    """Makes unique bucket ids. Their last three bytes are zero, because these count parts (``catalog.parts``)."""
+    """Makes unique bucket ids of segment, place and counter (``catalog.parts``)."""
 
     def suffix(self) -> bytes:
-        """Eight bytes that are unique in this process, and almost certainly in all others (W11)."""
+        """The current segment, a new place, and a zero counter: eight bytes that are unique in this process (W11).
+
+        They are almost certainly unique in all processes.
+        """
+        ...
+
+    def segment(self) -> bytes:
+        """The current segment, two bytes."""
+        ...
+
+    def next_segment(self) -> None:
+        """Begin another segment."""
         ...
 
     def made(self, stored_id: bytes) -> bool:
-        """Whether this id begins with a suffix of this process, as those of its buckets and their parts do."""
+        """Whether this id has a segment and a place of this process, as those of its buckets and their parts do."""
         ...

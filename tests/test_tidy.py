@@ -256,7 +256,6 @@ READS_PRIVATE_FIELDS = {
     "tests/unit/catalog/test_catalog.py": "which buckets are kept in memory",
     "tests/unit/catalog/test_commit_outcome.py": "statements that a transaction has lost",
     "tests/unit/catalog/test_committer.py": "tasks of the committer, to end them, and buckets, to break them",
-    "tests/unit/catalog/test_joining.py": "one search of a pass, without the joins after it",
     "tests/unit/catalog/test_memory.py": "which buckets are kept in memory",
     "tests/unit/catalog/test_placement.py": "which buckets are kept in memory",
     "tests/unit/catalog/test_reopening.py": "ids of two processes that never collide",

@@ -13,6 +13,7 @@ import pymongo
 from bson import ObjectId
 
 from bench.kinds.kind import PARTNER, Document, Times
+from catalog.parts import bucket_key
 
 STEP_SECONDS = 20
 SHAPE_OPTIONS = {"timeseries": {"timeField": "time", "metaField": "m"}}
@@ -113,5 +114,5 @@ def makeup(client: pymongo.MongoClient[Document], database: str, name: str) -> d
     return {
         "buckets": float(buckets.count_documents({})),
         "compressed": float(buckets.count_documents({"control.version": 2})),
-        "part_ids": float(len({bytes(ObjectId(row["_id"]).binary[:9]) for row in buckets.find({}, {"_id": 1})})),
+        "part_ids": float(len({bucket_key(ObjectId(row["_id"]).binary) for row in buckets.find({}, {"_id": 1})})),
     }

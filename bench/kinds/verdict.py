@@ -24,7 +24,7 @@ EXCEPTIONS: Mapping[str, str] = {
     r".* · find the last hour, collation": "the optimiser is inhibited under another collation (H3)",
     r".* · \$expr times of a (text|number)": "the server's bound on _id might wrap (H2); the proxy bounds control only",
     r".* · \$sample": "the server tries random buckets and falls back to a scan; both have this plan",
-    r".* · latest (rows )?(of some )?by .*\$(first|last)": (
+    r".* · (\$group )?latest( rows| pairs)?( of some)?( by .*\$(first|last|top|topN of one)|, then sorted)": (
         "the latest bucket of each group is fetched by its id, which is faster only among more or larger buckets"
     ),
     r".* · (find )?small batches( of everything)?": "the way through the proxy for each batch",

@@ -91,11 +91,12 @@ class Closing:
             return
         statements = [
             {
-                "q": {"_id": _ids(bucket), "control.version": 1, "control.closed": {"$ne": True}},
+                "q": {"_id": ids, "control.version": 1, "control.closed": {"$ne": True}},
                 "u": {"$set": {"control.closed": True}},
                 "multi": True,
             }
             for bucket in buckets
+            for ids in _ids(bucket)
         ]
         target = collection.buckets
         body = {"update": target.collection, "updates": statements, "ordered": False}
@@ -105,13 +106,13 @@ class Closing:
             raise CommandError(int(errors[0].get("code", 1)), f"cannot close buckets: {errors[0].get('errmsg')}")
 
 
-def _ids(bucket: Bucket) -> Any:
-    """The ids of a bucket's stored documents. Those of its parts follow its own; others' ids are not so reserved."""
+def _ids(bucket: Bucket) -> list[Any]:
+    """The ids of a bucket's stored documents, and of its parts; ids next to those of others are not so reserved."""
     bucket_id = bucket.state.bucket_id
     if not bucket.own:
-        return ObjectId(bucket_id)
-    prefix = bucket_id[:PREFIX_BYTES]
-    return {"$gte": ObjectId(prefix + b"\0\0\0"), "$lte": ObjectId(prefix + b"\xff\xff\xff")}
+        return [ObjectId(bucket_id)]
+    prefixes = [bucket_id[:PREFIX_BYTES]] if bucket.parts is None else bucket.parts.prefixes
+    return [{"$gte": ObjectId(each + b"\0\0\0"), "$lte": ObjectId(each + b"\xff\xff\xff")} for each in prefixes]
 
 
 async def _until(is_done: Callable[[], bool], seconds: float) -> None:

@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from bson.binary import Binary
 from bson.codec_options import CodecOptions
@@ -21,7 +21,7 @@ from catalog.empty_timestamps import has_empty_timestamp, inserting_statement
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.parts import PREFIX_BYTES
+from catalog.parts import PLACE_AT, PREFIX_BYTES, SEGMENT_AT
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
 from proxy.backend.access_probe import BUCKETS_CLOSED
 from proxy.backend.collection_uuid_check import CollectionUuidCheck
@@ -48,6 +48,12 @@ _SEND_AGAIN = "the server has closed the namespaces of bucket collections; nothi
 _INT64 = struct.Struct("<q").unpack_from
 
 
+_ID_AS_TEXT: Final = {"$toString": "$_id"}
+_START: Final = {"$substrBytes": [_ID_AS_TEXT, 0, 2 * SEGMENT_AT]}
+_PLACE: Final = {"$substrBytes": [_ID_AS_TEXT, 2 * PLACE_AT, 2 * (PREFIX_BYTES - PLACE_AT)]}
+"""The start and the place in the id of a bucket or part (``catalog.parts``), as hexadecimal digits."""
+
+
 class MongoBucketStore:
     """``catalog.ports.BucketStore`` on a MongoDB server."""
 
@@ -71,7 +77,7 @@ class MongoBucketStore:
         ``closed`` is called with a bucket namespace that the server refuses as such.
         """
         self._closed = closed
-        self.join = parts.join
+        self.prepare_join = parts.prepare_join
         self._readers = readers
         self._rows = rows
         self._pool = pool
@@ -180,7 +186,7 @@ class MongoBucketStore:
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
-    ) -> Sequence[tuple[bytes, bytes]]:
+    ) -> Sequence[Sequence[bytes]]:
         since_seconds = since_ms // 1000
         if not 0 <= since_seconds <= MAX_SECONDS:
             return ()
@@ -188,12 +194,11 @@ class MongoBucketStore:
 
     async def _grouped(
         self, collection: VirtualCollection, since: ObjectId, deadline_seconds: float
-    ) -> Sequence[tuple[bytes, bytes]]:
-        prefix = {"$substrBytes": [{"$toString": "$_id"}, 0, 2 * PREFIX_BYTES]}
+    ) -> Sequence[Sequence[bytes]]:
         pipeline: list[dict[str, Any]] = [
             {"$match": {"_id": {"$gte": since}, "control.version": 1}},
-            {"$group": {"_id": [prefix, "$meta"], "first": {"$min": "$_id"}, "last": {"$max": "$_id"}}},
-            {"$match": {"$expr": {"$ne": ["$first", "$last"]}}},
+            {"$group": {"_id": [_START, _PLACE, "$meta"], "ids": {"$push": "$_id"}}},
+            {"$match": {"ids.1": {"$exists": True}}},
             # The meta value may be one that the driver cannot decode.
             {"$project": {"_id": 0}},
         ]
@@ -204,14 +209,24 @@ class MongoBucketStore:
             return await (await buckets.aggregate(pipeline, allowDiskUse=True)).to_list()
 
         found = await self._calls.ask(request, left_seconds, holds_data=True)
-        return [(each["first"].binary, each["last"].binary) for each in found]
+        return [sorted(identity.binary for identity in each["ids"]) for each in found]
 
     async def fetch_family(
-        self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
+        self, collection: VirtualCollection, bucket_id: bytes, prefixes: Sequence[bytes], deadline_seconds: float
     ) -> Sequence[bytes]:
-        prefix, width = bucket_id[:PREFIX_BYTES], 12 - PREFIX_BYTES
-        ids = {"$gte": ObjectId(prefix + bytes(width)), "$lte": ObjectId(prefix + b"\xff" * width)}
-        return [bytes(document.raw) for document in await self._find(collection, {"_id": ids}, deadline_seconds)]
+        width = 12 - PREFIX_BYTES
+        family: list[bytes] = []
+        if not prefixes:
+            start, place = bucket_id[:SEGMENT_AT], bucket_id[PLACE_AT:PREFIX_BYTES].hex()
+            ids = {"$gte": ObjectId(start + bytes(8)), "$lte": ObjectId(start + b"\xff" * 8)}
+            query = {"_id": ids, "$expr": {"$eq": [_PLACE, place]}}
+            return [bytes(document.raw) for document in await self._find(collection, query, deadline_seconds)]
+        # One by one, because a server scans everything between several ranges of a clustered collection. Rows are moved
+        # to documents of later segments only, so a join meanwhile hides none.
+        for prefix in prefixes:
+            ids = {"$gte": ObjectId(prefix + bytes(width)), "$lte": ObjectId(prefix + b"\xff" * width)}
+            family += [bytes(document.raw) for document in await self._find(collection, {"_id": ids}, deadline_seconds)]
+        return family
 
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float

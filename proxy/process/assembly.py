@@ -13,7 +13,7 @@ from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.committer import Committer, CommitterOptions
 from catalog.compressing import Compressing, CompressingMetrics, CompressingOptions
 from catalog.growth import GrowthOptions
-from catalog.joining import JoiningMetrics
+from catalog.join_step import JoiningMetrics
 from catalog.joining_pace import JoiningOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection

@@ -8,7 +8,7 @@ from typing import Any
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
-from catalog.parts import PREFIX_BYTES
+from catalog.parts import bucket_key
 from tests.simulation.server import Server, Stored
 from tests.support.update_expressions import at, matches, same
 
@@ -25,8 +25,7 @@ class _Transaction:
         self.stored = stored
         self.snapshot = snapshot
         self.deleted: list[bytes] = []
-        self.updated: dict[bytes, dict[str, Any]] = {}
-        """By id: what takes the place of ``control`` and ``data``."""
+        self.inserted: dict[bytes, dict[str, Any]] = {}
 
 
 class CommandLine:
@@ -77,9 +76,7 @@ class CommandLine:
     # --- on their own --------------------------------------------------------------------------------------
 
     def _update(self, command: Mapping[str, Any]) -> Reply:
-        """Close documents, or change the contents of some in a transaction."""
-        if "txnNumber" in command:
-            return self._update_in_transaction(command)
+        """Close documents."""
         changed = 0
         for statement in command["updates"]:
             assert statement["u"] == {"$set": {"control.closed": True}}
@@ -92,11 +89,14 @@ class CommandLine:
 
     def _find(self, command: Mapping[str, Any]) -> Reply:
         found = self._matching(command["filter"])[: command.get("limit")]
-        if command.get("startTransaction"):
-            stored = self._server.current
-            if stored is not None:
-                snapshot = {each["_id"].binary: encode(each) for each in found}
-                self._transactions[_transaction_of(command)] = _Transaction(stored, snapshot)
+        if command.get("startTransaction") and (stored := self._server.current) is not None:
+            snapshot = {identity: encode(each) for identity, each in stored.documents.items()}
+            self._transactions[_transaction_of(command)] = _Transaction(stored, snapshot)
+        elif "txnNumber" in command:
+            if (transaction := self._transactions.get(_transaction_of(command))) is None:
+                return _SESSION_ENDED
+            documents = [decode(transaction.snapshot[each]) for each in sorted(transaction.snapshot)]
+            found = [each for each in documents if _fits(each, command["filter"])][: command.get("limit")]
         return {"cursor": {"id": 0, "ns": "db.system.buckets.c", "firstBatch": found}, "ok": 1.0}
 
     def _applyOps(self, command: Mapping[str, Any]) -> Reply:
@@ -114,7 +114,10 @@ class CommandLine:
                 return {"ok": 0.0, "code": 9, "errmsg": "Update of non-mod failed"}
         deleted = [each["o"]["_id"].binary for each in operations if each["op"] == "d"]
         diffs = [(each["o2"]["_id"].binary, each["o"]["diff"]) for each in operations if each["op"] == "u"]
-        self._replace(stored, deleted, {identity: diff["u"] for identity, diff in diffs if "u" in diff})
+        changed = {identity: diff["u"] for identity, diff in diffs if "u" in diff}
+        assert all(set(contents) == {"control", "data"} for contents in changed.values())
+        joined = {each: {**stored.documents[each], **contents} for each, contents in changed.items()}
+        self._replace(stored, [*deleted, *joined], joined)
         return {"ok": 1.0}
 
     def _matching(self, query: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -127,14 +130,12 @@ class CommandLine:
         stored = self._server.current
         return stored if stored is not None and (uuid is None or bytes(uuid) == stored.collection.uuid) else None
 
-    def _replace(self, stored: Stored, deleted: Sequence[bytes], updated: Mapping[bytes, Mapping[str, Any]]) -> None:
-        """The rows of those that go are in the one of their bucket that stays."""
+    def _replace(self, stored: Stored, deleted: Sequence[bytes], inserted: Mapping[bytes, dict[str, Any]]) -> None:
+        """The rows of those that go are in the one of their bucket that comes."""
         documents = stored.documents
-        gone = {each: documents.pop(each) for each in (*deleted, *updated) if each in documents}
-        for identity, contents in updated.items():
-            assert set(contents) == {"control", "data"}
-            joined = {**gone[identity], **contents}
-            parts = [each for one, each in gone.items() if one.startswith(identity[:PREFIX_BYTES])]
+        gone = {each: documents.pop(each) for each in sorted(deleted) if each in documents}
+        for identity, joined in inserted.items():
+            parts = [each for one, each in gone.items() if bucket_key(one) == bucket_key(identity)]
             self._server.auditor.joined(parts, joined)
             documents[identity] = joined
             self._server.joins += 1
@@ -154,19 +155,15 @@ class CommandLine:
             return self._conflict(command)
         return {"n": len(transaction.deleted), "ok": 1.0}
 
-    def _update_in_transaction(self, command: Mapping[str, Any]) -> Reply:
+    def _insert(self, command: Mapping[str, Any]) -> Reply:
         transaction = self._transactions.get(_transaction_of(command))
         if transaction is None:
             return _SESSION_ENDED
-        matched = 0
-        for statement in command["updates"]:
-            ((stage, contents),) = statement["u"][0].items()
-            assert (stage, len(statement["u"]), list(statement["q"])) == ("$set", 1, ["_id"])
-            identity = statement["q"]["_id"].binary
-            if identity in transaction.snapshot:
-                matched += 1
-                transaction.updated[identity] = {name: value["$literal"] for name, value in contents.items()}
-        return {"n": matched, "ok": 1.0} if self._is_unchanged(transaction) else self._conflict(command)
+        for document in command["documents"]:
+            identity = document["_id"].binary
+            assert identity not in transaction.snapshot or identity in transaction.deleted
+            transaction.inserted[identity] = document
+        return {"n": len(command["documents"]), "ok": 1.0}
 
     def _commitTransaction(self, command: Mapping[str, Any]) -> Reply:
         transaction = self._transactions.get(_transaction_of(command))
@@ -175,7 +172,7 @@ class CommandLine:
         if not self._is_unchanged(transaction) or transaction.stored is not self._server.current:
             return self._conflict(command)
         del self._transactions[_transaction_of(command)]
-        self._replace(transaction.stored, transaction.deleted, transaction.updated)
+        self._replace(transaction.stored, transaction.deleted, transaction.inserted)
         return {"ok": 1.0}
 
     def _abortTransaction(self, command: Mapping[str, Any]) -> Reply:
@@ -189,8 +186,7 @@ class CommandLine:
         """Others may write until the end; then this one fails, as if it had met their writes at once."""
         documents = transaction.stored.documents
         return all(
-            each in documents and encode(documents[each]) == transaction.snapshot[each]
-            for each in (*transaction.deleted, *transaction.updated)
+            each in documents and encode(documents[each]) == transaction.snapshot[each] for each in transaction.deleted
         )
 
 
@@ -202,10 +198,10 @@ def _fits(document: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
     """``matches`` with ranges of ids."""
     identity = query.get("_id")
     if isinstance(identity, Mapping):
-        assert set(identity) in ({"$gte", "$lte"}, {"$gte", "$lt"})
-        if document["_id"] < identity["$gte"] or document["_id"] > identity.get("$lte", document["_id"]):
+        assert set(identity) - {"$in"} == {"$gte", "$lte"}
+        if not identity["$gte"] <= document["_id"] <= identity["$lte"]:
             return False
-        if "$lt" in identity and not document["_id"] < identity["$lt"]:
+        if document["_id"] not in identity.get("$in", [document["_id"]]):
             return False
         query = {name: condition for name, condition in query.items() if name != "_id"}
     if "control.closed" in query and query["control.closed"] == {"$ne": True}:

@@ -10,7 +10,7 @@ from typing import Any
 from bson import ObjectId
 
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.parts import PREFIX_BYTES
+from catalog.parts import bucket_key
 from proxy.backend.parts.part_store import PartStore
 from proxy.readers.register import ReaderRegister
 from tests.simulation.auditor import Auditor, Verdict, rows_of
@@ -21,14 +21,15 @@ NAMESPACE = Namespace("db", "c")
 
 
 class JoinPort(Port):
-    """A port with ``join``, by the code that does it on real servers."""
+    """A port with ``prepare_join``, by the code that does it on real servers."""
 
     def __init__(
         self, server: Server, line: CommandLine, readers: ReaderRegister, *, sealed: bool, alone: bool
     ) -> None:
         super().__init__(server)
         self._readers = readers
-        self.join = PartStore(line, transactions=not sealed, alone=lambda: alone).join  # type: ignore[method-assign, arg-type]
+        store = PartStore(line, transactions=not sealed, alone=lambda: alone)  # type: ignore[arg-type]
+        self.prepare_join = store.prepare_join  # type: ignore[method-assign]
 
     async def _read(self, collection: VirtualCollection, deadline_seconds: float) -> list[dict[str, Any]]:
         await self._readers.admitted("db")
@@ -40,13 +41,13 @@ class JoinPort(Port):
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
-    ) -> Sequence[tuple[bytes, bytes]]:
+    ) -> Sequence[Sequence[bytes]]:
         documents = await self._read(collection, deadline_seconds)
         groups: dict[Any, list[bytes]] = {}
         for each in documents:
             identity = each["_id"].binary
-            groups.setdefault((identity[:PREFIX_BYTES], each.get("meta")), []).append(identity)
-        return [(min(ids), max(ids)) for ids in groups.values() if len(ids) > 1]
+            groups.setdefault((bucket_key(identity), each.get("meta")), []).append(identity)
+        return [sorted(ids) for ids in groups.values() if len(ids) > 1]
 
 
 class Reader:

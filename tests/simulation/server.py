@@ -16,10 +16,11 @@ from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Span, Unknown, WriteConcern
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, PreparedJoin, Rejected, Span, Unknown, WriteConcern
 from catalog.restart_dedup import NOTHING_UPDATE
 from catalog.rows import digest_of, rows_in
 from tests.simulation.auditor import Auditor
+from tests.support.catalog_parts import is_of_family
 from tests.support.update_expressions import MISSING, at, matches, milliseconds, updated
 
 MAX_COUNT = 20
@@ -300,10 +301,10 @@ class Port:
         ]
 
     async def fetch_family(
-        self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
+        self, collection: VirtualCollection, bucket_id: bytes, prefixes: Sequence[bytes], deadline_seconds: float
     ) -> Sequence[bytes]:
         documents = await self._read(collection, deadline_seconds)
-        return [encode(each) for each in documents if each["_id"].binary[:9] == bucket_id[:9]]
+        return [encode(each) for each in documents if is_of_family(each["_id"].binary, bucket_id, prefixes)]
 
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
@@ -326,9 +327,9 @@ class Port:
         # Rows of the simulation are unique, so what is there is of the earlier process.
         return await self.stored_rows(collection, measurements, deadline_seconds)
 
-    async def join(
+    async def prepare_join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
-    ) -> Sequence[int | None]:
+    ) -> PreparedJoin:
         raise NotImplementedError
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:

@@ -107,22 +107,29 @@ class Clock:
 
 
 class Ids:
-    """Counts; a process's first two bytes are its own, the last three are for parts."""
+    """Counts; the first byte of a process's segments and places is its own."""
 
     def __init__(self, process: int) -> None:
-        self._process = process.to_bytes(2, "big")
+        self._process = process.to_bytes(1, "big")
+        self._segment = 0
         self.next = 0
 
     def suffix(self) -> bytes:
         self.next += 1
         return self.peek(0)
 
+    def segment(self) -> bytes:
+        return self._process + (self._segment % 256).to_bytes(1, "big")
+
+    def next_segment(self) -> None:
+        self._segment += 1
+
     def made(self, stored_id: bytes) -> bool:
-        return stored_id[4:6] == self._process
+        return stored_id[4:5] == stored_id[6:7] == self._process
 
     def peek(self, ahead: int) -> bytes:
         """The id that comes after ``ahead`` others."""
-        return self._process + (self.next + ahead).to_bytes(3, "big") + bytes(3)
+        return self.segment() + self._process + (self.next + ahead).to_bytes(2, "big") + bytes(3)
 
 
 class Process:
@@ -144,7 +151,14 @@ class Process:
                 memory_threshold_bytes=plan.memory_threshold_bytes,
                 reopening=plan.reopening,
                 archived_per_series=3,
-                growth=GrowthOptions(in_parts=plan.in_parts, sealed=plan.sealed, batches_in_round=2, rows_in_place=8),
+                growth=GrowthOptions(
+                    in_parts=plan.in_parts,
+                    sealed=plan.sealed,
+                    batches_in_round=2,
+                    rows_in_place=8,
+                    segment_parts=20,
+                    segment_seconds=0.5,
+                ),
             ),
             Clock(),
             self.ids,

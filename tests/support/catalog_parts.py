@@ -15,7 +15,8 @@ from catalog.identity import NOBODY
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.open_bucket import CollectionBuckets
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, Span, WriteConcern
+from catalog.parts import bucket_key
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, PreparedJoin, Span, WriteConcern
 from catalog.rows import digest_of, rows_in
 from catalog.write_batch import CombineKey, DoubtfulWriter, WriteBatch
 
@@ -40,13 +41,20 @@ class CountingIds:
 
     def __init__(self) -> None:
         self._count = 0
+        self._segment = 0
 
     def suffix(self) -> bytes:
         self._count += 1
-        return self._count.to_bytes(5, "big") + bytes(3)
+        return self.segment() + self._count.to_bytes(3, "big") + bytes(3)
+
+    def segment(self) -> bytes:
+        return self._segment.to_bytes(2, "big")
+
+    def next_segment(self) -> None:
+        self._segment += 1
 
     def made(self, stored_id: bytes) -> bool:
-        return 0 < int.from_bytes(stored_id[4:9], "big") <= self._count
+        return 0 < int.from_bytes(stored_id[6:9], "big") <= self._count
 
 
 class RememberingWriter:
@@ -91,6 +99,11 @@ class Patient(RememberingWriter):
 
     def lose(self, error: CommandError) -> None:
         pass
+
+
+def is_of_family(stored_id: bytes, bucket_id: bytes, prefixes: Sequence[bytes]) -> bool:
+    """What ``BucketStore.fetch_family`` finds."""
+    return stored_id[:9] in prefixes if prefixes else bucket_key(stored_id) == bucket_key(bucket_id)
 
 
 def virtual(
@@ -153,6 +166,19 @@ class CatalogBench:
 Answer = BulkOutcome | Callable[[Sequence[bytes]], BulkOutcome]
 
 
+class NothingFound:
+    """A join of documents that are gone."""
+
+    def __init__(self, counts: Sequence[int | None]) -> None:
+        self.counts = counts
+
+    async def commit(self) -> None:
+        pass
+
+    async def abandon(self) -> None:
+        pass
+
+
 class ScriptedStore:
     """Answers from a script, then with success; remembers what it was sent."""
 
@@ -213,11 +239,12 @@ class ScriptedStore:
         return list(self.documents.values())
 
     async def fetch_family(
-        self, collection: VirtualCollection, bucket_id: bytes, deadline_seconds: float
+        self, collection: VirtualCollection, bucket_id: bytes, prefixes: Sequence[bytes], deadline_seconds: float
     ) -> Sequence[bytes]:
         if self.unreadable is not None:
             raise self.unreadable
-        return [document for each, document in self.documents.items() if each[:9] == bucket_id[:9] and document]
+        family = [each for each in self.documents if is_of_family(each, bucket_id, prefixes)]
+        return [self.documents[each] for each in family if self.documents[each]]
 
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
@@ -239,14 +266,14 @@ class ScriptedStore:
         earlier = (document for each, document in self.documents.items() if until_now or each not in self.late)
         return _equal(earlier, measurements)
 
-    async def join(
+    async def prepare_join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
-    ) -> Sequence[int | None]:
-        return [None for _ in spans]
+    ) -> PreparedJoin:
+        return NothingFound([None for _ in spans])
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
-    ) -> Sequence[tuple[bytes, bytes]]:
+    ) -> Sequence[Sequence[bytes]]:
         return ()
 
     async def resolve(self, collection: VirtualCollection) -> VirtualCollection | None:

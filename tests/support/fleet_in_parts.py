@@ -7,6 +7,7 @@ from typing import Any
 
 import pymongo
 
+from catalog.parts import bucket_key
 from tests.support.fleet import Fleet, start_again
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
@@ -22,7 +23,7 @@ DEADLINE_SECONDS = 30.0
 def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str) -> Counter[Any]:
     """How many buckets are stored in more than one document."""
     stored = client[database]["system.buckets.c"].find({}, {"meta": 1})
-    documents = Counter((each["_id"].binary[:9], each["meta"]) for each in stored)
+    documents = Counter((bucket_key(each["_id"].binary), each["meta"]) for each in stored)
     return Counter({each: count for each, count in documents.items() if count > 1})
 
 

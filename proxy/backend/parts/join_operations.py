@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from bson.binary import Binary
@@ -35,6 +36,7 @@ from catalog.bson.raw import (
     sub_document,
 )
 from catalog.namespaces import VirtualCollection
+from catalog.parts import PREFIX_BYTES
 
 _ID: Final = b"\x07_id\0"
 
@@ -55,7 +57,7 @@ _NONE_FOUND: Final = encode({"_id": {"$exists": False}})
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Documents as they were read, in the order of their ids, and the one that replaces them, which has the last id."""
+    """Documents as they were read, in the order of their parts, and the one that replaces them, with the last id."""
 
     stored: Sequence[bytes]
     joined: bytes
@@ -112,16 +114,24 @@ def _contents_changed(joined: bytes) -> bytes:
 
 
 def _natively_unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes] | None:
-    """A condition that no document has another meta value, or was compressed or reopened; ``None`` if there is none."""
+    """Conditions that no document has another meta value, or was compressed or reopened; ``None`` if there are none.
+
+    One for each segment of neighbouring ids.
+    """
     meta = fields_of(stored[0]).get(b"meta")
     if meta is not None and (meta[0] == ARRAY or not _is_value(meta)):
         return None
     test = element(b"$exists", b"\x08\1") if meta is None else element(b"$ne", meta)
     other_meta = document([sub_document(b"meta", [test])])
     changed = [b"\x03" + each for each in (other_meta, *_OPENED_OR_COMPRESSED)]
-    ids = {"$gte": ObjectId(id_of(stored[0])), "$lte": ObjectId(id_of(stored[-1]))}
-    query = [*_elements(encode({"_id": ids})), sub_array(b"$or", changed)]
-    return [document([namespace, sub_document(b"q", query), element(b"res", b"\x03" + _NONE_FOUND)])]
+    either = sub_array(b"$or", changed)
+    conditions: list[bytes] = []
+    for _, segment in groupby(map(id_of, stored), lambda each: each[:PREFIX_BYTES]):
+        neighbours = list(segment)
+        ids = {"$gte": ObjectId(neighbours[0]), "$lte": ObjectId(neighbours[-1])}
+        query = sub_document(b"q", [*_elements(encode({"_id": ids})), either])
+        conditions.append(document([namespace, query, element(b"res", b"\x03" + _NONE_FOUND)]))
+    return conditions
 
 
 def _unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes]:

@@ -1,8 +1,9 @@
-"""Joins the parts of buckets in one atomic step of the backend (``catalog.ports.BucketStore.join``).
+"""Joins the parts of buckets in one atomic step of the backend (``catalog.ports.BucketStore.prepare_join``).
 
-On a replica set, the step is a transaction. A standalone has none, but executes an ``applyOps`` of inserts and deletes
-as a whole (``proxy.backend.parts.join_operations``). This does not detect other writers, so parts are closed for them
-(``control.closed``) before they are read, and the command has conditions that they are still what was read.
+On a replica set, the step is a transaction, of which nobody sees anything before its commit. A standalone has none, but
+executes an ``applyOps`` of inserts and deletes as a whole (``proxy.backend.parts.join_operations``). This does not
+detect other writers, so parts are closed for them (``control.closed``) before they are read, and the command has
+conditions that they are still what was read.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 
 from catalog.bson.codec import decode, encode
-from catalog.bson.raw import documents_of, fields_of
+from catalog.bson.raw import documents_of, fields_of, unpack_int64
+from catalog.empty_timestamps import has_empty_timestamp
 from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
-from catalog.ports import Span
+from catalog.parts import IdRange
+from catalog.ports import PreparedJoin, Span
 from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of, update_of_the_last
+from proxy.backend.parts.readings import Reading, by_span, ranges_of, windows
 from proxy.backend.service import ServicePool
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from rewrite.profile import Profile
@@ -37,6 +41,9 @@ _merging = ThreadPoolExecutor(max_workers=1, thread_name_prefix="merging")
 
 FIRST_IN_TRANSACTION = frozenset({"startTransaction", "readConcern"})
 """Fields that only the first command of a transaction has."""
+
+READ_FOR_ONE = 8
+"""To read so many documents costs a server less than a command to read one."""
 
 REPLICATION_MS = 500
 """Maximum time that readers wait for a join to reach the members that they read from."""
@@ -55,7 +62,7 @@ def joins_atomically(profile: Profile) -> tuple[bool, bool]:
 
 
 class PartStore:
-    """Executes joins over service connections."""
+    """Prepares joins over service connections."""
 
     def __init__(
         self,
@@ -73,24 +80,93 @@ class PartStore:
         self._alone = alone
         self._pool = pool
         self._transactions = transactions
-        self._sessions: list[tuple[Binary, int]] = []
-        """Free sessions, each with its latest transaction number; servers limit the number of sessions."""
+        self._sessions: list[_Session] = []
+        """Free sessions; servers limit the number of sessions."""
 
-    async def join(
+    async def prepare_join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
-    ) -> Sequence[int | None]:
-        step = _Join(self._pool, collection, spans, deadline_seconds)
+    ) -> PreparedJoin:
+        step = _Step(self._pool, collection, spans, deadline_seconds)
         if not self._transactions:
-            return await step.in_one_operation(alone=self._alone())
-        session, number = self._sessions.pop() if self._sessions else (Binary(uuid4().bytes, 4), 0)
+            return await step.operation(alone=self._alone())
+        session = self._sessions.pop() if self._sessions else _Session()
+        session.number += 1
         try:
-            fields = {"lsid": {"id": session}, "txnNumber": Int64(number + 1)}
-            return await step.in_transaction(fields, self._members_read())
+            return await step.transaction(session, self._members_read, self._sessions.append)
+        except BaseException:
+            self._sessions.append(session)
+            raise
+
+
+class _Session:
+    """A session of the server, with its latest transaction number."""
+
+    __slots__ = ("identity", "number")
+
+    def __init__(self) -> None:
+        self.identity = Binary(uuid4().bytes, 4)
+        self.number = 0
+
+
+class _Transaction:
+    """A transaction that has replaced the documents and is not committed yet; implements ``PreparedJoin``."""
+
+    def __init__(
+        self,
+        step: _Step,
+        session: _Session,
+        members: Callable[[], int],
+        free: Callable[[_Session], object],
+        found: Sequence[Sequence[bytes]],
+    ) -> None:
+        self.counts = _counts(found)
+        self._changes = any(len(stored) > 1 for stored in found)
+        self._step = step
+        self._session = session
+        self._members = members
+        self._free = free
+
+    async def commit(self) -> None:
+        if not self._changes:
+            await self.abandon()
+            return
+        members = self._members()
+        # Nobody was promised a join: if it is rolled back, its parts are there again, with the same rows.
+        concern = {"w": members, "wtimeout": REPLICATION_MS} if members > 1 else {"w": 1}
+        try:
+            await self._step.run(
+                {"commitTransaction": 1, **in_session(self._session), "writeConcern": concern}, "admin"
+            )
+        except CommandError:
+            await self._step.abort(self._session)
+            raise
         finally:
-            self._sessions.append((session, number + 1))
+            self._free(self._session)
+
+    async def abandon(self) -> None:
+        try:
+            await self._step.abort(self._session)
+        finally:
+            self._free(self._session)
 
 
-class _Join:
+class _Operation:
+    """An ``applyOps`` command that is not sent yet; implements ``PreparedJoin``."""
+
+    def __init__(self, step: _Step, found: Sequence[Sequence[bytes]], body: bytes | None) -> None:
+        self.counts = _counts(found)
+        self._step = step
+        self._body = body
+
+    async def commit(self) -> None:
+        if self._body is not None:
+            await self._step.apply(self._body)
+
+    async def abandon(self) -> None:
+        """Nothing was sent."""
+
+
+class _Step:
     def __init__(
         self, pool: ServicePool, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
     ) -> None:
@@ -100,24 +176,26 @@ class _Join:
         self._spans = spans
         self._deadline_seconds = deadline_seconds
 
-    async def in_one_operation(self, *, alone: bool) -> list[int | None]:
+    async def operation(self, *, alone: bool) -> _Operation:
         """For a standalone; ``alone``: see ``PartStore``."""
         # Parts are closed when they are written; the result of a join, and the document before them, are not.
         if unsealed := [{"_id": ObjectId(each)} for span in self._spans for each in span.unsealed]:
             await self._seal(unsealed)
-        found = await self._stored({})
+        found = by_span(await self._read(), self._spans)
         if not all(is_closed(each) for stored in found for each in stored):
-            await self._seal([_ids(span.first_id, span.last_id) for span in self._spans])
-            found = await self._stored({})
+            await self._seal([_ids(each) for span in self._spans for each in span.ranges])
+            found = by_span(await self._read(), self._spans)
         if not all(is_closed(each) for stored in found if len(stored) > 1 for each in stored):
             # Another process joined some of them just now, and its result is open for appends.
             raise CommandError(WRITE_CONFLICT, "parts were joined meanwhile")
         if sum(len(each) for stored in found for each in stored) > LARGEST_JOIN_BYTES:
             raise ValueError("parts that are too large for one operation")
-        if replacements := await self._merged(found):
-            body = apply_ops(self._collection, replacements, alone=alone)
-            self._checked(await self._pool.request(body, self._deadline_seconds))
-        return _counts(found)
+        replacements = await self._merged(found)
+        body = apply_ops(self._collection, replacements, alone=alone) if replacements else None
+        return _Operation(self, found, body)
+
+    async def apply(self, body: bytes) -> None:
+        self._checked(await self._pool.request(body, self._deadline_seconds))
 
     async def _seal(self, which: Sequence[Mapping[str, Any]]) -> None:
         seals = [
@@ -128,31 +206,42 @@ class _Join:
             }
             for each in which
         ]
-        await self._run({"update": self._buckets.collection, "updates": seals})
+        await self.run({"update": self._buckets.collection, "updates": seals})
 
-    async def in_transaction(self, session: Mapping[str, Any], members: int) -> list[int | None]:
-        """For a replica set; ``session`` has ``lsid`` and ``txnNumber``; ``members`` members acknowledge the join."""
-        fields = {**session, "autocommit": False}
+    async def transaction(
+        self, session: _Session, members: Callable[[], int], free: Callable[[_Session], object]
+    ) -> _Transaction:
+        """For a replica set; ``members`` members acknowledge the commit, ``free`` gets the session after it."""
+        fields = in_session(session)
         try:
-            found = await self._stored({**fields, "startTransaction": True, "readConcern": {"level": "snapshot"}})
-            replacements = await self._merged(found)
-            if not replacements:
-                await self._abort(fields)
-                return _counts(found)
-            spans = [span for span, stored in zip(self._spans, found, strict=True) if len(stored) > 1]
-            statements = [{"q": _ids_before(span.first_id, span.last_id), "limit": 0} for span in spans]
-            deleted = await self._run({"delete": self._buckets.collection, "deletes": statements, **fields})
-            updates = [update_of_the_last(each) for each in replacements]
-            updated = await self._run({"update": self._buckets.collection, **fields}, "", "updates", updates)
-            if deleted["n"] + updated["n"] != sum(len(each.stored) for each in replacements):
-                raise CommandError(WRITE_CONFLICT, "parts were changed meanwhile")
-            # Nobody was promised a join: if it is rolled back, its parts are there again, with the same rows.
-            concern = {"w": members, "wtimeout": REPLICATION_MS} if members > 1 else {"w": 1}
-            await self._run({"commitTransaction": 1, **fields, "writeConcern": concern}, "admin")
+            readings = await self._read({**fields, "startTransaction": True, "readConcern": {"level": "snapshot"}})
+            found = by_span(readings, self._spans)
+            if replacements := await self._merged(found):
+                await self._replace(readings, replacements, fields)
         except (CommandError, ValueError, InvariantViolated):
-            await self._abort(fields)
+            await self.abort(session)
             raise
-        return _counts(found)
+        return _Transaction(self, session, members, free, found)
+
+    async def _replace(
+        self, readings: Sequence[Reading], replacements: Sequence[Replacement], fields: Mapping[str, Any]
+    ) -> None:
+        """Delete what was joined, and insert what was made of it, with few statements."""
+        # A join reads and writes one state of the data, so the meta value that was read is that of the new document.
+        inserted = [each for each in replacements if not has_empty_timestamp(each.joined)]
+        updated = [each for each in replacements if has_empty_timestamp(each.joined)]
+        gone = {id_of(stored) for each in inserted for stored in each.stored}
+        gone.update(id_of(stored) for each in updated for stored in each.stored[:-1])
+        statements = [{"q": each, "limit": 0} for reading in readings for each in _queries(reading, gone)]
+        buckets = self._buckets.collection
+        reply = await self.run({"delete": buckets, "deletes": statements, **fields})
+        if reply["n"] != len(gone):
+            raise CommandError(WRITE_CONFLICT, "parts were changed meanwhile")
+        if inserted:
+            body = {"insert": buckets, "bypassDocumentValidation": True, **fields}
+            await self.run(body, "", "documents", [each.joined for each in inserted])
+        if updated:
+            await self.run({"update": buckets, **fields}, "", "updates", [update_of_the_last(each) for each in updated])
 
     async def _merged(self, found: Sequence[Sequence[bytes]]) -> list[Replacement]:
         def merge() -> list[Replacement]:
@@ -163,47 +252,55 @@ class _Join:
             return merge()
         return await asyncio.get_running_loop().run_in_executor(_merging, merge)
 
-    async def _stored(self, fields: Mapping[str, Any]) -> list[list[bytes]]:
-        """For each span the documents from the first to the last; none if the last does not exist."""
-        spans = self._spans
-        if len(spans) > 1 and all(span.is_whole for span in spans):
-            expected = sum(span.count for span in spans)
-            limit = expected + expected // 4 + len(spans)
-            documents = await self._between(spans, limit, fields)
-            if len(documents) < limit:
-                return _by_span(documents, spans)
-            # Much of others is between them.
-            fields = _further(fields)
-        if "autocommit" not in fields:
-            between = await asyncio.gather(*(self._between([each], 0, fields) for each in spans))
-            return [_by_span(documents, [each])[0] for documents, each in zip(between, spans, strict=True)]
-        # The commands of a transaction follow each other.
-        found: list[list[bytes]] = []
-        for each in spans:
-            found += _by_span(await self._between([each], 0, fields), [each])
-            fields = _further(fields)
-        return found
+    async def _read(self, fields: Mapping[str, Any] | None = None) -> list[Reading]:
+        """All documents of the spans, and few others between them; ``fields`` of the transaction, if there is one."""
+        readings: list[Reading] = []
+        for window, ranges in windows(self._spans):
+            if len(ranges) > 1:
+                limit = READ_FOR_ONE * (window.documents + len(ranges))
+                documents, cursor_id = await self._between(window, limit, fields or {})
+                fields = _further(fields)
+                if not cursor_id and len(documents) < limit:
+                    readings.append(documents)
+                    continue
+                # Much of others is between them.
+                await self._kill(cursor_id, fields or {})
+            for each in ranges:
+                readings.append(await self._all_between(each, fields or {}))
+                fields = _further(fields)
+        return readings
 
-    async def _between(self, spans: Sequence[Span], limit: int, fields: Mapping[str, Any]) -> list[bytes]:
-        """All documents from the first span to the last, at most ``limit`` if it is not 0."""
-        body = {
-            "find": self._buckets.collection,
-            "filter": _ids(spans[0].first_id, spans[-1].last_id),
-            "batchSize": 100_000,
-            "singleBatch": True,
-            **({"limit": limit} if limit else {}),
-            **fields,
-            "$db": self._buckets.database,
-        }
-        reply = await self._pool.request(encode(body), self._deadline_seconds)
+    async def _all_between(self, ids: IdRange, fields: Mapping[str, Any]) -> list[bytes]:
+        documents, cursor_id = await self._between(ids, 0, fields)
+        while cursor_id:
+            body = {"getMore": Int64(cursor_id), "collection": self._buckets.collection, **(_further(fields) or {})}
+            more, cursor_id = await self._batch(body, b"nextBatch")
+            documents += more
+        return documents
+
+    async def _between(self, ids: IdRange, limit: int, fields: Mapping[str, Any]) -> tuple[list[bytes], int]:
+        """The documents with these ids, at most ``limit`` if it is not 0, and the id of the cursor for more of them."""
+        body = {"find": self._buckets.collection, "filter": _ids(ids), "batchSize": 100_000, **fields}
+        return await self._batch(body | ({"limit": limit} if limit else {}), b"firstBatch")
+
+    async def _batch(self, body: Mapping[str, Any], name: bytes) -> tuple[list[bytes], int]:
+        raw = encode({**body, "$db": self._buckets.database})
+        reply = await self._pool.request(raw, self._deadline_seconds)
         cursor = fields_of(reply).get(b"cursor")
         if cursor is None:
             raise self._error(decode(reply))
-        return documents_of(fields_of(cursor, 1)[b"firstBatch"], 1)
+        fields = fields_of(cursor, 1)
+        return documents_of(fields[name], 1), unpack_int64(fields[b"id"], 1)[0]
 
-    async def _run(
+    async def _kill(self, cursor_id: int, fields: Mapping[str, Any]) -> None:
+        # The cursor of a transaction ends with it.
+        if cursor_id and not fields:
+            await self.run({"killCursors": self._buckets.collection, "cursors": [Int64(cursor_id)]})
+
+    async def run(
         self, body: Mapping[str, Any], database: str = "", identifier: str = "", documents: Sequence[bytes] = ()
     ) -> dict[str, Any]:
+        """Send a command; raises ``CommandError`` for every error in its reply."""
         raw = encode({**body, "$db": database or self._buckets.database})
         return self._checked(await self._pool.request(raw, self._deadline_seconds, identifier, documents))
 
@@ -215,9 +312,10 @@ class _Join:
             raise CommandError(int(errors[0]["code"]), str(errors[0].get("errmsg", "")))
         return reply
 
-    async def _abort(self, fields: Mapping[str, Any]) -> None:
+    async def abort(self, session: _Session) -> None:
+        """End the transaction without changes."""
         try:
-            await self._run({"abortTransaction": 1, **fields}, "admin")
+            await self.run({"abortTransaction": 1, **in_session(session)}, "admin")
         except CommandError:
             # It has already ended, or ends at the server's time limit for transactions.
             return
@@ -229,32 +327,29 @@ class _Join:
         return error
 
 
-def _further(fields: Mapping[str, Any]) -> dict[str, Any]:
+def in_session(session: _Session) -> dict[str, Any]:
+    """The fields of the commands of its transaction."""
+    return {"lsid": {"id": session.identity}, "txnNumber": Int64(session.number), "autocommit": False}
+
+
+def _further(fields: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The fields of the commands after the first one."""
-    return {name: value for name, value in fields.items() if name not in FIRST_IN_TRANSACTION}
+    return fields and {name: value for name, value in fields.items() if name not in FIRST_IN_TRANSACTION}
 
 
-def _ids(first_id: bytes, last_id: bytes) -> dict[str, Any]:
-    return {"_id": {"$gte": ObjectId(first_id), "$lte": ObjectId(last_id)}}
+def _queries(reading: Reading, gone: set[bytes]) -> list[dict[str, Any]]:
+    """Queries for the documents of this reading that go: by ranges, or if these are many, by their ids within one."""
+    ranges = ranges_of(reading, gone)
+    documents = sum(each.documents for each in ranges)
+    if READ_FOR_ONE * len(ranges) <= documents + READ_FOR_ONE:
+        return [_ids(each) for each in ranges]
+    ids = [ObjectId(identity) for identity in map(id_of, reading) if identity in gone]
+    return [{"_id": {"$gte": ids[0], "$lte": ids[-1], "$in": ids}}]
 
 
-def _ids_before(first_id: bytes, last_id: bytes) -> dict[str, Any]:
-    return {"_id": {"$gte": ObjectId(first_id), "$lt": ObjectId(last_id)}}
+def _ids(ids: IdRange) -> dict[str, Any]:
+    return {"_id": {"$gte": ObjectId(ids.first_id), "$lte": ObjectId(ids.last_id)}}
 
 
 def _counts(found: Sequence[Sequence[bytes]]) -> list[int | None]:
     return [len(stored) or None for stored in found]
-
-
-def _by_span(documents: Sequence[bytes], spans: Sequence[Span]) -> list[list[bytes]]:
-    """``documents`` and ``spans`` are in the order of their ids."""
-    found: list[list[bytes]] = []
-    at = 0
-    for span in spans:
-        stored: list[bytes] = []
-        while at < len(documents) and (identity := id_of(documents[at])) <= span.last_id:
-            if identity >= span.first_id:
-                stored.append(documents[at])
-            at += 1
-        found.append(stored if stored and id_of(stored[-1]) == span.last_id else [])
-    return found

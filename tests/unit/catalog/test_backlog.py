@@ -7,10 +7,11 @@ from catalog.backlog import (
     CAUGHT_UP,
     FEWEST_BEHIND,
     FIRST_HOLD_SECONDS,
+    FULL,
     LONGEST_HOLD_SECONDS,
-    MANY_UNMEASURED,
     Backlog,
 )
+from catalog.growth import GrowthOptions
 
 
 def with_parts(count: int) -> Backlog:
@@ -30,8 +31,9 @@ def test_a_few_parts_are_never_too_many() -> None:
 
 
 def test_joins_are_behind_until_a_quarter_is_left() -> None:
-    per_second = 5_000
+    per_second = 20_000
     limit = int(BEHIND_SECONDS * per_second)
+    assert limit > FEWEST_BEHIND
     backlog = with_parts(limit + 1)
     backlog.measure(per_second, 1.0, 1.0)
     assert backlog.is_behind
@@ -43,23 +45,22 @@ def test_joins_are_behind_until_a_quarter_is_left() -> None:
     assert not backlog.is_behind
 
 
-def test_it_is_the_fuller_the_longer_joins_would_take() -> None:
-    backlog = with_parts(FEWEST_BEHIND // 2)
+def test_it_is_the_fuller_the_more_waits() -> None:
+    """Readers meet what waits, however fast joins are."""
+    backlog = with_parts(FULL // 2)
     assert backlog.fullness == 0.5
-    backlog.measure(10_000, 1.0, 1.0)
-    assert backlog.fullness == FEWEST_BEHIND / 2 / (BEHIND_SECONDS * 10_000)
-    assert with_parts(2 * FEWEST_BEHIND).fullness == 1.0
+    backlog.measure(2 * FULL, 1.0, 1.0)
+    assert backlog.fullness == 0.5
+    assert with_parts(2 * FULL).fullness == 1.0
     assert Backlog().fullness == 0.0
+    assert FULL < FEWEST_BEHIND, "joins have all of the time before they are behind"
 
 
-def test_the_rate_of_joins_is_learnt_before_many_parts_wait() -> None:
-    """As long as it is not known, few parts are too many."""
-    backlog = with_parts(MANY_UNMEASURED - 1)
-    assert not backlog.has_to_be_measured
-    backlog.stored()
-    assert backlog.has_to_be_measured
-    backlog.measure(1_000, 1.0, 1.0)
-    assert not backlog.has_to_be_measured
+def test_a_slow_rate_leaves_room_for_two_segments() -> None:
+    """Parts of the current segment are not joined: they say nothing about how fast joins are."""
+    backlog = with_parts(2 * GrowthOptions().segment_parts)
+    backlog.measure(100, 100.0, 1.0)
+    assert not backlog.is_behind
 
 
 def held(backlog: Backlog, now_seconds: float) -> float:
@@ -87,14 +88,14 @@ def test_parts_are_tried_less_often_while_joins_fall_behind_each_time() -> None:
 
 
 def test_the_rate_is_an_average_of_passes_that_had_something_to_join() -> None:
-    backlog = with_parts(37_500)
-    backlog.measure(1_000, 0.1, 1.0)
-    assert not backlog.is_behind, "at 10,000 a second, these take 3.75 seconds"
+    backlog = with_parts(300_000)
+    backlog.measure(1_000, 0.025, 1.0)
+    assert not backlog.is_behind, "at 40,000 a second, these take 7.5 seconds"
     backlog.measure(99, 1.0, 2.0)
     backlog.measure(0, 0.0, 2.0)
     assert not backlog.is_behind
-    backlog.measure(1_000, 0.5, 3.0)
+    backlog.measure(1_000, 0.05, 3.0)
     assert not backlog.is_behind, "one slow pass counts a fifth"
     for _ in range(5):
-        backlog.measure(1_000, 0.5, 3.0)
+        backlog.measure(1_000, 0.05, 3.0)
     assert backlog.is_behind

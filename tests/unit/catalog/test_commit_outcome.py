@@ -4,85 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from bson import ObjectId
 
 from catalog.bson.codec import decode, encode
-from catalog.commit_outcome import Commit, CommitOutcomes
+from catalog.commit_outcome import Commit
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.growth import GrowthOptions
 from catalog.identity import NOBODY
+from catalog.kernel import BucketState, Limits, Measurement, bucket_id
+from catalog.parts import bucket_of, segment_of
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown, WriteConcern
 from catalog.round import PreparedWrite
 from catalog.statements import Statement, StatementLog
 from catalog.write_batch import BatchState
 from catalog.written import is_written
-from tests.support.catalog_parts import (
-    ACKNOWLEDGED,
-    KEY,
-    CatalogBench,
-    RememberingWriter,
-    ScriptedStore,
-    measurement,
-    virtual,
-)
-
-LOST = Unknown(BackendUnavailable("connection reset"))
-NONE_MATCHED = Applied(0, {}, ACKNOWLEDGED)
-DUPLICATE = Applied(0, {0: CommandError(11000, "E11000 duplicate key error")}, ACKNOWLEDGED)
-PATIENCE_SECONDS = 30.0
-
-
-class Bench(CatalogBench):
-    """With a settlement over a scripted store."""
-
-    def __init__(self, *answers: Any) -> None:
-        super().__init__()
-        self.store = ScriptedStore(*answers)
-        self.woken = 0
-        self.settlement = CommitOutcomes(self.catalog, self.store, self.clock, PATIENCE_SECONDS, self._wake)
-        self.writers: list[RememberingWriter] = []
-
-    def _wake(self) -> None:
-        self.woken += 1
-
-    def write(self, offset_ms: int = 0, meta: object = "a", **fields: Any) -> PreparedWrite:
-        """One measurement, prepared."""
-        writer = RememberingWriter()
-        self.writers.append(writer)
-        (batch,) = self.stage(measurement(offset_ms, meta, **fields), writer=writer)
-        batch.claim()
-        statement = self.catalog.prepare(batch)
-        assert statement is not None
-        return PreparedWrite(batch, statement)
-
-    def grown(self, meta: object = "a", **fields: Any) -> PreparedWrite:
-        """One measurement for a bucket that has one."""
-        self.store.documents[self.stored(self.commit(measurement(meta=meta)), meta)] = b""
-        return self.write(1, meta, **fields)
-
-    def stored(self, batch: Any, meta: object) -> bytes:
-        return bytes(batch.bucket.state.bucket_id)
-
-    async def commit_writes(self, *writes: PreparedWrite) -> None:
-        now = self.clock.now
-        await self.settlement.commit(Commit(self.virtual, WriteConcern(), writes, now, now + PATIENCE_SECONDS))
-
-    @property
-    def codes(self) -> list[dict[int, int | None]]:
-        return [writer.codes for writer in self.writers]
-
-    def as_stored(self, write: PreparedWrite, **control: Any) -> bytes:
-        """The document of a new bucket as the backend has it."""
-        document = decode(write.statement)
-        document["control"].update(control)
-        return encode(document)
+from tests.support.catalog_parts import ACKNOWLEDGED, HOUR_MS, KEY, START_MS, RememberingWriter, measurement, virtual
+from tests.support.outcome_bench import DUPLICATE, LOST, NONE_MATCHED, PATIENCE_SECONDS, OutcomeBench, ServerIds
 
 
 async def test_acknowledged_command_finishes_every_batch() -> None:
     """W65"""
-    bench = Bench()
+    bench = OutcomeBench()
     await bench.commit_writes(bench.write(), bench.write(meta="b"))
     assert bench.codes == [{0: None}, {0: None}]
     assert [name for name, _, _ in bench.store.sent] == ["insert"]
@@ -90,21 +34,21 @@ async def test_acknowledged_command_finishes_every_batch() -> None:
 
 async def test_statement_error_fails_its_batch_alone() -> None:
     """W66, W67"""
-    bench = Bench(Applied(1, {0: CommandError(121, "refused")}, ACKNOWLEDGED))
+    bench = OutcomeBench(Applied(1, {0: CommandError(121, "refused")}, ACKNOWLEDGED))
     await bench.commit_writes(bench.write(), bench.write(meta="b"))
     assert bench.codes == [{0: 121}, {0: None}]
 
 
 @pytest.mark.parametrize("code", [13, 72])
 async def test_refused_command_fails_all(code: int) -> None:
-    bench = Bench(Rejected(CommandError(code, "no")))
+    bench = OutcomeBench(Rejected(CommandError(code, "no")))
     await bench.commit_writes(bench.write(), bench.write(meta="b"))
     assert bench.codes == [{0: code}, {0: code}]
 
 
 async def test_unreachable_backend_fails_all_as_retryable() -> None:
     """Nothing was sent."""
-    bench = Bench(Rejected(BackendUnavailable("connection refused")))
+    bench = OutcomeBench(Rejected(BackendUnavailable("connection refused")))
     await bench.commit_writes(bench.write())
     error = bench.writers[0].told[0]
     assert error is not None
@@ -113,7 +57,7 @@ async def test_unreachable_backend_fails_all_as_retryable() -> None:
 
 async def test_command_that_was_interrupted_halfway_is_looked_at() -> None:
     """What was applied before is not reported as failed."""
-    bench = Bench(Rejected(CommandError(11601, "interrupted")))
+    bench = OutcomeBench(Rejected(CommandError(11601, "interrupted")))
     applied, not_applied = bench.write(), bench.write(meta="b")
     bench.store.documents[applied.batch.bucket.state.bucket_id] = applied.statement
     await bench.commit_writes(applied, not_applied)
@@ -122,7 +66,7 @@ async def test_command_that_was_interrupted_halfway_is_looked_at() -> None:
 
 async def test_guard_that_did_not_hold_places_anew() -> None:
     """W126"""
-    bench = Bench()
+    bench = OutcomeBench()
     write = bench.grown()
     bench.store.answers.append(NONE_MATCHED)
     await bench.commit_writes(write)
@@ -133,7 +77,7 @@ async def test_guard_that_did_not_hold_places_anew() -> None:
 
 async def test_equal_rows_of_somebody_else_are_not_taken_for_ours() -> None:
     """W126: when no guard of the command held, no row in the store is ours."""
-    bench = Bench()
+    bench = OutcomeBench()
     write = bench.grown()
     document = {"_id": 1, "control": {"version": 1}, "data": {"t": {"1": decode(write.batch.measurements[0].raw)["t"]}}}
     bench.store.documents[write.batch.bucket.state.bucket_id] = encode(document)
@@ -144,7 +88,7 @@ async def test_equal_rows_of_somebody_else_are_not_taken_for_ours() -> None:
 
 async def test_totals_that_fall_short_are_looked_at() -> None:
     """W126: exactly the lost ones are placed anew."""
-    bench = Bench()
+    bench = OutcomeBench()
     writes = [bench.grown("a", _id=1), bench.grown("b", _id=2)]
     kept = writes[1].batch
     document = decode(kept.measurements[0].raw)
@@ -160,7 +104,7 @@ async def test_totals_that_fall_short_are_looked_at() -> None:
 
 async def test_lost_reply_is_found_out_by_sending_again() -> None:
     """W127"""
-    bench = Bench(LOST, LOST)
+    bench = OutcomeBench(LOST, LOST)
     await bench.commit_writes(bench.write())
     assert bench.codes == [{0: None}]
     statements = [statement for _, statement, _ in bench.store.sent]
@@ -169,7 +113,7 @@ async def test_lost_reply_is_found_out_by_sending_again() -> None:
 
 async def test_insert_that_had_been_applied_is_acknowledged() -> None:
     """W127: the second copy meets the first."""
-    bench = Bench(LOST, DUPLICATE)
+    bench = OutcomeBench(LOST, DUPLICATE)
     write = bench.write()
     bench.store.documents[write.batch.bucket.state.bucket_id] = write.statement
     await bench.commit_writes(write)
@@ -178,7 +122,7 @@ async def test_insert_that_had_been_applied_is_acknowledged() -> None:
 
 async def test_foreign_bucket_under_our_id_leads_to_another_id() -> None:
     """W128"""
-    bench = Bench(DUPLICATE)
+    bench = OutcomeBench(DUPLICATE)
     write = bench.write(v=1)
     foreign = decode(write.statement)
     foreign["data"]["v"]["0"] = 2
@@ -191,7 +135,7 @@ async def test_foreign_bucket_under_our_id_leads_to_another_id() -> None:
 
 async def test_repeated_command_that_is_refused_is_looked_at() -> None:
     """W127: the first copy may have been applied."""
-    bench = Bench(LOST, Rejected(CommandError(13, "no")))
+    bench = OutcomeBench(LOST, Rejected(CommandError(13, "no")))
     write = bench.write()
     bench.store.documents[write.batch.bucket.state.bucket_id] = write.statement
     await bench.commit_writes(write)
@@ -201,7 +145,7 @@ async def test_repeated_command_that_is_refused_is_looked_at() -> None:
 async def test_repeated_statement_that_fails_may_have_been_written_by_its_first_copy() -> None:
     """W127: and if it was not, it may still be: a retry of the statement is refused rather than doubled."""
     refused = Applied(0, {0: CommandError(121, "refused"), 1: CommandError(121, "refused")}, ACKNOWLEDGED)
-    bench = Bench(LOST, refused)
+    bench = OutcomeBench(LOST, refused)
     written = bench.write(meta="b")
     write, statement, writer = retried(bench)
     bench.store.documents[written.batch.bucket.state.bucket_id] = written.statement
@@ -214,7 +158,7 @@ async def test_repeated_statement_that_fails_may_have_been_written_by_its_first_
 @pytest.mark.parametrize("knows", ["new incarnation", "nothing", "other fields", "cannot be asked"])
 async def test_collection_that_was_dropped_behind_our_back(knows: str) -> None:
     """W72: measurements go on into a new incarnation, and fail without one."""
-    bench = Bench(Rejected(CommandError(361, "Collection UUID does not match that specified")))
+    bench = OutcomeBench(Rejected(CommandError(361, "Collection UUID does not match that specified")))
     write = bench.write()
     if knows == "new incarnation":
         bench.store.known = virtual(uuid=2)
@@ -237,7 +181,7 @@ async def test_collection_that_was_dropped_behind_our_back(knows: str) -> None:
 class Slow:
     """Each attempt takes time."""
 
-    def __init__(self, bench: Bench, seconds: float) -> None:
+    def __init__(self, bench: OutcomeBench, seconds: float) -> None:
         self._bench = bench
         self._seconds = seconds
 
@@ -248,7 +192,7 @@ class Slow:
 
 async def test_outcome_that_is_not_found_out_in_time_is_told_as_unknown() -> None:
     """W127"""
-    bench = Bench()
+    bench = OutcomeBench()
     bench.store.answers.extend([Slow(bench, 20)] * 9)
     write = bench.write()
     await bench.commit_writes(write)
@@ -260,7 +204,7 @@ async def test_outcome_that_is_not_found_out_in_time_is_told_as_unknown() -> Non
     assert write.batch.state is BatchState.ABORTED
 
 
-def retried(bench: Bench) -> tuple[PreparedWrite, Statement, RememberingWriter]:
+def retried(bench: OutcomeBench) -> tuple[PreparedWrite, Statement, RememberingWriter]:
     statement = Statement(StatementLog().transaction((b"s", NOBODY), 1), 0)
     writer = RememberingWriter()
     statement.wait(writer, 0, bench.clock.now + PATIENCE_SECONDS)
@@ -272,8 +216,8 @@ def retried(bench: Bench) -> tuple[PreparedWrite, Statement, RememberingWriter]:
     return PreparedWrite(batch, prepared), statement, writer
 
 
-async def in_doubt() -> tuple[Bench, PreparedWrite, Statement]:
-    bench = Bench()
+async def in_doubt() -> tuple[OutcomeBench, PreparedWrite, Statement]:
+    bench = OutcomeBench()
     bench.store.answers.extend([Slow(bench, 31)] * 2)
     write, statement, writer = retried(bench)
     await bench.commit_writes(write)
@@ -336,7 +280,7 @@ async def test_unreachable_backend_keeps_the_doubt() -> None:
 async def test_doubts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is lost: refused when it is sent again, never written twice."""
     monkeypatch.setattr("catalog.commit_outcome.DOUBTS_LIMIT_BYTES", 300)
-    bench = Bench()
+    bench = OutcomeBench()
     bench.store.answers.extend([Slow(bench, 31)] * 4)
     for _ in range(2):
         write, _, _ = retried(bench)
@@ -349,7 +293,7 @@ async def test_doubts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_are_looked_for_where_they_were_put() -> None:
     """W127"""
-    bench = Bench()
+    bench = OutcomeBench()
     write = bench.write(_id=1)
     assert is_written(write.statement, write.batch) is True
     assert is_written(None, write.batch) is False
@@ -358,7 +302,7 @@ def test_rows_are_looked_for_where_they_were_put() -> None:
 
 
 def test_rows_that_a_direct_write_moved_are_found_in_a_closed_bucket() -> None:
-    bench = Bench()
+    bench = OutcomeBench()
     (batch,) = bench.stage(measurement(_id=1, v=1), measurement(1, _id=2, v=2))
     batch.claim()
     statement = bench.catalog.prepare(batch)
@@ -374,13 +318,13 @@ def test_rows_that_a_direct_write_moved_are_found_in_a_closed_bucket() -> None:
 
 def test_bucket_of_another_version_cannot_tell() -> None:
     """W6"""
-    bench = Bench()
+    bench = OutcomeBench()
     write = bench.write()
     assert is_written(bench.as_stored(write, version=2), write.batch) is None
 
 
 async def test_batches_that_wait_go_on_while_others_are_looked_at() -> None:
-    bench = Bench(Applied(0, {}, Acknowledgement()))
+    bench = OutcomeBench(Applied(0, {}, Acknowledgement()))
     await bench.commit_writes(bench.write())
     assert bench.woken == 1
 
@@ -390,23 +334,9 @@ def test_part_of_a_commit_keeps_the_rest() -> None:
     assert commit.of([]) == replace(commit, writes=[])
 
 
-class ServerIds:
-    """Of one server, which differ in their last three bytes only."""
-
-    def __init__(self) -> None:
-        self._count = 0xFF_0000
-
-    def suffix(self) -> bytes:
-        self._count += 1
-        return b"a few" + self._count.to_bytes(3, "big")
-
-    def made(self, stored_id: bytes) -> bool:
-        return False
-
-
 async def test_a_bucket_of_a_server_has_no_family() -> None:
     """The ids next to its own are those of other series: they say nothing about the batch, and may be very many."""
-    bench = Bench()
+    bench = OutcomeBench()
     bench.catalog._ids = ServerIds()
     writes = [bench.grown("a", _id=1), bench.grown("b", _id=2)]
     for write in writes:
@@ -416,3 +346,45 @@ async def test_a_bucket_of_a_server_has_no_family() -> None:
     await bench.commit_writes(*writes)
     assert bench.codes == [{}, {}], "they are placed again"
     assert len(bench.catalog.take_unclaimed()) == 2
+
+
+def holding(stored_id: bytes, *rows: Measurement) -> bytes:
+    """A stored document with these rows."""
+    return bucket_of(stored_id, b"t", b"m", rows[0].meta, START_MS, rows)
+
+
+async def test_rows_that_are_not_where_they_were_put_are_looked_for_in_all_parts_of_their_bucket() -> None:
+    """In whatever segment they lie: another process may have joined them."""
+    bench = OutcomeBench(growth=GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1, segment_parts=1))
+    ids = [bench.commit(measurement(number)).stored_id for number in range(4)]
+    assert len({segment_of(each) for each in ids}) == 3
+    write = bench.write(4, _id=ObjectId())
+    bench.store.documents[write.batch.stored_id] = holding(write.batch.stored_id, measurement(9))
+    bench.store.documents[ids[2]] = holding(ids[2], measurement(2), *write.batch.measurements)
+    bench.store.answers.extend([LOST, DUPLICATE])
+    await bench.commit_writes(write)
+    assert bench.codes[-1] == {0: None}
+
+
+@pytest.mark.parametrize("segment", [b"\0\5", b"\0\7"], ids=["the same segment", "a later segment"])
+async def test_rows_of_a_reopened_part_are_looked_for_where_its_process_has_joined_it(segment: bytes) -> None:
+    """It has joined them with parts that it has made since (W127)."""
+    bench = OutcomeBench(reopening=True, stored_until_ms=START_MS)
+    part_id = bucket_id(START_MS, b"\0\5plc\0\0\3")
+    joined_id = bucket_id(START_MS, segment + b"plc\0\0\4")
+    row = measurement(1, _id=ObjectId())
+    assert bench.stage(row) == []
+    (lookup,) = bench.catalog.take_lookups()
+    state = BucketState.from_document(holding(part_id, measurement()), b"t", b"m", HOUR_MS, Limits())
+    bench.catalog.looked_up(lookup, {state.meta: state})
+    (batch,) = bench.catalog.take_unclaimed()
+    batch.claim()
+    statement = bench.catalog.prepare(batch)
+    assert statement is not None
+    assert (batch.stored_id, batch.base) == (part_id, 1)
+    # It was appended to the part, and its process has joined that before the reply was found to be lost.
+    bench.store.documents = {joined_id: holding(joined_id, measurement(), row, measurement(2))}
+    bench.store.answers.extend([LOST, NONE_MATCHED])
+    await bench.commit_writes(PreparedWrite(batch, statement))
+    assert bench.catalog.take_unclaimed() == [], "it would be stored twice"
+    assert batch.state is BatchState.FINISHED

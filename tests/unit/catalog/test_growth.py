@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bson import ObjectId
 
@@ -11,6 +13,7 @@ from catalog.growth import BATCHES_OF_A_ROUND, LOAD_SECONDS, GrowthOptions, Load
 from catalog.join_obstacles import BLOCK_EXPIRY_SECONDS
 from catalog.kernel import BucketState, Limits
 from catalog.open_bucket import Bucket, CollectionBuckets
+from catalog.parts import bucket_key, segment_of
 from catalog.stats import Counters
 from catalog.write_batch import WriteBatch
 from tests.support.catalog_parts import HOUR_MS, START_MS, CatalogBench, measurement, virtual
@@ -116,9 +119,68 @@ def test_parts_are_counted_until_they_are_joined() -> None:
     assert (list(growth.parted), growth.unjoined, growth.committed_at_seconds) == ([bucket], 1, bench.clock.now)
     assert growth.holds(second.stored_id)
     assert bucket.parts is not None
-    growth.joined(bucket, bucket.parts, bucket.parts.pending(2, everything=True))
+    growth.joined(bucket, bucket.parts, bucket.parts.pending(everything=True))
     assert (list(growth.parted), growth.unjoined) == ([], 0)
     assert not growth.holds(second.stored_id)
+
+
+def test_a_part_that_is_a_run_waits_no_longer_for_that() -> None:
+    """It still waits to become one with the others of its bucket."""
+    bench = CatalogBench(growth=ALWAYS)
+    growth = bench.catalog.growth
+    bucket = bench.commit(*(measurement(number) for number in range(9))).bucket
+    bench.commit(measurement(9))
+    assert (growth.unjoined, growth.backlog.fresh) == (1, 1)
+    assert bucket.parts is not None
+    pending = bucket.parts.pending(everything=False)
+    assert (pending.documents, pending.parts) == (1, 1)
+    growth.joined(bucket, bucket.parts, pending)
+    assert (growth.unjoined, growth.backlog.fresh) == (1, 0)
+    assert list(growth.parted) == [bucket]
+    pending = bucket.parts.pending(everything=True)
+    assert (pending.documents, pending.parts) == (2, 0)
+    growth.joined(bucket, bucket.parts, pending)
+    assert (growth.unjoined, growth.backlog.fresh, list(growth.parted)) == (0, 0, [])
+
+
+def test_new_parts_of_all_buckets_lie_together_and_beside_those_of_their_own() -> None:
+    """A server writes to few pages then; and each bucket has its place in every segment."""
+    bench = CatalogBench(growth=replace(ALWAYS, segment_parts=4))
+    own = {meta: bench.commit(measurement(meta=meta)).stored_id for meta in "ab"}
+    ids = [(meta, bench.commit(measurement(second, meta=meta)).stored_id) for second in range(1, 5) for meta in "ab"]
+    assert all(bucket_key(each) == bucket_key(own[meta]) for meta, each in ids)
+    segments = [segment_of(each) for _, each in ids]
+    first, then = segments[0], segments[-1]
+    assert segments == [first] * 4 + [then] * 4
+    assert segment_of(own["a"]) == first < then
+    for segment in (first, then):
+        laid = sorted((each, meta) for meta, each in ids if segment_of(each) == segment)
+        assert [meta for _, meta in laid] == ["a", "a", "b", "b"]
+        assert [each for each, _ in laid] != [each for _, each in ids if segment_of(each) == segment]
+
+
+def test_a_document_belongs_to_its_bucket_in_whatever_segment_it_lies() -> None:
+    bench = CatalogBench(growth=replace(ALWAYS, segment_parts=1))
+    growth = bench.catalog.growth
+    bench.commit(measurement())
+    ids = [bench.commit(measurement(second)).stored_id for second in range(1, 4)]
+    assert len({segment_of(each) for each in ids}) == 3
+    assert all(growth.holds(each) and bench.catalog.grows_in_parts(each) for each in ids)
+    other = bench.commit(measurement(meta="in place")).stored_id
+    assert not growth.holds(other)
+    assert not growth.holds(ids[0][:6] + other[6:])
+
+
+def test_parts_of_a_collection_that_was_dropped_are_forgotten_in_all_segments() -> None:
+    bench = CatalogBench(growth=replace(ALWAYS, segment_parts=1))
+    growth = bench.catalog.growth
+    ids = [bench.commit(measurement(second)).stored_id for second in range(4)]
+    assert growth.unjoined == growth.backlog.fresh == 3
+    bench.catalog.drop(bench.virtual.namespace)
+    while bench.catalog.free_cleared():
+        pass
+    assert (growth.unjoined, growth.backlog.fresh, list(growth.parted)) == (0, 0, [])
+    assert not any(growth.holds(each) for each in ids)
 
 
 def test_load_grows_with_rounds_and_is_forgotten() -> None:
@@ -176,11 +238,28 @@ def test_a_bucket_that_this_process_has_stored_is_not_left() -> None:
     """Or a series that is closed to save memory would get a new bucket again and again."""
     bench = CatalogBench(growth=ALWAYS, reopening=True, stored_until_ms=START_MS)
     bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    bench.catalog.growth.let_go(bench.buckets, START_MS)
     back = reopened(bench, bytes(4) + (1).to_bytes(5, "big") + bytes(3))
     (batch,) = back.batches.values()
     batch.claim()
     assert bench.catalog.prepare(batch) is not None
     assert batch.base == 3
+
+
+def test_buckets_that_would_be_left_are_not_looked_up() -> None:
+    """With thousands of series, look-ups of all of them would delay their first rows."""
+    bench = CatalogBench(growth=ALWAYS, reopening=True, stored_until_ms=START_MS)
+    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    assert bench.stage(measurement(meta="a")) != []
+    assert bench.catalog.take_lookups() == []
+    bench.clock.now += LOAD_SECONDS
+    assert bench.stage(measurement(meta="b")) == [], "no load any more"
+    bench.commit(measurement(3 * HOUR_MS, meta="another series"))
+    bench.catalog.growth.let_go(bench.buckets, START_MS)
+    assert bench.stage(measurement(meta="c")) == [], "it may be one of this process"
+    assert bench.stage(measurement(HOUR_MS, meta="d")) != [], "which ends before that"
+    bench.catalog.growth.obstacles.beside_other_proxies(are_there=True)
+    assert bench.stage(measurement(meta="e")) == [], "no parts are made"
 
 
 def test_without_load_a_bucket_of_another_process_grows_on() -> None:
@@ -207,7 +286,7 @@ def test_joins_that_are_behind_let_small_inserts_go_another_way_until_they_have_
     for bucket in list(growth.parted):
         parts = bucket.parts
         assert parts is not None
-        growth.joined(bucket, parts, parts.pending(bucket.state.committed_rows, everything=True))
+        growth.joined(bucket, parts, parts.pending(everything=True))
     backlog.measure(0, 0.0, 1.0 + FIRST_HOLD_SECONDS)
     assert (growth.may_be_scattered, backlog.fresh, growth.unjoined) == (False, 0, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.backlog import FEWEST_BEHIND
+from catalog.backlog import FEWEST_BEHIND, FULL
 from catalog.joining_pace import JoiningPace
 from tests.support.catalog_parts import measurement
 from tests.support.joining_bench import OPTIONS, JoiningBench
@@ -18,12 +18,12 @@ def test_joins_have_a_share_of_the_time_until_they_are_behind_or_no_more_parts_a
     assert pace.pause_after(0.05, has_more=True) == pytest.approx(0.45)
     assert pace.pass_seconds() == OPTIONS.gentle_seconds
     assert pace.pause_after(0.001, has_more=True) == OPTIONS.interval_seconds
-    for _ in range(FEWEST_BEHIND // 2):
+    for _ in range(FULL // 2):
         backlog.stored()
     assert pace.pause_after(0.05, has_more=True) == pytest.approx(0.05, rel=0.01), "half of what may wait does"
     assert pace.pause_after(0.001, has_more=True) == OPTIONS.breath_seconds
     assert pace.pause_after(0.001, has_more=False) == OPTIONS.interval_seconds
-    for _ in range(FEWEST_BEHIND // 2):
+    for _ in range(FEWEST_BEHIND - FULL // 2):
         backlog.stored()
     backlog.measure(0, 0.0, bench.clock.now)
     assert backlog.is_behind

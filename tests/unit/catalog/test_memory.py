@@ -47,6 +47,28 @@ def test_adopted_bucket_is_counted_until_it_is_released() -> None:
     assert list(memory) == []
 
 
+def test_a_bucket_of_this_process_is_found_by_its_parts_in_whatever_segment() -> None:
+    memory, bucket = BucketMemory(), some_bucket()
+    memory.adopt(bucket)
+    own = bucket.state.bucket_id
+    for part in (own[:9] + b"\0\0\7", own[:4] + b"\0\5" + own[6:9] + bytes(3)):
+        assert memory.get(part) is bucket
+    for other in (b"\0" + own[1:], own[:8] + b"\xff" + own[9:]):
+        assert not memory.holds(other)
+
+
+def test_a_bucket_of_another_process_is_found_by_its_own_id_only() -> None:
+    """The ids next to it are those of others."""
+    memory, made = BucketMemory(), some_bucket()
+    bucket = Bucket(made.series, made.state, own=False)
+    memory.adopt(bucket)
+    stored_id = bucket.state.bucket_id
+    assert memory.get(stored_id) is bucket
+    assert not memory.holds(stored_id[:9] + b"\0\0\7")
+    memory.release(bucket)
+    assert list(memory) == []
+
+
 def test_releasing_twice_counts_once() -> None:
     memory, bucket = BucketMemory(), some_bucket()
     memory.adopt(bucket)

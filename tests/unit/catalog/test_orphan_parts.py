@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.growth import GrowthOptions
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.orphan_parts import CONFLICT_PAUSE_SECONDS, SWEPT_SPANS, OrphanParts
-from catalog.parts import join
-from catalog.ports import COPIES_SECONDS, Span
+from catalog.parts import IdRange, join
+from catalog.ports import COPIES_SECONDS, PreparedJoin, Span
 from catalog.replacing import Differs
 from tests.support.catalog_parts import CatalogBench, measurement
 from tests.support.joining_bench import Nobody, RememberingStore
 
-FIRST, LAST = b"first67890" + bytes(2), b"first67890" + b"\0\x05"
+IDS = [b"fourS%cplc\0\0%c" % position for position in ((0, 0), (0, 4), (0, 5), (1, 0), (3, 2), (3, 3))]
+"""A bucket and its parts, in three segments."""
 
 
 class LeftStore(RememberingStore):
@@ -27,22 +30,29 @@ class LeftStore(RememberingStore):
         self.looks = 0
         self.unreachable = False
         self.error: CommandError | None = None
-        self.documents = {FIRST: b"", LAST: b""}
+        self.prepares = False
+        """Whether the error comes when a join is committed."""
+        self.found: list[list[bytes]] = [IDS]
+        self.documents = dict.fromkeys(IDS, b"")
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
-    ) -> list[tuple[bytes, bytes]]:
+    ) -> list[list[bytes]]:
         self.looks += 1
         if self.unreachable:
             raise BackendUnavailable("gone")
-        return [(FIRST[:9] + bytes(3), LAST[:9] + b"\0\0\x05")]
+        return self.found
 
-    async def join(
+    async def prepare_join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
-    ) -> Sequence[int | None]:
+    ) -> PreparedJoin:
+        if self.error is not None and not self.prepares:
+            raise self.error
+        return await super().prepare_join(collection, spans, deadline_seconds)
+
+    async def committing(self, spans: Sequence[Span]) -> None:
         if self.error is not None:
             raise self.error
-        return await super().join(collection, spans, deadline_seconds)
 
     async def fetch(
         self, collection: VirtualCollection, bucket_ids: object, deadline_seconds: float
@@ -63,21 +73,21 @@ class Somebody:
 class SweptBench(CatalogBench):
     """A process that writes to a collection in which another one has left parts."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.store = LeftStore()
+        self.readers = Nobody()
         self.refused: list[CommandError] = []
         self.noticed: list[Differs] = []
         self.orphans = OrphanParts(
             self.catalog,
             self.store,
             self.clock,
-            Nobody(),
+            self.readers,
             lambda buckets, document_id: join,
             self.refused.append,
             self.noticed.append,
         )
-        self.store.documents = {FIRST[:9] + bytes(3): b""}
         self.buckets.stored_until_ms = SWEPT_SPANS * self.buckets.span_ms
         self.stage(measurement())
 
@@ -88,9 +98,48 @@ async def test_parts_of_others_wait_until_no_copy_can_come() -> None:
     bench.clock.now += COPIES_SECONDS - 1
     assert await bench.orphans.sweep() == 0
     bench.clock.now += 1
-    assert await bench.orphans.sweep() == 2
-    assert bench.store.joins == [(FIRST[:9] + bytes(3), LAST[:9] + b"\0\0\x05")]
+    assert await bench.orphans.sweep() == len(IDS)
+    assert bench.store.joins == [(IDS[0], IDS[-1])]
     assert bench.store.looks == 1
+
+
+async def test_parts_of_all_segments_become_one_document() -> None:
+    """The ids of those in one segment are a range; what else lies between the segments is very much."""
+    bench = SweptBench()
+    await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    await bench.orphans.sweep()
+    (span,) = bench.store.spans
+    assert list(span.ranges) == [
+        IdRange(IDS[0], IDS[2], 3),
+        IdRange(IDS[3], IDS[3], 1),
+        IdRange(IDS[4], IDS[5], 2),
+    ]
+    assert span.last_id == IDS[-1]
+    assert list(span.unsealed) == IDS[:1]
+
+
+async def test_buckets_of_servers_are_no_parts() -> None:
+    """The ids of a server that has stored several buckets of a series with one start look like those of parts."""
+    bench = SweptBench()
+    bench.store.found = [[IDS[0][:9] + (0xFF_0000 + each).to_bytes(3, "big") for each in range(2)]]
+    bench.store.documents = dict.fromkeys(bench.store.found[0], b"")
+    await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    assert await bench.orphans.sweep() == 0
+    assert bench.store.joins == []
+
+
+async def test_parts_that_this_process_may_still_add_to_are_its_own() -> None:
+    """In whatever segment they lie."""
+    bench = SweptBench(growth=GrowthOptions(in_parts=True, batches_in_round=1, rows_in_place=1, segment_parts=1))
+    bench.commit(measurement())
+    bench.store.found = [[bench.commit(measurement(second)).stored_id for second in (1, 2)]]
+    bench.store.documents = dict.fromkeys(bench.store.found[0], b"")
+    await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    assert await bench.orphans.sweep() == 0
+    assert bench.store.joins == []
 
 
 @pytest.mark.parametrize("joined", [True, False])
@@ -124,19 +173,34 @@ async def test_readers_under_way_are_not_disturbed() -> None:
         (BackendUnavailable("gone"), 0, True),
     ],
 )
+@pytest.mark.parametrize("prepares", [False, True], ids=["it is prepared", "it is committed"])
 async def test_what_cannot_be_joined_is_tried_again_only_where_that_may_help(
-    error: CommandError, refused: int, again: bool
+    error: CommandError, refused: int, again: bool, prepares: bool
 ) -> None:
     bench = SweptBench()
-    bench.store.error = error
+    bench.store.error, bench.store.prepares = error, prepares
     await bench.orphans.sweep()
     bench.clock.now += COPIES_SECONDS
     assert await bench.orphans.sweep() == 0
     bench.store.error = None
     bench.clock.now += CONFLICT_PAUSE_SECONDS
-    assert await bench.orphans.sweep() == (2 if again else 0)
+    assert await bench.orphans.sweep() == (len(IDS) if again else 0)
     assert (len(bench.refused), len(bench.store.joins)) == (refused, int(again))
     assert bench.noticed == []
+    assert bench.store.open == 0
+
+
+async def test_what_is_prepared_when_readers_no_longer_wait_is_given_up_and_tried_again() -> None:
+    """This process may have been stopped after it had told them to wait."""
+    bench = SweptBench()
+    await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    bench.readers.still_kept_out = False
+    assert await bench.orphans.sweep() == 0
+    assert (bench.store.joins, bench.store.abandoned, bench.store.open) == ([], 1, 0)
+    bench.readers.still_kept_out = True
+    bench.clock.now += CONFLICT_PAUSE_SECONDS
+    assert await bench.orphans.sweep() == len(IDS)
 
 
 async def test_a_backend_that_was_away_is_looked_at_again() -> None:

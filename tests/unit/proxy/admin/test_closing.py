@@ -11,6 +11,7 @@ import pytest
 
 from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.errors import CommandError
+from catalog.growth import GrowthOptions
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Acknowledgement
 from catalog.write_batch import WriteBatch
@@ -24,8 +25,11 @@ from tests.support.catalog_parts import KEY, CountingIds, ManualClock, Rememberi
 
 
 class World:
-    def __init__(self) -> None:
-        self.catalog = BucketCatalog(CatalogOptions(reopening=False), ManualClock(), CountingIds())
+    def __init__(self, **growth: Any) -> None:
+        options = CatalogOptions(reopening=False, growth=GrowthOptions(**growth))
+        self.catalog = BucketCatalog(options, ManualClock(), CountingIds())
+        self.joins = False
+        """Whether parts are joined after each command."""
         self.virtual = virtual()
         self.commands: list[tuple[str, Mapping[str, Any]]] = []
         self.reply: dict[str, Any] = {"ok": 1, "n": 0}
@@ -40,6 +44,9 @@ class World:
 
     async def run(self, database: str, body: Mapping[str, Any]) -> bytes:
         self.commands.append((database, body))
+        for bucket in list(self.catalog.growth.parted) if self.joins else ():
+            assert bucket.parts is not None
+            self.catalog.growth.joined(bucket, bucket.parts, bucket.parts.pending(everything=True))
         return bson.encode(self.reply)
 
     def place(self, meta: Any) -> WriteBatch:
@@ -81,6 +88,24 @@ async def test_stored_buckets_are_closed_and_forgotten() -> None:
     assert world.catalog.gauges()["numBuckets"] == 1
     (again,) = world.stored("a")
     assert again != first
+
+
+@pytest.mark.parametrize("joins", [True, False])
+async def test_parts_are_closed_in_all_segments(monkeypatch: pytest.MonkeyPatch, joins: bool) -> None:
+    """Then what a join has made of them."""
+    monkeypatch.setattr(closing_module, "JOIN_SECONDS", 0.0)
+    world = World(in_parts=True, batches_in_round=1, rows_in_place=1, segment_parts=2)
+    world.joins = joins
+    for _ in range(4):
+        first, _ = world.stored("a", "b")
+    prefixes = [first[:4] + segment.to_bytes(2, "big") + first[6:9] for segment in range(3)]
+    assert await world.close(meta="a") == {"collection": "db.c", "closed": 1, "unjoined": int(not joins)}
+    asked = [[statement["q"]["_id"] for statement in body["updates"]] for _, body in world.commands]
+    ranges = [(prefix + bytes(3), prefix + b"\xff\xff\xff") for prefix in prefixes]
+    assert [[(each["$gte"].binary, each["$lte"].binary) for each in ids] for ids in asked] == [
+        ranges,
+        ranges[-1:] if joins else ranges,
+    ]
 
 
 async def test_many_buckets_are_closed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

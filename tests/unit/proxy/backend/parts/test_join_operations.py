@@ -65,6 +65,21 @@ def test_alone_one_condition_for_each_bucket_is_enough(meta: Any, other: dict[st
     assert [each["res"] for each in conditions] == [{"_id": {"$exists": False}}] * 2
 
 
+def test_alone_each_segment_has_a_condition_of_its_own() -> None:
+    """Between the parts of a bucket in two segments lie those of very many others."""
+    ids = [ObjectId(f"65920080{segment}aaaaaa00000{number}") for segment in ("0001", "0002") for number in range(3)]
+    parts = [encode({"_id": each, "control": {"closed": True}, "data": {}, "meta": "a"}) for each in (*ids[1:], ids[0])]
+    body = decode(apply_ops(COLLECTION, [Replacement(parts, parts[-1])], alone=True))
+    assert [each["q"]["_id"] for each in body["preCondition"]] == [
+        {"$gte": ids[1], "$lte": ids[2]},
+        {"$gte": ids[3], "$lte": ids[5]},
+        {"$gte": ids[0], "$lte": ids[0]},
+    ]
+    assert [each["q"]["$or"][0] for each in body["preCondition"]] == [{"meta": {"$ne": "a"}}] * 3
+    operations = [(each["op"], (each.get("o2") or each["o"])["_id"]) for each in body["applyOps"]]
+    assert operations == [*(("u", each) for each in ids[1:]), *(("d", each) for each in ids[1:]), ("u", ids[0])]
+
+
 @pytest.mark.parametrize("meta", [Regex("a"), [1, 2], {"$gt": 1}], ids=str)
 def test_meta_that_means_something_else_in_a_query_is_compared_as_a_value(meta: Any) -> None:
     assert len(command(alone=True, meta=meta)["preCondition"]) == 4

@@ -2,145 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from bson import Decimal128, Int64, ObjectId, Regex, Timestamp, encode
+from bson import ObjectId, Regex, Timestamp, decode, encode
 from pymongo.collection import Collection
 
 from catalog.errors import CommandError
-from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.parts import join
-from catalog.ports import Span
 from catalog.replacing import Differs
-from proxy.backend.parts.part_store import LARGEST_JOIN_BYTES, PartStore
-from proxy.backend.service import ServicePool
+from proxy.backend.parts.part_store import LARGEST_JOIN_BYTES
+from tests.support.eventually import eventually
 from tests.support.mongod import MongodProcess
+from tests.support.other_writers import EQUAL, NATIVELY, OTHERS, WAITING
+from tests.support.part_store_case import (
+    APART,
+    NINE,
+    START,
+    TOGETHER,
+    Case,
+    Ids,
+    differing,
+    nine_parts,
+    packed,
+    part,
+    part_id,
+    three_parts,
+)
 
-START = datetime(2024, 1, 1, tzinfo=UTC)
-IDS = [ObjectId(int(START.timestamp()).to_bytes(4, "big") + b"parts" + each.to_bytes(3, "big")) for each in range(3)]
-OPTIONS = TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60)
-
-NINE = [ObjectId(IDS[0].binary[:8] + bytes([each // 3, 0, 0, each % 3])) for each in range(9)]
-"""Parts of three buckets."""
-
-Others = Callable[[Collection[Any]], object]
-
-
-def part(number: int, rows: int = 1, meta: object = "a", **more: object) -> dict[str, Any]:
-    times = [START + timedelta(seconds=10 * number + row) for row in range(rows)]
-    least = {"t": START, "v": number, **more}
-    return {
-        "_id": IDS[number],
-        "control": {"version": 1, "min": least, "max": {**least, "t": times[-1]}, "closed": True},
-        "meta": meta,
-        "data": {
-            "t": {str(row): time for row, time in enumerate(times)},
-            **{name: {str(row): value for row in range(rows)} for name, value in {"v": number, **more}.items()},
-        },
-    }
+BOTH = pytest.mark.parametrize("ids", [TOGETHER, APART], ids=["in one segment", "in two segments"])
 
 
-class Case:
-    """A collection in parts, and the store that joins them."""
-
-    def __init__(self, server: MongodProcess, database: str, pool: ServicePool, *, sealed: bool, alone: bool) -> None:
-        client = server.shared_client
-        client[database].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
-        (entry,) = client[database].list_collections(filter={"name": "system.buckets.c"})
-        uuid = entry["info"]["uuid"]
-        self.collection = VirtualCollection(Namespace(database, "c"), OPTIONS, bytes(uuid))
-        self.buckets = client[database]["system.buckets.c"]
-        self._store = PartStore(pool, transactions=not sealed, alone=lambda: alone)
-
-    async def joined_while(self, others: Others, parts: Sequence[dict[str, Any]]) -> int | None:
-        """Join while ``others`` write: after the parts were read, before they are replaced."""
-        if parts:
-            self.buckets.insert_many(parts, bypass_document_validation=True)
-
-        def merge(documents: Sequence[bytes]) -> bytes:
-            others(self.buckets)
-            return join(documents, IDS[-1].binary, b"t", b"m")
-
-        (joined,) = await self._store.join(
-            self.collection, [Span(IDS[0].binary, IDS[-1].binary, 3, merge, [IDS[0].binary])], 1e9
-        )
-        return joined
-
-    async def joined_side_by_side(
-        self, spans: Sequence[tuple[int, int]], *, whole: bool = True
-    ) -> Sequence[int | None]:
-        """The parts with these numbers, first and last, in one step."""
-
-        def merge_into(last: ObjectId) -> Callable[[Sequence[bytes]], bytes]:
-            return lambda documents: join(documents, last.binary, b"t", b"m")
-
-        return await self._store.join(
-            self.collection,
-            [
-                Span(
-                    NINE[first].binary,
-                    NINE[last].binary,
-                    last - first + 1,
-                    merge_into(NINE[last]),
-                    [NINE[first].binary],
-                    is_whole=whole,
-                )
-                for first, last in spans
-            ],
-            1e9,
-        )
-
-    def rows(self) -> list[Any]:
-        """What every reader sees."""
-        view = self.buckets.database["c"]
-        return [(each["m"], each["v"]) for each in view.find({}, sort=[("v", 1)])]
+@pytest.fixture
+def ids() -> Ids:
+    """Those of the parts that are joined while others write."""
+    return TOGETHER
 
 
 @pytest.fixture(params=["mongod", "mongod, alone", "replica_set"])
-async def case(request: pytest.FixtureRequest, db_name: str) -> AsyncIterator[Case]:
+async def case(request: pytest.FixtureRequest, db_name: str, ids: Ids) -> AsyncIterator[Case]:
     name, _, alone = request.param.partition(", ")
     server: MongodProcess = request.getfixturevalue(name)
-
-    async def primary(_: float) -> tuple[str, int]:
-        return "127.0.0.1", server.port
-
-    pool = ServicePool(primary, None, None, 5.0)
-    yield Case(server, db_name, pool, sealed=name == "mongod", alone=bool(alone))
-    pool.close()
+    made = Case(server, db_name, sealed=name == "mongod", alone=bool(alone), ids=ids)
+    yield made
+    made.pool.close()
 
 
+def nothing(buckets: Collection[Any], ids: Ids) -> None:
+    """Nobody else writes."""
+
+
+@BOTH
 async def test_parts_become_one_document(case: Case) -> None:
-    assert await case.joined_while(lambda _: None, [part(0, rows=4), part(1), part(2, rows=2)]) == 3
-    assert [each["_id"] for each in case.buckets.find({})] == [IDS[-1]]
+    assert await case.joined_while(nothing, [part(0, rows=4), part(1), part(2, rows=2)]) == 3
+    assert case.left() == [case.ids[-1]]
     assert case.rows() == [("a", 0)] * 4 + [("a", 1)] + [("a", 2)] * 2
 
 
 @pytest.mark.parametrize("meta", [Regex("a", "i"), [1, 2], {"$gt": 1}, {"b": {"$exists": 0}}, None, 1.5], ids=str)
 async def test_values_that_look_like_conditions_are_values(case: Case, meta: object) -> None:
     parts = [part(number, meta=meta, w={"$in": number}) for number in range(3)]
-    assert await case.joined_while(lambda _: None, parts) == 3
+    assert await case.joined_while(nothing, parts) == 3
 
 
-def rewritten(buckets: Collection[Any]) -> None:
-    """As a removal of some of the rows does."""
-    buckets.replace_one({"_id": IDS[0]}, part(0, rows=2))
-
-
-OTHERS: dict[str, tuple[Others, list[Any]]] = {
-    "a part in the middle is deleted": (lambda buckets: buckets.delete_one({"_id": IDS[1]}), [0, 0, 0, 2]),
-    "the first part is deleted": (lambda buckets: buckets.delete_one({"_id": IDS[0]}), [1, 2]),
-    "the last part is deleted": (lambda buckets: buckets.delete_one({"_id": IDS[2]}), [0, 0, 0, 1]),
-    "rows are taken away": (rewritten, [0, 0, 1, 2]),
-    "the meta value is changed": (
-        lambda buckets: buckets.update_one({"_id": IDS[1]}, {"$set": {"meta": "b"}}),
-        [0, 0, 0, 1, 2],
-    ),
-}
-
-
+@BOTH
 @pytest.mark.parametrize("case", ["mongod", "replica_set"], indirect=True)
 @pytest.mark.parametrize("name", OTHERS)
 async def test_a_join_undoes_nobody_elses_write(case: Case, name: str) -> None:
@@ -150,29 +78,7 @@ async def test_a_join_undoes_nobody_elses_write(case: Case, name: str) -> None:
     assert [value for _, value in case.rows()] == left
 
 
-NATIVELY: dict[str, tuple[Others, list[Any]]] = {
-    "all are deleted": (lambda buckets: buckets.database["c"].delete_many({"m": "a"}), []),
-    "the meta value is changed": (
-        lambda buckets: buckets.database["c"].update_many({"m": "a"}, {"$set": {"m": "b"}}),
-        [("b", 0), ("b", 1), ("b", 2)],
-    ),
-    "a delete has only begun": (lambda buckets: buckets.delete_one({"_id": IDS[0]}), [("a", 1), ("a", 2)]),
-    "a delete in another order has only begun": (
-        lambda buckets: buckets.delete_one({"_id": IDS[2]}),
-        [("a", 0), ("a", 1)],
-    ),
-    "a delete in any order has only begun": (lambda buckets: buckets.delete_one({"_id": IDS[1]}), [("a", 0), ("a", 2)]),
-    "a change of meta in another order has only begun": (
-        lambda buckets: buckets.update_one({"_id": IDS[2]}, {"$set": {"meta": "b"}}),
-        [("a", 0), ("a", 1), ("b", 2)],
-    ),
-    "a change of meta has only begun": (
-        lambda buckets: buckets.update_one({"_id": IDS[0]}, {"$set": {"meta": "b"}}),
-        [("b", 0), ("a", 1), ("a", 2)],
-    ),
-}
-
-
+@BOTH
 @pytest.mark.parametrize("name", NATIVELY)
 async def test_a_join_undoes_no_native_write(case: Case, name: str) -> None:
     """What parts have in common is all that a native write chooses by; in which order it takes them an index says."""
@@ -182,32 +88,90 @@ async def test_a_join_undoes_no_native_write(case: Case, name: str) -> None:
     assert case.rows() == left
 
 
-EQUAL: dict[str, tuple[object, object]] = {
-    "of another type": (1, 1.0),
-    "of the same size": (Int64(1), 1.0),
-    "in an object": ({"a": 1}, {"a": 1.0}),
-    "in an object, of the same size": ({"a": {"b": Int64(1)}}, {"a": {"b": 1.0}}),
-    "in an array": ([Int64(1)], [1.0]),
-    "with another sign": ({"a": 0.0}, {"a": -0.0}),
-    "with more digits": ({"a": Decimal128("1.0")}, {"a": Decimal128("1.00")}),
-}
+@BOTH
+@pytest.mark.parametrize("case", ["mongod"], indirect=True)
+@pytest.mark.parametrize("name", OTHERS)
+async def test_a_prepared_join_undoes_nobody_elses_write(case: Case, name: str) -> None:
+    """Some time may pass before it is committed."""
+    others, left = OTHERS[name]
+    with pytest.raises(CommandError):
+        await case.joined_while(others, [part(0, rows=3), part(1), part(2)], late=True)
+    assert [value for _, value in case.rows()] == left
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["mongod", "mongod, alone"], indirect=True)
+@pytest.mark.parametrize("name", NATIVELY)
+async def test_a_prepared_join_undoes_no_native_write(case: Case, name: str) -> None:
+    others, left = NATIVELY[name]
+    with pytest.raises(CommandError):
+        await case.joined_while(others, [part(0), part(1), part(2)], late=True)
+    assert case.rows() == left
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["replica_set"], indirect=True)
+@pytest.mark.parametrize("name", WAITING)
+async def test_who_meets_a_prepared_join_waits_and_finds_all_rows_in_one_document(case: Case, name: str) -> None:
+    """Nobody writes to what a transaction has changed before it ends."""
+    case.buckets.database["c"].create_index([("m", 1), ("t", -1)], name="descending")
+    case.store(*three_parts(case.ids))
+    prepared = await case.prepared([case.ids])
+    others, left = WAITING[name]
+    writing = asyncio.get_running_loop().run_in_executor(None, others, case.buckets, case.ids)
+    writes = {"ns": {"$regex": case.buckets.database.name}, "op": {"$in": ["remove", "update", "command"]}}
+    admin = case.buckets.database.client.admin
+    await eventually(lambda: writing.done() or list(admin.aggregate([{"$currentOp": {}}, {"$match": writes}])))
+    assert not writing.done()
+    await prepared.commit()
+    await writing
+    assert case.rows() == left
+    assert len(case.left()) == bool(left)
+
+
+@BOTH
+async def test_nobody_sees_a_prepared_join_and_an_abandoned_one_leaves_everything(case: Case) -> None:
+    case.store(*three_parts(case.ids))
+    before, rows = case.raw(case.ids), case.rows()
+    for _ in range(2):
+        prepared = await case.prepared([case.ids])
+        assert (case.raw(case.ids), case.rows(), prepared.counts) == (before, rows, [3])
+        await prepared.abandon()
+        assert (case.raw(case.ids), case.left()) == (before, list(case.ids))
+    assert await case.joined_while(nothing, []) == 3
+    assert (case.left(), case.rows()) == ([case.ids[-1]], rows)
+
+
+@pytest.mark.parametrize("case", ["replica_set"], indirect=True)
+async def test_sessions_are_used_again(case: Case) -> None:
+    """Servers limit their number. Joins that are prepared at the same time need one each."""
+    case.store(*nine_parts())
+    for _ in range(3):
+        both = [await case.prepared([NINE[:3]]), await case.prepared([NINE[3:6]])]
+        await both[0].abandon()
+        await both[1].abandon()
+    with pytest.raises(Differs):
+        await case.prepared([NINE[:3]], differing)
+    assert await case.joined_side_by_side([NINE[:3]]) == [3]
+    assert await case.joined_side_by_side([NINE[:3]]) == [1]
+    assert len({each["lsid"]["id"] for each in case.pool.sent}) == 2
 
 
 @pytest.mark.parametrize("name", EQUAL)
 @pytest.mark.parametrize("done", ["wholly", "from the first on", "from the last on"])
 async def test_a_join_undoes_no_change_of_meta_to_an_equal_value(case: Case, name: str, done: str) -> None:
-    """No condition of a server tells such values apart, so a join writes no meta.
+    """No condition of a server tells such values apart, so a join without a transaction writes no meta.
 
     An update that has begun goes on to those parts that are there still.
     """
     before, after = EQUAL[name]
     reached: dict[str, dict[str, Any]] = {
         "wholly": {},
-        "from the first on": {"_id": {"$lt": IDS[2]}},
-        "from the last on": {"_id": {"$gt": IDS[0]}},
+        "from the first on": {"_id": {"$lt": case.ids[2]}},
+        "from the last on": {"_id": {"$gt": case.ids[0]}},
     }
 
-    def change(buckets: Collection[Any]) -> None:
+    def change(buckets: Collection[Any], ids: Ids) -> None:
         buckets.update_many(reached[done], [{"$set": {"meta": {"$literal": after}}}])
 
     try:
@@ -215,18 +179,40 @@ async def test_a_join_undoes_no_change_of_meta_to_an_equal_value(case: Case, nam
     except CommandError:
         assert len(list(case.buckets.find({}))) == 3
     # The rest of the update.
-    left = {"from the first on": IDS[2], "from the last on": IDS[0]}.get(done)
+    left = {"from the first on": case.ids[2], "from the last on": case.ids[0]}.get(done)
     case.buckets.update_many({"_id": left}, [{"$set": {"meta": {"$literal": after}}}])
     assert {encode({"m": meta}) for meta, _ in case.rows()} == {encode({"m": after})}
     assert [value for _, value in case.rows()] == [0, 1, 2]
 
 
+@BOTH
 async def test_an_empty_timestamp_stays_what_it_is(case: Case) -> None:
     """A server would put the current time in its place (W37)."""
-    case.buckets.insert_many([part(number) for number in range(3)], bypass_document_validation=True)
+    case.store(*three_parts(case.ids))
     case.buckets.update_many({}, {"$set": {"meta": Timestamp(0, 0)}})
-    assert await case.joined_while(lambda _: None, []) == 3
+    assert await case.joined_while(nothing, []) == 3
     assert case.rows() == [(Timestamp(0, 0), number) for number in range(3)]
+
+
+@pytest.mark.parametrize("made", [lambda joined: joined, packed], ids=["plain", "compressed"])
+async def test_what_a_join_makes_is_stored_bit_for_bit(case: Case, made: Callable[[bytes], bytes]) -> None:
+    """Also of buckets whose meta value a server would change, which are joined in the same step as others (W37)."""
+    metas: list[Any] = [Timestamp(0, 0), "a", Timestamp(0, 0), {"t": Timestamp(0, 0)}, None, [Timestamp(0, 0)]]
+    buckets = [[part_id(segment, place, each) for segment in (1, 2) for each in range(2)] for place in range(6)]
+    for meta, ids in zip(metas, buckets, strict=True):
+        case.store(*({"_id": each, **part(number, rows=9, s="x" * 99)} for number, each in enumerate(ids)))
+        case.buckets.update_many({"_id": {"$in": ids}}, [{"$set": {"meta": {"$literal": meta}}}])
+    joined: list[bytes] = []
+
+    def keep(document: bytes) -> bytes:
+        joined.append(made(document))
+        return joined[-1]
+
+    assert await case.joined_side_by_side(buckets, keep) == [4] * 6
+    assert case.left() == [each[-1] for each in buckets]
+    assert case.raw(case.left()) == joined
+    assert [decode(each)["meta"] for each in joined] == metas
+    assert [decode(each)["_id"] for each in joined] == case.left()
 
 
 def test_a_native_delete_takes_parts_in_the_order_of_an_index(mongod: MongodProcess, db_name: str) -> None:
@@ -235,19 +221,20 @@ def test_a_native_delete_takes_parts_in_the_order_of_an_index(mongod: MongodProc
     database.create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
     database["c"].create_index([("m", 1), ("t", -1)], name="descending")
     buckets = database["system.buckets.c"]
-    buckets.insert_many([part(number) for number in range(3)], bypass_document_validation=True)
+    buckets.insert_many(three_parts(TOGETHER), bypass_document_validation=True)
     delete = {"delete": "system.buckets.c", "deletes": [{"q": {"meta": "a"}, "limit": 0}]}
     plan = database.command({"explain": delete, "verbosity": "queryPlanner"})["queryPlanner"]["winningPlan"]
     assert "'indexName': 'descending'" in str(plan)
-    assert [each["_id"] for each in buckets.find({"meta": "a"}, hint="descending")] == IDS[::-1]
+    assert [each["_id"] for each in buckets.find({"meta": "a"}, hint="descending")] == TOGETHER[::-1]
 
 
+@BOTH
 async def test_an_append_while_parts_are_joined_is_refused_or_kept(case: Case) -> None:
     """The first document was open until now; another process goes on with it under its guard."""
     appended: list[int] = []
 
-    def append(buckets: Collection[Any]) -> None:
-        guard = {"_id": IDS[0], "control.closed": {"$ne": True}, "data.t.1": {"$exists": False}}
+    def append(buckets: Collection[Any], ids: Ids) -> None:
+        guard = {"_id": ids[0], "control.closed": {"$ne": True}, "data.t.1": {"$exists": False}}
         time = START + timedelta(seconds=5)
         change = {"data.t.1": time, "data.v.1": 0, "control.max.t": time}
         appended.append(buckets.update_one(guard, {"$set": change}).matched_count)
@@ -263,11 +250,11 @@ async def test_an_append_while_parts_are_joined_is_refused_or_kept(case: Case) -
 
 async def test_parts_too_large_for_one_operation_stay(case: Case) -> None:
     parts = [part(number, payload="x" * (LARGEST_JOIN_BYTES // 9)) for number in range(3)]
-    if case.buckets.database.client.admin.command("hello").get("setName"):
-        assert await case.joined_while(lambda _: None, parts) == 3
+    if not case.sealed:
+        assert await case.joined_while(nothing, parts) == 3
     else:
         with pytest.raises(ValueError, match="too large"):
-            await case.joined_while(lambda _: None, parts)
+            await case.joined_while(nothing, parts)
     assert len(case.rows()) == 3
 
 
@@ -277,7 +264,7 @@ async def test_what_a_reader_past_the_proxy_may_meet(case: Case, direction: int,
     met: list[dict[str, Any]] = []
     cursor = case.buckets.find({}, sort=[("$natural", direction)], batch_size=1)
 
-    def read_one(_: Collection[Any]) -> None:
+    def read_one(buckets: Collection[Any], ids: Ids) -> None:
         met.append(next(cursor))
 
     assert await case.joined_while(read_one, [part(0), part(1), part(2)]) == 3
@@ -285,66 +272,128 @@ async def test_what_a_reader_past_the_proxy_may_meet(case: Case, direction: int,
     assert [value for each in met for value in each["data"]["v"].values()] == seen
 
 
+@BOTH
+@pytest.mark.parametrize("case", ["replica_set"], indirect=True)
 async def test_a_snapshot_sees_one_state(case: Case) -> None:
-    if not case.buckets.database.client.admin.command("hello").get("setName"):
-        return
     met: list[dict[str, Any]] = []
     with case.buckets.database.client.start_session(snapshot=True) as session:
-        case.buckets.insert_many([part(number) for number in range(3)], bypass_document_validation=True)
+        case.store(*three_parts(case.ids))
         cursor = case.buckets.find({}, sort=[("$natural", -1)], batch_size=1, session=session)
-        assert await case.joined_while(lambda _: met.append(next(cursor)), []) == 3
+        assert await case.joined_while(lambda *_: met.append(next(cursor)), []) == 3
         met += list(cursor)
     assert [value for each in met for value in each["data"]["v"].values()] == [2, 1, 0]
-
-
-def nine_parts() -> list[dict[str, Any]]:
-    return [{**part(number % 3, meta=number // 3), "_id": NINE[number]} for number in range(9)]
 
 
 async def test_several_buckets_are_joined_in_one_step(case: Case) -> None:
     """What lies between them stays, and one that was joined before is told by its count."""
     parts = nine_parts()
-    case.buckets.insert_many(parts[:6] + parts[8:], bypass_document_validation=True)
-    assert await case.joined_side_by_side([(0, 2), (3, 4), (6, 8)]) == [3, 2, 1]
-    assert [each["_id"] for each in case.buckets.find({}, sort=[("_id", 1)])] == [NINE[2], NINE[4], NINE[5], NINE[8]]
+    case.store(*parts[:6], *parts[8:])
+    assert await case.joined_side_by_side([NINE[:3], NINE[3:5], NINE[6:]]) == [3, 2, 1]
+    assert case.left() == [NINE[2], NINE[4], NINE[5], NINE[8]]
     assert case.rows() == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
 
 
 async def test_one_that_is_gone_is_told_and_the_others_are_joined(case: Case) -> None:
-    case.buckets.insert_many(nine_parts()[:5], bypass_document_validation=True)
-    assert await case.joined_side_by_side([(0, 2), (3, 5), (6, 8)]) == [3, None, None]
-    assert [each["_id"] for each in case.buckets.find({}, sort=[("_id", 1)])] == [NINE[2], NINE[3], NINE[4]]
+    case.store(*nine_parts()[:5])
+    assert await case.joined_side_by_side([NINE[:3], NINE[3:6], NINE[6:]]) == [3, None, None]
+    assert case.left() == [NINE[2], NINE[3], NINE[4]]
+
+
+async def test_parts_of_several_buckets_in_two_segments_are_joined_in_one_step(case: Case) -> None:
+    """The documents of others between them stay as they are: before, between and behind, and between the segments."""
+    ours = [[part_id(segment, place, each) for segment in (2, 3) for each in range(3)] for place in (500, 501, 510)]
+    others = [part_id(segment, place, 0) for segment in (2, 3) for place in (499, 502, 505, 511)]
+    others += [part_id(segment, place, each) for segment in (1, 4) for place in (500, 501) for each in range(3)]
+    others += [part_id(2, 700, 0), part_id(3, 1, 0)]
+    for number, ids in enumerate(ours):
+        case.store(*({"_id": each, **part(place, rows=2, meta=number)} for place, each in enumerate(ids)))
+    case.store(*({"_id": each, **part(50, meta="other")} for each in others))
+    rows, before = case.rows(), case.raw(others)
+    assert await case.joined_side_by_side(ours) == [6, 6, 6]
+    assert case.left() == sorted([*others, *(ids[-1] for ids in ours)])
+    assert case.raw(others) == before
+    assert Counter(map(str, case.rows())) == Counter(map(str, rows))
+    assert await case.joined_side_by_side(ours) == [1, 1, 1], "they were joined before"
+    assert case.raw(others) == before
+
+
+@BOTH
+async def test_what_others_store_among_the_parts_meanwhile_stays(case: Case) -> None:
+    """Other buckets get parts all the time, whose ids lie between those that are joined."""
+    come = [part_id(segment, place, 0) for segment in (1, 2) for place in (499, 501)]
+    come += [ObjectId(case.ids[1].binary[:9] + b"\0\1\0")]
+    beside = [part_id(2, 502, each) for each in range(3)]
+    case.store(*three_parts(case.ids), *three_parts(beside, meta="b"))
+    merged = 0
+
+    def come_between(joined: bytes) -> bytes:
+        nonlocal merged
+        if not merged:
+            case.store(*({"_id": each, **part(7, meta="other")} for each in come))
+        merged += 1
+        return joined
+
+    assert await case.joined_side_by_side([case.ids, beside], come_between) == [3, 3]
+    assert case.left() == sorted([*come, case.ids[-1], beside[-1]])
+    assert len(case.rows()) == 6 + len(come)
+
+
+@pytest.mark.parametrize("case", ["replica_set"], indirect=True)
+@pytest.mark.parametrize("between", [0, 1, 5], ids="{} documents of others between".format)
+async def test_few_statements_delete_the_parts_of_many_buckets(case: Case, between: int) -> None:
+    """Each of them costs the server as much as many documents."""
+    ours = [[part_id(segment, 10 * place, each) for segment in (1, 2) for each in range(3)] for place in range(40)]
+    others = [
+        part_id(segment, 10 * place + 1, each) for segment in (1, 2) for place in range(40) for each in range(between)
+    ]
+    for place, ids in enumerate(ours):
+        case.store(*({"_id": each, **part(number, meta=place)} for number, each in enumerate(ids)))
+    if others:
+        case.store(*({"_id": each, **part(9, meta="other")} for each in others))
+    assert await case.joined_side_by_side(ours) == [6] * 40
+    assert case.left() == sorted([*others, *(ids[-1] for ids in ours)])
+    assert len(case.pool.statements("delete", "deletes")) == 2
+    assert sum("find" in each for each in case.pool.sent) == 2
+    assert sum("insert" in each for each in case.pool.sent) == 1
+    assert not case.pool.statements("update", "updates")
 
 
 async def test_spans_with_much_between_them_are_joined_all_the_same(case: Case) -> None:
     """They are read one by one, so that little of what lies between is read along."""
-    between = [{**part(0), "_id": ObjectId(NINE[2].binary[:9] + (each + 3).to_bytes(3, "big"))} for each in range(20)]
-    case.buckets.insert_many(nine_parts() + between, bypass_document_validation=True)
-    assert await case.joined_side_by_side([(0, 2), (3, 5)]) == [3, 3]
-    assert case.buckets.count_documents({}) == 29 - 4
-    assert len(case.rows()) == 29
+    between = [{"_id": part_id(1, 500, each + 3), **part(0)} for each in range(200)]
+    case.store(*nine_parts(), *between)
+    assert await case.joined_side_by_side([NINE[:3], NINE[3:6]]) == [3, 3]
+    assert case.buckets.count_documents({}) == 209 - 4
+    assert len(case.rows()) == 209
+    assert sum("find" in each for each in case.pool.sent) == 3
+
+
+async def test_spans_with_large_documents_between_them_are_joined_all_the_same(case: Case) -> None:
+    """A reply of a server has 16 MB at most; what it has left out is there."""
+    ours = [[*NINE[first : first + 3], part_id(2, place, 0)] for first, place in ((0, 500), (3, 501))]
+    between = [part_id(1, 500, counter) for counter in range(3, 23)]
+    case.store(*(each for ids in ours for each in three_parts(ids)))
+    case.store(*({"_id": each, **part(0, payload="x" * 1_000_000)} for each in between))
+    assert await case.joined_side_by_side([ours[0][:3], ours[1]]) == [3, 4]
+    assert case.left() == sorted([ours[0][2], ours[0][3], *between, ours[1][3]])
 
 
 async def test_the_latest_parts_are_joined_behind_a_run_that_stays(case: Case) -> None:
     """Of several buckets in one step."""
-    case.buckets.insert_many(nine_parts(), bypass_document_validation=True)
+    case.store(*nine_parts())
     rows = case.rows()
-    assert await case.joined_side_by_side([(1, 2), (4, 5), (7, 8)], whole=False) == [2, 2, 2]
-    left = [each["_id"] for each in case.buckets.find({}, sort=[("_id", 1)])]
-    assert left == [NINE[number] for number in (0, 2, 3, 5, 6, 8)]
+    assert await case.joined_side_by_side([NINE[1:3], NINE[4:6], NINE[7:]]) == [2, 2, 2]
+    assert case.left() == [NINE[number] for number in (0, 2, 3, 5, 6, 8)]
     assert case.rows() == rows
 
 
 async def test_what_is_merged_wrongly_is_not_written(case: Case) -> None:
     """The parts stay as they are, and nothing holds them: the next join is let in at once."""
-
-    def wrong(_: Collection[Any]) -> None:
-        raise Differs("a bucket that does not hold its parts")
-
+    case.store(*({"_id": each, **part(number, rows=4 >> number)} for number, each in enumerate(case.ids)))
     with pytest.raises(Differs):
-        await case.joined_while(wrong, [part(0, rows=4), part(1), part(2, rows=2)])
-    assert case.rows() == [("a", 0)] * 4 + [("a", 1)] + [("a", 2)] * 2
+        await case.prepared([case.ids], differing)
+    assert case.rows() == [("a", 0)] * 4 + [("a", 1)] * 2 + [("a", 2)]
     status = case.buckets.database.client.admin.command("serverStatus")
     assert status.get("transactions", {}).get("currentOpen", 0) == 0
-    assert await case.joined_while(lambda _: None, []) == 3
-    assert [each["_id"] for each in case.buckets.find({})] == [IDS[-1]]
+    assert await case.joined_while(nothing, []) == 3
+    assert case.left() == [case.ids[-1]]
