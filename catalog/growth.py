@@ -22,6 +22,8 @@ from catalog.write_batch import WriteBatch
 
 LOAD_SECONDS = 2.0
 """The time after which a commit no longer counts as load."""
+BEGINNING = 0.1
+"""At this share of the load at which buckets grow in parts, it is rising, while look-ups of buckets hold it up."""
 BATCHES_OF_A_ROUND = 32
 """This number of batches in a round counts as much as one more round."""
 
@@ -33,15 +35,15 @@ class Load:
 
     def __init__(self) -> None:
         self.level = 0.0
-        self.batches = 0
-        """Of the latest round."""
+        self.batches = 0.0
+        """The most of a recent round."""
         self._at_seconds = 0.0
 
     def committed(self, batches: int, now_seconds: float) -> None:
         """Count a round with this number of batches."""
         left = max(0.0, 1.0 - (now_seconds - self._at_seconds) / LOAD_SECONDS)
         self.level = self.level * left + 1.0 + batches / BATCHES_OF_A_ROUND
-        self.batches = batches
+        self.batches = max(self.batches * left, batches)
         self._at_seconds = now_seconds
 
     def is_on(self, now_seconds: float) -> bool:
@@ -149,9 +151,9 @@ class BucketGrowth:
         return self._lookups.may_find_own(buckets, time_ms) or not self._leaves_others(buckets)
 
     def _leaves_others(self, buckets: CollectionBuckets) -> bool:
-        """Whether a series would leave a bucket that another process has stored (``ends``), if it was looked up now."""
+        """Whether a series would soon leave a bucket that another process has stored (``ends``), if it was found."""
         options, load = self._options, self._load
-        if not options.in_parts or load.level < options.busy or load.batches < options.batches_in_round:
+        if not options.in_parts or load.level < BEGINNING * options.busy or load.batches < options.batches_in_round:
             return False
         if self.unjoined > options.unjoined_limit or not load.is_on(self._clock.monotonic_seconds()):
             return False
