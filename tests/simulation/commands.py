@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bson.int64 import Int64
+
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
 from catalog.parts import bucket_key
@@ -97,7 +99,7 @@ class CommandLine:
                 return _SESSION_ENDED
             documents = [decode(transaction.snapshot[each]) for each in sorted(transaction.snapshot)]
             found = [each for each in documents if _fits(each, command["filter"])][: command.get("limit")]
-        return {"cursor": {"id": 0, "ns": "db.system.buckets.c", "firstBatch": found}, "ok": 1.0}
+        return {"cursor": {"id": Int64(0), "ns": "db.system.buckets.c", "firstBatch": found}, "ok": 1.0}
 
     def _applyOps(self, command: Mapping[str, Any]) -> Reply:
         stored = self._of_incarnation(command["applyOps"][0].get("ui"))
