@@ -32,23 +32,26 @@ class Backlog:
     within seconds.
     """
 
-    __slots__ = ("_hold", "_limit", "_per_second", "fresh", "is_behind", "unjoined")
+    __slots__ = ("_fewest_behind", "_full", "_hold", "_limit", "_per_second", "fresh", "is_behind", "unjoined")
 
-    def __init__(self) -> None:
+    def __init__(self, fewest_behind: int = FEWEST_BEHIND, full: int = FULL) -> None:
+        """``fewest_behind``, ``full``: see ``FEWEST_BEHIND`` and ``FULL``."""
+        self._fewest_behind = float(fewest_behind)
+        self._full = full
         self.unjoined = 0
         self.fresh = 0
         self.is_behind = False
         """Whether parts are made faster than they are joined."""
         self._per_second = 0.0
         """Documents joined in a second, while a pass is in progress."""
-        self._limit = float(FEWEST_BEHIND)
+        self._limit = self._fewest_behind
         self._hold = Hold(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
         """While it is on, joins count as behind although they have caught up."""
 
     @property
     def fullness(self) -> float:
         """How much of what should wait at most does, at most 1."""
-        return min(1.0, self.fresh / FULL)
+        return min(1.0, self.fresh / self._full)
 
     def stored(self) -> None:
         """One more part is stored."""
@@ -64,7 +67,7 @@ class Backlog:
         """A pass has joined so many documents."""
         if documents >= MEASURED_DOCUMENTS and seconds > 0:
             self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
-        limit = self._limit = max(float(FEWEST_BEHIND), BEHIND_SECONDS * self._per_second)
+        limit = self._limit = max(self._fewest_behind, BEHIND_SECONDS * self._per_second)
         if not self.is_behind:
             self.is_behind = self.fresh > limit
             if self.is_behind:

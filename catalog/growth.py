@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from catalog.backlog import Backlog
+from catalog.backlog import FEWEST_BEHIND, FULL, Backlog
 from catalog.join_obstacles import JoinObstacles
 from catalog.lookup_cost import LookupCosts
 from catalog.open_bucket import Bucket, CollectionBuckets
@@ -63,6 +63,7 @@ class GrowthOptions:
     While more than ``ended_limit`` buckets wait for their last join, which use some kilobytes each, no further bucket
     begins to grow in parts. A segment (``catalog.segments``) ends when it has ``segment_parts``, which a server's cache
     holds until they are joined, or ``segment_seconds`` after its first part, so that they are joined in time.
+    ``behind_parts``, ``full_parts``: see ``catalog.backlog``.
     """
 
     in_parts: bool = False
@@ -75,6 +76,8 @@ class GrowthOptions:
     busy: float = 0.0
     segment_parts: int = 50_000
     segment_seconds: float = 5.0
+    behind_parts: int = FEWEST_BEHIND
+    full_parts: int = FULL
 
 
 class BucketGrowth:
@@ -111,7 +114,7 @@ class BucketGrowth:
         self._lookups = LookupCosts()
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
-        self.backlog = Backlog()
+        self.backlog = Backlog(options.behind_parts, options.full_parts)
         self.obstacles = JoinObstacles(clock, may_join=options.in_parts, blocked_seconds=options.blocked_seconds)
 
     @property
@@ -153,6 +156,9 @@ class BucketGrowth:
     def _leaves_others(self, buckets: CollectionBuckets) -> bool:
         """Whether a series would soon leave a bucket that another process has stored (``ends``), if it was found."""
         options, load = self._options, self._load
+        if options.sealed:
+            # Joins are dear there: while look-ups are slow, single rows had better be coalesced (``is_scattered``).
+            return False
         if not options.in_parts or load.level < BEGINNING * options.busy or load.batches < options.batches_in_round:
             return False
         if self.unjoined > options.unjoined_limit or not load.is_on(self._clock.monotonic_seconds()):

@@ -45,6 +45,9 @@ JOIN_AT_THE_END_SECONDS = 5.0
 """Time for joins at shutdown. Remaining parts can be read, and the next process joins them."""
 BUSY = 200.0
 """About a hundred rounds a second, or fewer that concern many buckets (``catalog.growth.Load``)."""
+DEAR_SEGMENT_PARTS = 10_000
+DEAR_BEHIND_PARTS = 20_000
+"""On a standalone, a join costs several times as much as in a transaction: long loads are better coalesced early."""
 GROW_IN_PLACE = ("in_place", "native")
 """The write strategies with which no bucket grows in parts."""
 WATCH_SECONDS = 1.0
@@ -77,7 +80,17 @@ async def growth_of(settings: Settings, backend: Able) -> GrowthOptions:
     reason = await why_in_place(backend, asks=is_auto)
     if reason is None:
         _, sealed = joins_atomically(backend.profile)
-        return GrowthOptions(in_parts=True, sealed=sealed, busy=BUSY if is_auto else 0.0)
+        busy = BUSY if is_auto else 0.0
+        if not sealed:
+            return GrowthOptions(in_parts=True, busy=busy)
+        return GrowthOptions(
+            in_parts=True,
+            sealed=True,
+            busy=busy,
+            segment_parts=DEAR_SEGMENT_PARTS,
+            behind_parts=DEAR_BEHIND_PARTS,
+            full_parts=DEAR_BEHIND_PARTS,
+        )
     say = log.info if is_auto else log.warning
     say(IN_PLACE, reason=reason)
     return GrowthOptions()

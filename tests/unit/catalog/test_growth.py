@@ -262,6 +262,12 @@ def test_buckets_that_would_be_left_are_not_looked_up() -> None:
     assert bench.stage(measurement(meta="e")) == [], "no parts are made"
 
 
+def test_where_joins_are_dear_others_are_looked_up_under_load_too() -> None:
+    bench = CatalogBench(growth=replace(ALWAYS, sealed=True), reopening=True, stored_until_ms=START_MS)
+    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    assert bench.stage(measurement(meta="a")) == []
+
+
 def test_without_load_a_bucket_of_another_process_grows_on() -> None:
     bench = CatalogBench(growth=GrowthOptions(in_parts=True, busy=200.0), reopening=True, stored_until_ms=START_MS)
     back = reopened(bench, ObjectId().binary)
