@@ -32,10 +32,23 @@ class Backlog:
     within seconds.
     """
 
-    __slots__ = ("_fewest_behind", "_full", "_hold", "_limit", "_per_second", "fresh", "is_behind", "unjoined")
+    __slots__ = (
+        "_behind_seconds",
+        "_fewest_behind",
+        "_full",
+        "_hold",
+        "_limit",
+        "_per_second",
+        "fresh",
+        "is_behind",
+        "unjoined",
+    )
 
-    def __init__(self, fewest_behind: int = FEWEST_BEHIND, full: int = FULL) -> None:
-        """``fewest_behind``, ``full``: see ``FEWEST_BEHIND`` and ``FULL``."""
+    def __init__(
+        self, fewest_behind: int = FEWEST_BEHIND, full: int = FULL, behind_seconds: float = BEHIND_SECONDS
+    ) -> None:
+        """See ``FEWEST_BEHIND``, ``FULL`` and ``BEHIND_SECONDS``."""
+        self._behind_seconds = behind_seconds
         self._fewest_behind = float(fewest_behind)
         self._full = full
         self.unjoined = 0
@@ -67,7 +80,7 @@ class Backlog:
         """A pass has joined so many documents."""
         if documents >= MEASURED_DOCUMENTS and seconds > 0:
             self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
-        limit = self._limit = max(self._fewest_behind, BEHIND_SECONDS * self._per_second)
+        limit = self._limit = max(self._fewest_behind, self._behind_seconds * self._per_second)
         if not self.is_behind:
             self.is_behind = self.fresh > limit
             if self.is_behind:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from catalog.backlog import FEWEST_BEHIND, FULL, Backlog
+from catalog.backlog import BEHIND_SECONDS, FEWEST_BEHIND, FULL, Backlog
 from catalog.join_obstacles import JoinObstacles
 from catalog.lookup_cost import LookupCosts
 from catalog.open_bucket import Bucket, CollectionBuckets
@@ -63,7 +63,7 @@ class GrowthOptions:
     While more than ``ended_limit`` buckets wait for their last join, which use some kilobytes each, no further bucket
     begins to grow in parts. A segment (``catalog.segments``) ends when it has ``segment_parts``, which a server's cache
     holds until they are joined, or ``segment_seconds`` after its first part, so that they are joined in time.
-    ``behind_parts``, ``full_parts``: see ``catalog.backlog``.
+    ``behind_parts``, ``behind_seconds``, ``full_parts``: see ``catalog.backlog``.
     """
 
     in_parts: bool = False
@@ -77,6 +77,7 @@ class GrowthOptions:
     segment_parts: int = 50_000
     segment_seconds: float = 5.0
     behind_parts: int = FEWEST_BEHIND
+    behind_seconds: float = BEHIND_SECONDS
     full_parts: int = FULL
 
 
@@ -114,7 +115,7 @@ class BucketGrowth:
         self._lookups = LookupCosts()
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
-        self.backlog = Backlog(options.behind_parts, options.full_parts)
+        self.backlog = Backlog(options.behind_parts, options.full_parts, options.behind_seconds)
         self.obstacles = JoinObstacles(clock, may_join=options.in_parts, blocked_seconds=options.blocked_seconds)
 
     @property

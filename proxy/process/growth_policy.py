@@ -47,6 +47,7 @@ BUSY = 200.0
 """About a hundred rounds a second, or fewer that concern many buckets (``catalog.growth.Load``)."""
 DEAR_SEGMENT_PARTS = 10_000
 DEAR_BEHIND_PARTS = 20_000
+DEAR_BEHIND_SECONDS = 1.0
 """On a standalone, a join costs several times as much as in a transaction: long loads are better coalesced early."""
 GROW_IN_PLACE = ("in_place", "native")
 """The write strategies with which no bucket grows in parts."""
@@ -89,7 +90,8 @@ async def growth_of(settings: Settings, backend: Able) -> GrowthOptions:
             busy=busy,
             segment_parts=DEAR_SEGMENT_PARTS,
             behind_parts=DEAR_BEHIND_PARTS,
-            full_parts=DEAR_BEHIND_PARTS,
+            behind_seconds=DEAR_BEHIND_SECONDS,
+            full_parts=2 * DEAR_BEHIND_PARTS,
         )
     say = log.info if is_auto else log.warning
     say(IN_PLACE, reason=reason)

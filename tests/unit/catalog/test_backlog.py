@@ -99,3 +99,15 @@ def test_the_rate_is_an_average_of_passes_that_had_something_to_join() -> None:
     for _ in range(5):
         backlog.measure(1_000, 0.05, 3.0)
     assert backlog.is_behind
+
+
+def test_where_joins_are_dear_fewer_parts_may_wait_however_fast_they_are() -> None:
+    backlog = Backlog(20_000, 40_000, 1.0)
+    for _ in range(20_000):
+        backlog.stored()
+    assert backlog.fullness == 0.5
+    backlog.measure(20_000, 1.0, 1.0)
+    assert not backlog.is_behind
+    backlog.stored()
+    backlog.measure(0, 0.0, 1.0)
+    assert backlog.is_behind
