@@ -195,8 +195,9 @@ def main(  # the options of a command line are many by nature
         settings = Settings(
             seconds, warmup, repeat, measurements, scale, cases=cases, ordered=not unordered, binary=binary
         )
-        settings = replace(settings, cache_gb=cache_gb, replica_set=replica_set, proxy_flags=proxy_flag)
-        settings = replace(settings, unix_socket=unix_socket)
+        settings = replace(
+            settings, cache_gb=cache_gb, replica_set=replica_set, unix_socket=unix_socket, proxy_flags=proxy_flag
+        )
         if smoke:
             settings = replace(settings, seconds=0.2, warmup_seconds=0.1, repeat=1, smoke=True)
             settings = replace(settings, measurements=10_000, scale=0.0005, drained_bytes=4 * 1024 * 1024)

@@ -23,7 +23,7 @@ from bench.documents import BASE_MS
 from bench.processes import LOOPBACK, Mongod
 from catalog.kernel import bucket_id
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.parts import PREFIX_BYTES, Parts, Pending, closed, join
+from catalog.parts import PLACE_AT, PREFIX_BYTES, SEGMENT_AT, Parts, Pending, closed, join, segment_of
 from catalog.ports import Span
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.service import ServicePool
@@ -59,7 +59,7 @@ class Load:
         self._parts = [Parts(each, 0, 0.0) for each in self._buckets]
         self._documents = [self._part(number) for number in range(case.series)]
         self._chance = random.Random(1)
-        self._insert([document for _, document in zip(self._buckets, self._documents, strict=True)])
+        self._insert(self._documents)
 
     def _part(self, series: int) -> bytes:
         document = bucket_document(ObjectId(self._buckets[series]), self._case.shape, 1)
@@ -75,8 +75,8 @@ class Load:
             self._chance.shuffle(order)
             for series in order[:left]:
                 bucket, parts = self._buckets[series], self._parts[series]
-                segment = self._ids.segment() if self._case.segment else bucket[4:6]
-                part_id = parts.next_id(bucket[:4] + segment + bucket[6:PREFIX_BYTES])
+                segment = self._ids.segment() if self._case.segment else segment_of(bucket)
+                part_id = parts.next_id(bucket[:SEGMENT_AT] + segment + bucket[PLACE_AT:PREFIX_BYTES])
                 parts.committed(part_id, 1, 0.0)
                 documents.append(self._documents[series][:9] + part_id + self._documents[series][21:])
             left -= len(order)
