@@ -7,7 +7,7 @@ was sent twice. By then, a process that is still running has joined its parts it
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,16 +16,17 @@ from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.open_bucket import CollectionBuckets
-from catalog.parts import PREFIX_BYTES, IdRange, may_be_part
-from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
+from catalog.parts import PREFIX_BYTES, SEGMENT_AT, IdRange, bucket_key, may_be_part
+from catalog.ports import COPIES_SECONDS, BucketStore, Clock, PreparedJoin, Span
 from catalog.replacing import Differs
 
 CONFLICT_PAUSE_SECONDS = 1.0
 """Pause before another try to join parts that the transaction of a killed process still locks."""
 SWEPT_SPANS = 8
 """How far back, in bucket spans, the search for parts goes."""
-AT_ONCE = 32
-"""Maximum number of buckets that are joined while readers wait."""
+GROUP_PARTS = 512
+"""Maximum number of documents of one step, unless one bucket has more."""
+PASS_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0
 
 Merge = Callable[[Sequence[bytes]], bytes]
@@ -45,8 +46,8 @@ class ReaderBarrier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Orphan:
-    """Parts of another process, which may have been killed or may still join them itself.
+class _Group:
+    """Neighbouring buckets of another process, which may have been killed or may still join their parts itself.
 
     They are not joined before ``due_seconds``: until then, the server may execute a copy of an insert that was sent
     twice, and would store a part again whose rows have been joined.
@@ -54,8 +55,12 @@ class _Orphan:
 
     due_seconds: float
     buckets: CollectionBuckets
-    ids: Sequence[bytes]
-    """In their order."""
+    families: Sequence[Sequence[bytes]]
+    """For each bucket the ids of its parts, in their order."""
+
+    def each(self) -> Iterable[_Group]:
+        """Groups of one bucket."""
+        return (_Group(self.due_seconds, self.buckets, [family]) for family in self.families)
 
 
 class OrphanParts:
@@ -84,7 +89,7 @@ class OrphanParts:
         self._refused = refused
         self._swept: set[bytes] = set()
         """UUIDs of the collections that were searched."""
-        self._orphans: deque[_Orphan] = deque()
+        self._groups: deque[_Group] = deque()
         self._not_before_seconds = 0.0
         self._documents_joined = 0
 
@@ -96,11 +101,14 @@ class OrphanParts:
         for buckets in known:
             if buckets.stored_until_ms is not None and buckets.collection.uuid not in self._swept:
                 self._swept.add(buckets.collection.uuid)
-                await self._find_orphans(buckets)
-        await self._join_orphans()
+                await self._find(buckets)
+        until_seconds = self._clock.monotonic_seconds() + PASS_SECONDS
+        while self._is_due() and await self._join(self._groups.popleft()):
+            if self._clock.monotonic_seconds() >= until_seconds:
+                break
         return self._documents_joined - before
 
-    async def _find_orphans(self, buckets: CollectionBuckets) -> None:
+    async def _find(self, buckets: CollectionBuckets) -> None:
         """Find parts of other processes among the buckets with a recent start; older ones have been joined."""
         if buckets.stored_until_ms is None or buckets.stored_until_ms < 0:
             return
@@ -115,81 +123,86 @@ class OrphanParts:
             return
         else:
             due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
-            self._orphans += [_Orphan(due_seconds, buckets, ids) for ids in found if may_be_part(ids[0])]
+            self._groups += [_Group(due_seconds, buckets, families) for families in _grouped(found)]
 
-    async def _join_orphans(self) -> None:
-        """Join up to ``AT_ONCE`` of the found buckets of one collection."""
+    def _is_due(self) -> bool:
         now_seconds = self._clock.monotonic_seconds()
-        if now_seconds < self._not_before_seconds or not await self._drop_joined(now_seconds):
-            return
-        namespace = self._orphans[0].buckets.collection.namespace
-        async with self._readers.kept_out(namespace) as alone:
-            for _ in range(AT_ONCE if alone else 0):
-                if not self._orphans or self._orphans[0].buckets.collection.namespace != namespace:
-                    return
-                if self._orphans[0].due_seconds > now_seconds:
-                    return
-                try:
-                    if not await self._join_found(self._orphans[0]):
-                        return
-                except CommandError:
-                    # The transaction of a killed process locks them until the server aborts it.
-                    self._orphans.rotate(-1)
-                    self._not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
-                    return
-                self._orphans.popleft()
+        return bool(self._groups) and now_seconds >= max(self._groups[0].due_seconds, self._not_before_seconds)
 
-    async def _drop_joined(self, now_seconds: float) -> bool:
-        """Drop buckets whose first part is gone, as their writer has joined them; true if something due is left."""
-        if not self._orphans or self._orphans[0].due_seconds > now_seconds:
-            return False
-        buckets = self._orphans[0].buckets
-        due = [each for each in self._orphans if each.buckets is buckets and each.due_seconds <= now_seconds]
-        due = due[:AT_ONCE]
-        deadline_seconds = now_seconds + PATIENCE_SECONDS
-        stored: Mapping[bytes, bytes] = {}
+    async def _join(self, group: _Group) -> bool:
+        """Join the parts of a group, or put it back; false if nothing more can be joined for now."""
         try:
-            stored = await self._store.fetch(buckets.collection, [each.ids[0] for each in due], deadline_seconds)
+            is_done = await self._try(group)
         except BackendUnavailable:
-            return False
-        except CommandError:
-            # The account may not read the buckets: drop these.
-            pass
-        for each in due:
-            if each.ids[0] not in stored:
-                self._orphans.remove(each)
-        return bool(self._orphans) and self._orphans[0].due_seconds <= now_seconds
+            is_done = False
+        except (CommandError, ValueError, Differs) as error:
+            return self._failed(group, error)
+        if not is_done:
+            self._groups.appendleft(group)
+        return is_done
 
-    async def _join_found(self, left: _Orphan) -> bool:
-        """Join one bucket; false if the backend did not respond. Raises ``CommandError`` 112 if parts are locked."""
-        buckets, ids = left.buckets, left.ids
-        if self._catalog.grows_in_parts(ids[0]) or buckets.replaced:
+    async def _try(self, group: _Group) -> bool:
+        """Join the parts of a group, unless readers are in the way: then false."""
+        buckets, grows = group.buckets, self._catalog.grows_in_parts
+        spans = [
+            Span(_ranges(ids), self._merge(buckets, ids[-1]), ids[:1]) for ids in group.families if not grows(ids[0])
+        ]
+        if buckets.replaced or not spans:
             return True
         deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
-        span = Span(_ranges(ids), self._merge(buckets, ids[-1]), ids[:1])
-        try:
-            prepared = await self._store.prepare_join(buckets.collection, [span], deadline_seconds)
-            if not self._readers.still_kept_out:
-                # This process may have been stopped since the parts were read. They are joined later.
-                await prepared.abandon()
-                raise CommandError(WRITE_CONFLICT, "readers no longer wait for this join")
-            await prepared.commit()
-        except BackendUnavailable:
+        prepared = await self._store.prepare_join(buckets.collection, spans, deadline_seconds)
+        if not await self._committed(prepared, buckets.collection.namespace):
             return False
-        except ValueError:
-            # Buckets of other writers may have ids that look like those of parts.
-            return True
-        except Differs as error:
-            self._noticed(error)
-            return True
-        except CommandError as error:
-            if error.code == WRITE_CONFLICT:
-                raise
-            if error.code == UNAUTHORIZED:
-                self._refused(error)
-            return True
-        self._documents_joined += sum(each or 0 for each in prepared.counts)
+        # What is one document was joined by its writer.
+        self._documents_joined += sum(count for count in prepared.counts if count and count > 1)
         return True
+
+    async def _committed(self, prepared: PreparedJoin, namespace: Namespace) -> bool:
+        """Whether there was a moment without readers."""
+        is_sent = False
+        try:
+            async with self._readers.kept_out(namespace) as alone:
+                # This process may have been stopped since readers were told to wait.
+                if alone and self._readers.still_kept_out:
+                    is_sent = True
+                    await prepared.commit()
+        finally:
+            if not is_sent:
+                await prepared.abandon()
+        return is_sent
+
+    def _failed(self, group: _Group, error: CommandError | ValueError | Differs) -> bool:
+        """Whether the next group may be joined."""
+        if isinstance(error, CommandError) and error.code == UNAUTHORIZED:
+            self._refused(error)
+        elif len(group.families) > 1:
+            # One of them may be the cause, so each is tried alone.
+            self._groups.extendleft(group.each())
+        elif isinstance(error, CommandError) and error.code == WRITE_CONFLICT:
+            # The transaction of a killed process locks them until the server aborts it.
+            self._groups.append(group)
+            self._not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
+            return False
+        elif isinstance(error, Differs):
+            self._noticed(error)
+        # Buckets of other writers may have ids that look like those of parts. These stay as they are.
+        return True
+
+
+def _grouped(found: Iterable[Sequence[bytes]]) -> list[list[Sequence[bytes]]]:
+    """The ids of parts of each bucket, those of neighbours together."""
+    groups: list[list[Sequence[bytes]]] = []
+    documents = 0
+    for family in sorted(found, key=lambda ids: bucket_key(ids[0])):
+        if not may_be_part(family[0]):
+            continue
+        documents += len(family)
+        if groups and documents <= GROUP_PARTS and groups[-1][0][0][:SEGMENT_AT] == family[0][:SEGMENT_AT]:
+            groups[-1].append(family)
+        else:
+            groups.append([family])
+            documents = len(family)
+    return groups
 
 
 def _ranges(ids: Sequence[bytes]) -> list[IdRange]:

@@ -182,10 +182,10 @@ class _Step:
         if unsealed := [{"_id": ObjectId(each)} for span in self._spans for each in span.unsealed]:
             await self._seal(unsealed)
         found = by_span(await self._read(), self._spans)
-        if not all(is_closed(each) for stored in found for each in stored):
-            await self._seal([_ids(each) for span in self._spans for each in span.ranges])
+        if opened := [span for span, stored in zip(self._spans, found, strict=True) if _is_open(stored)]:
+            await self._seal([_ids(each) for span in opened for each in span.ranges])
             found = by_span(await self._read(), self._spans)
-        if not all(is_closed(each) for stored in found if len(stored) > 1 for each in stored):
+        if any(map(_is_open, found)):
             # Another process joined some of them just now, and its result is open for appends.
             raise CommandError(WRITE_CONFLICT, "parts were joined meanwhile")
         if sum(len(each) for stored in found for each in stored) > LARGEST_JOIN_BYTES:
@@ -349,6 +349,11 @@ def _queries(reading: Reading, gone: set[bytes]) -> list[dict[str, Any]]:
 
 def _ids(ids: IdRange) -> dict[str, Any]:
     return {"_id": {"$gte": ObjectId(ids.first_id), "$lte": ObjectId(ids.last_id)}}
+
+
+def _is_open(stored: Sequence[bytes]) -> bool:
+    """Whether these are to be joined, and some of them are open for appends."""
+    return len(stored) > 1 and not all(map(is_closed, stored))
 
 
 def _counts(found: Sequence[Sequence[bytes]]) -> list[int | None]:

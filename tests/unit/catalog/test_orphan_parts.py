@@ -11,12 +11,12 @@ import pytest
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.growth import GrowthOptions
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.orphan_parts import CONFLICT_PAUSE_SECONDS, SWEPT_SPANS, OrphanParts
+from catalog.orphan_parts import CONFLICT_PAUSE_SECONDS, GROUP_PARTS, PASS_SECONDS, SWEPT_SPANS, OrphanParts
 from catalog.parts import IdRange, join
 from catalog.ports import COPIES_SECONDS, PreparedJoin, Span
 from catalog.replacing import Differs
-from tests.support.catalog_parts import CatalogBench, measurement
-from tests.support.joining_bench import Nobody, RememberingStore
+from tests.support.catalog_parts import CatalogBench, ManualClock, measurement
+from tests.support.joining_bench import Nobody, RememberedJoin, RememberingStore
 
 IDS = [b"fourS%cplc\0\0%c" % position for position in ((0, 0), (0, 4), (0, 5), (1, 0), (3, 2), (3, 3))]
 """A bucket and its parts, in three segments."""
@@ -25,8 +25,12 @@ IDS = [b"fourS%cplc\0\0%c" % position for position in ((0, 0), (0, 4), (0, 5), (
 class LeftStore(RememberingStore):
     """Holds parts of somebody else."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         super().__init__()
+        self.clock = clock
+        self.seconds = 0.0
+        """The time that a commit takes."""
+        self.steps_committed = 0
         self.looks = 0
         self.unreachable = False
         self.error: CommandError | None = None
@@ -48,16 +52,18 @@ class LeftStore(RememberingStore):
     ) -> PreparedJoin:
         if self.error is not None and not self.prepares:
             raise self.error
-        return await super().prepare_join(collection, spans, deadline_seconds)
+        prepared = await super().prepare_join(collection, spans, deadline_seconds)
+        assert isinstance(prepared, RememberedJoin)
+        ranges = [[(each.first_id, each.last_id) for each in span.ranges] for span in spans]
+        stored = [[each for first, last in some for each in self.documents if first <= each <= last] for some in ranges]
+        prepared.counts = [len(ids) or None for ids in stored]
+        return prepared
 
     async def committing(self, spans: Sequence[Span]) -> None:
         if self.error is not None:
             raise self.error
-
-    async def fetch(
-        self, collection: VirtualCollection, bucket_ids: object, deadline_seconds: float
-    ) -> dict[bytes, bytes]:
-        return self.documents
+        self.steps_committed += 1
+        self.clock.now += self.seconds
 
 
 class Somebody:
@@ -75,7 +81,7 @@ class SweptBench(CatalogBench):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.store = LeftStore()
+        self.store = LeftStore(self.clock)
         self.readers = Nobody()
         self.refused: list[CommandError] = []
         self.noticed: list[Differs] = []
@@ -143,14 +149,60 @@ async def test_parts_that_this_process_may_still_add_to_are_its_own() -> None:
 
 
 @pytest.mark.parametrize("joined", [True, False])
-async def test_parts_that_their_writer_has_joined_are_left_alone(joined: bool) -> None:
+async def test_parts_that_their_writer_has_joined_are_not_joined_again(joined: bool) -> None:
     bench = SweptBench()
     await bench.orphans.sweep()
     if joined:
-        bench.store.documents = {}
+        bench.store.documents = {IDS[-1]: b""}
     bench.clock.now += COPIES_SECONDS
-    await bench.orphans.sweep()
-    assert len(bench.store.joins) == (not joined)
+    assert await bench.orphans.sweep() == (0 if joined else len(IDS))
+    assert bench.store.open == 0
+
+
+def _families(buckets: int, parts: int = 2, start: bytes = b"four") -> list[list[bytes]]:
+    """Parts of neighbours, in one segment."""
+    places = [start + b"S\0" + place.to_bytes(3, "big") for place in range(buckets)]
+    return [[place + counter.to_bytes(3, "big") for counter in range(parts)] for place in places]
+
+
+class LeavingBench(SweptBench):
+    """Somebody has left the parts of many buckets, for long enough."""
+
+    async def leave(self, families: list[list[bytes]]) -> None:
+        self.store.found = families
+        self.store.documents = {identity: b"" for family in families for identity in family}
+        await self.orphans.sweep()
+        self.clock.now += COPIES_SECONDS
+
+
+async def test_neighbours_are_joined_in_one_step() -> None:
+    bench = LeavingBench()
+    families = _families(100) + _families(50, start=b"fivE")
+    await bench.leave(families[::-1])
+    assert await bench.orphans.sweep() == 300
+    assert sorted(bench.store.joins) == sorted((first, last) for first, last in families)
+    assert bench.store.steps_committed == 2
+
+
+async def test_a_step_is_limited_and_so_is_a_pass() -> None:
+    bench = LeavingBench()
+    await bench.leave(_families(GROUP_PARTS * 2))
+    bench.store.seconds = 0.6 * PASS_SECONDS
+    assert await bench.orphans.sweep() == 2 * GROUP_PARTS
+    assert bench.store.steps_committed == 2
+    assert await bench.orphans.sweep() == 2 * GROUP_PARTS
+    assert await bench.orphans.sweep() == 0
+
+
+async def test_what_cannot_be_joined_does_not_keep_its_neighbours_from_it() -> None:
+    bench = LeavingBench()
+    families = _families(5)
+    await bench.leave(families)
+    bench.store.refuses = families[3][0]
+    assert await bench.orphans.sweep() == 8
+    assert sorted(bench.store.joins) == [(first, last) for first, last in families if first != families[3][0]]
+    bench.store.refuses = None
+    assert await bench.orphans.sweep() == 0
 
 
 async def test_readers_under_way_are_not_disturbed() -> None:
