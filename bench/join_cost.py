@@ -23,7 +23,7 @@ from bench.documents import BASE_MS
 from bench.processes import LOOPBACK, Mongod
 from catalog.kernel import bucket_id
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.parts import PLACE_AT, PREFIX_BYTES, SEGMENT_AT, Parts, Pending, closed, join, segment_of
+from catalog.parts import Parts, Pending, closed, in_segment, join, segment_of
 from catalog.ports import Span
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.service import ServicePool
@@ -76,7 +76,7 @@ class Load:
             for series in order[:left]:
                 bucket, parts = self._buckets[series], self._parts[series]
                 segment = self._ids.segment() if self._case.segment else segment_of(bucket)
-                part_id = parts.next_id(bucket[:SEGMENT_AT] + segment + bucket[PLACE_AT:PREFIX_BYTES])
+                part_id = parts.next_id(in_segment(bucket, segment))
                 parts.committed(part_id, 1, 0.0)
                 documents.append(self._documents[series][:9] + part_id + self._documents[series][21:])
             left -= len(order)

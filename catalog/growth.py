@@ -14,7 +14,7 @@ from catalog.backlog import BEHIND_SECONDS, FEWEST_BEHIND, FULL, Backlog
 from catalog.join_obstacles import JoinObstacles
 from catalog.lookup_cost import LookupCosts
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.parts import PLACE_AT, PREFIX_BYTES, SEGMENT_AT, Parts, Pending, bucket_key, part_document
+from catalog.parts import Parts, Pending, bucket_key, in_segment, part_document
 from catalog.ports import Clock, IdSource
 from catalog.scatter import Scatter
 from catalog.segments import Segments
@@ -138,15 +138,19 @@ class BucketGrowth:
 
     def _pays(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
         options = self._options
-        if self.unjoined > options.unjoined_limit or self._load.level < options.busy:
-            return False
-        if self.obstacles.may_be_there and self.obstacles.are_there(bucket.series.collection):
+        if self._load.level < options.busy or self._is_hindered(bucket.series.collection):
             return False
         if bucket.parts is not None:
             return True
         if len(self._parted) > buckets_in_memory + options.ended_limit:
             return False
         return batches_in_round >= options.batches_in_round or bucket.state.rows >= options.rows_in_place
+
+    def _is_hindered(self, buckets: CollectionBuckets) -> bool:
+        """Whether no parts may be made for now: too many wait to be joined, or these cannot be joined."""
+        if self.unjoined > self._options.unjoined_limit:
+            return True
+        return self.obstacles.may_be_there and self.obstacles.are_there(buckets)
 
     def has_to_look(self, buckets: CollectionBuckets, time_ms: int) -> bool:
         """Whether a measurement may go to a stored bucket. Those of other processes would be left under load."""
@@ -162,9 +166,7 @@ class BucketGrowth:
             return False
         if not options.in_parts or load.level < BEGINNING * options.busy or load.batches < options.batches_in_round:
             return False
-        if self.unjoined > options.unjoined_limit or not load.is_on(self._clock.monotonic_seconds()):
-            return False
-        return not (self.obstacles.may_be_there and self.obstacles.are_there(buckets))
+        return load.is_on(self._clock.monotonic_seconds()) and not self._is_hindered(buckets)
 
     def part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
         """The rows of a batch as a part; sets the batch's ``stored_id``."""
@@ -174,9 +176,7 @@ class BucketGrowth:
         measurements = batch.measurements
         state.fold(measurements)
         batch.base = 0
-        own_id = state.bucket_id
-        prefix = own_id[:SEGMENT_AT] + self.segments.current + own_id[PLACE_AT:PREFIX_BYTES]
-        batch.stored_id = part_id = parts.next_id(prefix)
+        batch.stored_id = part_id = parts.next_id(in_segment(state.bucket_id, self.segments.current))
         buckets = bucket.series.collection
         return part_document(
             part_id,

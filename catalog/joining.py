@@ -19,7 +19,7 @@ from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
 from catalog.join_step import JoiningMetrics, JoinSteps, Prepared
 from catalog.joining_pace import JoiningOptions, JoiningPace
-from catalog.joins_due import JoinsDue, neighbours, place_of
+from catalog.joins_due import LOOKED_AT_ONCE, JoinsDue, neighbours, place_of
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.orphan_parts import OrphanParts, ReaderBarrier
@@ -27,7 +27,6 @@ from catalog.parts import Parts, Pending
 from catalog.ports import BucketStore, Clock
 from catalog.replacing import Forms
 
-LOOKED_AT_ONCE = 200
 MOST_DUE = 500
 """Maximum number of buckets of one pass, which is more than it has time for."""
 
@@ -57,7 +56,7 @@ class Joining:
         """Whether the latest moment for commits was without readers."""
         self._ends = False
         """Whether the process ends, so that nothing more will be joined later."""
-        self._sweeping = OrphanParts(
+        self.orphans = OrphanParts(
             catalog, store, clock, readers, self._steps.merge, self._steps.lack_of_rights, forms.noticed
         )
 
@@ -71,7 +70,7 @@ class Joining:
         pause_seconds = self._options.interval_seconds
         while True:
             await asyncio.sleep(pause_seconds)
-            self.metrics.documents_joined += await self._sweeping.sweep()
+            self.metrics.documents_joined += await self.orphans.sweep()
             since_seconds = self._clock.monotonic_seconds()
             has_more = await self.join_due()
             pause_seconds = self._pace.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)

@@ -1,7 +1,8 @@
 """Joins parts that other processes have left (``catalog.parts``).
 
-Parts are joined only after ``COPIES_SECONDS``, the time for which a server may still execute a copy of an insert that
-was sent twice. By then, a process that is still running has joined its parts itself.
+Those of a process that is certainly gone (``Others``) are joined soon. All others are joined only after
+``COPIES_SECONDS``, the time for which a server may still execute a copy of an insert that was sent twice. By then, a
+process that is still running has joined its parts itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from catalog.parts import PREFIX_BYTES, SEGMENT_AT, IdRange, bucket_key, may_be_
 from catalog.ports import COPIES_SECONDS, BucketStore, Clock, PreparedJoin, Span
 from catalog.replacing import Differs
 
+GONE_SECONDS = 5.0
+"""When parts have been found so long ago, a process that made some of them is known if it is still there."""
 CONFLICT_PAUSE_SECONDS = 1.0
 """Pause before another try to join parts that the transaction of a killed process still locks."""
 SWEPT_SPANS = 8
@@ -45,22 +48,37 @@ class ReaderBarrier(Protocol):
         ...
 
 
+class Others(Protocol):
+    """The other processes."""
+
+    def has_gone(self, stored_id: bytes) -> bool:
+        """Whether the process that made this id is certainly gone, and the backend executes nothing of it any more."""
+        ...
+
+
+class Unknown:
+    """Where other processes are not known; implements ``Others``."""
+
+    def has_gone(self, stored_id: bytes) -> bool:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Neighbouring buckets of another process, which may have been killed or may still join their parts itself.
+    """Neighbouring buckets of other processes, which may have been killed or may still join their parts themselves.
 
-    They are not joined before ``due_seconds``: until then, the server may execute a copy of an insert that was sent
-    twice, and would store a part again whose rows have been joined.
+    Too early, the server may still execute a copy of an insert that was sent twice, and store a part again whose rows
+    have been joined.
     """
 
-    due_seconds: float
+    found_seconds: float
     buckets: CollectionBuckets
     families: Sequence[Sequence[bytes]]
     """For each bucket the ids of its parts, in their order."""
 
-    def each(self) -> Iterable[_Group]:
-        """Groups of one bucket."""
-        return (_Group(self.due_seconds, self.buckets, [family]) for family in self.families)
+    def part(self, families: Sequence[Sequence[bytes]]) -> _Group:
+        """With some of the buckets."""
+        return _Group(self.found_seconds, self.buckets, families)
 
 
 class OrphanParts:
@@ -89,7 +107,12 @@ class OrphanParts:
         self._refused = refused
         self._swept: set[bytes] = set()
         """UUIDs of the collections that were searched."""
-        self._groups: deque[_Group] = deque()
+        self.others: Others = Unknown()
+        self._found: deque[_Group] = deque()
+        """Those of which some may be of processes that are gone."""
+        self._waiting: deque[_Group] = deque()
+        """Those that are not, or may not be."""
+        self._due: deque[_Group] = deque()
         self._not_before_seconds = 0.0
         self._documents_joined = 0
 
@@ -102,11 +125,12 @@ class OrphanParts:
             if buckets.stored_until_ms is not None and buckets.collection.uuid not in self._swept:
                 self._swept.add(buckets.collection.uuid)
                 await self._find(buckets)
-        until_seconds = self._clock.monotonic_seconds() + PASS_SECONDS
-        while self._is_due() and await self._join(self._groups.popleft()):
-            if self._clock.monotonic_seconds() >= until_seconds:
-                break
+        await self._pass()
         return self._documents_joined - before
+
+    def search_again(self) -> None:
+        """Another process has gone, and may have left parts."""
+        self._swept.clear()
 
     async def _find(self, buckets: CollectionBuckets) -> None:
         """Find parts of other processes among the buckets with a recent start; older ones have been joined."""
@@ -122,12 +146,33 @@ class OrphanParts:
             # The account may not read the buckets, or the collection was dropped.
             return
         else:
-            due_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
-            self._groups += [_Group(due_seconds, buckets, families) for families in _grouped(found)]
+            now_seconds = self._clock.monotonic_seconds()
+            groups = (*self._found, *self._waiting, *self._due)
+            known = {ids[-1] for group in groups for ids in group.families}
+            new = (ids for ids in found if may_be_part(ids[0]) and ids[-1] not in known)
+            self._found += [_Group(now_seconds, buckets, families) for families in _grouped(new)]
 
-    def _is_due(self) -> bool:
+    async def _pass(self) -> None:
+        """Join what is due, as far as there is time for it."""
         now_seconds = self._clock.monotonic_seconds()
-        return bool(self._groups) and now_seconds >= max(self._groups[0].due_seconds, self._not_before_seconds)
+        while self._found and now_seconds >= self._found[0].found_seconds + GONE_SECONDS:
+            self._divide(self._found.popleft())
+        while self._waiting and now_seconds >= self._waiting[0].found_seconds + COPIES_SECONDS:
+            self._due.append(self._waiting.popleft())
+        if now_seconds < self._not_before_seconds:
+            return
+        until_seconds = now_seconds + PASS_SECONDS
+        while self._due and await self._join(self._due.popleft()):
+            if self._clock.monotonic_seconds() >= until_seconds:
+                break
+
+    def _divide(self, group: _Group) -> None:
+        gone = [ids for ids in group.families if self.others.has_gone(ids[0])]
+        if gone:
+            self._due.append(group.part(gone))
+        if len(gone) < len(group.families):
+            gone_ids = {ids[0] for ids in gone}
+            self._waiting.append(group.part([ids for ids in group.families if ids[0] not in gone_ids]))
 
     async def _join(self, group: _Group) -> bool:
         """Join the parts of a group, or put it back; false if nothing more can be joined for now."""
@@ -138,7 +183,7 @@ class OrphanParts:
         except (CommandError, ValueError, Differs) as error:
             return self._failed(group, error)
         if not is_done:
-            self._groups.appendleft(group)
+            self._due.appendleft(group)
         return is_done
 
     async def _try(self, group: _Group) -> bool:
@@ -177,10 +222,10 @@ class OrphanParts:
             self._refused(error)
         elif len(group.families) > 1:
             # One of them may be the cause, so each is tried alone.
-            self._groups.extendleft(group.each())
+            self._due.extendleft(group.part([ids]) for ids in group.families)
         elif isinstance(error, CommandError) and error.code == WRITE_CONFLICT:
             # The transaction of a killed process locks them until the server aborts it.
-            self._groups.append(group)
+            self._due.append(group)
             self._not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
             return False
         elif isinstance(error, Differs):
@@ -194,8 +239,6 @@ def _grouped(found: Iterable[Sequence[bytes]]) -> list[list[Sequence[bytes]]]:
     groups: list[list[Sequence[bytes]]] = []
     documents = 0
     for family in sorted(found, key=lambda ids: bucket_key(ids[0])):
-        if not may_be_part(family[0]):
-            continue
         documents += len(family)
         if groups and documents <= GROUP_PARTS and groups[-1][0][0][:SEGMENT_AT] == family[0][:SEGMENT_AT]:
             groups[-1].append(family)

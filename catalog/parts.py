@@ -32,6 +32,7 @@ SEGMENT_AT: Final = 4
 PLACE_AT: Final = 6
 PREFIX_BYTES: Final = 9
 """What the ids of a bucket's parts in one segment have in common."""
+PLACES: Final = 1 << 8 * (PREFIX_BYTES - PLACE_AT)
 LAST_PART: Final = (1 << 24) - 1
 LAST_LIKELY_PART: Final = 1_000_000
 """Maximum number of rows in a bucket, and so of its parts."""
@@ -41,6 +42,7 @@ TOGETHER: Final = 4
 __all__ = [
     "LAST_LIKELY_PART",
     "LAST_PART",
+    "PLACES",
     "PLACE_AT",
     "PREFIX_BYTES",
     "SEGMENT_AT",
@@ -51,6 +53,8 @@ __all__ = [
     "bucket_key",
     "bucket_of",
     "closed",
+    "in_segment",
+    "is_among",
     "join",
     "may_be_part",
     "part_document",
@@ -63,9 +67,20 @@ def bucket_key(stored_id: bytes) -> bytes:
     return stored_id[:SEGMENT_AT] + stored_id[PLACE_AT:PREFIX_BYTES]
 
 
+def in_segment(bucket_id: bytes, segment: bytes) -> bytes:
+    """The prefix of the ids of this bucket's parts in a segment."""
+    return bucket_id[:SEGMENT_AT] + segment + bucket_id[PLACE_AT:PREFIX_BYTES]
+
+
 def segment_of(stored_id: bytes) -> bytes:
     """The segment of an id that a proxy made."""
     return stored_id[SEGMENT_AT:PLACE_AT]
+
+
+def is_among(first_place: int, places: int, stored_id: bytes) -> bool:
+    """Whether the place of this id is one of so many from the first one on."""
+    place = int.from_bytes(stored_id[PLACE_AT:PREFIX_BYTES], "big")
+    return (place - first_place) % PLACES < places
 
 
 def may_be_part(stored_id: bytes) -> bool:

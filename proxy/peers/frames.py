@@ -2,7 +2,8 @@
 
 A frame is its length, kind and content, and a code that proves who sent it (``proxy.peers.handshake``). A question
 has sessions with a transaction number each; an answer has one entry for each of them, in their order. A hold
-(``proxy.peers.holding``) has a number, which its answer and its end repeat, and the name of a database.
+(``proxy.peers.holding``) has a number, which its answer and its end repeat, and the name of a database. A ping has the
+number of places for buckets that its sender has used.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _KNOWN: Final = struct.Struct("<BHH")
 _RUN: Final = struct.Struct("<ii")
 _COUNT: Final = struct.Struct("<I")
 _HOLD: Final = struct.Struct("<I")
+_PING: Final = struct.Struct("<I")
+_MOST_PLACES: Final = (1 << 32) - 1
 _HELD: Final = struct.Struct("<IH")
 
 
@@ -242,3 +245,16 @@ def release_in(said: bytes) -> int:
     except struct.error as error:
         raise ValueError(f"not a hold: {error}") from None
     return int(number)
+
+
+def ping_bytes(places: int) -> bytes:
+    """The content of a ping."""
+    return _PING.pack(min(places, _MOST_PLACES))
+
+
+def ping_in(said: bytes) -> int:
+    """The number of places; raises ``ValueError``."""
+    if len(said) != _PING.size:
+        raise ValueError("a ping of another length")
+    (places,) = _PING.unpack(said)
+    return int(places)

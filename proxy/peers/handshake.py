@@ -19,11 +19,12 @@ from typing import Final
 
 from proxy.peers.frames import CODE_BYTES, Frame, Kind, frame_bytes
 
-VERSION: Final = 2
+VERSION: Final = 3
 NONCE_BYTES: Final = 16
 _MAGIC: Final = b"tsproxy peer %d\0" % VERSION
-_HELLO: Final = struct.Struct("<HBB")
-"""Port, ``_HAS_TLS`` and ``_KEEPS_READERS``, and the length of the name."""
+_HELLO: Final = struct.Struct("<HBBi")
+"""Port, ``_HAS_TLS`` and ``_KEEPS_READERS``, the length of the name, and the first place or ``_NOT_TOLD``."""
+_NOT_TOLD: Final = -1
 _HAS_TLS: Final = 1
 _KEEPS_READERS: Final = 2
 _SEQUENCE: Final = struct.Struct("<Q")
@@ -36,13 +37,15 @@ ANSWERER: Final = b"answerer"
 class Introduction:
     """What a proxy says of itself: its name at the backend, and the port of its listener for peers.
 
-    ``keeps_readers``: whether it can keep its readers waiting while another proxy joins parts.
+    ``keeps_readers``: whether it can keep its readers waiting while another proxy joins parts. ``first_place``: of
+    its buckets (``catalog.parts``); ``None``: it does not say.
     """
 
     name: str
     port: int
     has_tls: bool = False
     keeps_readers: bool = False
+    first_place: int | None = None
 
 
 def key_of(secret: bytes) -> bytes:
@@ -59,7 +62,8 @@ def greeting(own: Introduction, own_nonce: bytes) -> bytes:
     """What both sides send first."""
     name = own.name.encode()
     flags = _HAS_TLS * own.has_tls | _KEEPS_READERS * own.keeps_readers
-    return _MAGIC + own_nonce + _HELLO.pack(own.port, flags, len(name)) + name
+    first_place = _NOT_TOLD if own.first_place is None else own.first_place
+    return _MAGIC + own_nonce + _HELLO.pack(own.port, flags, len(name), first_place) + name
 
 
 def read_greeting(said: bytes) -> Introduction:
@@ -67,12 +71,13 @@ def read_greeting(said: bytes) -> Introduction:
     at = len(_MAGIC) + NONCE_BYTES
     if not said.startswith(_MAGIC) or len(said) < at + _HELLO.size:
         raise ValueError("not a greeting of this version")
-    port, flags, length = _HELLO.unpack_from(said, at)
+    port, flags, length, first_place = _HELLO.unpack_from(said, at)
     end = at + _HELLO.size + length
     if len(said) != end:
         raise ValueError("a greeting of another length")
     name = said[at + _HELLO.size :].decode()
-    return Introduction(name, port, bool(flags & _HAS_TLS), bool(flags & _KEEPS_READERS))
+    has_tls, keeps_readers = bool(flags & _HAS_TLS), bool(flags & _KEEPS_READERS)
+    return Introduction(name, port, has_tls, keeps_readers, None if first_place == _NOT_TOLD else first_place)
 
 
 def proof(key: bytes, role: bytes, hello: bytes, challenge: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 Each proxy connects to every other one and asks over its own connection, one question at a time; so each of them also
 knows by whom it can be reached. Holds of readers go over the same connection, beside the questions. The asking side
-sends a ping whenever it has said nothing for a moment.
+sends pings all the time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from proxy.peers.frames import (
     held_in,
     hold_bytes,
     hold_in,
+    ping_bytes,
+    ping_in,
     questions_in,
     release_bytes,
     release_in,
@@ -41,6 +43,7 @@ from proxy.peers.handshake import (
     proof,
     read_greeting,
 )
+from proxy.peers.places_told import PlacesTold
 from proxy.upstream.keepalive import keep_alive
 
 GREETING_SECONDS: Final = 5.0
@@ -122,7 +125,6 @@ class Link(_Side):
         self._wanted = wanted
         self._waiter: asyncio.Future[bytes] | None = None
         self._holds: dict[int, asyncio.Future[int]] = {}
-        self._said_nothing = True
         self._own = own
 
     async def introduce(self) -> None:
@@ -133,7 +135,6 @@ class Link(_Side):
         """The answers to the questions, in their order; one call at a time. Raises ``LinkLost``."""
         if not self.is_open or self._channel is None:
             raise LinkLost("not connected")
-        self._said_nothing = False
         said = await self._wait(self._channel.seal(Kind.ASK, ask_bytes(questions)))
         try:
             answers = answers_in(said)
@@ -152,7 +153,6 @@ class Link(_Side):
         """
         if not self.is_open:
             raise LinkLost("not connected")
-        self._said_nothing = False
         waiter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._holds[number] = waiter
         self._say(Kind.HOLD, hold_bytes(number, database))
@@ -166,11 +166,10 @@ class Link(_Side):
         if self.is_open:
             self._say(Kind.RELEASE, release_bytes(number))
 
-    def ping(self) -> None:
-        """Show that this process can reach the other, unless it has just asked."""
-        if self._said_nothing and self.is_open:
-            self._say(Kind.PING)
-        self._said_nothing = True
+    def ping(self, places: int) -> None:
+        """Show that this process can reach the other; ``places``: how many it has used for its buckets."""
+        if self.is_open:
+            self._say(Kind.PING, ping_bytes(places))
 
     async def _wait(self, raw: bytes) -> bytes:
         if self._transport is None:
@@ -273,6 +272,8 @@ class Inbound(_Side):
         """The host that the connection comes from."""
         self.heard_seconds = 0.0
         """When something came, by the clock of the host."""
+        self.places = PlacesTold()
+        """Which buckets the other has made."""
         self._key = key
         self._host = host
         self._own = own
@@ -310,7 +311,9 @@ class Inbound(_Side):
             self._host.hold(self, *hold_in(frame.said))
         elif frame.kind == Kind.RELEASE:
             self._host.release(self, release_in(frame.said))
-        elif frame.kind != Kind.PING:
+        elif frame.kind == Kind.PING:
+            self.places.pinged(ping_in(frame.said), self.heard_seconds)
+        else:
             raise ValueError("not a question")
 
     def held(self, number: int, members: int) -> None:

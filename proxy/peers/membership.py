@@ -22,7 +22,7 @@ from typing import Final, Protocol
 import structlog
 
 from catalog.errors import CommandError
-from proxy.backend.current_op import Activity, Proxy
+from proxy.backend.current_op import MOST_PROXIES, Activity, Proxy
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.peer import ANSWER_SECONDS, Peer
 
@@ -71,10 +71,11 @@ class Membership:
         connect: Connect,
         window_seconds: float,
         now_seconds: Callable[[], float],
+        places: Callable[[], int] = lambda: 0,
         *,
         is_local: bool = False,
     ) -> None:
-        """``is_local``: only this machine reaches this process.
+        """``is_local``: only this machine reaches this process. ``places``: how many it has used for its buckets.
 
         ``window_seconds``: how long drivers retry statements that a process got that has gone since.
         ``now_seconds`` must go on while the process is stopped.
@@ -88,12 +89,15 @@ class Membership:
         """Called when another process may have taken any session: begin another era."""
         self.stood_still: Callable[[], None] = lambda: None
         """Called after a standstill: withdraw what was not sent."""
+        self.left: Callable[[], None] = lambda: None
+        """Called when another process has gone, which may have left something unfinished."""
         self.why_blind = ""
         """Why the backend does not tell who else is there."""
         self._others = others
         self._connect = connect
         self._window_seconds = window_seconds
         self._now_seconds = now_seconds
+        self._places = places
         self._times = _Times(now_seconds())
 
     # --- Company --------------------------------------------------------------------------------------------
@@ -227,7 +231,7 @@ class Membership:
             self.runs()
             for peer in self.peers.values():
                 if peer.link is not None:
-                    peer.link.ping()
+                    peer.link.ping(self._places())
             self.changed()
             await asyncio.sleep(PING_SECONDS)
 
@@ -279,6 +283,7 @@ class Membership:
         log.info("another tsproxy has gone", peer=peer.name)
         self._renew()
         self.changed()
+        self.left()
 
     async def _reach(self, peer: Peer) -> None:
         """Link with a process, unless it does not say where it listens."""
@@ -314,6 +319,16 @@ class Membership:
             except LinkLost as error:
                 reason = error
         raise reason
+
+    def has_gone(self, stored_id: bytes) -> bool:
+        """Whether another process has made this id that is certainly gone, and has no operation at the backend.
+
+        Who has made ids within the latest seconds may be unknown.
+        """
+        if self.why_blind or len(self.peers) >= MOST_PROXIES:
+            return False
+        now_seconds = self._now_seconds()
+        return not any(peer.may_have_made(stored_id, now_seconds) for peer in self.peers.values())
 
     def links(self) -> tuple[int, int]:
         """How many others there are, and how many can be asked."""

@@ -51,6 +51,13 @@ class Peer:
         link = self.link
         return link is not None and link.is_open and link.peer is not None and link.peer.keeps_readers
 
+    def may_have_made(self, stored_id: bytes, now_seconds: float) -> bool:
+        """Whether it may have made this id, unless that was just now; ``now_seconds``: by the clock of ``Inbound``."""
+        inbound = self.inbound
+        if inbound is None or inbound.peer is None or inbound.peer.first_place is None:
+            return True
+        return inbound.places.may_have_made(inbound.peer.first_place, stored_id, now_seconds)
+
     async def hold(self, number: int, database: str) -> int:
         if self.link is None:
             raise LinkLost("not connected")

@@ -131,6 +131,7 @@ class Assembly:
     ruled: RuledCreation | None
     limits: LimitBook
     access_mode: AccessMode
+    ids: ProcessIds
 
     async def close(self, patience_seconds: float) -> None:
         """Complete commits and join parts as far as ``patience_seconds`` allow, then disconnect from the backend."""
@@ -159,7 +160,8 @@ async def assemble(
     """
     backend = await _reach(settings, metrics, spawn)
     clock, ruled, growth = LoopClock(), await _ruled(settings, backend), await growth_of(settings, backend)
-    catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ProcessIds())
+    ids = ProcessIds()
+    catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ids)
     members_read, cursors = MembersRead(backend.topology), CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
     store = backend.bucket_store(
@@ -202,6 +204,7 @@ async def assemble(
         ruled=ruled,
         limits=_limit(LimitBook(metrics.limited), ingest, settings),
         access_mode=mode,
+        ids=ids,
     )
 
 

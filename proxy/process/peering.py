@@ -69,7 +69,12 @@ class Peering:
         self._assembly = assembly
         self._key = key_of(session_secret(settings.backend or ""))
         in_parts = assembly.in_parts
-        self._own = Introduction(assembly.backend.others.own_name, 0, keeps_readers=in_parts is not None)
+        self._own = Introduction(
+            assembly.backend.others.own_name,
+            0,
+            keeps_readers=in_parts is not None,
+            first_place=assembly.ids.first_place,
+        )
         # Whoever has connected, introduced or not; the oldest is the first.
         self._inbound: dict[Inbound, None] = {}
         self._is_closed = False
@@ -80,6 +85,7 @@ class Peering:
             self._connect,
             options.restart_window_seconds,
             now_seconds,
+            lambda: assembly.ids.places,
             is_local=is_loopback(settings.listen.host),
         )
         self._asking = Asking(
@@ -104,6 +110,8 @@ class Peering:
         self.numbers.links = self.membership.links
         if in_parts is not None:
             in_parts.elsewhere.holding = holding
+            orphans = in_parts.joining.orphans
+            orphans.others, self.membership.left = self.membership, orphans.search_again
         if assembly.ingest.retryable_writes:
             self.membership.changed = self._changed
             self.membership.lapsed = statements.begin_era

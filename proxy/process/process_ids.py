@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from catalog.parts import PLACE_AT, PREFIX_BYTES, SEGMENT_AT
+from catalog.parts import PLACE_AT, PLACES, PREFIX_BYTES, SEGMENT_AT, is_among
 
 _SEGMENTS: Final = 1 << 8 * (PLACE_AT - SEGMENT_AT)
-_PLACES: Final = 1 << 8 * (PREFIX_BYTES - PLACE_AT)
 
 
 class ProcessIds:
@@ -16,9 +15,10 @@ class ProcessIds:
 
     def __init__(self) -> None:
         self._first_segment = int.from_bytes(os.urandom(PLACE_AT - SEGMENT_AT), "big")
-        self._first_place = int.from_bytes(os.urandom(PREFIX_BYTES - PLACE_AT), "big")
+        self.first_place = int.from_bytes(os.urandom(PREFIX_BYTES - PLACE_AT), "big")
         self._segments = 0
-        self._places = 0
+        self.places = 0
+        """The number of places that were used, each of them one after the one before."""
         self._segment = self._segment_bytes()
 
     def _segment_bytes(self) -> bytes:
@@ -26,8 +26,8 @@ class ProcessIds:
 
     def suffix(self) -> bytes:
         """See ``IdSource``."""
-        self._places += 1
-        place = (self._first_place + self._places) % _PLACES
+        place = (self.first_place + self.places) % PLACES
+        self.places += 1
         return self._segment + place.to_bytes(PREFIX_BYTES - PLACE_AT, "big") + bytes(12 - PREFIX_BYTES)
 
     def segment(self) -> bytes:
@@ -42,6 +42,5 @@ class ProcessIds:
     def made(self, stored_id: bytes) -> bool:
         """See ``IdSource``."""
         number = int.from_bytes(stored_id[SEGMENT_AT:PLACE_AT], "big")
-        place = int.from_bytes(stored_id[PLACE_AT:PREFIX_BYTES], "big")
         is_made = (number - self._first_segment) % _SEGMENTS <= self._segments
-        return is_made and (place - self._first_place - 1) % _PLACES < self._places
+        return is_made and is_among(self.first_place, self.places, stored_id)

@@ -5,26 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
-from catalog.ports import COPIES_SECONDS
 from tests.support.fleet import Fleet, start_again
-from tests.support.fleet_in_parts import DEADLINE_SECONDS, IN_PARTS, SOME, in_parts, killed_while_in_parts
+from tests.support.fleet_in_parts import IN_PARTS, SOME
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
-
-
-@pytest.mark.timeout(600)
-async def test_what_a_killed_proxy_left_is_joined_by_the_next(
-    either: MongodProcess, parts_proxy: ProxyProcess, name: str
-) -> None:
-    fleet = await killed_while_in_parts(either, parts_proxy, name)
-    with either.client() as client:
-        async with asyncio.timeout(COPIES_SECONDS + DEADLINE_SECONDS):
-            while in_parts(client, name):  # noqa: ASYNC110 - only the backend knows
-                await asyncio.sleep(0.5)
-        fleet.check(client)
 
 
 async def test_connections_are_cut_during_joins(either: MongodProcess, tmp_path: Path, name: str) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+
+import pymongo
 
 from tests.support.fleet import Fleet
 from tests.support.fleet_in_parts import DEADLINE_SECONDS, IN_PARTS, SOME, in_parts, killed_while_in_parts
@@ -11,12 +14,51 @@ from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
 
-async def test_what_a_killed_proxy_left_is_read_and_written_on(
+async def test_what_a_killed_proxy_left_is_read_and_written_on_and_soon_joined(
     either: MongodProcess, parts_proxy: ProxyProcess, name: str
 ) -> None:
+    """The backend shows that it is gone, and the next process that it has made nothing of it."""
     fleet = await killed_while_in_parts(either, parts_proxy, name)
     with either.client() as client:
         fleet.check(client)
+        await _joined(client, name)
+        fleet.check(client)
+
+
+async def test_what_a_killed_proxy_left_is_soon_joined_by_another(
+    either: MongodProcess, tmp_path: Path, name: str
+) -> None:
+    """Which has written to the collection before, and goes on with it."""
+    one, other = (ProxyProcess(tmp_path / f"proxy{number}", either.uri, flags=IN_PARTS) for number in range(2))
+    try:
+        impatient = {"serverSelectionTimeoutMS": 1_000}
+        fleets = [Fleet(proxy.start().uri, name, seed=seed, **impatient) for seed, proxy in enumerate((one, other))]
+
+        async def killed() -> None:
+            await fleets[0].until(SOME)
+            one.kill()
+            with either.client() as client:
+                assert in_parts(client, name)
+
+        async def survives() -> None:
+            await fleets[1].until(3 * SOME)
+
+        await asyncio.gather(fleets[0].run_during(killed), fleets[1].run_during(survives))
+        both = fleets[1]
+        both.acknowledged |= fleets[0].acknowledged
+        both.in_doubt |= fleets[0].in_doubt
+        with either.client() as client:
+            await _joined(client, name)
+            both.check(client)
+    finally:
+        for proxy in (one, other):
+            proxy.stop()
+
+
+async def _joined(client: pymongo.MongoClient[dict[str, Any]], name: str) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while in_parts(client, name):  # noqa: ASYNC110 - only the backend knows
+            await asyncio.sleep(0.1)
 
 
 async def test_two_proxies_write_the_same_series(either: MongodProcess, tmp_path: Path, name: str) -> None:
@@ -34,9 +76,7 @@ async def test_two_proxies_write_the_same_series(either: MongodProcess, tmp_path
         both.in_doubt |= fleets[1].in_doubt
         assert not both.errors
         with either.client() as client:
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                while in_parts(client, name):  # noqa: ASYNC110 - only the backend knows
-                    await asyncio.sleep(0.1)
+            await _joined(client, name)
             both.check(client)
     finally:
         for proxy in proxies:

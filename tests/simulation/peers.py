@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from catalog.orphan_parts import OrphanParts
 from catalog.statements import StatementLog, withdrawn
 from proxy.backend.current_op import Activity, Proxy
 from proxy.observe.peer_numbers import PeerNumbers
@@ -17,6 +18,7 @@ from proxy.peers.handshake import Introduction
 from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import LinkLost
 from proxy.peers.membership import Membership
+from proxy.peers.places_told import PlacesTold
 from proxy.process.readers_elsewhere import ReadersElsewhere
 from proxy.readers.register import ReaderRegister
 
@@ -48,9 +50,10 @@ class Inbound:
     """``proxy.peers.link.Inbound``, as the membership sees it."""
 
     def __init__(self, link: Link) -> None:
-        self.peer = Introduction(link.near.name, link.near.port)
+        self.peer = Introduction(link.near.name, link.near.port, first_place=link.near.ids.first_place)
         self.address = "simulated"
         self.heard_seconds = 0.0
+        self.places = PlacesTold()
         self.asked: dict[int, asyncio.Future[int]] = {}
         self._link = link
 
@@ -72,7 +75,7 @@ class Link:
         self.far = far
         self.is_open = True
         self.lost: Callable[[], None] = lambda: None
-        self.peer = Introduction(far.name, far.port, keeps_readers=True)
+        self.peer = Introduction(far.name, far.port, keeps_readers=True, first_place=far.ids.first_place)
         self.inbound = Inbound(self)
         self._latest_arrival_seconds = 0.0
         near.links.append(self)
@@ -130,15 +133,17 @@ class Link:
         if not self.is_open:
             raise LinkLost("cut")
 
-    def ping(self) -> None:
-        self.near.spawn(self._ping())
+    def ping(self, places: int) -> None:
+        self.near.spawn(self._ping(places))
 
-    async def _ping(self) -> None:
+    async def _ping(self, places: int) -> None:
         try:
             await self._cross()
         except LinkLost:
             return
-        self.far.members.heard(self.inbound)  # type: ignore[arg-type]
+        inbound = self.inbound
+        self.far.members.heard(inbound)  # type: ignore[arg-type]
+        inbound.places.pinged(places, inbound.heard_seconds)
 
     def close(self) -> None:
         """Both sides notice, each in its time; the far one not before the network lets it."""
@@ -177,7 +182,9 @@ class Node:
         number: int,
         log: StatementLog,
         report: Callable[[BaseException], None],
+        ids: Any,
     ) -> None:
+        self.ids = ids
         self.name = f"tsproxy {network.chance.randrange(1 << 30):08x} {number}"
         self.port = number
         self.is_alive = True
@@ -188,7 +195,7 @@ class Node:
         self._tasks: dict[asyncio.Task[Any], None] = {}
         now_seconds = asyncio.get_running_loop().time
         self.numbers = PeerNumbers()
-        self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds)
+        self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds, lambda: ids.places)
         self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
         self.members.lapsed = log.begin_era
         self.holding = Holding(self.name, self.members.holders, self.numbers, now_seconds, self.spawn)
@@ -200,7 +207,9 @@ class Node:
         )
         network.nodes[self.name] = self
 
-    def follow(self, handler: Any, catalog: Any, committer: Any, log: StatementLog, port: Any) -> None:
+    def follow(
+        self, handler: Any, catalog: Any, committer: Any, log: StatementLog, port: Any, orphans: OrphanParts
+    ) -> None:
         """The components that ask, and what they use of the server."""
         self.store_port = port
 
@@ -214,6 +223,7 @@ class Node:
 
         self.members.changed = changed
         self.members.stood_still = stood_still
+        orphans.others, self.members.left = self.members, orphans.search_again
 
     async def begin(self) -> None:
         await self.members.begin()

@@ -111,12 +111,17 @@ class Ids:
 
     def __init__(self, process: int) -> None:
         self._process = process.to_bytes(1, "big")
+        self.first_place = (process << 16) + 1
         self._segment = 0
         self.next = 0
 
     def suffix(self) -> bytes:
         self.next += 1
         return self.peek(0)
+
+    @property
+    def places(self) -> int:
+        return self.next
 
     def segment(self) -> bytes:
         return self._process + (self._segment % 256).to_bytes(1, "big")
@@ -164,7 +169,7 @@ class Process:
             self.ids,
         )
         statements = StatementLog()
-        self.node = None if network is None else Node(network, number, statements, report)
+        self.node = None if network is None else Node(network, number, statements, report, self.ids)
         self.readers = ReaderRegister(lambda _: False) if self.node is None else self.node.readers
         line = CommandLine(server, allowed=plan.may_join, may_be_late=not plan.readers)
         alone = plan.proxies == 1 and not plan.meddling
@@ -192,7 +197,7 @@ class Process:
             slices=Slices(itertools.count().__next__),
         )
         if self.node is not None:
-            self.node.follow(self.handler, self.catalog, self.committer, statements, port)
+            self.node.follow(self.handler, self.catalog, self.committer, statements, port, self.joining.orphans)
             self.committer.options = replace(self.committer.options, before_round=self.node.members.check)
         self.alive = True
         # Every process makes the server stall once in a while, for all of them.

@@ -11,7 +11,14 @@ import pytest
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.growth import GrowthOptions
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.orphan_parts import CONFLICT_PAUSE_SECONDS, GROUP_PARTS, PASS_SECONDS, SWEPT_SPANS, OrphanParts
+from catalog.orphan_parts import (
+    CONFLICT_PAUSE_SECONDS,
+    GONE_SECONDS,
+    GROUP_PARTS,
+    PASS_SECONDS,
+    SWEPT_SPANS,
+    OrphanParts,
+)
 from catalog.parts import IdRange, join
 from catalog.ports import COPIES_SECONDS, PreparedJoin, Span
 from catalog.replacing import Differs
@@ -262,3 +269,54 @@ async def test_a_backend_that_was_away_is_looked_at_again() -> None:
     bench.store.unreachable = False
     await bench.orphans.sweep()
     assert bench.store.looks == 2
+
+
+class Gone:
+    """The makers of these ids are gone, those of others are not."""
+
+    def __init__(self, *ids: bytes) -> None:
+        self.ids = ids
+
+    def has_gone(self, stored_id: bytes) -> bool:
+        return stored_id in self.ids
+
+
+async def test_parts_of_who_is_certainly_gone_are_joined_soon_and_others_later() -> None:
+    bench = SweptBench()
+    families = _families(3)
+    bench.store.found = families
+    bench.store.documents = {identity: b"" for family in families for identity in family}
+    bench.orphans.others = Gone(families[0][0], families[2][0])
+    await bench.orphans.sweep()
+    bench.clock.now += GONE_SECONDS - 1
+    assert await bench.orphans.sweep() == 0
+    bench.clock.now += 1
+    assert await bench.orphans.sweep() == 4
+    assert sorted(bench.store.joins) == [(first, last) for first, last in (families[0], families[2])]
+    bench.clock.now += COPIES_SECONDS - GONE_SECONDS - 1
+    assert await bench.orphans.sweep() == 0
+    bench.clock.now += 1
+    assert await bench.orphans.sweep() == 2
+
+
+async def test_who_goes_later_is_searched_for_again() -> None:
+    """What is already known of another one waits as it did."""
+    bench = SweptBench()
+    one, two = _families(2)
+    bench.store.found = [one]
+    bench.store.documents = dict.fromkeys((*one, *two), b"")
+    await bench.orphans.sweep()
+    bench.clock.now += GONE_SECONDS
+    await bench.orphans.sweep()
+    bench.store.found = [one, two]
+    bench.orphans.search_again()
+    bench.orphans.others = Gone(two[0])
+    await bench.orphans.sweep()
+    bench.clock.now += GONE_SECONDS
+    assert await bench.orphans.sweep() == 2
+    assert bench.store.joins == [(two[0], two[-1])]
+    bench.clock.now += COPIES_SECONDS - 2 * GONE_SECONDS
+    assert await bench.orphans.sweep() == 2
+    assert bench.store.joins[1:] == [(one[0], one[-1])]
+    bench.clock.now += COPIES_SECONDS
+    assert await bench.orphans.sweep() == 0

@@ -19,7 +19,7 @@ from proxy.peers.handshake import (
 )
 
 ONE, TWO = Introduction("tsproxy one", 1234), Introduction("tsproxy two", 65535, has_tls=True)
-THREE = Introduction("tsproxy three", 1, keeps_readers=True)
+THREE = Introduction("tsproxy three", 1, keeps_readers=True, first_place=0)
 KEY = key_of(b"secret")
 
 

@@ -13,6 +13,7 @@ from catalog.identity import NOBODY
 from proxy.peers.frames import UNKNOWN, Answer, Kind, Question, frame_bytes
 from proxy.peers.handshake import Introduction, greeting, key_of, nonce
 from proxy.peers.link import Inbound, Link, LinkLost
+from proxy.peers.places_told import PlacesTold
 from tests.support.eventually import eventually
 
 KEY = key_of(b"secret")
@@ -59,6 +60,17 @@ class Host:
         self.events.append(f"release {number}")
 
 
+class PlacesSeen(PlacesTold):
+    """Remembers what pings tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def pinged(self, places: int, now_seconds: float) -> None:
+        self.seen.append(places)
+
+
 @asynccontextmanager
 async def listening(host: Host, key: bytes = KEY) -> AsyncIterator[int]:
     server = await asyncio.get_running_loop().create_server(partial(Inbound, TWO, key, host), "127.0.0.1", 0)
@@ -84,10 +96,13 @@ async def test_both_know_who_the_other_is_and_one_asks() -> None:
         assert link.peer == TWO
         host.answers = [UNKNOWN, UNKNOWN]
         assert await link.ask(QUESTIONS) == host.answers
-        link.ping()  # not needed: it has just asked
-        link.ping()
+        link.ping(70_000)
         await eventually(lambda: host.events.count("heard") == 2)
         assert host.events == ["linked tsproxy one 1", "heard", "tsproxy one asks [7, 8]", "heard"]
+        (inbound,) = host.inbound
+        inbound.places = places = PlacesSeen()
+        link.ping(70_001)
+        await eventually(lambda: places.seen == [70_001])
         link.close()
         await eventually(lambda: host.events[-1] == "unlinked")
         assert not link.is_open

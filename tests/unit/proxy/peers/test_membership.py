@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from catalog.errors import CommandError
-from proxy.backend.current_op import Activity, Proxy
+from proxy.backend.current_op import MOST_PROXIES, Activity, Proxy
 from proxy.peers import membership as under_test
 from proxy.peers.frames import UNKNOWN, Answer, Question
 from proxy.peers.handshake import Introduction
 from proxy.peers.link import LinkLost
 from proxy.peers.membership import LEASE_SECONDS, STANDSTILL_SECONDS, Membership
+from proxy.peers.places_told import MOST_BETWEEN_PINGS_SECONDS, STEADY_SECONDS, PlacesTold
 
 WINDOW_SECONDS = 120.0
 
@@ -36,7 +37,7 @@ class LinkDouble:
         await self.answers.wait()
         return [UNKNOWN] * len(questions)
 
-    def ping(self) -> None:
+    def ping(self, places: int) -> None:
         self.pings += 1
 
     def close(self) -> None:
@@ -90,8 +91,10 @@ class Bench:
             self.members.runs()
 
 
-def inbound(name: str = "tsproxy two") -> Any:
-    return SimpleNamespace(peer=Introduction(name, 7), address="10.0.0.2", heard_seconds=0.0, close=lambda: None)
+def inbound(name: str = "tsproxy two", first_place: int | None = None) -> Any:
+    peer = Introduction(name, 7, first_place=first_place)
+    times = {"heard_seconds": 0.0, "places": PlacesTold()}
+    return SimpleNamespace(peer=peer, address="10.0.0.2", close=lambda: None, **times)
 
 
 TWO = Proxy("tsproxy two", "10.0.0.2", "1", 3, 7)
@@ -144,6 +147,59 @@ async def test_who_is_gone_is_remembered_while_drivers_retry() -> None:
     assert bench.members.has_company
     bench.pass_seconds(WINDOW_SECONDS)
     assert not bench.members.has_company
+
+
+def _id_of(place: int) -> bytes:
+    return b"fourSS" + place.to_bytes(3, "big") + bytes(3)
+
+
+async def test_what_nobody_has_made_who_is_there_is_of_who_is_gone() -> None:
+    """Others may be there that this process knows nothing of; then nothing is certain."""
+    bench = Bench()
+    await bench.members.begin()
+    assert bench.members.has_gone(_id_of(5))
+    bench.found = [TWO]
+    await bench.members.look()
+    assert not bench.members.has_gone(_id_of(5)), "it has not said which ids it makes"
+    two = inbound(first_place=5)
+    bench.members.linked(two)
+    assert not bench.members.has_gone(_id_of(4)), "it has not said how many it has made"
+    for _ in range(5):
+        two.places.pinged(3, bench.now_seconds)
+        bench.pass_seconds(STEADY_SECONDS / 4)
+    for place in (5, 7):
+        assert not bench.members.has_gone(_id_of(place))
+    for place in (4, 8):
+        assert bench.members.has_gone(_id_of(place))
+    bench.pass_seconds(MOST_BETWEEN_PINGS_SECONDS + 0.1)
+    assert not bench.members.has_gone(_id_of(4)), "it may have made more since it has told"
+    two.places.pinged(3, bench.now_seconds)
+    bench.pass_seconds(STEADY_SECONDS)
+    two.places.pinged(3, bench.now_seconds)
+    assert not bench.members.has_gone(_id_of(4)), "they may have been sent before the gap"
+    bench.blind = True
+    await bench.members.look()
+    assert not bench.members.has_gone(_id_of(4))
+
+
+async def test_of_too_many_some_are_unknown() -> None:
+    bench = Bench()
+    bench.found = [Proxy(f"tsproxy {number}", "10.0.0.2", "1", 3, 7) for number in range(MOST_PROXIES)]
+    await bench.members.look()
+    for each in bench.found:
+        bench.members.linked(inbound(each.name, first_place=5))
+    assert not bench.members.has_gone(_id_of(4))
+
+
+async def test_what_follows_when_one_has_left() -> None:
+    bench = Bench()
+    bench.members.left = lambda: bench.events.append("left")
+    bench.found = [TWO]
+    await bench.members.look()
+    assert bench.events == []
+    bench.found = []
+    await bench.members.look()
+    assert bench.events == ["left"]
 
 
 async def test_a_process_that_was_not_heard_may_have_been_given_up() -> None:

@@ -14,7 +14,7 @@ START = bytes(4)
 
 
 def beginning_with(monkeypatch: pytest.MonkeyPatch, *numbers: bytes) -> ProcessIds:
-    """A process whose random numbers are these: its first segment, and the place before its first one."""
+    """A process whose random numbers are these: its first segment and its first place."""
     left = list(numbers)
     monkeypatch.setattr(os, "urandom", lambda size: left.pop(next(at for at, n in enumerate(left) if len(n) == size)))
     ids = ProcessIds()
@@ -23,7 +23,7 @@ def beginning_with(monkeypatch: pytest.MonkeyPatch, *numbers: bytes) -> ProcessI
 
 
 def test_w11_places_count_up_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = beginning_with(monkeypatch, b"\x12\x34", b"\0\1\xfe")
+    ids = beginning_with(monkeypatch, b"\x12\x34", b"\0\1\xff")
     assert [ids.suffix() for _ in range(3)] == [
         b"\x12\x34" + place + bytes(3) for place in (b"\0\1\xff", b"\0\2\0", b"\0\2\1")
     ]
@@ -38,7 +38,7 @@ def test_w11_processes_begin_anywhere() -> None:
 
 def test_segments_count_up_and_places_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a place is that of one bucket, in whatever segment."""
-    ids = beginning_with(monkeypatch, b"\0\xff", b"\0\0\0")
+    ids = beginning_with(monkeypatch, b"\0\xff", b"\0\0\1")
     before = START + ids.suffix()
     assert ids.segment() == segment_of(before) == b"\0\xff"
     ids.next_segment()
@@ -57,7 +57,7 @@ def test_buckets_and_their_parts_are_recognised() -> None:
 
 
 def test_parts_are_recognised_in_all_segments_until_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = beginning_with(monkeypatch, b"\xff\xfe", b"\0\0\7")
+    ids = beginning_with(monkeypatch, b"\xff\xfe", b"\0\0\x08")
     place = ids.suffix()[2:5]
     for _ in range(3):
         ids.next_segment()
@@ -72,7 +72,7 @@ def test_parts_are_recognised_in_all_segments_until_the_current_one(monkeypatch:
 
 def test_places_may_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any change of the segment."""
-    ids = beginning_with(monkeypatch, b"\0\0", b"\xff\xff\xfe")
+    ids = beginning_with(monkeypatch, b"\0\0", b"\xff\xff\xff")
     made = [START + ids.suffix() for _ in range(4)]
     assert [each[6:9] for each in made] == [b"\xff\xff\xff", b"\0\0\0", b"\0\0\1", b"\0\0\2"]
     assert all(map(ids.made, made))
