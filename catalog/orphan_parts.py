@@ -134,11 +134,13 @@ class OrphanParts:
 
     async def _find(self, buckets: CollectionBuckets) -> None:
         """Find parts of other processes among the buckets with a recent start; older ones have been joined."""
-        if buckets.stored_until_ms is None or buckets.stored_until_ms < 0:
-            return
-        since_ms = buckets.stored_until_ms - SWEPT_SPANS * buckets.span_ms
         deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
         try:
+            # Other processes may have stored later ones than this one knows.
+            until_ms = await self._store.stored_until_ms(buckets.collection, deadline_seconds)
+            if until_ms < 0:
+                return
+            since_ms = until_ms - SWEPT_SPANS * buckets.span_ms
             found = await self._store.find_parts(buckets.collection, since_ms, deadline_seconds)
         except BackendUnavailable:
             self._swept.discard(buckets.collection.uuid)

@@ -21,6 +21,7 @@ from catalog.joining import Joining
 from catalog.joining_pace import JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
+from catalog.orphan_parts import GONE_SECONDS
 from catalog.ports import COPIES_SECONDS, Acknowledgement
 from catalog.replacing import Forms
 from catalog.round import RoundLimits
@@ -326,16 +327,18 @@ class World:
         others = []
         if self.plan.meddling:
             others.append(asyncio.create_task(self._meddle()))
+        restarts = []
         if self.plan.restarts:
-            others += [asyncio.create_task(self._restart(place)) for place in range(self.plan.proxies)]
+            restarts = [asyncio.create_task(self._restart(place)) for place in range(self.plan.proxies)]
         if self.plan.cuts:
             others.append(asyncio.create_task(self._cut()))
         others += [asyncio.create_task(self._read(number + 1)) for number in range(self.plan.readers)]
         await asyncio.gather(*writers)
-        for task in others:
-            task.cancel()
-        ended = await asyncio.gather(*others, return_exceptions=True)
-        self.failures += [error for error in ended if isinstance(error, AssertionError)]
+        await self._cancelled(restarts)
+        if self.plan.in_parts and self.network is not None:
+            # What killed processes have left is joined while others read and are cut off.
+            await asyncio.sleep(2 * GONE_SECONDS)
+        await self._cancelled(others)
         self.server.faults = Faults.none()
         for place, process in enumerate(self.processes):
             if not process.alive:
@@ -357,6 +360,12 @@ class World:
         for process in self.processes:
             process.check_rest()
         assert self.failures == []
+
+    async def _cancelled(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        self.failures += [error for error in ended if isinstance(error, AssertionError)]
 
     async def _end_asking(self) -> None:
         """Nothing is asked any more, and nobody looks for others."""

@@ -101,7 +101,8 @@ class SweptBench(CatalogBench):
             self.refused.append,
             self.noticed.append,
         )
-        self.buckets.stored_until_ms = SWEPT_SPANS * self.buckets.span_ms
+        self.buckets.stored_until_ms = 0
+        self.store.until_ms = SWEPT_SPANS * self.buckets.span_ms
         self.stage(measurement())
 
 
