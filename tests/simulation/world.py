@@ -108,34 +108,33 @@ class Clock:
 
 
 class Ids:
-    """Counts; the first byte of a process's segments and places is its own."""
+    """Counts; each process has places of its own."""
+
+    PLACES = 1 << 12
 
     def __init__(self, process: int) -> None:
-        self._process = process.to_bytes(1, "big")
-        self.first_place = (process << 16) + 1
-        self._segment = 0
-        self.next = 0
+        self._first_segment = process * 256
+        self.first_place = process * self.PLACES
+        self._segments = 0
+        self.places = 0
 
     def suffix(self) -> bytes:
-        self.next += 1
+        self.places += 1
         return self.peek(0)
 
-    @property
-    def places(self) -> int:
-        return self.next
-
     def segment(self) -> bytes:
-        return self._process + (self._segment % 256).to_bytes(1, "big")
+        return ((self._first_segment + self._segments) % (1 << 16)).to_bytes(2, "big")
 
     def next_segment(self) -> None:
-        self._segment += 1
+        self._segments += 1
 
     def made(self, stored_id: bytes) -> bool:
-        return stored_id[4:5] == stored_id[6:7] == self._process
+        return int.from_bytes(stored_id[6:9], "big") // self.PLACES == self.first_place // self.PLACES
 
     def peek(self, ahead: int) -> bytes:
         """The id that comes after ``ahead`` others."""
-        return self.segment() + self._process + (self.next + ahead).to_bytes(2, "big") + bytes(3)
+        assert self.places + ahead <= self.PLACES
+        return self.segment() + (self.first_place + self.places + ahead - 1).to_bytes(3, "big") + bytes(3)
 
 
 class Process:
