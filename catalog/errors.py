@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 UNAUTHORIZED = 13
+NAMESPACE_NOT_FOUND = 26
 WRITE_CONFLICT = 112
 COMMAND_NOT_SUPPORTED = 115
 

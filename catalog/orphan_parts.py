@@ -10,11 +10,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from catalog.catalog import BucketCatalog
-from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
+from catalog.errors import (
+    NAMESPACE_NOT_FOUND,
+    UNAUTHORIZED,
+    WRITE_CONFLICT,
+    BackendUnavailable,
+    CommandError,
+    InvariantViolated,
+)
 from catalog.namespaces import Namespace
 from catalog.open_bucket import CollectionBuckets
 from catalog.parts import PREFIX_BYTES, SEGMENT_AT, IdRange, bucket_key, may_be_part
@@ -23,13 +30,17 @@ from catalog.replacing import Differs
 
 GONE_SECONDS = 5.0
 """When parts have been found so long ago, a process that made some of them is known if it is still there."""
-CONFLICT_PAUSE_SECONDS = 1.0
-"""Pause before another try to join parts that the transaction of a killed process still locks."""
+PAUSE_SECONDS = 1.0
+"""Pause after a step that failed, or that readers were in the way of."""
+ATTEMPTS = 10
+"""So often a step is tried that fails for another reason than locks of a killed process's transaction."""
 SWEPT_SPANS = 8
 """How far back, in bucket spans, the search for parts goes."""
 GROUP_PARTS = 512
 """Maximum number of documents of one step, unless one bucket has more."""
-PASS_SECONDS = 0.2
+DIVIDED_AT_ONCE = 8
+"""Groups of which one pass looks for those of processes that are gone."""
+PASS_SECONDS = 0.05
 PATIENCE_SECONDS = 10.0
 
 Merge = Callable[[Sequence[bytes]], bytes]
@@ -51,13 +62,33 @@ class ReaderBarrier(Protocol):
 class Others(Protocol):
     """The other processes."""
 
+    @property
+    def departures(self) -> int:
+        """How many have gone."""
+        ...
+
+    @property
+    def looks(self) -> int:
+        """How many looks at the backend for other processes have begun."""
+        ...
+
+    def has_looked_since(self, looks: int) -> bool:
+        """Whether a look has succeeded that began after so many."""
+        ...
+
     def has_gone(self, stored_id: bytes) -> bool:
         """Whether the process that made this id is certainly gone, and the backend executes nothing of it any more."""
         ...
 
 
-class Unknown:
-    """Where other processes are not known; implements ``Others``."""
+class NobodyKnown:
+    """Where other processes cannot be known; implements ``Others``."""
+
+    departures = 0
+    looks = 0
+
+    def has_looked_since(self, looks: int) -> bool:
+        return True
 
     def has_gone(self, stored_id: bytes) -> bool:
         return False
@@ -72,17 +103,64 @@ class _Group:
     """
 
     found_seconds: float
+    looks: int
+    """The looks for other processes that had begun (``Others``)."""
     buckets: CollectionBuckets
     families: Sequence[Sequence[bytes]]
     """For each bucket the ids of its parts, in their order."""
+    attempts: int = 0
 
-    def part(self, families: Sequence[Sequence[bytes]]) -> _Group:
-        """With some of the buckets."""
-        return _Group(self.found_seconds, self.buckets, families)
+    def halves(self) -> list[_Group]:
+        """The same buckets in two groups, if there are several."""
+        if len(self.families) == 1:
+            return [self]
+        middle = len(self.families) // 2
+        return [replace(self, families=self.families[:middle]), replace(self, families=self.families[middle:])]
+
+
+class _Groups:
+    """What was found: groups of which some may be due soon, groups that are due later, and those that are due."""
+
+    __slots__ = ("due", "found", "later")
+
+    def __init__(self) -> None:
+        self.found: deque[_Group] = deque()
+        self.later: deque[_Group] = deque()
+        self.due: deque[_Group] = deque()
+
+    def known(self) -> set[tuple[bytes, bytes]]:
+        """The collections and last ids of all buckets."""
+        groups = (*self.found, *self.later, *self.due)
+        return {(group.buckets.collection.uuid, ids[-1]) for group in groups for ids in group.families}
+
+    def divide_again(self, looks: int) -> None:
+        """A process has gone: some that are due later may be its own."""
+        again = [replace(group, looks=looks) for group in (*self.later, *self.found)]
+        self.found = deque(sorted(again, key=lambda group: group.found_seconds))
+        self.later.clear()
+
+    def become_due(self, others: Others, now_seconds: float) -> None:
+        """Divide some groups into those of processes that are gone and others, and see what is due by now."""
+        for _ in range(DIVIDED_AT_ONCE):
+            if not self.found or now_seconds < self.found[0].found_seconds + GONE_SECONDS:
+                break
+            if not others.has_looked_since(self.found[0].looks):
+                break
+            group = self.found.popleft()
+            are_gone = [others.has_gone(ids[0]) for ids in group.families]
+            for queue, wanted in ((self.due, True), (self.later, False)):
+                families = [ids for ids, gone in zip(group.families, are_gone, strict=True) if gone is wanted]
+                if families:
+                    queue.append(replace(group, families=families))
+        while self.later and now_seconds >= self.later[0].found_seconds + COPIES_SECONDS:
+            self.due.append(self.later.popleft())
 
 
 class OrphanParts:
-    """Searches each collection that this process writes to once, and joins the parts that it finds."""
+    """Searches the collections that this process writes to, and joins the parts that it finds.
+
+    A collection is searched when this process begins to write to it, and when another process has gone.
+    """
 
     def __init__(
         self,
@@ -98,6 +176,7 @@ class OrphanParts:
 
         ``refused`` is called if the account may not join; ``noticed``: see ``catalog.replacing.Forms``.
         """
+        self.others: Others = NobodyKnown()
         self._noticed = noticed
         self._catalog = catalog
         self._store = store
@@ -107,34 +186,41 @@ class OrphanParts:
         self._refused = refused
         self._swept: set[bytes] = set()
         """UUIDs of the collections that were searched."""
-        self.others: Others = Unknown()
-        self._found: deque[_Group] = deque()
-        """Those of which some may be of processes that are gone."""
-        self._waiting: deque[_Group] = deque()
-        """Those that are not, or may not be."""
-        self._due: deque[_Group] = deque()
+        self._departures = 0
+        self._groups = _Groups()
         self._not_before_seconds = 0.0
-        self._documents_joined = 0
 
     async def sweep(self) -> int:
         """One pass; returns how many documents were joined."""
-        before = self._documents_joined
+        now_seconds = self._clock.monotonic_seconds()
+        if self.others.departures != self._departures:
+            self._departures = self.others.departures
+            self._swept.clear()
+            self._groups.divide_again(self.others.looks)
+        self._groups.become_due(self.others, now_seconds)
+        joined = 0
+        until_seconds = now_seconds + PASS_SECONDS
+        while self._groups.due and self._not_before_seconds <= self._clock.monotonic_seconds() < until_seconds:
+            joined += await self._join(self._groups.due.popleft())
+        if self._clock.monotonic_seconds() >= self._not_before_seconds:
+            await self._search()
+        return joined
+
+    async def _search(self) -> None:
+        """Search one collection, if there is one to be searched."""
         known = self._catalog.collections()
         self._swept.intersection_update({buckets.collection.uuid for buckets in known})
         for buckets in known:
             if buckets.stored_until_ms is not None and buckets.collection.uuid not in self._swept:
+                # Before the search, during which a process may go.
                 self._swept.add(buckets.collection.uuid)
                 await self._find(buckets)
-        await self._pass()
-        return self._documents_joined - before
-
-    def search_again(self) -> None:
-        """Another process has gone, and may have left parts."""
-        self._swept.clear()
+                break
 
     async def _find(self, buckets: CollectionBuckets) -> None:
         """Find parts of other processes among the buckets with a recent start; older ones have been joined."""
-        deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
+        now_seconds = self._clock.monotonic_seconds()
+        deadline_seconds = now_seconds + PATIENCE_SECONDS
         try:
             # Other processes may have stored later ones than this one knows.
             until_ms = await self._store.stored_until_ms(buckets.collection, deadline_seconds)
@@ -144,65 +230,47 @@ class OrphanParts:
             found = await self._store.find_parts(buckets.collection, since_ms, deadline_seconds)
         except BackendUnavailable:
             self._swept.discard(buckets.collection.uuid)
+            self._pause(PATIENCE_SECONDS)
         except CommandError:
             # The account may not read the buckets, or the collection was dropped.
             return
         else:
-            now_seconds = self._clock.monotonic_seconds()
-            groups = (*self._found, *self._waiting, *self._due)
-            known = {ids[-1] for group in groups for ids in group.families}
-            new = (ids for ids in found if may_be_part(ids[0]) and ids[-1] not in known)
-            self._found += [_Group(now_seconds, buckets, families) for families in _grouped(new)]
+            known, uuid = self._groups.known(), buckets.collection.uuid
+            new = (ids for ids in found if may_be_part(ids[0]) and (uuid, ids[-1]) not in known)
+            found_seconds, looks = self._clock.monotonic_seconds(), self.others.looks
+            self._groups.found += [_Group(found_seconds, looks, buckets, families) for families in _grouped(new)]
 
-    async def _pass(self) -> None:
-        """Join what is due, as far as there is time for it."""
-        now_seconds = self._clock.monotonic_seconds()
-        while self._found and now_seconds >= self._found[0].found_seconds + GONE_SECONDS:
-            self._divide(self._found.popleft())
-        while self._waiting and now_seconds >= self._waiting[0].found_seconds + COPIES_SECONDS:
-            self._due.append(self._waiting.popleft())
-        if now_seconds < self._not_before_seconds:
-            return
-        until_seconds = now_seconds + PASS_SECONDS
-        while self._due and await self._join(self._due.popleft()):
-            if self._clock.monotonic_seconds() >= until_seconds:
-                break
+    def _pause(self, seconds: float) -> None:
+        self._not_before_seconds = self._clock.monotonic_seconds() + seconds
 
-    def _divide(self, group: _Group) -> None:
-        gone = [ids for ids in group.families if self.others.has_gone(ids[0])]
-        if gone:
-            self._due.append(group.part(gone))
-        if len(gone) < len(group.families):
-            gone_ids = {ids[0] for ids in gone}
-            self._waiting.append(group.part([ids for ids in group.families if ids[0] not in gone_ids]))
-
-    async def _join(self, group: _Group) -> bool:
-        """Join the parts of a group, or put it back; false if nothing more can be joined for now."""
+    async def _join(self, group: _Group) -> int:
+        """Join the parts of a group, or put it back; returns the number of documents."""
         try:
-            is_done = await self._try(group)
-        except BackendUnavailable:
-            is_done = False
-        except (CommandError, ValueError, Differs) as error:
-            return self._failed(group, error)
-        if not is_done:
-            self._due.appendleft(group)
-        return is_done
+            joined = await self._try(group)
+        except (CommandError, ValueError, InvariantViolated) as error:
+            self._failed(group, error)
+            return 0
+        if joined is None:
+            self._put_back(group)
+            return 0
+        return joined
 
-    async def _try(self, group: _Group) -> bool:
-        """Join the parts of a group, unless readers are in the way: then false."""
+    async def _try(self, group: _Group) -> int | None:
+        """Join the parts of a group, unless readers are in the way: then ``None``."""
         buckets, grows = group.buckets, self._catalog.grows_in_parts
         spans = [
             Span(_ranges(ids), self._merge(buckets, ids[-1]), ids[:1]) for ids in group.families if not grows(ids[0])
         ]
         if buckets.replaced or not spans:
-            return True
+            return 0
         deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
         prepared = await self._store.prepare_join(buckets.collection, spans, deadline_seconds)
-        if not await self._committed(prepared, buckets.collection.namespace):
-            return False
         # What is one document was joined by its writer.
-        self._documents_joined += sum(count for count in prepared.counts if count and count > 1)
-        return True
+        joined = sum(count for count in prepared.counts if count and count > 1)
+        if not joined:
+            await prepared.abandon()
+            return 0
+        return joined if await self._committed(prepared, buckets.collection.namespace) else None
 
     async def _committed(self, prepared: PreparedJoin, namespace: Namespace) -> bool:
         """Whether there was a moment without readers."""
@@ -218,22 +286,29 @@ class OrphanParts:
                 await prepared.abandon()
         return is_sent
 
-    def _failed(self, group: _Group, error: CommandError | ValueError | Differs) -> bool:
-        """Whether the next group may be joined."""
-        if isinstance(error, CommandError) and error.code == UNAUTHORIZED:
-            self._refused(error)
+    def _failed(self, group: _Group, error: CommandError | ValueError | InvariantViolated) -> None:
+        """Try again what may succeed later, in smaller groups if one of its buckets may be the cause."""
+        if isinstance(error, CommandError):
+            if error.code == UNAUTHORIZED:
+                self._refused(error)
+            elif error.code == WRITE_CONFLICT:
+                # Another process joins them just now, or the transaction of a killed one locks them for a while.
+                self._put_back(group)
+            elif error.code != NAMESPACE_NOT_FOUND and group.attempts < ATTEMPTS:
+                halves = (
+                    group.halves() if isinstance(error, BackendUnavailable) and len(group.families) > 1 else [group]
+                )
+                for each in halves:
+                    self._put_back(replace(each, attempts=group.attempts + 1))
         elif len(group.families) > 1:
-            # One of them may be the cause, so each is tried alone.
-            self._due.extendleft(group.part([ids]) for ids in group.families)
-        elif isinstance(error, CommandError) and error.code == WRITE_CONFLICT:
-            # The transaction of a killed process locks them until the server aborts it.
-            self._due.append(group)
-            self._not_before_seconds = self._clock.monotonic_seconds() + CONFLICT_PAUSE_SECONDS
-            return False
+            self._groups.due.extendleft(group.halves())
         elif isinstance(error, Differs):
             self._noticed(error)
-        # Buckets of other writers may have ids that look like those of parts. These stay as they are.
-        return True
+        # Else they are buckets of other writers, with ids that look like those of parts.
+
+    def _put_back(self, group: _Group) -> None:
+        self._groups.due.append(group)
+        self._pause(PAUSE_SECONDS)
 
 
 def _grouped(found: Iterable[Sequence[bytes]]) -> list[list[Sequence[bytes]]]:

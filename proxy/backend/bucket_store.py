@@ -35,6 +35,7 @@ from proxy.backend.write_concern_waits import ACKNOWLEDGED_FIELDS, WriteConcernW
 from proxy.request.own_steps import client_message
 from proxy.request.ports import Readers
 
+INTERNAL_ERROR = 1
 UNDECIDED_CODES = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 """Error codes of a member that steps down or shuts down; it may have applied a part of the command."""
 
@@ -173,9 +174,13 @@ class MongoBucketStore:
         if not found:
             return -(1 << 63)
         inner = bytes(found[0].raw)
-        for name in (b"control", b"min"):
-            inner = fields_of(inner)[name][1:]
-        start_ms: int = _INT64(fields_of(inner)[collection.options.time_field.encode()], 1)[0]
+        try:
+            for name in (b"control", b"min"):
+                inner = fields_of(inner)[name][1:]
+            start_ms: int = _INT64(fields_of(inner)[collection.options.time_field.encode()], 1)[0]
+        except (KeyError, struct.error):
+            # The collection was replaced by one with another time field, or somebody else has stored this.
+            raise CommandError(INTERNAL_ERROR, "the latest bucket has no start") from None
         return start_ms
 
     async def find_reopenable(

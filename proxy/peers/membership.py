@@ -71,11 +71,10 @@ class Membership:
         connect: Connect,
         window_seconds: float,
         now_seconds: Callable[[], float],
-        places: Callable[[], int] = lambda: 0,
         *,
         is_local: bool = False,
     ) -> None:
-        """``is_local``: only this machine reaches this process. ``places``: how many it has used for its buckets.
+        """``is_local``: only this machine reaches this process.
 
         ``window_seconds``: how long drivers retry statements that a process got that has gone since.
         ``now_seconds`` must go on while the process is stopped.
@@ -89,15 +88,12 @@ class Membership:
         """Called when another process may have taken any session: begin another era."""
         self.stood_still: Callable[[], None] = lambda: None
         """Called after a standstill: withdraw what was not sent."""
-        self.left: Callable[[], None] = lambda: None
-        """Called when another process has gone, which may have left something unfinished."""
         self.why_blind = ""
         """Why the backend does not tell who else is there."""
         self._others = others
         self._connect = connect
         self._window_seconds = window_seconds
         self._now_seconds = now_seconds
-        self._places = places
         self._times = _Times(now_seconds())
 
     # --- Company --------------------------------------------------------------------------------------------
@@ -225,13 +221,13 @@ class Membership:
                     await wakes.wait()
             wakes.clear()
 
-    async def beat(self) -> None:
-        """Show the others that this process is there, for ever."""
+    async def beat(self, places: Callable[[], int] = lambda: 0) -> None:
+        """Show the others that this process is there, for ever; ``places``: how many it has used for its buckets."""
         while True:
             self.runs()
             for peer in self.peers.values():
                 if peer.link is not None:
-                    peer.link.ping(self._places())
+                    peer.link.ping(places())
             self.changed()
             await asyncio.sleep(PING_SECONDS)
 
@@ -242,6 +238,9 @@ class Membership:
 
     async def look(self) -> None:
         """Ask the backend who is there."""
+        times = self._times
+        times.looks_begun += 1
+        number = times.looks_begun
         try:
             found = {each.name: each for each in await self._others.proxies()}
         except CommandError as error:
@@ -250,6 +249,7 @@ class Membership:
             self.why_blind = error.message
             return
         self.why_blind = ""
+        times.looked = number
         now_seconds = self._now_seconds()
         for name, proxy in found.items():
             peer = self._peer(name)
@@ -274,6 +274,7 @@ class Membership:
     def _gone(self, peer: Peer) -> None:
         if self.peers.get(peer.name) is not peer:
             return
+        self._times.departures += 1
         had_other_clients = self._has_other_clients(peer)
         del self.peers[peer.name]
         peer.has_failed = True
@@ -283,7 +284,6 @@ class Membership:
         log.info("another tsproxy has gone", peer=peer.name)
         self._renew()
         self.changed()
-        self.left()
 
     async def _reach(self, peer: Peer) -> None:
         """Link with a process, unless it does not say where it listens."""
@@ -320,6 +320,20 @@ class Membership:
                 reason = error
         raise reason
 
+    @property
+    def departures(self) -> int:
+        """How many processes have gone."""
+        return self._times.departures
+
+    @property
+    def looks(self) -> int:
+        """How many times this process has begun to look who is there."""
+        return self._times.looks_begun
+
+    def has_looked_since(self, looks: int) -> bool:
+        """Whether it has begun to look after so many times, and seen who is there."""
+        return self._times.looked > looks
+
     def has_gone(self, stored_id: bytes) -> bool:
         """Whether another process has made this id that is certainly gone, and has no operation at the backend.
 
@@ -339,7 +353,7 @@ class Membership:
 class _Times:
     """Moments of the clock that goes on while the process is stopped."""
 
-    __slots__ = ("beat", "certain_until", "gone_until", "is_lapsed", "wakes")
+    __slots__ = ("beat", "certain_until", "departures", "gone_until", "is_lapsed", "looked", "looks_begun", "wakes")
 
     def __init__(self, now_seconds: float) -> None:
         self.beat = now_seconds
@@ -347,5 +361,9 @@ class _Times:
         self.certain_until = math.inf
         self.gone_until = -math.inf
         self.is_lapsed = False
+        self.departures = 0
+        self.looks_begun = 0
+        self.looked = 0
+        """The number of the latest look that succeeded."""
         self.wakes = asyncio.Event()
         """Set when something has happened to a link, so that ``watch`` looks at once."""

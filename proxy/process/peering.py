@@ -85,7 +85,6 @@ class Peering:
             self._connect,
             options.restart_window_seconds,
             now_seconds,
-            lambda: assembly.ids.places,
             is_local=is_loopback(settings.listen.host),
         )
         self._asking = Asking(
@@ -110,8 +109,7 @@ class Peering:
         self.numbers.links = self.membership.links
         if in_parts is not None:
             in_parts.elsewhere.holding = holding
-            orphans = in_parts.joining.orphans
-            orphans.others, self.membership.left = self.membership, orphans.search_again
+            in_parts.joining.orphans.others = self.membership
         if assembly.ingest.retryable_writes:
             self.membership.changed = self._changed
             self.membership.lapsed = statements.begin_era
@@ -144,7 +142,8 @@ class Peering:
         except CommandError as error:
             log.warning(CANNOT_ANNOUNCE, reason=error.message)
         await peering.membership.begin()
-        for work in (peering.membership.watch(), peering.membership.beat()):
+        places = assembly.ids
+        for work in (peering.membership.watch(), peering.membership.beat(lambda: places.places)):
             spawn(work)
         return peering
 

@@ -195,7 +195,7 @@ class Node:
         self._tasks: dict[asyncio.Task[Any], None] = {}
         now_seconds = asyncio.get_running_loop().time
         self.numbers = PeerNumbers()
-        self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds, lambda: ids.places)
+        self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds)
         self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
         self.members.lapsed = log.begin_era
         self.holding = Holding(self.name, self.members.holders, self.numbers, now_seconds, self.spawn)
@@ -223,12 +223,12 @@ class Node:
 
         self.members.changed = changed
         self.members.stood_still = stood_still
-        orphans.others, self.members.left = self.members, orphans.search_again
+        orphans.others = self.members
 
     async def begin(self) -> None:
         await self.members.begin()
         self.spawn(self.members.watch())
-        self.spawn(self.members.beat())
+        self.spawn(self.members.beat(lambda: self.ids.places))
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         if not self.is_alive:

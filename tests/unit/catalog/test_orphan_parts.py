@@ -12,10 +12,12 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.growth import GrowthOptions
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.orphan_parts import (
-    CONFLICT_PAUSE_SECONDS,
+    ATTEMPTS,
     GONE_SECONDS,
     GROUP_PARTS,
     PASS_SECONDS,
+    PATIENCE_SECONDS,
+    PAUSE_SECONDS,
     SWEPT_SPANS,
     OrphanParts,
 )
@@ -243,7 +245,7 @@ async def test_what_cannot_be_joined_is_tried_again_only_where_that_may_help(
     bench.clock.now += COPIES_SECONDS
     assert await bench.orphans.sweep() == 0
     bench.store.error = None
-    bench.clock.now += CONFLICT_PAUSE_SECONDS
+    bench.clock.now += PAUSE_SECONDS
     assert await bench.orphans.sweep() == (len(IDS) if again else 0)
     assert (len(bench.refused), len(bench.store.joins)) == (refused, int(again))
     assert bench.noticed == []
@@ -259,7 +261,7 @@ async def test_what_is_prepared_when_readers_no_longer_wait_is_given_up_and_trie
     assert await bench.orphans.sweep() == 0
     assert (bench.store.joins, bench.store.abandoned, bench.store.open) == ([], 1, 0)
     bench.readers.still_kept_out = True
-    bench.clock.now += CONFLICT_PAUSE_SECONDS
+    bench.clock.now += PAUSE_SECONDS
     assert await bench.orphans.sweep() == len(IDS)
 
 
@@ -269,6 +271,9 @@ async def test_a_backend_that_was_away_is_looked_at_again() -> None:
     await bench.orphans.sweep()
     bench.store.unreachable = False
     await bench.orphans.sweep()
+    assert bench.store.looks == 1
+    bench.clock.now += PATIENCE_SECONDS
+    await bench.orphans.sweep()
     assert bench.store.looks == 2
 
 
@@ -277,6 +282,12 @@ class Gone:
 
     def __init__(self, *ids: bytes) -> None:
         self.ids = ids
+        self.departures = 0
+        self.looks = 0
+        self.looked = 1
+
+    def has_looked_since(self, looks: int) -> bool:
+        return self.looked > looks
 
     def has_gone(self, stored_id: bytes) -> bool:
         return stored_id in self.ids
@@ -310,8 +321,8 @@ async def test_who_goes_later_is_searched_for_again() -> None:
     bench.clock.now += GONE_SECONDS
     await bench.orphans.sweep()
     bench.store.found = [one, two]
-    bench.orphans.search_again()
-    bench.orphans.others = Gone(two[0])
+    bench.orphans.others = gone = Gone(two[0])
+    gone.departures = 1
     await bench.orphans.sweep()
     bench.clock.now += GONE_SECONDS
     assert await bench.orphans.sweep() == 2
@@ -321,3 +332,78 @@ async def test_who_goes_later_is_searched_for_again() -> None:
     assert bench.store.joins[1:] == [(one[0], one[-1])]
     bench.clock.now += COPIES_SECONDS
     assert await bench.orphans.sweep() == 0
+
+
+async def test_what_waits_is_looked_at_again_when_another_process_has_gone() -> None:
+    bench = SweptBench()
+    (one,) = bench.store.found = _families(1)
+    bench.store.documents = dict.fromkeys(one, b"")
+    bench.orphans.others = gone = Gone()
+    await bench.orphans.sweep()
+    bench.clock.now += GONE_SECONDS
+    assert await bench.orphans.sweep() == 0
+    gone.ids, gone.departures = (one[0],), 1
+    assert await bench.orphans.sweep() == 2
+
+
+async def test_who_was_looked_for_before_parts_were_found_may_have_come_since() -> None:
+    bench = SweptBench()
+    (one,) = bench.store.found = _families(1)
+    bench.store.documents = dict.fromkeys(one, b"")
+    bench.orphans.others = gone = Gone(one[0])
+    gone.looks = 1
+    await bench.orphans.sweep()
+    bench.clock.now += 2 * GONE_SECONDS
+    assert await bench.orphans.sweep() == 0
+    gone.looked = 2
+    assert await bench.orphans.sweep() == 2
+
+
+async def test_without_anything_to_join_no_reader_waits() -> None:
+    bench = SweptBench()
+    bench.store.documents = {IDS[-1]: b""}
+    await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    bench.readers.still_kept_out = False
+    assert await bench.orphans.sweep() == 0
+    assert (bench.store.abandoned, bench.store.open) == (1, 0)
+    bench.clock.now += PAUSE_SECONDS
+    await bench.orphans.sweep()
+    assert bench.store.steps == 1
+
+
+async def test_what_fails_for_a_while_is_not_forgotten() -> None:
+    """For example while there is no primary."""
+    bench = SweptBench()
+    await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    bench.store.error = CommandError(10107, "not primary")
+    for _ in range(ATTEMPTS):
+        assert await bench.orphans.sweep() == 0
+        assert await bench.orphans.sweep() == 0, "not at once"
+        bench.clock.now += PAUSE_SECONDS
+    bench.store.error = None
+    assert await bench.orphans.sweep() == len(IDS)
+
+
+async def test_what_always_fails_is_left_as_it_is() -> None:
+    bench = SweptBench()
+    await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    bench.store.error = CommandError(10107, "not primary")
+    for _ in range(ATTEMPTS + 1):
+        await bench.orphans.sweep()
+        bench.clock.now += PAUSE_SECONDS
+    bench.store.error = None
+    assert await bench.orphans.sweep() == 0
+
+
+async def test_too_much_for_the_backend_is_tried_in_halves() -> None:
+    bench = LeavingBench()
+    await bench.leave(_families(4))
+    bench.store.error = BackendUnavailable("gone")
+    await bench.orphans.sweep()
+    bench.store.error = None
+    bench.clock.now += PAUSE_SECONDS
+    assert await bench.orphans.sweep() == 8
+    assert bench.store.steps_committed == 2

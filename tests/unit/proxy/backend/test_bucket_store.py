@@ -14,6 +14,7 @@ from bson import Int64, ObjectId, Timestamp, decode, encode
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
+from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
 from proxy.backend.bucket_store import MongoBucketStore, outcome_of, reopening_query
@@ -122,6 +123,16 @@ async def test_w127_the_looks_decode_no_values_of_clients(mongod: MongodProcess,
         assert await store.find_parts(x, 0, deadline) == [sorted([wanted[0], wanted[0][:9] + b"abc"])]
         family = await store.fetch_family(x, wanted[0], [wanted[0][:9]], deadline)
         assert sorted(each[9:21] for each in family) == sorted([wanted[0], wanted[0][:9] + b"abc"])
+
+
+async def test_a_collection_that_has_another_time_field_by_now_is_an_error(mongod: MongodProcess, db_name: str) -> None:
+    native = mongod.shared_client[db_name]
+    native.create_collection("x", timeseries={"timeField": "t"})
+    native.x.insert_one({"t": datetime(2024, 5, 1, tzinfo=UTC)})
+    before = VirtualCollection(Namespace(db_name, "x"), TimeseriesOptions("s", None, Granularity.SECONDS, 3600, 60))
+    async with store_of(mongod) as (store, deadline):
+        with pytest.raises(CommandError, match="no start"):
+            await store.stored_until_ms(before, deadline)
 
 
 START, LATER = (seconds.to_bytes(4, "big") for seconds in (1_714_521_600, 1_714_525_200))

@@ -191,15 +191,21 @@ async def test_of_too_many_some_are_unknown() -> None:
     assert not bench.members.has_gone(_id_of(4))
 
 
-async def test_what_follows_when_one_has_left() -> None:
+async def test_who_has_gone_is_counted_and_so_are_looks() -> None:
     bench = Bench()
-    bench.members.left = lambda: bench.events.append("left")
     bench.found = [TWO]
     await bench.members.look()
-    assert bench.events == []
-    bench.found = []
+    assert (bench.members.departures, bench.members.looks) == (0, 1)
+    assert bench.members.has_looked_since(0)
+    assert not bench.members.has_looked_since(1)
+    bench.blind = True
     await bench.members.look()
-    assert bench.events == ["left"]
+    assert bench.members.looks == 2
+    assert not bench.members.has_looked_since(1), "it has seen nothing"
+    bench.found, bench.blind = [], False
+    await bench.members.look()
+    assert bench.members.has_looked_since(2)
+    assert bench.members.departures == 1
 
 
 async def test_a_process_that_was_not_heard_may_have_been_given_up() -> None:
