@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+INTERNAL_ERROR = 1
 UNAUTHORIZED = 13
 NAMESPACE_NOT_FOUND = 26
 WRITE_CONFLICT = 112

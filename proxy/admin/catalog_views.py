@@ -17,7 +17,7 @@ from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import TOLERANT
 from catalog.catalog import BucketCatalog
-from catalog.errors import UNAUTHORIZED, CommandError
+from catalog.errors import NAMESPACE_NOT_FOUND, UNAUTHORIZED, CommandError
 from catalog.kernel import parse_measurement
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.open_bucket import Bucket, CollectionBuckets, Series
@@ -26,7 +26,6 @@ from proxy.admin.handler import Action
 from proxy.admin.rights import AdminRights
 from proxy.admin.table import USUAL_ENTRIES
 
-NAMESPACE_NOT_FOUND: Final = 26
 LOOKED_AT_ONCE: Final = 2_000
 """Series that are looked at in one turn of the event loop."""
 MOST_META_BYTES: Final = 4_096

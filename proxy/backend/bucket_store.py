@@ -18,7 +18,7 @@ from bson.raw_bson import RawBSONDocument
 from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
 from catalog.empty_timestamps import has_empty_timestamp, inserting_statement
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import INTERNAL_ERROR, BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import PLACE_AT, PREFIX_BYTES, SEGMENT_AT
@@ -35,7 +35,6 @@ from proxy.backend.write_concern_waits import ACKNOWLEDGED_FIELDS, WriteConcernW
 from proxy.request.own_steps import client_message
 from proxy.request.ports import Readers
 
-INTERNAL_ERROR = 1
 UNDECIDED_CODES = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 """Error codes of a member that steps down or shuts down; it may have applied a part of the command."""
 

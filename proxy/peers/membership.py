@@ -351,7 +351,7 @@ class Membership:
 
 
 class _Times:
-    """Moments of the clock that goes on while the process is stopped."""
+    """Moments of the clock that goes on while the process is stopped, and how often something has happened."""
 
     __slots__ = ("beat", "certain_until", "departures", "gone_until", "is_lapsed", "looked", "looks_begun", "wakes")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import structlog
@@ -81,13 +81,12 @@ async def growth_of(settings: Settings, backend: Able) -> GrowthOptions:
     reason = await why_in_place(backend, asks=is_auto)
     if reason is None:
         _, sealed = joins_atomically(backend.profile)
-        busy = BUSY if is_auto else 0.0
+        options = GrowthOptions(in_parts=True, busy=BUSY if is_auto else 0.0)
         if not sealed:
-            return GrowthOptions(in_parts=True, busy=busy)
-        return GrowthOptions(
-            in_parts=True,
+            return options
+        return replace(
+            options,
             sealed=True,
-            busy=busy,
             segment_parts=DEAR_SEGMENT_PARTS,
             behind_parts=DEAR_BEHIND_PARTS,
             behind_seconds=DEAR_BEHIND_SECONDS,

@@ -142,8 +142,7 @@ class Peering:
         except CommandError as error:
             log.warning(CANNOT_ANNOUNCE, reason=error.message)
         await peering.membership.begin()
-        places = assembly.ids
-        for work in (peering.membership.watch(), peering.membership.beat(lambda: places.places)):
+        for work in (peering.membership.watch(), peering.membership.beat(lambda: assembly.ids.places)):
             spawn(work)
         return peering
 

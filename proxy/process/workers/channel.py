@@ -13,12 +13,11 @@ from typing import Any, Final, cast
 
 import bson
 
-from catalog.errors import CommandError
+from catalog.errors import INTERNAL_ERROR, CommandError
 from proxy.observe.tasks import TaskSet
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Longest message; a longer one ends the connection."""
-INTERNAL_ERROR: Final = 1
 
 Answer = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Answers a question by its name and fields; raises ``CommandError``."""
