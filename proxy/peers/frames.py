@@ -15,6 +15,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from bson.errors import InvalidBSON
+
 from catalog.bson.codec import decode, encode
 from catalog.identity import Identity, identity_of
 from catalog.statements import ClientSession
@@ -139,7 +141,11 @@ def _users_bytes(identity: Identity) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _identity(users: bytes) -> Identity:
-    return identity_of((str(name), str(database)) for name, database in decode(users)["users"] if users)
+    try:
+        entries = decode(users)["users"] if users else ()
+    except (InvalidBSON, KeyError) as error:
+        raise ValueError(f"not users: {error}") from None
+    return identity_of((str(name), str(database)) for name, database in entries)
 
 
 def ask_bytes(questions: Sequence[Question]) -> bytes:
