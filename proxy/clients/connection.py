@@ -23,6 +23,7 @@ from proxy.request.session import Session
 from proxy.upstream.keepalive import keep_alive
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
+from proxy.wire.op_msg import is_no_insert
 from proxy.wire.reader import MessageReader
 
 READ_AHEAD_BYTES: Final = 64 * 1024
@@ -126,7 +127,7 @@ class ClientConnection(asyncio.Protocol):
             if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
                 self._pause_reading()
         elif not self._pumping:
-            if self._turns.take(self, len(data)):
+            if self._turns.take(self, len(data), is_prompt=is_no_insert(data)):
                 self._pump()
             else:
                 self._busy = True

@@ -5,6 +5,10 @@ backend together, and the proxy would then be idle until the backend has answere
 next turn, so the backend already works while the rest is read. Large commands count as several, and no more are started
 in a turn that has lasted ``TURN_SECONDS``.
 
+Commands other than inserts are *prompt*: inserts wait for a commit anyway, with those of all others, and hundreds of
+them at once would keep a read waiting for several turns. So a few prompt commands are started beyond the limits of a
+turn, and those that wait come before inserts that wait, with at most half of a turn.
+
 A connection that has received several commands starts a few of them and then queues again, behind all connections that
 wait for their first start: a client that sends one command and waits for the reply is not delayed by clients that send
 many, however many connections they open. One of those is served in each turn at least, and all together have
@@ -26,6 +30,9 @@ START_BYTES: Final = 2048
 """Every so many bytes of a message count as one more start: staging them takes about as long."""
 TURN_SECONDS: Final = 0.001
 """After this time, no further command is started in a turn. A commit takes several turns, so short ones count."""
+
+PROMPT_STARTS: Final = 8
+"""So many starts of prompt commands are possible beyond the limits of a turn."""
 
 IN_ADVANCE_SECONDS: Final = 0.00025
 """For so long in a turn, connections are served that send without waiting for replies."""
@@ -54,18 +61,24 @@ class Turns:
         self._now_seconds = now_seconds
         self._left = limit
         self._until_seconds = 0.0
+        self._prompt_left = PROMPT_STARTS
+        self._prompt: deque[tuple[Waiting, int, float]] = deque()
         self._waiting: deque[tuple[Waiting, int, float]] = deque()
         self._in_advance: deque[tuple[Waiting, int, float]] = deque()
         """Connections whose next command was sent before they had the reply of the last one."""
         self._is_scheduled = False
 
-    def take(self, connection: Waiting, size_bytes: int) -> bool:
+    def take(self, connection: Waiting, size_bytes: int, *, is_prompt: bool) -> bool:
         """Whether the connection may start a command of this size now; otherwise ``go_on`` is called later."""
         starts = 1 + size_bytes // START_BYTES
         if not self._is_scheduled:
             self._begin()
         elif self._left <= 0 or self._now_seconds() >= self._until_seconds:
-            self._waiting.append((connection, starts, self._until_seconds - TURN_SECONDS))
+            if is_prompt and starts <= self._prompt_left:
+                self._prompt_left -= starts
+                return True
+            queue = self._prompt if is_prompt else self._waiting
+            queue.append((connection, starts, self._until_seconds - TURN_SECONDS))
             return False
         self._left -= starts
         return True
@@ -73,6 +86,7 @@ class Turns:
     def started(self, starts: int) -> None:
         """A connection has started ``starts`` further commands in its turn."""
         self._left -= starts
+        self._prompt_left -= starts
 
     def wait(self, connection: Waiting) -> None:
         """The connection has used its share of this turn; ``go_on`` is called when it may start further commands."""
@@ -87,16 +101,28 @@ class Turns:
 
     def _next(self) -> None:
         self._left = self._limit
+        self._prompt_left = PROMPT_STARTS
         self._is_scheduled = False
-        if not self._waiting and not self._in_advance:
+        if not self._waiting and not self._prompt and not self._in_advance:
             return
         self._begin()
         in_advance = len(self._in_advance)
+        self._serve_prompt()
         self._serve(self._waiting, len(self._waiting), self._until_seconds)
         if in_advance:
             until_seconds = min(self._until_seconds, self._now_seconds() + IN_ADVANCE_SECONDS)
             self._serve_first(self._in_advance)
             self._serve(self._in_advance, in_advance - 1, until_seconds)
+
+    def _serve_prompt(self) -> None:
+        """Serve prompt commands, with at most half of the turn if others wait."""
+        if not self._prompt:
+            return
+        kept = self._left // 2 if self._waiting else 0
+        until_seconds = self._until_seconds - (TURN_SECONDS / 2 if self._waiting else 0.0)
+        self._left -= kept
+        self._serve(self._prompt, len(self._prompt), until_seconds)
+        self._left += kept
 
     def _serve(self, queue: deque[tuple[Waiting, int, float]], count: int, until_seconds: float) -> None:
         """Serve up to ``count`` connections, so that one that queues again meanwhile waits for the next turn."""

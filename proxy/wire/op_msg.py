@@ -40,6 +40,9 @@ _OVERFLOW: Final = 15
 _OPCODE: Final = int(Opcode.MSG)
 """Looking up members of an enumeration is slow on the path of every message."""
 
+_OPCODE_AT: Final = 12
+_OPCODE_BYTES: Final = LENGTH.pack(_OPCODE)
+
 Sequence = tuple[str, tuple[bytes, ...]]
 
 
@@ -54,6 +57,15 @@ class OpMsg:
         self.sequences = sequences
         self.array: SequenceOf[bytes] | None = None
         """The documents in the body of an insert, where ``prepare`` looked for them."""
+
+
+def is_no_insert(start: bytes) -> bool:
+    """Whether a message that starts with these bytes is certainly no insert; a compressed one does not show that."""
+    return (
+        start.startswith(_OPCODE_BYTES, _OPCODE_AT)
+        and start[BODY_AT - 1 : BODY_AT] == b"\0"
+        and not start.startswith(_INSERT, BODY_AT + 4)
+    )
 
 
 def no_rest() -> None:

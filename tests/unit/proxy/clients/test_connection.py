@@ -19,6 +19,7 @@ from tests.support.raw_wire import compressed
 from tests.support.sessions import session
 
 PING = op_msg.build(1, 0, bson.encode({"ping": 1, "$db": "admin"}))
+INSERT = op_msg.build(1, 0, bson.encode({"insert": "c", "documents": [{}], "$db": "db"}))
 
 
 class Host:
@@ -335,7 +336,7 @@ def test_a_connection_that_closes_while_it_waits_starts_nothing() -> None:
     gone, _ = connected(host, loop)
     drained, transport = connected(host, loop)
     for connection in (first, closed, gone, drained):
-        connection.data_received(PING)
+        connection.data_received(INSERT)
     closed.close()
     gone.connection_lost(None)
     drained.drain()
@@ -388,11 +389,21 @@ def test_what_a_connection_shows_of_itself() -> None:
 def test_a_command_that_has_waited_for_its_turn_says_so() -> None:
     host = Host()
     loop = EventLoop(limit=1)
-    connected(host, loop)[0].data_received(PING)
-    connected(host, loop)[0].data_received(PING)
+    connected(host, loop)[0].data_received(INSERT)
+    connected(host, loop)[0].data_received(INSERT)
     (first,) = host.exchanges
     loop.next_turn()
     _, second = host.exchanges
     assert first.turn_seconds == 0.0
     assert second.turn_seconds > 0.0
     assert second.started_seconds <= first.started_seconds
+
+
+def test_a_ping_does_not_wait_behind_inserts() -> None:
+    host = Host()
+    loop = EventLoop(limit=1)
+    for _ in range(3):
+        connected(host, loop)[0].data_received(INSERT)
+    assert len(host.started) == 1
+    connected(host, loop)[0].data_received(PING)
+    assert len(host.started) == 2

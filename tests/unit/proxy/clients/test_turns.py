@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.clients.turns import IN_ADVANCE_SECONDS, START_BYTES, TURN_SECONDS, Turns
+from proxy.clients.turns import IN_ADVANCE_SECONDS, PROMPT_STARTS, START_BYTES, TURN_SECONDS, Turns
 
 
 class Connection:
@@ -16,7 +16,7 @@ class Connection:
         self.since_seconds = -1.0
 
     def ask(self) -> None:
-        if self.turns.take(self, self.size_bytes):
+        if self.turns.take(self, self.size_bytes, is_prompt=self.name.isupper()):
             self.started.append(self.name)
 
     def go_on(self, since_seconds: float) -> None:
@@ -29,6 +29,7 @@ class Loop:
         self.calls: list[Callable[[], None]] = []
         self.started: list[str] = []
         self.now_seconds = 0.0
+        """Connections with capital letters as names have prompt commands."""
         self.turns = Turns(self.calls.append, limit=limit, now_seconds=lambda: self.now_seconds)
 
     def ask(self, names: str, size_bytes: int = 100) -> None:
@@ -151,3 +152,52 @@ def test_a_wait_counts_from_the_turn_in_which_it_began() -> None:
     loop.now_seconds = 9.0
     assert loop.next_turn() == "waits"
     assert abs(waits.since_seconds - 7.0) < 1e-9
+
+
+def test_a_few_prompt_commands_start_beyond_the_limit() -> None:
+    loop = Loop()
+    loop.ask("abcdXY")
+    assert loop.started == ["a", "b", "X", "Y"]
+    assert loop.next_turn() == "cd"
+    loop.ask("ABCDEFGHIJ")
+    assert "".join(loop.started) == "cdABCDEFGH"
+    assert loop.next_turn() == "IJ"
+
+
+def test_a_large_prompt_command_waits_like_others() -> None:
+    loop = Loop()
+    loop.ask("abc")
+    loop.ask("X", size_bytes=START_BYTES * PROMPT_STARTS)
+    assert loop.started == ["a", "b"]
+    assert [loop.next_turn() for _ in range(2)] == ["X", "c"]
+
+
+def test_prompt_commands_that_wait_come_first_with_half_of_a_turn() -> None:
+    loop = Loop(limit=4)
+    loop.ask("abcdefghij")
+    loop.ask("ABCDEFGHIJKLM")
+    loop.started.clear()
+    assert [loop.next_turn() for _ in range(4)] == ["IJef", "KLgh", "Mij", ""]
+
+
+def test_prompt_commands_have_the_whole_turn_if_no_others_wait() -> None:
+    loop = Loop(limit=4)
+    loop.ask("abcdABCDEFGHIJKL")
+    assert loop.next_turn() == "IJKL"
+
+
+def test_prompt_commands_have_half_of_the_time_if_others_wait() -> None:
+    loop = Loop(limit=100)
+
+    class Slow(Connection):
+        def go_on(self, since_seconds: float) -> None:
+            super().go_on(since_seconds)
+            loop.now_seconds += TURN_SECONDS / 4
+
+    loop.ask("a")
+    loop.now_seconds += TURN_SECONDS
+    loop.ask("ABCDEFGH")
+    for name in "bcXYZ":
+        Slow(loop.turns, name, loop.started).ask()
+    loop.started.clear()
+    assert [loop.next_turn() for _ in range(3)] == ["XYbc", "Z", ""]

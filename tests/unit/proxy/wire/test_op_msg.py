@@ -123,3 +123,14 @@ def test_large_documents_are_copied_with_rests(size: int) -> None:
     parsed = op_msg.parse(with_sequence)
     assert (parsed.body, parsed.sequences) == (document, (("documents", (document, document)),))
     assert len(rested) >= 4 * (size // (256 * 1024))
+
+
+def test_what_is_certainly_no_insert_shows_in_the_first_bytes() -> None:
+    find, insert = (op_msg.build(1, 0, bson.encode({name: "c", "$db": "d"})) for name in ("find", "insert"))
+    insert_of_all = op_msg.build(1, 0, bson.encode({"insertion": "c", "$db": "d"}))
+    sequence_first = op_msg_bytes(sequence("documents", {"a": 1}), body(INSERT))
+    compressed = find[:12] + (2012).to_bytes(4, "little") + find[16:]
+    assert op_msg.is_no_insert(find)
+    assert op_msg.is_no_insert(insert_of_all)
+    for other in (insert, sequence_first, compressed, find[:20], b""):
+        assert not op_msg.is_no_insert(other)
