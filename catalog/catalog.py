@@ -313,6 +313,28 @@ class BucketCatalog(Placement):
         for writer in found:
             writer.settle((0,), error, None)
 
+    def give_up(self, bucket: Bucket) -> None:
+        """Forget a bucket that rests: it is only stored from now on (``catalog.gathering``)."""
+        self._move(self._forget(bucket))
+
+    def absorbed(self, bucket: Bucket, document: bytes | None) -> None:
+        """The document of a bucket has got the rows of others and is this one now; ``None``: perhaps."""
+        buckets, parts = bucket.series.collection, bucket.parts
+        if not bucket.is_known:
+            return
+        try:
+            if document is None or parts is None or parts.stored != 1 or not bucket.is_idle:
+                raise ValueError("the bucket has got other rows meanwhile")
+            state = BucketState.from_document(
+                document, buckets.time_field, buckets.meta_field, buckets.span_ms, self.options.limits
+            )
+        except ValueError:
+            self._clear(buckets, [bucket.state.bucket_id])
+            return
+        bucket.state = state
+        parts.absorbed(state.rows)
+        self._memory.rest(bucket)
+
     def waited(self, batch: WriteBatch) -> None:
         """A writer waits for a batch that another one commits (W63, W81)."""
         batch.bucket.series.collection.counters.numWaits += 1

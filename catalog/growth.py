@@ -16,6 +16,7 @@ from catalog.lookup_cost import LookupCosts
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import Parts, Pending, bucket_key, in_segment, part_document
 from catalog.ports import Clock, IdSource
+from catalog.resting import Resting
 from catalog.scatter import Scatter
 from catalog.segments import Segments
 from catalog.write_batch import WriteBatch
@@ -63,7 +64,8 @@ class GrowthOptions:
     While more than ``ended_limit`` buckets wait for their last join, which use some kilobytes each, no further bucket
     begins to grow in parts. A segment (``catalog.segments``) ends when it has ``segment_parts``, which a server's cache
     holds until they are joined, or ``segment_seconds`` after its first part, so that they are joined in time.
-    ``behind_parts``, ``behind_seconds``, ``full_parts``: see ``catalog.backlog``.
+    ``behind_parts``, ``behind_seconds``, ``full_parts``: see ``catalog.backlog``. ``rest_seconds``: see
+    ``catalog.resting``.
     """
 
     in_parts: bool = False
@@ -79,6 +81,7 @@ class GrowthOptions:
     behind_parts: int = FEWEST_BEHIND
     behind_seconds: float = BEHIND_SECONDS
     full_parts: int = FULL
+    rest_seconds: float = 3.0
 
 
 class BucketGrowth:
@@ -96,6 +99,7 @@ class BucketGrowth:
         "backlog",
         "committed_at_seconds",
         "obstacles",
+        "resting",
         "segments",
     )
 
@@ -116,6 +120,7 @@ class BucketGrowth:
         self.committed_at_seconds = 0.0
         """When the latest part was acknowledged."""
         self.backlog = Backlog(options.behind_parts, options.full_parts, options.behind_seconds)
+        self.resting = Resting(options.rest_seconds)
         self.obstacles = JoinObstacles(clock, may_join=options.in_parts, blocked_seconds=options.blocked_seconds)
 
     @property
@@ -292,6 +297,7 @@ class BucketGrowth:
         """Remove a bucket that is one document from the list of buckets in parts."""
         if bucket.parts is not None and bucket.parts.stored <= 1:
             self._parted.pop(bucket_key(bucket.state.bucket_id), None)
+            self.resting.note(bucket)
 
     # --- the process asks ----------------------------------------------------------------------------------
 

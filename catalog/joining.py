@@ -17,6 +17,7 @@ from itertools import islice
 
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
+from catalog.gathering import Gathering
 from catalog.join_step import JoiningMetrics, JoinSteps, Prepared
 from catalog.joining_pace import JoiningOptions, JoiningPace
 from catalog.joins_due import LOOKED_AT_ONCE, JoinsDue, neighbours, place_of
@@ -56,6 +57,7 @@ class Joining:
         """Whether the latest moment for commits was without readers."""
         self._ends = False
         """Whether the process ends, so that nothing more will be joined later."""
+        self.gathering = Gathering(catalog, store, clock, readers, forms, self._steps.lack_of_rights)
         self.orphans = OrphanParts(
             catalog, store, clock, readers, self._steps.merge, self._steps.lack_of_rights, forms.noticed
         )
@@ -71,6 +73,7 @@ class Joining:
         while True:
             await asyncio.sleep(pause_seconds)
             self.metrics.documents_joined += await self.orphans.sweep()
+            await self.gathering.look()
             since_seconds = self._clock.monotonic_seconds()
             has_more = await self.join_due()
             pause_seconds = self._pace.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)

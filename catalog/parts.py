@@ -277,6 +277,10 @@ class Parts:
         self.stored -= pending.documents - 1
         self.attempts = 0
 
+    def absorbed(self, rows: int) -> None:
+        """The one document has so many rows now."""
+        self.runs = [Run(self.last_id, rows)]
+
 
 def _after(stored_id: bytes) -> bytes:
     """The lowest id that the next part of this bucket in this segment can have."""

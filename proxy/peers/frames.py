@@ -3,7 +3,8 @@
 A frame is its length, kind and content, and a code that proves who sent it (``proxy.peers.handshake``). A question
 has sessions with a transaction number each; an answer has one entry for each of them, in their order. A hold
 (``proxy.peers.holding``) has a number, which its answer and its end repeat, and the name of a database. A ping has the
-number of places for buckets that its sender has used.
+number of places for buckets that its sender has used. Messages about buckets that rest (``catalog.gathering``) have the
+ids of their documents.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Final, NamedTuple
 from bson.errors import InvalidBSON
 
 from catalog.bson.codec import decode, encode
+from catalog.gathering import Order
 from catalog.identity import Identity, identity_of
+from catalog.resting import Rested
 from catalog.statements import ClientSession
 
 CODE_BYTES: Final = 16
@@ -41,6 +44,10 @@ _HOLD: Final = struct.Struct("<I")
 _PING: Final = struct.Struct("<I")
 _MOST_PLACES: Final = (1 << 32) - 1
 _HELD: Final = struct.Struct("<IH")
+_RESTED: Final = struct.Struct("<16s16s12sII")
+_ID_BYTES: Final = 12
+_ABSORB: Final = struct.Struct("<12sH")
+_MOST: Final = (1 << 32) - 1
 
 
 class Kind(IntEnum):
@@ -56,6 +63,10 @@ class Kind(IntEnum):
     HOLD = 8
     HELD = 9
     RELEASE = 10
+    RESTED = 11
+    GIVE_UP = 12
+    GIVEN_UP = 13
+    ABSORB = 14
 
 
 class Frame(NamedTuple):
@@ -264,3 +275,54 @@ def ping_in(said: bytes) -> int:
         raise ValueError("a ping of another length")
     (places,) = _PING.unpack(said)
     return int(places)
+
+
+def rested_bytes(rested: Sequence[Rested]) -> bytes:
+    """Buckets that rest."""
+    return b"".join(
+        _RESTED.pack(each.collection, each.series, each.stored_id, min(each.rows, _MOST), min(each.size_bytes, _MOST))
+        for each in rested
+    )
+
+
+def rested_in(said: bytes) -> list[Rested]:
+    """The buckets in a frame; raises ``ValueError`` if it is not one of them."""
+    if len(said) % _RESTED.size:
+        raise ValueError("not buckets that rest")
+    return [Rested(*each) for each in _RESTED.iter_unpack(said)]
+
+
+def ids_bytes(number: int, ids: Sequence[bytes]) -> bytes:
+    """A request to give these buckets up, or the answer with the same number."""
+    return _HOLD.pack(number) + b"".join(ids)
+
+
+def ids_in(said: bytes) -> tuple[int, list[bytes]]:
+    """Number and ids; raises ``ValueError`` if it is no such message."""
+    if len(said) < _HOLD.size or (len(said) - _HOLD.size) % _ID_BYTES:
+        raise ValueError("not ids of buckets")
+    (number,) = _HOLD.unpack_from(said)
+    return number, [said[at : at + _ID_BYTES] for at in range(_HOLD.size, len(said), _ID_BYTES)]
+
+
+def orders_bytes(orders: Sequence[Order]) -> bytes:
+    """Orders to absorb documents."""
+    return b"".join(_ABSORB.pack(each.stored_id, len(each.others)) + b"".join(each.others) for each in orders)
+
+
+def orders_in(said: bytes) -> list[Order]:
+    """The orders in a frame; raises ``ValueError`` if it is not one of them."""
+    found: list[Order] = []
+    at = 0
+    try:
+        while at < len(said):
+            stored_id, count = _ABSORB.unpack_from(said, at)
+            at += _ABSORB.size
+            end = at + count * _ID_BYTES
+            if end > len(said):
+                raise ValueError("orders that are cut short")
+            found.append(Order(stored_id, [said[each : each + _ID_BYTES] for each in range(at, end, _ID_BYTES)]))
+            at = end
+    except struct.error as error:
+        raise ValueError(f"not orders: {error}") from None
+    return found

@@ -19,7 +19,7 @@ from typing import Final
 
 from proxy.peers.frames import CODE_BYTES, Frame, Kind, frame_bytes
 
-VERSION: Final = 3
+VERSION: Final = 4
 NONCE_BYTES: Final = 16
 _MAGIC: Final = b"tsproxy peer %d\0" % VERSION
 _HELLO: Final = struct.Struct("<HBBi")

@@ -8,9 +8,12 @@ sends pings all the time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, Final, Protocol, TypeVar, cast
 
+from catalog.gathering import Order
+from catalog.resting import Rested
 from proxy.peers.frames import (
     LONGEST_BYTES,
     Answer,
@@ -26,11 +29,17 @@ from proxy.peers.frames import (
     held_in,
     hold_bytes,
     hold_in,
+    ids_bytes,
+    ids_in,
+    orders_bytes,
+    orders_in,
     ping_bytes,
     ping_in,
     questions_in,
     release_bytes,
     release_in,
+    rested_bytes,
+    rested_in,
 )
 from proxy.peers.handshake import (
     ANSWERER,
@@ -50,6 +59,9 @@ GREETING_SECONDS: Final = 5.0
 """Time in which a connection must prove who it is."""
 MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
 """A peer that does not read its answers is disconnected at this size."""
+
+
+T = TypeVar("T")
 
 
 class LinkLost(Exception):
@@ -125,6 +137,8 @@ class Link(_Side):
         self._wanted = wanted
         self._waiter: asyncio.Future[bytes] | None = None
         self._holds: dict[int, asyncio.Future[int]] = {}
+        self._given_up: dict[int, asyncio.Future[list[bytes]]] = {}
+        self._numbers = count(1)
         self._own = own
 
     async def introduce(self) -> None:
@@ -166,6 +180,29 @@ class Link(_Side):
         if self.is_open:
             self._say(Kind.RELEASE, release_bytes(number))
 
+    def rested(self, rested: Sequence[Rested]) -> None:
+        """Tell it of buckets that rest."""
+        if self.is_open:
+            self._say(Kind.RESTED, rested_bytes(rested))
+
+    async def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Ask it to give these buckets up; those that it has given up. Raises ``LinkLost``."""
+        if not self.is_open:
+            raise LinkLost("not connected")
+        number = next(self._numbers)
+        waiter: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+        self._given_up[number] = waiter
+        self._say(Kind.GIVE_UP, ids_bytes(number, ids))
+        try:
+            return await waiter
+        finally:
+            del self._given_up[number]
+
+    def absorb(self, orders: Sequence[Order]) -> None:
+        """Order it to absorb documents."""
+        if self.is_open:
+            self._say(Kind.ABSORB, orders_bytes(orders))
+
     def ping(self, places: int) -> None:
         """Show that this process can reach the other; ``places``: how many it has used for its buckets."""
         if self.is_open:
@@ -186,7 +223,10 @@ class Link(_Side):
         if self._channel is None:
             self._introduced(frame)
         elif frame.kind == Kind.HELD:
-            self._held(*held_in(frame.said))
+            _answered(self._holds, *held_in(frame.said))
+            return
+        elif frame.kind == Kind.GIVEN_UP:
+            _answered(self._given_up, *ids_in(frame.said))
             return
         elif frame.kind != Kind.ANSWER:
             raise ValueError("not an answer")
@@ -195,12 +235,6 @@ class Link(_Side):
                 raise ValueError("nobody asked")
             if not self._waiter.done():
                 self._waiter.set_result(frame.said)
-
-    def _held(self, number: int, members: int) -> None:
-        # An answer may come after it was no longer waited for.
-        waiter = self._holds.get(number)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(members)
 
     def _introduced(self, frame: Frame) -> None:
         # This side proves first who it is, so that a stranger who connects learns nothing.
@@ -220,10 +254,18 @@ class Link(_Side):
 
     def _broken(self, reason: str) -> None:
         lost, self.lost = self.lost, lambda: None
-        for waiter in (self._waiter, *self._holds.values()):
+        waiters: list[asyncio.Future[Any] | None] = [self._waiter, *self._holds.values(), *self._given_up.values()]
+        for waiter in waiters:
             if waiter is not None and not waiter.done():
                 waiter.set_exception(LinkLost(reason))
         lost()
+
+
+def _answered(waiters: Mapping[int, asyncio.Future[T]], number: int, answer: T) -> None:
+    # An answer may come after it was no longer waited for.
+    waiter = waiters.get(number)
+    if waiter is not None and not waiter.done():
+        waiter.set_result(answer)
 
 
 class Answerer(Protocol):
@@ -259,6 +301,18 @@ class Answerer(Protocol):
 
     def release(self, inbound: Inbound, number: int) -> None:
         """This hold is over."""
+        ...
+
+    def rested(self, name: str, rested: Sequence[Rested]) -> None:
+        """The process with this name has told of its buckets."""
+        ...
+
+    def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Give these buckets up; those that were given up."""
+        ...
+
+    def absorb(self, orders: Sequence[Order]) -> None:
+        """Absorb these documents."""
         ...
 
 
@@ -301,9 +355,9 @@ class Inbound(_Side):
         if self._channel is None:
             self._greeted(frame)
             return
+        assert self.peer is not None
         self._host.heard(self)
         if frame.kind == Kind.ASK:
-            assert self.peer is not None
             self._say(Kind.ANSWER, answer_bytes(self._host.answer(self.peer.name, questions_in(frame.said))))
             if self._transport is not None and self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
                 raise ValueError("it does not read its answers")
@@ -313,6 +367,13 @@ class Inbound(_Side):
             self._host.release(self, release_in(frame.said))
         elif frame.kind == Kind.PING:
             self.places.pinged(ping_in(frame.said), self.heard_seconds)
+        elif frame.kind == Kind.RESTED:
+            self._host.rested(self.peer.name, rested_in(frame.said))
+        elif frame.kind == Kind.GIVE_UP:
+            number, ids = ids_in(frame.said)
+            self._say(Kind.GIVEN_UP, ids_bytes(number, self._host.give_up(ids)))
+        elif frame.kind == Kind.ABSORB:
+            self._host.absorb(orders_in(frame.said))
         else:
             raise ValueError("not a question")
 

@@ -67,6 +67,16 @@ class Peer:
         if self.link is not None:
             self.link.release(number)
 
+    async def let_give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Ask it to give these buckets up (``catalog.gathering``); those that it has given up, none if it is silent."""
+        if self.link is None:
+            return []
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self.link.give_up(ids)
+        except (LinkLost, TimeoutError):
+            return []
+
     async def ask(self, questions: Sequence[Question]) -> list[Answer]:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):

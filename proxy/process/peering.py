@@ -18,11 +18,14 @@ from typing import Any, Final, Self
 import structlog
 
 from catalog.errors import CommandError
+from catalog.gathering import Order
+from catalog.resting import Rested
 from catalog.statements import withdrawn
 from proxy.observe.metrics import Metrics
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
 from proxy.peers.frames import Answer, Question
+from proxy.peers.gathering_links import GatheringLinks
 from proxy.peers.handshake import Introduction, key_of
 from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import Inbound, Link, LinkLost
@@ -110,6 +113,8 @@ class Peering:
         if in_parts is not None:
             in_parts.elsewhere.holding = holding
             in_parts.joining.orphans.others = self.membership
+            in_parts.joining.gathering.company = GatheringLinks(self.membership)
+            self.numbers.gathering = in_parts.joining.gathering.metrics
         if assembly.ingest.retryable_writes:
             self.membership.changed = self._changed
             self.membership.lapsed = statements.begin_era
@@ -214,6 +219,18 @@ class Peering:
 
     def release(self, inbound: Inbound, number: int) -> None:
         self._held_here.release(inbound, number)
+
+    def rested(self, name: str, rested: Sequence[Rested]) -> None:
+        if (in_parts := self._assembly.in_parts) is not None:
+            in_parts.joining.gathering.told(name, rested)
+
+    def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+        in_parts = self._assembly.in_parts
+        return [] if in_parts is None else in_parts.joining.gathering.give_up(ids)
+
+    def absorb(self, orders: Sequence[Order]) -> None:
+        if (in_parts := self._assembly.in_parts) is not None:
+            in_parts.joining.gathering.ordered(orders)
 
     # --- what follows ---------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from bson.int64 import Int64
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
 from catalog.parts import bucket_key
+from tests.simulation.auditor import rows_of
 from tests.simulation.server import Server, Stored
 from tests.support.update_expressions import at, matches, same
 
@@ -133,14 +134,21 @@ class CommandLine:
         return stored if stored is not None and (uuid is None or bytes(uuid) == stored.collection.uuid) else None
 
     def _replace(self, stored: Stored, deleted: Sequence[bytes], inserted: Mapping[bytes, dict[str, Any]]) -> None:
-        """The rows of those that go are in the one of their bucket that comes."""
+        """The rows of those that go are in one that comes."""
         documents = stored.documents
         gone = {each: documents.pop(each) for each in sorted(deleted) if each in documents}
         for identity, joined in inserted.items():
-            parts = [each for one, each in gone.items() if bucket_key(one) == bucket_key(identity)]
-            self._server.auditor.joined(parts, joined)
+            place = {row["_id"]: number for number, row in enumerate(rows_of(joined))}
+            parts = {one: each for one, each in gone.items() if rows_of(each)[0]["_id"] in place}
+            in_order = sorted(parts, key=lambda one: place[rows_of(parts[one])[0]["_id"]])
+            own = [one for one in in_order if bucket_key(one) == bucket_key(identity)]
+            assert own == sorted(own), "parts in another order"
+            for one in parts:
+                del gone[one]
+            self._server.auditor.joined([parts[one] for one in in_order], joined)
             documents[identity] = joined
             self._server.joins += 1
+        assert not gone, "documents that went without another one"
 
     # --- in a transaction ----------------------------------------------------------------------------------
 

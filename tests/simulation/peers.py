@@ -8,12 +8,26 @@ from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from catalog.orphan_parts import OrphanParts
+from catalog.gathering import Gathering, Order
+from catalog.joining import Joining
+from catalog.resting import Rested
 from catalog.statements import StatementLog, withdrawn
 from proxy.backend.current_op import Activity, Proxy
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
-from proxy.peers.frames import Answer, Question, answer_bytes, answers_in, ask_bytes, questions_in
+from proxy.peers.frames import (
+    Answer,
+    Question,
+    answer_bytes,
+    answers_in,
+    ask_bytes,
+    orders_bytes,
+    orders_in,
+    questions_in,
+    rested_bytes,
+    rested_in,
+)
+from proxy.peers.gathering_links import GatheringLinks
 from proxy.peers.handshake import Introduction
 from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import LinkLost
@@ -133,6 +147,29 @@ class Link:
         if not self.is_open:
             raise LinkLost("cut")
 
+    def rested(self, rested: Sequence[Rested]) -> None:
+        said = rested_bytes(rested)
+        self.near.spawn(self._said(lambda: self.far.gathering.told(self.near.name, rested_in(said))))
+
+    async def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+        await self._arrive()
+        self.far.members.heard(self.inbound)  # type: ignore[arg-type]
+        given = self.far.gathering.give_up(ids)
+        await self._cross()
+        return given
+
+    def absorb(self, orders: Sequence[Order]) -> None:
+        said = orders_bytes(orders)
+        self.near.spawn(self._said(lambda: self.far.gathering.ordered(orders_in(said))))
+
+    async def _said(self, heard: Callable[[], None]) -> None:
+        try:
+            await self._arrive()
+        except LinkLost:
+            return
+        self.far.members.heard(self.inbound)  # type: ignore[arg-type]
+        heard()
+
     def ping(self, places: int) -> None:
         self.near.spawn(self._ping(places))
 
@@ -190,6 +227,7 @@ class Node:
         self.is_alive = True
         self.links: list[Link] = []
         self.store_port: Any = None
+        self.gathering: Gathering
         self.report = report
         self._network = network
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -208,7 +246,7 @@ class Node:
         network.nodes[self.name] = self
 
     def follow(
-        self, handler: Any, catalog: Any, committer: Any, log: StatementLog, port: Any, orphans: OrphanParts
+        self, handler: Any, catalog: Any, committer: Any, log: StatementLog, port: Any, joining: Joining
     ) -> None:
         """The components that ask, and what they use of the server."""
         self.store_port = port
@@ -223,7 +261,9 @@ class Node:
 
         self.members.changed = changed
         self.members.stood_still = stood_still
-        orphans.others = self.members
+        joining.orphans.others = self.members
+        joining.gathering.company = GatheringLinks(self.members)
+        self.gathering = joining.gathering
 
     async def begin(self) -> None:
         await self.members.begin()

@@ -17,7 +17,7 @@ ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 KNOWN_SEEDS = (8, 19, 26, 35)
 """A bucket of which a client had changed meta and deleted a row was not recognised, and written again; parts that were
 changed came back with a join; a late copy of an insert did after another process had joined it; a bucket with parts was
-appended to by a number of rows that another process had added."""
+appended to by a number of rows that another process had added. They take minutes, so long runs have them only."""
 LIVELY = Faults(stall=0, late=0)
 """Faults after which no join runs on its own while readers are let in again."""
 
@@ -54,7 +54,8 @@ def test_anything_happens_to_joins(scale: float) -> None:
 def test_two_proxies_on_one_collection(scale: float) -> None:
     """Each appends to, sweeps and joins what the other wrote, and neither hears of its direct writes (W129)."""
     joins = 0
-    for seed in (*seeds(scale, SEEDS // 2), *(() if ONE_SEED else KNOWN_SEEDS)):
+    known = KNOWN_SEEDS if scale > 1 and not ONE_SEED else ()
+    for seed in (*seeds(scale, SEEDS // 2), *known):
         plan = replace(Plan.drawn(random.Random(seed)), in_parts=True, sealed=seed % 2 == 1, proxies=2)
         if seed % 5:
             plan = replace(plan, meddling=True, meddling_pauses_seconds=(0.001, 0.01, 0.1))

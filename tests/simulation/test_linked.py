@@ -71,3 +71,25 @@ def test_readers_of_any_proxy_see_every_row_once(scale: float) -> None:
     assert ONE_SEED or joins > 20
     assert ONE_SEED or scans > 10
     assert ONE_SEED or holds > 20
+
+
+@pytest.mark.timeout(3600)
+def test_buckets_of_several_proxies_become_one(scale: float) -> None:
+    """While some writers go on, links are cut, processes are killed, and readers count every row."""
+    absorbed = scans = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(2, int(SEEDS_WITH_READERS * scale)))):
+        faults = Faults(stall=0, late=0) if seed % 3 else Faults.none()
+        drawn = replace(plan(seed), in_parts=True, sealed=seed % 2 == 1, readers=1, faults=faults, max_count=300)
+        drawn = replace(drawn, cuts=seed % 4 == 2, restarts=seed % 4 == 3, restart_pauses_seconds=(5, 20, 60))
+        world = World(seed, replace(drawn, writers=8, inserts_each=30, series=4, lull_seconds=15.0))
+        try:
+            world.run()
+        except BaseException as error:
+            command = ".venv/bin/python -m pytest tests/simulation/test_linked.py -k become_one"
+            error.add_note(f"replay: TSPROXY_SIMULATION_SEED={seed} {command}")
+            raise
+        assert world.network is not None
+        scans += world.server.scans
+        absorbed += sum(node.gathering.metrics.absorbed for node in world.network.nodes.values())
+    assert ONE_SEED or absorbed > 20
+    assert ONE_SEED or scans > 10

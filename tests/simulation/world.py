@@ -48,6 +48,8 @@ HOUR_MS = 3_600_000
 LOSSY = Faults(lost_after=0.2, late=0.1, lost_before=0.2)
 CONCERNS = (b"", encode({"w": 1}), encode({"w": "majority"}))
 TIME_ERROR = 2
+LULL_EVERY = 7
+"""Inserts of a writer between two lulls."""
 
 
 @dataclass
@@ -82,6 +84,8 @@ class Plan:
     """Links are cut, slow and blocked."""
     in_place: tuple[int, ...] = ()
     """Those of them that do not write in parts."""
+    lull_seconds: float = 0.0
+    """All writers stop now and then, and go on one by one within this time."""
 
     @classmethod
     def drawn(cls, chance: random.Random) -> Plan:
@@ -163,6 +167,7 @@ class Process:
                     rows_in_place=8,
                     segment_parts=20,
                     segment_seconds=0.5,
+                    rest_seconds=0.2,
                 ),
             ),
             Clock(),
@@ -197,7 +202,7 @@ class Process:
             slices=Slices(itertools.count().__next__),
         )
         if self.node is not None:
-            self.node.follow(self.handler, self.catalog, self.committer, statements, port, self.joining.orphans)
+            self.node.follow(self.handler, self.catalog, self.committer, statements, port, self.joining)
             self.committer.options = replace(self.committer.options, before_round=self.node.members.check)
         self.alive = True
         # Every process makes the server stall once in a while, for all of them.
@@ -300,6 +305,7 @@ class World:
         self.network = Network(self.chance, self.server.is_busy) if self.plan.linked else None
         self._numbers = 0
         self._processes = 0
+        self._lull = asyncio.Barrier(self.plan.writers)
 
     def run(self) -> int:
         """Runs to the end; returns the number of steps."""
@@ -404,6 +410,9 @@ class World:
         chance = self.chance
         for transaction in range(1, self.plan.inserts_each + 1):
             await asyncio.sleep(chance.choice((0, 0, 0.01, 1.0)))
+            if self.plan.lull_seconds and transaction % LULL_EVERY == 0:
+                await self._lull.wait()
+                await asyncio.sleep(chance.random() * self.plan.lull_seconds)
             documents = [self._measurement() for _ in range(chance.choice((1, 1, 1, 4, 30)))]
             for document in documents:
                 self.auditor.sends(document)

@@ -1,0 +1,117 @@
+"""Which buckets of several processes belong together: the *families* of one series, within one span.
+
+The process that gathers (``catalog.gathering``) is told of all buckets that rest. The bucket of a family that starts
+first gets the rows of the others.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from catalog.resting import Rested
+
+MOST_SERIES: Final = 40_000
+"""Series whose buckets are remembered; beyond, those that were told of first are forgotten."""
+MOST_OF_A_SERIES: Final = 16
+SETTLED_SECONDS: Final = 1.5
+"""Processes tell of their buckets within this time after one another, if all of them rest."""
+LOOKED_AT_ONCE: Final = 2_000
+
+
+class Bounds(NamedTuple):
+    """What one bucket of a collection may have."""
+
+    span_seconds: int
+    rows: int
+    size_bytes: int
+
+
+class Family(NamedTuple):
+    """Buckets that may be one: the one that starts first, of the process ``owner``, and the others with theirs."""
+
+    collection: bytes
+    owner: str
+    stored_id: bytes
+    others: Sequence[tuple[str, bytes]]
+
+
+class _Series:
+    __slots__ = ("buckets", "told_seconds")
+
+    def __init__(self) -> None:
+        self.buckets: dict[bytes, tuple[str, Rested]] = {}
+        """By id, with the name of the owner."""
+        self.told_seconds = 0.0
+
+
+class Families:
+    """Remembers what all processes told, and finds families."""
+
+    def __init__(self) -> None:
+        self._series: OrderedDict[bytes, _Series] = OrderedDict()
+        """The one that was told of last at the end."""
+
+    def told(self, owner: str, rested: Iterable[Rested], now_seconds: float) -> None:
+        """A process has told of its buckets."""
+        for each in rested:
+            series = self._series.get(each.series)
+            if series is None:
+                series = self._series[each.series] = _Series()
+            series.buckets[each.stored_id] = owner, each
+            series.told_seconds = now_seconds
+            self._series.move_to_end(each.series)
+            if len(series.buckets) > MOST_OF_A_SERIES:
+                del series.buckets[next(iter(series.buckets))]
+        while len(self._series) > MOST_SERIES:
+            self._series.popitem(last=False)
+
+    def due(self, now_seconds: float, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
+        """Families of series of which nothing was told for ``SETTLED_SECONDS``; they are forgotten.
+
+        ``bounds`` gives those of a collection; ``None``: this process does not know it.
+        """
+        found: list[Family] = []
+        for key in list(islice(self._series, LOOKED_AT_ONCE)):
+            series = self._series[key]
+            if now_seconds - series.told_seconds < SETTLED_SECONDS:
+                break
+            if len({owner for owner, _ in series.buckets.values()}) > 1:
+                found += _families(series, bounds)
+                del self._series[key]
+            else:
+                # The others may rest later.
+                self._series.move_to_end(key)
+        return found
+
+    def forget_all(self) -> None:
+        """Another process gathers from now on."""
+        self._series.clear()
+
+
+def _families(series: _Series, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
+    found: list[Family] = []
+    left = sorted(series.buckets.values(), key=lambda each: each[1].stored_id)
+    limits = bounds(left[0][1].collection)
+    while limits is not None and left:
+        (owner, first), *rest = left
+        left = []
+        rows, size_bytes = first.rows, first.size_bytes
+        others: list[tuple[str, bytes]] = []
+        for name, each in rest:
+            fits = rows + each.rows <= limits.rows and size_bytes + each.size_bytes <= limits.size_bytes
+            if name != owner and fits and _start_seconds(each) - _start_seconds(first) < limits.span_seconds:
+                others.append((name, each.stored_id))
+                rows += each.rows
+                size_bytes += each.size_bytes
+            else:
+                left.append((name, each))
+        if others:
+            found.append(Family(first.collection, owner, first.stored_id, others))
+    return found
+
+
+def _start_seconds(rested: Rested) -> int:
+    return int.from_bytes(rested.stored_id[:4], "big")

@@ -1,0 +1,108 @@
+"""The buckets of this process that rest: each is one stored document, and gets no rows for now.
+
+Where several processes write the same series, each has a bucket of its own for it (``catalog.gathering``). Only those
+that rest are gathered, so nobody waits for that.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import islice
+from typing import Final, NamedTuple
+
+from catalog.open_bucket import Bucket
+
+MOST_RESTING: Final = 20_000
+"""Buckets that are remembered; others keep their rows for themselves."""
+LOOKED_AT_ONCE: Final = 2_000
+SERIES_BYTES: Final = 16
+
+
+class Rested(NamedTuple):
+    """A bucket that rests, as its process tells of it.
+
+    ``collection``: the UUID; ``series``: a digest of collection and meta value, the same in every process;
+    ``size_bytes``: what a measurement must fit into (W46).
+    """
+
+    collection: bytes
+    series: bytes
+    stored_id: bytes
+    rows: int
+    size_bytes: int
+
+
+class Resting:
+    """Remembers buckets that have become one document, if other processes are there (``is_wanted``)."""
+
+    __slots__ = ("_rest_seconds", "_told", "_untold", "is_wanted")
+
+    def __init__(self, rest_seconds: float) -> None:
+        """``rest_seconds``: the latest bucket of a series rests when this process has stored no part for so long."""
+        self.is_wanted = False
+        self._rest_seconds = rest_seconds
+        self._untold: dict[Bucket, None] = {}
+        self._told: dict[bytes, Bucket] = {}
+        """By the id of the document."""
+
+    def note(self, bucket: Bucket) -> None:
+        """The bucket is one document now."""
+        if self.is_wanted and len(self._untold) < MOST_RESTING:
+            self._untold[bucket] = None
+
+    def take(self, now_seconds: float, stored_at_seconds: float) -> list[Rested]:
+        """Buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part."""
+        is_quiet = now_seconds - stored_at_seconds >= self._rest_seconds
+        found: list[Rested] = []
+        for bucket in list(islice(self._untold, LOOKED_AT_ONCE)):
+            del self._untold[bucket]
+            parts = bucket.parts
+            if parts is None or not _is_whole(bucket):
+                # It is noted again when it is one document again.
+                continue
+            if not is_quiet and bucket.series.current is bucket:
+                self._untold[bucket] = None
+                continue
+            self._told.pop(parts.last_id, None)
+            self._told[parts.last_id] = bucket
+            found.append(_rested(bucket, parts.last_id))
+        for stored_id in list(islice(self._told, max(0, len(self._told) - MOST_RESTING))):
+            del self._told[stored_id]
+        return found
+
+    def bucket(self, stored_id: bytes, now_seconds: float) -> Bucket | None:
+        """The bucket that is this document, if it still rests and was told of."""
+        bucket = self._told.get(stored_id)
+        if bucket is None or bucket.parts is None or bucket.parts.last_id != stored_id or not _is_whole(bucket):
+            return None
+        return bucket if now_seconds >= bucket.copies_until_seconds else None
+
+    def forget(self, stored_id: bytes) -> None:
+        """This document is no longer a bucket that rests."""
+        self._told.pop(stored_id, None)
+
+    def forget_all(self) -> None:
+        """There is no other process any more."""
+        self.is_wanted = False
+        self._untold.clear()
+        self._told.clear()
+
+    def tell_again(self) -> None:
+        """Another process gathers from now on."""
+        told, self._told = self._told, {}
+        self._untold |= dict.fromkeys(told.values())
+
+
+def _is_whole(bucket: Bucket) -> bool:
+    parts, buckets = bucket.parts, bucket.series.collection
+    if parts is None or parts.stored != 1 or parts.joining or parts.full:
+        return False
+    if buckets.replaced or buckets.holds_extended_range or bucket.is_cleared:
+        return False
+    return bucket.is_known and bucket.is_idle
+
+
+def _rested(bucket: Bucket, stored_id: bytes) -> Rested:
+    uuid = bucket.series.collection.collection.uuid
+    series = blake2b(uuid + bucket.series.meta, digest_size=SERIES_BYTES).digest()
+    return Rested(uuid, series, stored_id, bucket.state.rows, bucket.state.size_bytes)
