@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import pymongo
 
-from tests.support.fleet import Fleet
+from tests.support.fleet import START, Fleet
 from tests.support.fleet_in_parts import DEADLINE_SECONDS, IN_PARTS, SOME, in_parts, killed_while_in_parts
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
@@ -81,6 +82,56 @@ async def test_two_proxies_write_the_same_series(either: MongodProcess, tmp_path
     finally:
         for proxy in proxies:
             proxy.stop()
+
+
+SERIES = 12
+"""So many buckets in a round grow in parts."""
+
+
+async def test_what_two_proxies_wrote_for_a_series_becomes_one_bucket(
+    either: MongodProcess, tmp_path: Path, name: str
+) -> None:
+    """And grows on; so each series has as many buckets as through one proxy."""
+    proxies = [ProxyProcess(tmp_path / f"proxy{number}", either.uri, flags=IN_PARTS).start() for number in range(2)]
+    try:
+        with either.client() as native, proxies[0].client() as one, proxies[1].client() as other:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while any(proxy.metrics()["tsproxy_peers_linked"] < 1 for proxy in proxies):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            written = 0
+            for _ in range(2):
+                for _ in range(40):
+                    for number, client in enumerate((one, other)):
+                        client[name].c.insert_many([_row(written, number, series) for series in range(SERIES)])
+                    written += 1
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    while native[name]["system.buckets.c"].estimated_document_count() > SERIES:  # noqa: ASYNC110
+                        await asyncio.sleep(0.2)
+                for client in (native, one, other):
+                    assert sorted(client[name].c.find({}, {"_id": 1}), key=_identity) == [
+                        {"_id": [each, number, series]}
+                        for each in range(written)
+                        for number in range(2)
+                        for series in range(SERIES)
+                    ]
+                rows = native[name]["system.buckets.c"].find({}, {"data.t": 1, "control": 1})
+                assert {len(each["data"]["t"]) for each in rows} == {2 * written}
+            absorbed = [proxy.metrics()["tsproxy_peer_buckets_absorbed_total"] for proxy in proxies]
+            given_up = [proxy.metrics()["tsproxy_peer_buckets_given_up_total"] for proxy in proxies]
+            assert sum(absorbed) == sum(given_up) == 2 * SERIES
+            native[name].command("validate", "system.buckets.c")
+    finally:
+        for proxy in proxies:
+            proxy.stop()
+
+
+def _row(number: int, proxy: int, series: int) -> dict[str, Any]:
+    return {"_id": [number, proxy, series], "t": START + dt.timedelta(seconds=number), "m": series, "v": number * 0.5}
+
+
+def _identity(row: dict[str, Any]) -> list[int]:
+    identity: list[int] = row["_id"]
+    return identity
 
 
 async def test_a_clean_stop_leaves_no_parts(either: MongodProcess, tmp_path: Path, name: str) -> None:
