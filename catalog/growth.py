@@ -97,7 +97,6 @@ class BucketGrowth:
         "_parted",
         "_scatters",
         "backlog",
-        "committed_at_seconds",
         "obstacles",
         "resting",
         "segments",
@@ -117,8 +116,6 @@ class BucketGrowth:
         self._scatters: dict[CollectionBuckets, Scatter] = {}
         """Collections that have grown while parts were not possible."""
         self._lookups = LookupCosts()
-        self.committed_at_seconds = 0.0
-        """When the latest part was acknowledged."""
         self.backlog = Backlog(options.behind_parts, options.full_parts, options.behind_seconds)
         self.resting = Resting(options.rest_seconds)
         self.obstacles = JoinObstacles(clock, may_join=options.in_parts, blocked_seconds=options.blocked_seconds)
@@ -127,6 +124,11 @@ class BucketGrowth:
     def unjoined(self) -> int:
         """The number of documents that are stored and not joined yet, beyond one for each bucket."""
         return self.backlog.unjoined
+
+    @property
+    def committed_at_seconds(self) -> float:
+        """When the latest part was acknowledged."""
+        return self.segments.stored_at_seconds
 
     # --- the catalog asks ----------------------------------------------------------------------------------
 
@@ -173,11 +175,16 @@ class BucketGrowth:
             return False
         return load.is_on(self._clock.monotonic_seconds()) and not self._is_hindered(buckets)
 
-    def part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
-        """The rows of a batch as a part; sets the batch's ``stored_id``."""
+    def parts_of(self, bucket: Bucket) -> Parts:
+        """The stored documents of a bucket, of which there is one if it has never had parts."""
         state, parts = bucket.state, bucket.parts
         if parts is None:
             parts = bucket.parts = Parts(state.bucket_id, state.committed_rows, self._clock.monotonic_seconds())
+        return parts
+
+    def part(self, bucket: Bucket, batch: WriteBatch) -> bytes:
+        """The rows of a batch as a part; sets the batch's ``stored_id``."""
+        state, parts = bucket.state, self.parts_of(bucket)
         measurements = batch.measurements
         state.fold(measurements)
         batch.base = 0
@@ -239,8 +246,9 @@ class BucketGrowth:
         """A batch of this bucket was acknowledged as the document ``part_id`` with so many ``rows``."""
         parts = bucket.parts
         if parts is None or part_id == bucket.state.bucket_id:
+            if rows == bucket.state.committed_rows:
+                self.resting.note(bucket)
             return
-        self.committed_at_seconds = now_seconds
         parts.committed(part_id, rows, now_seconds)
         self.backlog.stored()
         self.segments.stored(now_seconds)

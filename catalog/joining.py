@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
+from catalog.absorbing import Absorbing
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
 from catalog.gathering import Gathering
@@ -57,7 +58,8 @@ class Joining:
         """Whether the latest moment for commits was without readers."""
         self._ends = False
         """Whether the process ends, so that nothing more will be joined later."""
-        self.gathering = Gathering(catalog, store, clock, readers, forms, self._steps.lack_of_rights)
+        absorbing = Absorbing(catalog, store, clock, readers, forms, self._steps.lack_of_rights)
+        self.gathering = Gathering(catalog, clock, absorbing)
         self.orphans = OrphanParts(
             catalog, store, clock, readers, self._steps.merge, self._steps.lack_of_rights, forms.noticed
         )

@@ -56,16 +56,16 @@ class Resting:
         found: list[Rested] = []
         for bucket in list(islice(self._untold, LOOKED_AT_ONCE)):
             del self._untold[bucket]
-            parts = bucket.parts
-            if parts is None or not _is_whole(bucket):
+            if not _is_whole(bucket):
                 # It is noted again when it is one document again.
                 continue
             if not is_quiet and bucket.series.current is bucket:
                 self._untold[bucket] = None
                 continue
-            self._told.pop(parts.last_id, None)
-            self._told[parts.last_id] = bucket
-            found.append(_rested(bucket, parts.last_id))
+            stored_id = _stored_id(bucket)
+            self._told.pop(stored_id, None)
+            self._told[stored_id] = bucket
+            found.append(_rested(bucket, stored_id))
         for stored_id in list(islice(self._told, max(0, len(self._told) - MOST_RESTING))):
             del self._told[stored_id]
         return found
@@ -73,7 +73,7 @@ class Resting:
     def bucket(self, stored_id: bytes, now_seconds: float) -> Bucket | None:
         """The bucket that is this document, if it still rests and was told of."""
         bucket = self._told.get(stored_id)
-        if bucket is None or bucket.parts is None or bucket.parts.last_id != stored_id or not _is_whole(bucket):
+        if bucket is None or _stored_id(bucket) != stored_id or not _is_whole(bucket):
             return None
         return bucket if now_seconds >= bucket.copies_until_seconds else None
 
@@ -93,9 +93,15 @@ class Resting:
         self._untold |= dict.fromkeys(told.values())
 
 
+def _stored_id(bucket: Bucket) -> bytes:
+    return bucket.state.bucket_id if bucket.parts is None else bucket.parts.last_id
+
+
 def _is_whole(bucket: Bucket) -> bool:
     parts, buckets = bucket.parts, bucket.series.collection
-    if parts is None or parts.stored != 1 or parts.joining or parts.full:
+    if not bucket.own or not bucket.state.committed_rows:
+        return False
+    if parts is not None and (parts.stored != 1 or parts.joining or parts.full):
         return False
     if buckets.replaced or buckets.holds_extended_range or bucket.is_cleared:
         return False

@@ -13,7 +13,7 @@ from catalog.ports import IdSource
 class Segments:
     """Counts the parts of the current segment, and begins the next one."""
 
-    __slots__ = ("_ids", "_most_parts", "_most_seconds", "_parts", "_since_seconds", "ended")
+    __slots__ = ("_ids", "_most_parts", "_most_seconds", "_parts", "_since_seconds", "ended", "stored_at_seconds")
 
     def __init__(self, ids: IdSource, most_parts: int, most_seconds: float) -> None:
         """A segment ends when it has ``most_parts``, or ``most_seconds`` after its first one."""
@@ -24,6 +24,8 @@ class Segments:
         self._since_seconds = 0.0
         self.ended = 0
         """The number of segments that have ended."""
+        self.stored_at_seconds = 0.0
+        """When the latest part was stored."""
 
     @property
     def current(self) -> bytes:
@@ -35,6 +37,7 @@ class Segments:
         if not self._parts:
             self._since_seconds = now_seconds
         self._parts += 1
+        self.stored_at_seconds = now_seconds
         if self._parts >= self._most_parts:
             self._end()
 

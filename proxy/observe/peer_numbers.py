@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from catalog.gathering import GatheringMetrics
-
 
 class PeerNumbers:
     """Counters of ``proxy.peers``, which are read at any time."""
@@ -16,7 +14,7 @@ class PeerNumbers:
     __slots__ = (
         "answered",
         "asked",
-        "gathering",
+        "gathered",
         "held_for_others",
         "holds",
         "holds_refused",
@@ -41,12 +39,13 @@ class PeerNumbers:
         self.holds = 0
         self.holds_refused = 0
         self.held_for_others = 0
-        self.gathering = GatheringMetrics()
+        self.gathered: Callable[[], tuple[int, int]] = _none
+        """Buckets that were given up, and that were absorbed (``catalog.gathering``)."""
 
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""
         known, linked = self.links()
-        absorbed = self.gathering.absorbed
+        given_up, absorbed = self.gathered()
         yield GaugeMetricFamily("tsproxy_peers", "Other tsproxy processes that use the backend.", value=known)
         yield GaugeMetricFamily("tsproxy_peers_linked", "Those of them that can be asked.", value=linked)
         for name, text, value in (
@@ -60,7 +59,7 @@ class PeerNumbers:
             ("holds", "Times that other processes were asked to keep readers waiting for joins.", self.holds),
             ("holds_refused", "Those of them to which a process did not agree.", self.holds_refused),
             ("held_for_others", "Times that readers waited for joins of other processes.", self.held_for_others),
-            ("buckets_given_up", "Buckets that other processes have added to theirs.", self.gathering.given_up),
+            ("buckets_given_up", "Buckets that other processes have added to theirs.", given_up),
             ("buckets_absorbed", "Buckets of other processes that were added to those of this one.", absorbed),
         ):
             yield CounterMetricFamily(f"tsproxy_peer_{name}", text, value=value)

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from bson.errors import InvalidBSON
 
+from catalog.absorbing import Order
 from catalog.bson.codec import decode, encode
-from catalog.gathering import Order
 from catalog.identity import Identity, identity_of
 from catalog.resting import Rested
 from catalog.statements import ClientSession

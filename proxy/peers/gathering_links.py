@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from catalog.gathering import Order
+from catalog.absorbing import Order
 from catalog.resting import Rested
 from proxy.peers.membership import Membership
 from proxy.peers.peer import Peer

@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
-from catalog.gathering import Order
+from catalog.absorbing import Order
 from catalog.resting import Rested
 from proxy.peers.frames import (
     LONGEST_BYTES,
     Answer,
     Frame,
-    FrameReader,
     Kind,
     Question,
     answer_bytes,
@@ -53,7 +52,7 @@ from proxy.peers.handshake import (
     read_greeting,
 )
 from proxy.peers.places_told import PlacesTold
-from proxy.upstream.keepalive import keep_alive
+from proxy.peers.side import Side
 
 GREETING_SECONDS: Final = 5.0
 """Time in which a connection must prove who it is."""
@@ -68,61 +67,7 @@ class LinkLost(Exception):
     """The link ended, or the other side is not the proxy that it should be."""
 
 
-class _Side(asyncio.Protocol):
-    """What both sides have in common."""
-
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader()
-        self._channel: Channel | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the other side has proved who it is, and the connection is open."""
-        return self._channel is not None and self._transport is not None and not self._transport.is_closing()
-
-    def close(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop."""
-        self._transport = cast("asyncio.Transport", transport)
-        keep_alive(transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Called by the event loop."""
-        try:
-            for frame in self._reader.feed(data):
-                if self._channel is not None and not self._channel.is_genuine(frame):
-                    raise ValueError("a frame of somebody else")
-                self._take(frame)
-        except ValueError as error:
-            self._broken(str(error))
-            self.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop."""
-        self._transport = None
-        self._broken(str(exc or "connection closed"))
-
-    def _write(self, raw: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(raw)
-
-    def _say(self, kind: Kind, said: bytes = b"") -> None:
-        assert self._channel is not None
-        self._write(self._channel.seal(kind, said))
-
-    def _take(self, frame: Frame) -> None:
-        raise NotImplementedError
-
-    def _broken(self, reason: str) -> None:
-        raise NotImplementedError
-
-
-class Link(_Side):
+class Link(Side):
     """The side that asks."""
 
     def __init__(self, own: Introduction, key: bytes, wanted: str) -> None:
@@ -316,7 +261,7 @@ class Answerer(Protocol):
         ...
 
 
-class Inbound(_Side):
+class Inbound(Side):
     """The side that answers. ``peer`` is the other proxy once it has proved who it is."""
 
     def __init__(self, own: Introduction, key: bytes, host: Answerer) -> None:

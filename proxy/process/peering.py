@@ -17,8 +17,9 @@ from typing import Any, Final, Self
 
 import structlog
 
+from catalog.absorbing import Order
 from catalog.errors import CommandError
-from catalog.gathering import Order
+from catalog.gathering import Gathering
 from catalog.resting import Rested
 from catalog.statements import withdrawn
 from proxy.observe.metrics import Metrics
@@ -113,12 +114,15 @@ class Peering:
         if in_parts is not None:
             in_parts.elsewhere.holding = holding
             in_parts.joining.orphans.others = self.membership
-            in_parts.joining.gathering.company = GatheringLinks(self.membership)
-            self.numbers.gathering = in_parts.joining.gathering.metrics
+            self._gather(in_parts.joining.gathering)
         if assembly.ingest.retryable_writes:
             self.membership.changed = self._changed
             self.membership.lapsed = statements.begin_era
             self.membership.stood_still = self._withdraw
+
+    def _gather(self, gathering: Gathering) -> None:
+        gathering.company = GatheringLinks(self.membership)
+        self.numbers.gathered = lambda: (gathering.given_up, gathering.absorbed)
 
     @classmethod
     async def begin(

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from catalog.gathering import Gathering, Order
+from catalog.absorbing import Order
+from catalog.gathering import Gathering
 from catalog.joining import Joining
 from catalog.resting import Rested
 from catalog.statements import StatementLog, withdrawn

@@ -90,6 +90,6 @@ def test_buckets_of_several_proxies_become_one(scale: float) -> None:
             raise
         assert world.network is not None
         scans += world.server.scans
-        absorbed += sum(node.gathering.metrics.absorbed for node in world.network.nodes.values())
+        absorbed += sum(node.gathering.absorbed for node in world.network.nodes.values())
     assert ONE_SEED or absorbed > 20
     assert ONE_SEED or scans > 10

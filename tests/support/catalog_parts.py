@@ -39,8 +39,9 @@ class ManualClock:
 class CountingIds:
     """Room for parts behind every id."""
 
-    def __init__(self) -> None:
-        self._count = 0
+    def __init__(self, first: int = 0) -> None:
+        """``first``: processes of one test need different ones."""
+        self._first = self._count = first
         self._segment = 0
 
     def suffix(self) -> bytes:
@@ -54,7 +55,7 @@ class CountingIds:
         self._segment += 1
 
     def made(self, stored_id: bytes) -> bool:
-        return 0 < int.from_bytes(stored_id[6:9], "big") <= self._count
+        return self._first < int.from_bytes(stored_id[6:9], "big") <= self._count
 
 
 class RememberingWriter:
@@ -129,12 +130,19 @@ def measurement(offset_ms: int = 0, meta: Any = "a", **fields: Any) -> Measureme
 class CatalogBench:
     """A catalog with a collection and what it hangs on."""
 
-    def __init__(self, *, reopening: bool = False, stored_until_ms: int | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        reopening: bool = False,
+        stored_until_ms: int | None = None,
+        ids: CountingIds | None = None,
+        **options: Any,
+    ) -> None:
         self.clock = ManualClock()
         self.catalog = BucketCatalog(
             CatalogOptions(limits=options.pop("limits", Limits()), reopening=reopening, **options),
             self.clock,
-            CountingIds(),
+            ids or CountingIds(),
         )
         self.virtual = virtual()
         self.buckets: CollectionBuckets = self.catalog.collection(self.virtual)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog.absorbing import Order
 from catalog.identity import NOBODY, identity_of
+from catalog.resting import Rested
 from proxy.peers.frames import (
     BUSY,
     CODE_BYTES,
@@ -31,9 +33,15 @@ from proxy.peers.frames import (
     held_in,
     hold_bytes,
     hold_in,
+    ids_bytes,
+    ids_in,
+    orders_bytes,
+    orders_in,
     questions_in,
     release_bytes,
     release_in,
+    rested_bytes,
+    rested_in,
 )
 
 IDENTITIES = st.sampled_from([NOBODY, identity_of([("ann", "admin")]), identity_of([("ann", "x"), ("bob\0", "ü")])])
@@ -65,9 +73,47 @@ def test_answers_arrive_as_they_were_given(answers: list[Answer]) -> None:
     assert answers_in(answer_bytes(answers)) == answers
 
 
+IDS = st.binary(min_size=12, max_size=12)
+DIGESTS = st.binary(min_size=16, max_size=16)
+NUMBERS = st.integers(0, 2**32 - 1)
+
+
+@given(
+    st.lists(st.builds(Rested, DIGESTS, DIGESTS, IDS, NUMBERS, NUMBERS), max_size=5),
+    st.lists(IDS, max_size=5),
+    st.lists(st.builds(Order, IDS, st.lists(IDS, max_size=3)), max_size=5),
+)
+def test_what_concerns_buckets_arrives_as_it_was_said(
+    rested: list[Rested], ids: list[bytes], orders: list[Order]
+) -> None:
+    assert rested_in(rested_bytes(rested)) == rested
+    assert ids_in(ids_bytes(7, ids)) == (7, ids)
+    assert orders_in(orders_bytes(orders)) == orders
+
+
+def test_larger_numbers_than_a_frame_can_tell_are_the_largest() -> None:
+    (told,) = rested_in(rested_bytes([Rested(bytes(16), bytes(16), bytes(12), 1 << 40, 1 << 40)]))
+    assert told.rows == told.size_bytes == (1 << 32) - 1
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (rested_in, bytes(51)),
+        (ids_in, bytes(3)),
+        (ids_in, bytes(15)),
+        (orders_in, bytes(13)),
+        (orders_in, bytes(12) + b"\1\0"),
+    ],
+)
+def test_other_bytes_concern_no_buckets(read: Callable[[bytes], object], said: bytes) -> None:
+    with pytest.raises(ValueError, match=r"not|cut short"):
+        read(said)
+
+
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused_or_read(said: bytes) -> None:
-    for read in (questions_in, answers_in):
+    for read in (questions_in, answers_in, rested_in, ids_in, orders_in):
         with suppress(ValueError):
             read(said)
 

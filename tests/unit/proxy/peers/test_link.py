@@ -9,7 +9,9 @@ from functools import partial
 
 import pytest
 
+from catalog.absorbing import Order
 from catalog.identity import NOBODY
+from catalog.resting import Rested
 from proxy.peers.frames import UNKNOWN, Answer, Kind, Question, frame_bytes
 from proxy.peers.handshake import Introduction, greeting, key_of, nonce
 from proxy.peers.link import Inbound, Link, LinkLost
@@ -58,6 +60,15 @@ class Host:
 
     def release(self, inbound: Inbound, number: int) -> None:
         self.events.append(f"release {number}")
+
+    def rested(self, name: str, rested: Sequence[Rested]) -> None:
+        self.events.append(f"{name} tells of {len(rested)}")
+
+    def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+        return list(ids[1:])
+
+    def absorb(self, orders: Sequence[Order]) -> None:
+        self.events.append(f"absorb {len(orders)}")
 
 
 class PlacesSeen(PlacesTold):
@@ -108,6 +119,26 @@ async def test_both_know_who_the_other_is_and_one_asks() -> None:
         assert not link.is_open
         with pytest.raises(LinkLost):
             await link.ask(QUESTIONS)
+
+
+async def test_buckets_that_rest_are_told_of_given_up_and_absorbed() -> None:
+    host = Host()
+    async with listening(host) as port:
+        link = await link_to(port)
+        link.rested([Rested(bytes(16), bytes(16), bytes(12), 1, 2)] * 2)
+        ids = [bytes([number]) * 12 for number in range(3)]
+        first, second = await asyncio.gather(link.give_up(ids), link.give_up(ids[:1]))
+        assert (first, second) == (ids[1:], [])
+        link.absorb([Order(ids[0], ids[1:])])
+        await eventually(lambda: "absorb 1" in host.events)
+        assert [event for event in host.events if event != "heard"][1:] == ["tsproxy one tells of 2", "absorb 1"]
+        host.give_up = lambda ids: link.close() or []  # type: ignore[assignment, func-returns-value, method-assign]
+        with pytest.raises(LinkLost):
+            await link.give_up(ids)
+        with pytest.raises(LinkLost):
+            await link.give_up(ids)
+        link.rested([])
+        link.absorb([])
 
 
 @pytest.mark.parametrize(

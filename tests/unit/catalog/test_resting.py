@@ -1,0 +1,160 @@
+"""Which buckets rest: those that are one document, and get no rows for now."""
+
+from __future__ import annotations
+
+from catalog.kernel import BucketState, Limits
+from catalog.open_bucket import Bucket
+from catalog.resting import MOST_RESTING, Rested
+from tests.support.catalog_parts import HOUR_MS, START_MS, measurement
+from tests.support.joining_bench import JoiningBench
+
+REST_SECONDS = 3.0
+
+
+class RestingBench(JoiningBench):
+    """Some buckets have parts."""
+
+    def __init__(self) -> None:
+        super().__init__(rest_seconds=REST_SECONDS)
+        self.resting = self.catalog.growth.resting
+        self.resting.is_wanted = True
+
+    async def joined(self, *metas: str, offset_ms: int = 0) -> None:
+        """Their parts become one."""
+        for number in range(3):
+            for meta in metas:
+                self.commit(measurement(offset_ms + number, meta))
+        self.clock.now += 2.5
+        await self.joining.join_due()
+
+    def take(self) -> list[Rested]:
+        return self.resting.take(self.clock.now, self.catalog.growth.committed_at_seconds)
+
+    def bucket(self, rested: Rested) -> Bucket | None:
+        return self.resting.bucket(rested.stored_id, self.clock.now)
+
+
+async def test_a_bucket_that_is_one_document_rests_some_time_after_the_latest_part() -> None:
+    bench = RestingBench()
+    await bench.joined("a", "b")
+    assert bench.take() == []
+    bench.clock.now += 1
+    first, second = bench.take()
+    assert (first.rows, first.collection) == (3, second.collection)
+    assert first.series != second.series
+    assert bench.take() == []
+    bucket = bench.bucket(first)
+    assert bucket is not None
+    assert bucket.state.rows == 3
+    assert first.stored_id[:4] == (START_MS // 1000).to_bytes(4, "big")
+
+
+async def test_a_bucket_that_its_series_has_left_rests_at_once() -> None:
+    bench = RestingBench()
+    await bench.joined("a", "b")
+    bench.commit(measurement(2 * HOUR_MS, "a"))
+    (rested,) = bench.take()
+    bucket = bench.bucket(rested)
+    assert bucket is not None
+    assert bucket.series.current is not bucket
+
+
+async def test_the_series_of_a_bucket_is_the_same_in_every_process() -> None:
+    benches = [RestingBench(), RestingBench()]
+    told = []
+    for bench in benches:
+        await bench.joined("a")
+        bench.clock.now += 1
+        told += bench.take()
+    assert told[0].series == told[1].series
+
+
+async def test_a_bucket_that_gets_rows_again_no_longer_rests() -> None:
+    bench = RestingBench()
+    await bench.joined("a", "b")
+    bench.clock.now += 1
+    first, second = bench.take()
+    bench.stage(measurement(10, "a"))
+    assert bench.bucket(first) is None
+    bench.commit(measurement(10, "b"))
+    assert bench.bucket(second) is None
+    bench.clock.now += 1
+    assert bench.bucket(second) is None
+
+
+async def test_a_bucket_with_a_copy_of_a_write_under_way_does_not_rest() -> None:
+    bench = RestingBench()
+    await bench.joined("a")
+    bench.clock.now += 1
+    (rested,) = bench.take()
+    bucket = bench.bucket(rested)
+    assert bucket is not None
+    bucket.copies_until_seconds = bench.clock.now + 10
+    assert bench.bucket(rested) is None
+    bench.clock.now += 10
+    assert bench.bucket(rested) is bucket
+
+
+async def test_a_bucket_that_is_joined_or_full_does_not_rest() -> None:
+    bench = RestingBench()
+    await bench.joined("a")
+    bench.clock.now += 1
+    (rested,) = bench.take()
+    bucket = bench.bucket(rested)
+    assert bucket is not None
+    assert bucket.parts is not None
+    bucket.parts.joining = True
+    assert bench.bucket(rested) is None
+    bucket.parts.joining, bucket.parts.full = False, True
+    assert bench.bucket(rested) is None
+    bucket.parts.full = False
+    bucket.series.collection.replaced = True
+    assert bench.bucket(rested) is None
+
+
+async def test_nothing_is_remembered_while_there_is_nobody_to_tell() -> None:
+    bench = RestingBench()
+    bench.resting.is_wanted = False
+    await bench.joined("a")
+    bench.resting.is_wanted = True
+    await bench.joined("b")
+    bench.clock.now += 1
+    assert len(bench.take()) == 1
+    bench.resting.forget_all()
+    assert not bench.resting.is_wanted
+
+
+async def test_another_gatherer_is_told_of_everything() -> None:
+    bench = RestingBench()
+    await bench.joined("a")
+    bench.clock.now += 1
+    told = bench.take()
+    bench.resting.tell_again()
+    assert bench.take() == told
+    bench.resting.forget(told[0].stored_id)
+    assert bench.bucket(told[0]) is None
+
+
+async def test_what_is_remembered_is_bounded() -> None:
+    bench = RestingBench()
+    await bench.joined("a")
+    bench.clock.now += 1
+    (rested,) = bench.take()
+    bucket = bench.bucket(rested)
+    assert bucket is not None
+    for number in range(MOST_RESTING):
+        bucket.state = bucket_with_id(bucket, number)
+        bucket.parts = None
+        bench.resting.note(bucket)
+        bench.take()
+    assert bench.bucket(rested) is None
+    latest = Rested(b"", b"", bucket.state.bucket_id, 1, 1)
+    assert bench.bucket(latest) is bucket
+
+
+def bucket_with_id(bucket: Bucket, number: int) -> BucketState:
+    row = measurement(0, "a")
+    state = BucketState(number.to_bytes(12, "big"), b"t", b"m", row.meta, START_MS, HOUR_MS, Limits())
+    state.try_stage(row)
+    state.committed(1)
+    return state

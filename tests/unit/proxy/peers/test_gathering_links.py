@@ -1,0 +1,93 @@
+"""Which process gathers, and what is told, asked and ordered over the links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from catalog.absorbing import Order
+from catalog.resting import Rested
+from proxy.peers import peer as peers
+from proxy.peers.gathering_links import MOST_AT_ONCE, GatheringLinks
+from proxy.peers.handshake import Introduction
+from proxy.peers.link import LinkLost
+from proxy.peers.peer import Peer
+
+RESTED = [Rested(bytes(16), bytes(16), bytes(12), 1, 2)]
+ORDERS = [Order(bytes(12), [b"x" * 12])]
+
+
+class LinkDouble:
+    def __init__(self, name: str, *, keeps_readers: bool = True) -> None:
+        self.is_open = True
+        self.peer = Introduction(name, 7, keeps_readers=keeps_readers)
+        self.heard: list[Any] = []
+        self.is_lost = False
+
+    def rested(self, rested: Sequence[Rested]) -> None:
+        self.heard.append(rested)
+
+    def absorb(self, orders: Sequence[Order]) -> None:
+        self.heard.append(orders)
+
+    async def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+        self.heard.append(len(ids))
+        if self.is_lost:
+            raise LinkLost("lost")
+        return list(ids)
+
+
+def links(own_name: str, *doubles: LinkDouble) -> GatheringLinks:
+    others = [Peer(each.peer.name, link=each) for each in doubles]  # type: ignore[arg-type]
+    membership = SimpleNamespace(
+        own_name=own_name,
+        peers={each.name: each for each in others},
+        holders=lambda: [each for each in others if each.keeps_readers],
+    )
+    return GatheringLinks(membership)  # type: ignore[arg-type]
+
+
+def test_the_process_with_the_smallest_name_gathers() -> None:
+    assert links("b").gatherer() is None
+    assert links("b", LinkDouble("c")).gatherer() == ""
+    assert links("b", LinkDouble("c"), LinkDouble("a")).gatherer() == "a"
+    assert links("b", LinkDouble("c"), LinkDouble("a", keeps_readers=False)).gatherer() == ""
+    assert links("b", LinkDouble("a", keeps_readers=False)).gatherer() is None
+
+
+async def test_what_is_said_goes_over_the_link_of_that_process() -> None:
+    one, two = LinkDouble("a"), LinkDouble("c")
+    company = links("b", one, two)
+    company.tell("a", RESTED)
+    company.order("c", ORDERS)
+    ids = [number.to_bytes(12, "big") for number in range(MOST_AT_ONCE + 1)]
+    assert await company.give_up("c", ids) == ids
+    assert one.heard == [RESTED]
+    assert two.heard == [ORDERS, MOST_AT_ONCE, 1]
+
+
+async def test_a_process_that_has_gone_is_told_nothing_and_gives_nothing_up() -> None:
+    gone = LinkDouble("c")
+    gone.is_lost = True
+    company = links("b", gone)
+    assert await company.give_up("c", [bytes(12)]) == []
+    for name in ("nobody", "c"):
+        company.tell(name, RESTED)
+        company.order(name, ORDERS)
+    assert await company.give_up("nobody", [bytes(12)]) == []
+    assert gone.heard == [1, RESTED, ORDERS]
+
+
+async def test_a_process_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(LinkDouble):
+        async def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+            import asyncio
+
+            await asyncio.Event().wait()
+            return []
+
+    monkeypatch.setattr(peers, "ANSWER_SECONDS", 0.01)
+    assert await links("b", Silent("c")).give_up("c", [bytes(12)]) == []
