@@ -144,7 +144,8 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
             "from anywhere. With access control, the privileges of the user decide."
         ),
         "peer_listen": (
-            "Address at which the other proxies of the backend ask this one about retried inserts; "
+            "Address at which the other proxies of the backend ask this one about retried inserts, "
+            "and to keep readers waiting for joins; "
             "empty = the host of listen, with any free port."
         ),
         "shutdown_grace_seconds": "Time that running commands have to finish at shutdown.",
