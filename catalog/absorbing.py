@@ -1,7 +1,8 @@
 """Adds the rows of buckets that other processes have given up to buckets of this one (``catalog.gathering``).
 
-Each step is atomic at the backend, and is committed in a moment without readers, as joins of parts are
-(``catalog.joining``). The bucket stays in memory, and grows on with all rows.
+Each step is a transaction, and is committed in a moment without readers, as joins of parts are (``catalog.joining``).
+The bucket stays in memory, and grows on with all rows. A document with other rows than its owner knows of is left as it
+is: another process has appended to it, and may not know yet whether it has.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from catalog.aligning import aligned
+from catalog.aligning import aligned, rows_of
 from catalog.catalog import BucketCatalog
-from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, CommandError, InvariantViolated
+from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.open_bucket import Bucket
 from catalog.orphan_parts import ReaderBarrier
 from catalog.parts import IdRange
 from catalog.ports import BucketStore, Clock, PreparedJoin, Span
 from catalog.replacing import Differs, Forms
+from catalog.resting import Given
 
 STEP_DOCUMENTS: Final = 256
-"""Of one step."""
-MOST_ORDERS: Final = 20_000
+STEP_ROWS: Final = 8_000
+"""Limits of one step; the rows are those of the documents that go."""
+MOST_DOCUMENTS: Final = 40_000
+"""Of all orders that wait."""
 PASS_SECONDS: Final = 0.05
 PAUSE_SECONDS: Final = 0.5
 """After a step that readers or other writers were in the way of."""
@@ -34,15 +38,19 @@ class Order(NamedTuple):
     """Absorb these documents into the bucket that is the document ``stored_id``."""
 
     stored_id: bytes
-    others: Sequence[bytes]
+    others: Sequence[Given]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Orders of one collection that are carried out together."""
+    """Orders that are carried out together."""
 
     orders: Sequence[Order]
     attempts: int = 0
+
+    @property
+    def documents(self) -> int:
+        return sum(len(order.others) for order in self.orders)
 
     def halves(self) -> list[_Step]:
         middle = len(self.orders) // 2
@@ -55,6 +63,8 @@ class _Absorption:
 
     bucket: Bucket
     order: Order
+    rows: int
+    """Of the bucket."""
     joined: list[bytes] = field(default_factory=list)
 
 
@@ -80,22 +90,32 @@ class Absorbing:
         self._forms = forms
         self._refused = refused
         self._steps: deque[_Step] = deque()
+        self._documents = 0
+        """In all steps."""
         self._not_before_seconds = 0.0
 
     @property
     def waiting(self) -> int:
-        """The number of orders that are not carried out yet."""
-        return sum(len(step.orders) for step in self._steps)
+        """The number of documents that wait to be absorbed."""
+        return self._documents
 
     def ordered(self, orders: Sequence[Order]) -> None:
         """Carry these out as soon as possible."""
-        self._steps.extend(_steps(orders[: max(0, MOST_ORDERS - self.waiting)]))
+        for step in _steps(orders):
+            if self._documents + step.documents <= MOST_DOCUMENTS:
+                self._put(step)
 
     async def work(self) -> None:
         """Carry out orders for a short time."""
         until_seconds = self._clock.monotonic_seconds() + PASS_SECONDS
         while self._steps and self._not_before_seconds <= self._clock.monotonic_seconds() < until_seconds:
-            await self._absorb(self._steps.popleft())
+            step = self._steps.popleft()
+            self._documents -= step.documents
+            await self._absorb(step)
+
+    def _put(self, *steps: _Step) -> None:
+        self._steps.extend(steps)
+        self._documents += sum(step.documents for step in steps)
 
     async def _absorb(self, step: _Step) -> None:
         """Carry out the orders of a step, or put it back."""
@@ -105,23 +125,21 @@ class Absorbing:
             if error.code == UNAUTHORIZED:
                 self._refused(error)
                 return
-            is_done = False
-            if error.code != WRITE_CONFLICT and len(step.orders) > 1:
-                self._put_back(*step.halves())
-                return
-        except (ValueError, InvariantViolated) as error:
-            # Of another writer, or not of one shape, or it does not fit: one of several, so each is tried alone.
+            self._put_back(step, attempts=1)
+        except Exception as error:  # noqa: BLE001 - what other writers have stored may be anything
+            # One of several does not fit, so each is tried alone.
             if len(step.orders) > 1:
-                self._steps.extendleft(step.halves())
+                self._put(*step.halves())
             elif isinstance(error, Differs):
                 self._forms.noticed(error)
-            return
-        if not is_done:
-            self._put_back(step)
+        else:
+            if not is_done:
+                self._put_back(step, attempts=0)
 
-    def _put_back(self, *steps: _Step) -> None:
+    def _put_back(self, step: _Step, *, attempts: int) -> None:
         self._not_before_seconds = self._clock.monotonic_seconds() + PAUSE_SECONDS
-        self._steps.extend(replace(step, attempts=step.attempts + 1) for step in steps if step.attempts < ATTEMPTS)
+        if step.attempts + attempts < ATTEMPTS:
+            self._put(replace(step, attempts=step.attempts + attempts))
 
     async def _try(self, step: _Step) -> bool:
         """Whether it need not be tried again."""
@@ -131,42 +149,54 @@ class Absorbing:
         try:
             collection = absorptions[0].bucket.series.collection.collection
             deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
+            async with self._readers.kept_out(collection.namespace) as alone:
+                # Otherwise, what is prepared now would perhaps have to be abandoned.
+                self._catalog.growth.obstacles.tried(absorptions[0].bucket.series.collection, alone=alone)
+            if not alone:
+                return False
             spans = [self._span(each) for each in absorptions]
             prepared = await self._store.prepare_join(collection, spans, deadline_seconds)
-            is_done = await self._committed(prepared, absorptions)
+            return await self._committed(prepared, absorptions)
         finally:
             for each in absorptions:
-                if each.bucket.parts is not None:
-                    each.bucket.parts.joining = False
-        return is_done
+                self._catalog.growth.parts_of(each.bucket).joining = False
 
     def _begun(self, step: _Step) -> list[_Absorption]:
         """The buckets that still rest, and are not joined otherwise meanwhile; of one collection."""
-        resting, now_seconds = self._catalog.growth.resting, self._clock.monotonic_seconds()
+        catalog, now_seconds = self._catalog, self._clock.monotonic_seconds()
         begun: list[_Absorption] = []
+        left: list[Order] = []
         for order in step.orders:
-            bucket = resting.bucket(order.stored_id, now_seconds)
-            if bucket is None:
+            bucket = catalog.growth.resting.bucket(order.stored_id, now_seconds)
+            if bucket is None or any(catalog.is_under_way(each.stored_id) for each in order.others):
                 continue
-            if begun and bucket.series.collection is not begun[0].bucket.series.collection:
-                self.ordered([order])
-                continue
-            self._catalog.growth.parts_of(bucket).joining = True
-            begun.append(_Absorption(bucket, order))
+            buckets = bucket.series.collection
+            if begun and buckets is not begun[0].bucket.series.collection:
+                left.append(order)
+            elif not catalog.growth.obstacles.are_there(buckets):
+                catalog.growth.parts_of(bucket).joining = True
+                begun.append(_Absorption(bucket, order, bucket.state.rows))
+        if left:
+            self._put(replace(step, orders=left))
         return begun
 
     def _span(self, absorption: _Absorption) -> Span:
-        ids = [*absorption.order.others, absorption.order.stored_id]
-        buckets = absorption.bucket.series.collection
-        forms, max_rows = self._forms, self._catalog.options.limits.max_count
-        time_field, meta_field, span_ms = buckets.time_field, buckets.meta_field, buckets.span_ms
+        others, stored_id = absorption.order.others, absorption.order.stored_id
+        buckets, limits = absorption.bucket.series.collection, self._catalog.options.limits
+        expected = [*(each.rows for each in others), absorption.rows]
+        forms, time_field, meta_field, span_ms = self._forms, buckets.time_field, buckets.meta_field, buckets.span_ms
 
         def merge(documents: Sequence[bytes]) -> bytes:
+            if [rows_of(each, time_field) for each in documents] != expected:
+                raise ValueError("buckets with other rows than their owners know of")
             ready = aligned(documents, time_field, span_ms)
-            joined = forms.merged(ready, absorption.order.stored_id, time_field, meta_field, max_rows)
+            joined = forms.merged(ready, stored_id, time_field, meta_field, limits.max_count)
+            if len(joined) > limits.max_size_bytes:
+                raise ValueError("buckets that are too large for one")
             absorption.joined.append(joined)
             return joined
 
+        ids = [*(each.stored_id for each in others), stored_id]
         return Span([IdRange(each, each, 1) for each in ids], merge, ids)
 
     async def _committed(self, prepared: PreparedJoin, absorptions: Sequence[_Absorption]) -> bool:
@@ -188,28 +218,32 @@ class Absorbing:
         return is_sent
 
     async def _commit(self, prepared: PreparedJoin, absorptions: Sequence[_Absorption]) -> None:
-        changed = [
-            (each, count) for each, count in zip(absorptions, prepared.counts, strict=True) if count and count > 1
-        ]
-        is_known = False
+        is_known, is_changed = False, True
         try:
             await prepared.commit()
             is_known = True
+        except BackendUnavailable:
+            raise
+        except CommandError:
+            is_changed = False
+            raise
         finally:
-            for each, count in changed:
-                self._catalog.absorbed(each.bucket, each.joined[-1] if is_known else None)
-                self.absorbed += count - 1 if is_known else 0
+            for each, count in zip(absorptions, prepared.counts, strict=True):
+                if is_changed and count and count > 1:
+                    self._catalog.absorbed(each.bucket, each.joined[-1] if is_known else None)
+                    self.absorbed += count - 1 if is_known else 0
 
 
 def _steps(orders: Sequence[Order]) -> list[_Step]:
     """Neighbours together."""
     steps: list[list[Order]] = []
-    documents = 0
+    documents = rows = 0
     for order in sorted(orders):
         documents += 1 + len(order.others)
-        if steps and documents <= STEP_DOCUMENTS:
+        rows += sum(each.rows for each in order.others)
+        if steps and documents <= STEP_DOCUMENTS and rows <= STEP_ROWS:
             steps[-1].append(order)
         else:
             steps.append([order])
-            documents = 1 + len(order.others)
+            documents, rows = 1 + len(order.others), sum(each.rows for each in order.others)
     return [_Step(orders) for orders in steps]

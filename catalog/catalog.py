@@ -329,11 +329,13 @@ class BucketCatalog(Placement):
                 document, buckets.time_field, buckets.meta_field, buckets.span_ms, self.options.limits
             )
         except ValueError:
-            self._clear(buckets, [bucket.state.bucket_id])
+            self._move(self._forget(bucket))
             return
         bucket.state = state
         parts.absorbed(state.rows)
         self._memory.rest(bucket)
+        # A third process may have some of its series.
+        self.growth.resting.note(bucket)
 
     def waited(self, batch: WriteBatch) -> None:
         """A writer waits for a batch that another one commits (W63, W81)."""

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from catalog.parts import bucket_key
 from catalog.resting import Rested
 
-MOST_SERIES: Final = 40_000
-"""Series whose buckets are remembered; beyond, those that were told of first are forgotten."""
+MOST_BUCKETS: Final = 60_000
+"""Buckets that are remembered, some 400 bytes each; beyond, the series that were told of first are forgotten."""
 MOST_OF_A_SERIES: Final = 16
 SETTLED_SECONDS: Final = 1.5
 """Processes tell of their buckets within this time after one another, if all of them rest."""
@@ -32,7 +33,6 @@ class Bounds(NamedTuple):
 class Family(NamedTuple):
     """Buckets that may be one: the one that starts first, of the process ``owner``, and the others with theirs."""
 
-    collection: bytes
     owner: str
     stored_id: bytes
     others: Sequence[tuple[str, bytes]]
@@ -43,7 +43,7 @@ class _Series:
 
     def __init__(self) -> None:
         self.buckets: dict[bytes, tuple[str, Rested]] = {}
-        """By id, with the name of the owner."""
+        """By ``bucket_key``, with the name of the owner."""
         self.told_seconds = 0.0
 
 
@@ -53,23 +53,31 @@ class Families:
     def __init__(self) -> None:
         self._series: OrderedDict[bytes, _Series] = OrderedDict()
         """The one that was told of last at the end."""
+        self._buckets = 0
 
     def told(self, owner: str, rested: Iterable[Rested], now_seconds: float) -> None:
-        """A process has told of its buckets."""
+        """A process has told of its buckets; one of a bucket of another one is not believed."""
         for each in rested:
             series = self._series.get(each.series)
             if series is None:
                 series = self._series[each.series] = _Series()
-            series.buckets[each.stored_id] = owner, each
+            key = bucket_key(each.stored_id)
+            known = series.buckets.get(key)
+            if known is not None and known[0] != owner:
+                continue
+            if known is None:
+                self._buckets += 1
+                if len(series.buckets) == MOST_OF_A_SERIES:
+                    del series.buckets[next(iter(series.buckets))]
+                    self._buckets -= 1
+            series.buckets[key] = owner, each
             series.told_seconds = now_seconds
             self._series.move_to_end(each.series)
-            if len(series.buckets) > MOST_OF_A_SERIES:
-                del series.buckets[next(iter(series.buckets))]
-        while len(self._series) > MOST_SERIES:
-            self._series.popitem(last=False)
+        while self._buckets > MOST_BUCKETS:
+            self._forget(next(iter(self._series)))
 
     def due(self, now_seconds: float, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
-        """Families of series of which nothing was told for ``SETTLED_SECONDS``; they are forgotten.
+        """Families of series of which nothing was told for ``SETTLED_SECONDS``; their buckets are forgotten.
 
         ``bounds`` gives those of a collection; ``None``: this process does not know it.
         """
@@ -78,21 +86,31 @@ class Families:
             series = self._series[key]
             if now_seconds - series.told_seconds < SETTLED_SECONDS:
                 break
-            if len({owner for owner, _ in series.buckets.values()}) > 1:
-                found += _families(series, bounds)
-                del self._series[key]
-            else:
-                # The others may rest later.
-                self._series.move_to_end(key)
+            families = _families(series, bounds)
+            for family in families:
+                for stored_id in (family.stored_id, *(each for _, each in family.others)):
+                    del series.buckets[bucket_key(stored_id)]
+                    self._buckets -= 1
+            found += families
+            # The others may rest later.
+            self._series.move_to_end(key)
+            if not series.buckets:
+                self._forget(key)
         return found
+
+    def _forget(self, key: bytes) -> None:
+        self._buckets -= len(self._series.pop(key).buckets)
 
     def forget_all(self) -> None:
         """Another process gathers from now on."""
         self._series.clear()
+        self._buckets = 0
 
 
 def _families(series: _Series, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
     found: list[Family] = []
+    if len({owner for owner, _ in series.buckets.values()}) < 2:
+        return found
     left = sorted(series.buckets.values(), key=lambda each: each[1].stored_id)
     limits = bounds(left[0][1].collection)
     while limits is not None and left:
@@ -109,7 +127,7 @@ def _families(series: _Series, bounds: Callable[[bytes], Bounds | None]) -> list
             else:
                 left.append((name, each))
         if others:
-            found.append(Family(first.collection, owner, first.stored_id, others))
+            found.append(Family(owner, first.stored_id, others))
     return found
 
 

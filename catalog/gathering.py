@@ -3,15 +3,18 @@
 Under load, each process writes buckets of its own. When they rest (``catalog.resting``), each process tells one of them
 of its buckets: the one that *gathers*. It finds those that belong together (``catalog.families``), asks the owners of
 all but the first of them to give theirs up, and orders the owner of the first to *absorb* those: its document gets
-their rows, in one atomic step and in a moment without readers, as with joins of parts (``catalog.joining``).
+their rows, in one transaction and in a moment without readers, as with joins of parts (``catalog.joining``).
 
 A bucket that was given up is nobody's: it is only stored, as after a restart. So if anything fails after that, it stays
 as it is, and nothing is lost. The owner that absorbs goes on with its bucket.
+
+Standalones have no transactions; what takes their place closes the documents first (``proxy.backend.parts``), for ever
+if it fails. So there, each process keeps its buckets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from catalog.absorbing import Absorbing, Order
@@ -19,7 +22,7 @@ from catalog.catalog import BucketCatalog
 from catalog.errors import InvariantViolated
 from catalog.families import Bounds, Families, Family
 from catalog.ports import Clock
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 
 LOOK_SECONDS: Final = 0.5
 
@@ -35,8 +38,11 @@ class Company(Protocol):
         """Tell that process of buckets of this one."""
         ...
 
-    async def give_up(self, name: str, ids: Sequence[bytes]) -> Sequence[bytes]:
-        """Ask that process to give these buckets up; those that it has given up, none if it cannot be asked."""
+    async def give_up(self, wanted: Mapping[str, Sequence[bytes]]) -> list[Given]:
+        """Ask the processes with these names to give these buckets up; those that they have given up.
+
+        A process that cannot be asked gives up none.
+        """
         ...
 
     def order(self, name: str, orders: Sequence[Order]) -> None:
@@ -53,7 +59,7 @@ class Alone:
     def tell(self, name: str, rested: Sequence[Rested]) -> None:
         raise InvariantViolated("there is nobody to tell")
 
-    async def give_up(self, name: str, ids: Sequence[bytes]) -> Sequence[bytes]:
+    async def give_up(self, wanted: Mapping[str, Sequence[bytes]]) -> list[Given]:
         raise InvariantViolated("there is nobody to ask")
 
     def order(self, name: str, orders: Sequence[Order]) -> None:
@@ -91,67 +97,69 @@ class Gathering:
                 await self._gather(now_seconds)
         await self._absorbing.work()
 
+    def _current(self) -> str | None:
+        """The process that gathers now; ``None`` also while buckets could not be joined."""
+        growth = self._catalog.growth
+        return None if growth.is_sealed or growth.obstacles.are_everywhere else self.company.gatherer()
+
     def _tell(self, now_seconds: float) -> None:
-        resting, gatherer = self._catalog.growth.resting, self.company.gatherer()
+        resting, gatherer = self._catalog.growth.resting, self._current()
         if gatherer != self._gatherer:
             self._gatherer = gatherer
-            self._families.forget_all()
+            if gatherer != "":
+                self._families.forget_all()
             resting.tell_again()
         if gatherer is None:
             resting.forget_all()
             return
         resting.is_wanted = True
         rested = resting.take(now_seconds, self._catalog.growth.committed_at_seconds)
-        if gatherer:
-            if rested:
-                self.company.tell(gatherer, rested)
-        else:
+        if not gatherer:
             self._families.told("", rested, now_seconds)
+        elif rested:
+            self.company.tell(gatherer, rested)
 
     async def _gather(self, now_seconds: float) -> None:
         """Have families become one bucket each."""
-        families = self._families.due(now_seconds, self._bounds)
+        limits = self._catalog.options.limits
+        known = {
+            buckets.collection.uuid: Bounds(buckets.span_ms // 1000, limits.max_count, limits.max_size_bytes)
+            for buckets in self._catalog.collections()
+        }
+        families = self._families.due(now_seconds, known.get)
         wanted: dict[str, list[bytes]] = {}
         for family in families:
             for owner, stored_id in family.others:
                 wanted.setdefault(owner, []).append(stored_id)
-        given: set[bytes] = set()
-        for owner, ids in wanted.items():
-            given.update(await self.company.give_up(owner, ids) if owner else self.give_up(ids))
+        given = self.give_up(wanted.pop("", ()))
+        if wanted:
+            given += await self.company.give_up(wanted)
+        rows = {each.stored_id: each for each in given}
         orders: dict[str, list[Order]] = {}
         for family in families:
-            if others := _later_first(family, given):
+            if others := _later_first(family, rows):
                 orders.setdefault(family.owner, []).append(Order(family.stored_id, others))
+        self.ordered(orders.pop("", ()))
         for owner, each in orders.items():
-            if owner:
-                self.company.order(owner, each)
-            else:
-                self.ordered(each)
-
-    def _bounds(self, collection: bytes) -> Bounds | None:
-        limits = self._catalog.options.limits
-        for buckets in self._catalog.collections():
-            if buckets.collection.uuid == collection:
-                return Bounds(buckets.span_ms // 1000, limits.max_count, limits.max_size_bytes)
-        return None
+            self.company.order(owner, each)
 
     # --- other processes call ------------------------------------------------------------------------------
 
     def told(self, name: str, rested: Sequence[Rested]) -> None:
         """That process has told of its buckets."""
-        if self._gatherer == "":
+        if self._current() == "":
             self._families.told(name, rested, self._clock.monotonic_seconds())
 
-    def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
-        """Give up the buckets that are these documents, if they still rest; returns the ids of those."""
+    def give_up(self, ids: Sequence[bytes]) -> list[Given]:
+        """Give up the buckets that are these documents, if they still rest; returns those."""
         resting, now_seconds = self._catalog.growth.resting, self._clock.monotonic_seconds()
-        given: list[bytes] = []
+        given: list[Given] = []
         for stored_id in ids:
             bucket = resting.bucket(stored_id, now_seconds)
-            resting.forget(stored_id)
             if bucket is not None:
+                given.append(Given(stored_id, bucket.state.rows))
                 self._catalog.give_up(bucket)
-                given.append(stored_id)
+                resting.forget(stored_id)
         self.given_up += len(given)
         return given
 
@@ -160,6 +168,6 @@ class Gathering:
         self._absorbing.ordered(orders)
 
 
-def _later_first(family: Family, given: set[bytes]) -> list[bytes]:
+def _later_first(family: Family, given: Mapping[bytes, Given]) -> list[Given]:
     """Those that were given up; the document that keeps its id, and so its start, comes last."""
-    return sorted((stored_id for _, stored_id in family.others if stored_id in given), reverse=True)
+    return sorted((given[stored_id] for _, stored_id in family.others if stored_id in given), reverse=True)

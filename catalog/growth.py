@@ -7,7 +7,7 @@ are slow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from catalog.backlog import BEHIND_SECONDS, FEWEST_BEHIND, FULL, Backlog
@@ -102,7 +102,14 @@ class BucketGrowth:
         "segments",
     )
 
-    def __init__(self, options: GrowthOptions, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self,
+        options: GrowthOptions,
+        clock: Clock,
+        ids: IdSource,
+        find: Callable[[bytes], Bucket | None] = lambda _: None,
+    ) -> None:
+        """``find`` gives the bucket in memory to which a document belongs."""
         self._options = options
         self._clock = clock
         self._load = Load()
@@ -117,7 +124,7 @@ class BucketGrowth:
         """Collections that have grown while parts were not possible."""
         self._lookups = LookupCosts()
         self.backlog = Backlog(options.behind_parts, options.full_parts, options.behind_seconds)
-        self.resting = Resting(options.rest_seconds)
+        self.resting = Resting(find, options.rest_seconds)
         self.obstacles = JoinObstacles(clock, may_join=options.in_parts, blocked_seconds=options.blocked_seconds)
 
     @property
@@ -306,6 +313,11 @@ class BucketGrowth:
         if bucket.parts is not None and bucket.parts.stored <= 1:
             self._parted.pop(bucket_key(bucket.state.bucket_id), None)
             self.resting.note(bucket)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether parts are closed (``GrowthOptions``)."""
+        return self._options.sealed
 
     # --- the process asks ----------------------------------------------------------------------------------
 

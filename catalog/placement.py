@@ -81,7 +81,7 @@ class Placement:
         self._memory = BucketMemory()
         self._cap_bytes = 0  # the size limit of open buckets while the server's cache is short
         self._work = Work()
-        self.growth = BucketGrowth(options.growth, clock, ids)
+        self.growth = BucketGrowth(options.growth, clock, ids, self._memory.get)
 
     def holds_extended_range(self, namespace: Namespace) -> bool:
         """Whether this process has written times outside the range of bucket ids (Q12)."""

@@ -6,6 +6,7 @@ that rest are gathered, so nobody waits for that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 from itertools import islice
 from typing import Final, NamedTuple
@@ -32,50 +33,73 @@ class Rested(NamedTuple):
     size_bytes: int
 
 
+class Given(NamedTuple):
+    """A document that its process has given up, with all rows that it knows of."""
+
+    stored_id: bytes
+    rows: int
+
+
 class Resting:
-    """Remembers buckets that have become one document, if other processes are there (``is_wanted``)."""
+    """Remembers the ids of buckets that have become one document, if other processes are there (``is_wanted``).
 
-    __slots__ = ("_rest_seconds", "_told", "_untold", "is_wanted")
+    Ids only: what memory is needed for is forgotten by the catalog, and no longer rests then.
+    """
 
-    def __init__(self, rest_seconds: float) -> None:
-        """``rest_seconds``: the latest bucket of a series rests when this process has stored no part for so long."""
+    __slots__ = ("_find", "_rest_seconds", "_told", "_untold", "is_wanted")
+
+    def __init__(self, find: Callable[[bytes], Bucket | None], rest_seconds: float) -> None:
+        """``find`` gives the bucket in memory to which a document belongs.
+
+        ``rest_seconds``: the latest bucket of a series rests when this process has stored no part for so long.
+        """
         self.is_wanted = False
+        self._find = find
         self._rest_seconds = rest_seconds
-        self._untold: dict[Bucket, None] = {}
-        self._told: dict[bytes, Bucket] = {}
-        """By the id of the document."""
+        self._untold: dict[bytes, None] = {}
+        self._told: dict[bytes, int] = {}
+        """The number of rows that was told, by the id of the document."""
 
     def note(self, bucket: Bucket) -> None:
         """The bucket is one document now."""
         if self.is_wanted and len(self._untold) < MOST_RESTING:
-            self._untold[bucket] = None
+            self._untold[_stored_id(bucket)] = None
 
     def take(self, now_seconds: float, stored_at_seconds: float) -> list[Rested]:
         """Buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part."""
         is_quiet = now_seconds - stored_at_seconds >= self._rest_seconds
         found: list[Rested] = []
-        for bucket in list(islice(self._untold, LOOKED_AT_ONCE)):
-            del self._untold[bucket]
-            if not _is_whole(bucket):
+        for stored_id in list(islice(self._untold, LOOKED_AT_ONCE)):
+            del self._untold[stored_id]
+            bucket = self._whole(stored_id)
+            if bucket is None:
                 # It is noted again when it is one document again.
                 continue
-            if not is_quiet and bucket.series.current is bucket:
-                self._untold[bucket] = None
+            is_left = bucket.series.current is not bucket
+            if now_seconds < bucket.copies_until_seconds or not (is_quiet or is_left):
+                self._untold[stored_id] = None
                 continue
-            stored_id = _stored_id(bucket)
             self._told.pop(stored_id, None)
-            self._told[stored_id] = bucket
+            self._told[stored_id] = bucket.state.rows
             found.append(_rested(bucket, stored_id))
         for stored_id in list(islice(self._told, max(0, len(self._told) - MOST_RESTING))):
             del self._told[stored_id]
         return found
 
     def bucket(self, stored_id: bytes, now_seconds: float) -> Bucket | None:
-        """The bucket that is this document, if it still rests and was told of."""
-        bucket = self._told.get(stored_id)
-        if bucket is None or _stored_id(bucket) != stored_id or not _is_whole(bucket):
+        """The bucket that is this document, if it still rests as it was told of."""
+        rows, bucket = self._told.get(stored_id), self._whole(stored_id)
+        if rows is None or bucket is None or now_seconds < bucket.copies_until_seconds:
             return None
-        return bucket if now_seconds >= bucket.copies_until_seconds else None
+        if bucket.state.rows != rows:
+            self.forget(stored_id)
+            self.note(bucket)
+            return None
+        return bucket
+
+    def _whole(self, stored_id: bytes) -> Bucket | None:
+        bucket = self._find(stored_id)
+        return bucket if bucket is not None and _stored_id(bucket) == stored_id and _is_whole(bucket) else None
 
     def forget(self, stored_id: bytes) -> None:
         """This document is no longer a bucket that rests."""
@@ -90,7 +114,7 @@ class Resting:
     def tell_again(self) -> None:
         """Another process gathers from now on."""
         told, self._told = self._told, {}
-        self._untold |= dict.fromkeys(told.values())
+        self._untold |= dict.fromkeys(told)
 
 
 def _stored_id(bucket: Bucket) -> bytes:

@@ -69,5 +69,6 @@ def _are_ours(batch: WriteBatch, rows: Counter[bytes]) -> bool | None:
     if any(is_unique(measurement) for measurement in found):
         return True
     wanted = Counter(digest for digest, _ in ours)
-    enough = rows.total() >= batch.bucket.state.committed_rows + len(ours)
-    return True if enough and wanted <= rows else None
+    # With more rows, another process may have added an equal one.
+    is_all = rows.total() == batch.bucket.state.committed_rows + len(ours)
+    return True if is_all and wanted <= rows else None

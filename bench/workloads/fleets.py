@@ -31,6 +31,8 @@ from bench.workloads.sustained import FACTOR, LongCase, fill
 SIZES: Final = (1, 2, 4)
 LINKED_SECONDS: Final = 30.0
 """Proxies of one backend find each other within seconds."""
+QUIET_SECONDS: Final = 10.0
+"""Buckets of several proxies become one some seconds after the last part was joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def measure(context: Context, mongod: Mongod, directory: Path, case: FleetCase, 
         metrics = load_metrics(site, target, result) | window.per_thousand(stored)
         metrics["whole_mongod_cpu_us"] = metrics["mongod_cpu_us"]
         if proxies and not settings.smoke:
-            metrics |= settle(site, collection, stored, earlier=load.rows * load.series)
+            metrics |= settle(site, collection, stored, earlier=load.rows * load.series, quiet_seconds=QUIET_SECONDS)
             metrics["whole_mongod_cpu_us"] += metrics["deferred_mongod_cpu_us"]
         else:
             metrics["rows_per_bucket"] = (stored + load.rows * load.series) / max(1, site.bucket_count(collection))

@@ -20,8 +20,9 @@ from bson.errors import InvalidBSON
 
 from catalog.absorbing import Order
 from catalog.bson.codec import decode, encode
+from catalog.families import MOST_OF_A_SERIES
 from catalog.identity import Identity, identity_of
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 from catalog.statements import ClientSession
 
 CODE_BYTES: Final = 16
@@ -46,6 +47,7 @@ _MOST_PLACES: Final = (1 << 32) - 1
 _HELD: Final = struct.Struct("<IH")
 _RESTED: Final = struct.Struct("<16s16s12sII")
 _ID_BYTES: Final = 12
+_GIVEN: Final = struct.Struct("<12sI")
 _ABSORB: Final = struct.Struct("<12sH")
 _MOST: Final = (1 << 32) - 1
 
@@ -293,21 +295,37 @@ def rested_in(said: bytes) -> list[Rested]:
 
 
 def ids_bytes(number: int, ids: Sequence[bytes]) -> bytes:
-    """A request to give these buckets up, or the answer with the same number."""
+    """A request to give these buckets up."""
     return _HOLD.pack(number) + b"".join(ids)
 
 
 def ids_in(said: bytes) -> tuple[int, list[bytes]]:
-    """Number and ids; raises ``ValueError`` if it is no such message."""
+    """Number and ids of a request; raises ``ValueError`` if it is no such message."""
     if len(said) < _HOLD.size or (len(said) - _HOLD.size) % _ID_BYTES:
         raise ValueError("not ids of buckets")
     (number,) = _HOLD.unpack_from(said)
     return number, [said[at : at + _ID_BYTES] for at in range(_HOLD.size, len(said), _ID_BYTES)]
 
 
+def given_bytes(number: int, given: Sequence[Given]) -> bytes:
+    """The answer to that request: what was given up."""
+    return _HOLD.pack(number) + b"".join(_GIVEN.pack(*each) for each in given)
+
+
+def given_in(said: bytes) -> tuple[int, list[Given]]:
+    """Number and documents of an answer; raises ``ValueError`` if it is no such message."""
+    if len(said) < _HOLD.size or (len(said) - _HOLD.size) % _GIVEN.size:
+        raise ValueError("not buckets that were given up")
+    (number,) = _HOLD.unpack_from(said)
+    return number, [Given(*each) for each in _GIVEN.iter_unpack(said[_HOLD.size :])]
+
+
 def orders_bytes(orders: Sequence[Order]) -> bytes:
     """Orders to absorb documents."""
-    return b"".join(_ABSORB.pack(each.stored_id, len(each.others)) + b"".join(each.others) for each in orders)
+    return b"".join(
+        _ABSORB.pack(each.stored_id, len(each.others)) + b"".join(_GIVEN.pack(*other) for other in each.others)
+        for each in orders
+    )
 
 
 def orders_in(said: bytes) -> list[Order]:
@@ -318,10 +336,10 @@ def orders_in(said: bytes) -> list[Order]:
         while at < len(said):
             stored_id, count = _ABSORB.unpack_from(said, at)
             at += _ABSORB.size
-            end = at + count * _ID_BYTES
-            if end > len(said):
-                raise ValueError("orders that are cut short")
-            found.append(Order(stored_id, [said[each : each + _ID_BYTES] for each in range(at, end, _ID_BYTES)]))
+            end = at + count * _GIVEN.size
+            if end > len(said) or count > MOST_OF_A_SERIES:
+                raise ValueError("orders that are cut short, or too long")
+            found.append(Order(stored_id, [Given(*each) for each in _GIVEN.iter_unpack(said[at:end])]))
             at = end
     except struct.error as error:
         raise ValueError(f"not orders: {error}") from None

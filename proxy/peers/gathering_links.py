@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from catalog.absorbing import Order
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
+from proxy.peers.link import LinkLost
 from proxy.peers.membership import Membership
 from proxy.peers.peer import Peer
 
 MOST_AT_ONCE: Final = 5_000
-"""Buckets in one message."""
+"""Buckets that a process is asked for at once; what is more stays as it is."""
+SILENT_SECONDS: Final = 30.0
+"""A process that has not answered is not asked again for so long."""
 
 
 class GatheringLinks:
     """Implements ``catalog.gathering.Company``. The process with the smallest name gathers."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, now_seconds: Callable[[], float]) -> None:
         self._membership = membership
+        self._now_seconds = now_seconds
+        self._silent_until: dict[str, float] = {}
 
     def gatherer(self) -> str | None:
         names = [peer.name for peer in self._membership.holders()]
@@ -33,14 +38,23 @@ class GatheringLinks:
         if peer is not None and peer.link is not None:
             peer.link.rested(rested)
 
-    async def give_up(self, name: str, ids: Sequence[bytes]) -> Sequence[bytes]:
-        peer = self._peer(name)
-        given: list[bytes] = []
-        if peer is not None:
-            left = iter(ids)
-            while piece := list(islice(left, MOST_AT_ONCE)):
-                given += await peer.let_give_up(piece)
-        return given
+    async def give_up(self, wanted: Mapping[str, Sequence[bytes]]) -> list[Given]:
+        given = await asyncio.gather(*(self._given_up(name, ids) for name, ids in wanted.items()))
+        return [each for some in given for each in some]
+
+    async def _given_up(self, name: str, ids: Sequence[bytes]) -> list[Given]:
+        peer, now_seconds = self._peer(name), self._now_seconds()
+        if peer is None or now_seconds < self._silent_until.get(name, now_seconds):
+            return []
+        self._silent_until.pop(name, None)
+        asked = frozenset(ids[:MOST_AT_ONCE])
+        try:
+            given = await peer.let_give_up(ids[:MOST_AT_ONCE])
+        except LinkLost:
+            silent = {each: until for each, until in self._silent_until.items() if until > now_seconds}
+            self._silent_until = {**silent, name: now_seconds + SILENT_SECONDS}
+            return []
+        return [each for each in given if each.stored_id in asked]
 
     def order(self, name: str, orders: Sequence[Order]) -> None:
         peer = self._peer(name)

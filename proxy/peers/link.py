@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Final, Protocol, TypeVar
 
 from catalog.absorbing import Order
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 from proxy.peers.frames import (
     LONGEST_BYTES,
     Answer,
@@ -24,6 +24,8 @@ from proxy.peers.frames import (
     answers_in,
     ask_bytes,
     frame_bytes,
+    given_bytes,
+    given_in,
     held_bytes,
     held_in,
     hold_bytes,
@@ -82,7 +84,7 @@ class Link(Side):
         self._wanted = wanted
         self._waiter: asyncio.Future[bytes] | None = None
         self._holds: dict[int, asyncio.Future[int]] = {}
-        self._given_up: dict[int, asyncio.Future[list[bytes]]] = {}
+        self._given_up: dict[int, asyncio.Future[list[Given]]] = {}
         self._numbers = count(1)
         self._own = own
 
@@ -130,12 +132,12 @@ class Link(Side):
         if self.is_open:
             self._say(Kind.RESTED, rested_bytes(rested))
 
-    async def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+    async def give_up(self, ids: Sequence[bytes]) -> list[Given]:
         """Ask it to give these buckets up; those that it has given up. Raises ``LinkLost``."""
         if not self.is_open:
             raise LinkLost("not connected")
         number = next(self._numbers)
-        waiter: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[list[Given]] = asyncio.get_running_loop().create_future()
         self._given_up[number] = waiter
         self._say(Kind.GIVE_UP, ids_bytes(number, ids))
         try:
@@ -171,7 +173,7 @@ class Link(Side):
             _answered(self._holds, *held_in(frame.said))
             return
         elif frame.kind == Kind.GIVEN_UP:
-            _answered(self._given_up, *ids_in(frame.said))
+            _answered(self._given_up, *given_in(frame.said))
             return
         elif frame.kind != Kind.ANSWER:
             raise ValueError("not an answer")
@@ -252,7 +254,7 @@ class Answerer(Protocol):
         """The process with this name has told of its buckets."""
         ...
 
-    def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+    def give_up(self, ids: Sequence[bytes]) -> list[Given]:
         """Give these buckets up; those that were given up."""
         ...
 
@@ -303,9 +305,7 @@ class Inbound(Side):
         assert self.peer is not None
         self._host.heard(self)
         if frame.kind == Kind.ASK:
-            self._say(Kind.ANSWER, answer_bytes(self._host.answer(self.peer.name, questions_in(frame.said))))
-            if self._transport is not None and self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
-                raise ValueError("it does not read its answers")
+            self._answer(Kind.ANSWER, answer_bytes(self._host.answer(self.peer.name, questions_in(frame.said))))
         elif frame.kind == Kind.HOLD:
             self._host.hold(self, *hold_in(frame.said))
         elif frame.kind == Kind.RELEASE:
@@ -316,11 +316,16 @@ class Inbound(Side):
             self._host.rested(self.peer.name, rested_in(frame.said))
         elif frame.kind == Kind.GIVE_UP:
             number, ids = ids_in(frame.said)
-            self._say(Kind.GIVEN_UP, ids_bytes(number, self._host.give_up(ids)))
+            self._answer(Kind.GIVEN_UP, given_bytes(number, self._host.give_up(ids)))
         elif frame.kind == Kind.ABSORB:
             self._host.absorb(orders_in(frame.said))
         else:
             raise ValueError("not a question")
+
+    def _answer(self, kind: Kind, said: bytes) -> None:
+        self._say(kind, said)
+        if self._transport is not None and self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
+            raise ValueError("it does not read its answers")
 
     def held(self, number: int, members: int) -> None:
         """Answer a request to hold (``Link.hold``)."""

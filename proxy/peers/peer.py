@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from catalog.resting import Given
 from proxy.peers.frames import Answer, Question
 from proxy.peers.link import Inbound, Link, LinkLost
 
@@ -67,15 +68,15 @@ class Peer:
         if self.link is not None:
             self.link.release(number)
 
-    async def let_give_up(self, ids: Sequence[bytes]) -> list[bytes]:
-        """Ask it to give these buckets up (``catalog.gathering``); those that it has given up, none if it is silent."""
+    async def let_give_up(self, ids: Sequence[bytes]) -> list[Given]:
+        """Ask it to give these buckets up (``catalog.gathering``); those that it has. Raises ``LinkLost``."""
         if self.link is None:
-            return []
+            raise LinkLost("not connected")
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self.link.give_up(ids)
-        except (LinkLost, TimeoutError):
-            return []
+        except TimeoutError:
+            raise LinkLost("no answer in time") from None
 
     async def ask(self, questions: Sequence[Question]) -> list[Answer]:
         try:

@@ -20,7 +20,7 @@ import structlog
 from catalog.absorbing import Order
 from catalog.errors import CommandError
 from catalog.gathering import Gathering
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 from catalog.statements import withdrawn
 from proxy.observe.metrics import Metrics
 from proxy.observe.peer_numbers import PeerNumbers
@@ -121,7 +121,7 @@ class Peering:
             self.membership.stood_still = self._withdraw
 
     def _gather(self, gathering: Gathering) -> None:
-        gathering.company = GatheringLinks(self.membership)
+        gathering.company = GatheringLinks(self.membership, now_seconds)
         self.numbers.gathered = lambda: (gathering.given_up, gathering.absorbed)
 
     @classmethod
@@ -228,7 +228,7 @@ class Peering:
         if (in_parts := self._assembly.in_parts) is not None:
             in_parts.joining.gathering.told(name, rested)
 
-    def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+    def give_up(self, ids: Sequence[bytes]) -> list[Given]:
         in_parts = self._assembly.in_parts
         return [] if in_parts is None else in_parts.joining.gathering.give_up(ids)
 

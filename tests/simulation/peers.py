@@ -11,7 +11,7 @@ from typing import Any
 from catalog.absorbing import Order
 from catalog.gathering import Gathering
 from catalog.joining import Joining
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 from catalog.statements import StatementLog, withdrawn
 from proxy.backend.current_op import Activity, Proxy
 from proxy.observe.peer_numbers import PeerNumbers
@@ -152,7 +152,7 @@ class Link:
         said = rested_bytes(rested)
         self.near.spawn(self._said(lambda: self.far.gathering.told(self.near.name, rested_in(said))))
 
-    async def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+    async def give_up(self, ids: Sequence[bytes]) -> list[Given]:
         await self._arrive()
         self.far.members.heard(self.inbound)  # type: ignore[arg-type]
         given = self.far.gathering.give_up(ids)
@@ -263,7 +263,7 @@ class Node:
         self.members.changed = changed
         self.members.stood_still = stood_still
         joining.orphans.others = self.members
-        joining.gathering.company = GatheringLinks(self.members)
+        joining.gathering.company = GatheringLinks(self.members, asyncio.get_running_loop().time)
         self.gathering = joining.gathering
 
     async def begin(self) -> None:

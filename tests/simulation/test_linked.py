@@ -79,7 +79,7 @@ def test_buckets_of_several_proxies_become_one(scale: float) -> None:
     absorbed = scans = 0
     for seed in range(FIRST_SEED, FIRST_SEED + (1 if ONE_SEED else max(2, int(SEEDS_WITH_READERS * scale)))):
         faults = Faults(stall=0, late=0) if seed % 3 else Faults.none()
-        drawn = replace(plan(seed), in_parts=True, sealed=seed % 2 == 1, readers=1, faults=faults, max_count=300)
+        drawn = replace(plan(seed), in_parts=True, readers=1, faults=faults, max_count=300)
         drawn = replace(drawn, cuts=seed % 4 == 2, restarts=seed % 4 == 3, restart_pauses_seconds=(5, 20, 60))
         world = World(seed, replace(drawn, writers=8, inserts_each=30, series=4, lull_seconds=15.0))
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.open_bucket import Bucket
 from catalog.ports import PreparedJoin, Span
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, CountingIds, measurement
 from tests.support.joining_bench import OPTIONS, UNTOUCHED, RememberingStore
 
@@ -137,8 +137,8 @@ class Links:
     def tell(self, name: str, rested: Sequence[Rested]) -> None:
         self.process.processes[name].gathering.told(self.process.name, rested)
 
-    async def give_up(self, name: str, ids: Sequence[bytes]) -> Sequence[bytes]:
-        given = self.process.processes[name].gathering.give_up(ids)
+    async def give_up(self, wanted: Mapping[str, Sequence[bytes]]) -> list[Given]:
+        given = [each for name, ids in wanted.items() for each in self.process.processes[name].gathering.give_up(ids)]
         return [] if self.are_cut else given
 
     def order(self, name: str, orders: Sequence[Order]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.absorbing import ATTEMPTS, MOST_ORDERS, PAUSE_SECONDS, Absorbing, Order
+from catalog.absorbing import ATTEMPTS, MOST_DOCUMENTS, PAUSE_SECONDS, Absorbing, Order
 from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
+from catalog.parts import bucket_of
+from catalog.resting import Given
 from tests.support.catalog_parts import measurement
 from tests.support.gathering_bench import Step, World, world_of
 from tests.support.joining_bench import UNTOUCHED
@@ -55,7 +57,12 @@ async def test_readers_are_waited_for_and_other_writers_too() -> None:
     one.readers.are_active = True
     await world.look()
     assert world.server.rows == [1, 2]
+    assert world.server.abandoned == 0
+    one.readers.are_active, one.readers.still_kept_out = False, False
+    await world.look()
+    assert world.server.rows == [1, 2]
     assert world.server.abandoned == 1
+    one.readers.still_kept_out = True
     one.readers.are_active, world.server.error = False, CommandError(WRITE_CONFLICT, "conflict")
     await world.look()
     world.server.error = None
@@ -109,7 +116,88 @@ def test_orders_are_bounded() -> None:
     world = World("one", "two")
     one = world.processes["one"]
     absorbing = Absorbing(one.catalog, world.server, one.clock, one.readers, UNTOUCHED, one.refused.append)
-    absorbing.ordered([Order(number.to_bytes(12, "big"), [b"x" * 12]) for number in range(MOST_ORDERS + 5)])
-    assert absorbing.waiting == MOST_ORDERS
-    absorbing.ordered([Order(bytes(12), [])])
-    assert absorbing.waiting == MOST_ORDERS
+    others = [Given(b"x" * 12, 1)] * 10
+    absorbing.ordered([Order(number.to_bytes(12, "big"), others) for number in range(MOST_DOCUMENTS)])
+    assert MOST_DOCUMENTS - 300 < absorbing.waiting <= MOST_DOCUMENTS
+
+
+async def test_a_document_to_which_another_process_has_appended_stays_as_it_is() -> None:
+    """That one may not know yet whether it has, and would write the row again."""
+    world = await world_of("one", "two")
+    one, two = world.processes.values()
+    one.write("a", 0, 1)
+    two.write("a", 60_000)
+    await world.join()
+    late = measurement(60_001, "a")
+    (stored_id,) = (key for key in world.server.documents if two.catalog.is_under_way(key))
+    rows = [measurement(60_000, "a"), late]
+    start_ms = two.bucket("a").state.start_ms
+    world.server.documents[stored_id] = bucket_of(stored_id, b"t", b"m", late.meta, start_ms, rows)
+    await world.look()
+    await world.look()
+    assert world.server.rows == [2, 2]
+    assert one.gathering.absorbed == 0
+
+
+async def test_a_bucket_that_would_be_too_large_stays_as_it_is() -> None:
+    world = await world_of("one", "two")
+    one, two = world.processes.values()
+    for process, offset_ms in ((one, 0), (two, 60_000)):
+        process.write("a", offset_ms, text="x" * 70_000)
+        process.write("b", offset_ms, text="x" * 20_000)
+    await world.rest()
+    for _ in range(3):
+        await world.look()
+    assert world.server.rows == [1, 1, 2]
+
+
+async def test_nothing_is_absorbed_while_joins_are_impossible() -> None:
+    world = await world_of("one", "two")
+    one, two = world.processes.values()
+    one.write("a", 0, 1)
+    two.write("a", 60_000)
+    await world.join()
+    steps = world.server.steps
+    one.catalog.growth.obstacles.beside_other_proxies(are_there=True)
+    await world.look()
+    await world.look()
+    assert world.server.rows == [1, 2]
+    assert world.server.steps == steps
+    assert not one.catalog.growth.resting.is_wanted
+
+
+async def test_orders_of_several_collections_are_steps_of_their_own() -> None:
+    world = await world_of("one", "two")
+    one, two = world.processes.values()
+    for process, offset_ms in ((one, 0), (two, 60_000)):
+        for meta in "abcdef":
+            process.write(meta, offset_ms)
+    await world.join()
+    steps = world.server.steps
+    await world.look()
+    assert world.server.rows == [2] * 6
+    assert world.server.steps == steps + 1
+
+
+@pytest.mark.parametrize("damage", ["itself", "earlier", "live"])
+async def test_orders_that_make_no_sense_change_nothing(damage: str) -> None:
+    world = await world_of("one", "two")
+    one, two = world.processes.values()
+    one.write("a", 60_000)
+    two.write("a", 0)
+    one.write("b", 0, 1)
+    await world.join()
+    one.gathering.look = two.gathering.look = None  # type: ignore[assignment, method-assign]
+    resting = one.catalog.growth.resting
+    told = {each.rows: each for each in resting.take(one.clock.now, 0.0)}
+    others = {
+        "itself": Given(told[1].stored_id, 1),
+        "earlier": Given(next(key for key in world.server.documents if two.catalog.is_under_way(key)), 1),
+        "live": Given(told[2].stored_id, 2),
+    }
+    before = dict(world.server.documents)
+    absorbing = Absorbing(one.catalog, world.server, one.clock, one.readers, UNTOUCHED, one.refused.append)
+    absorbing.ordered([Order(told[1].stored_id, [others[damage]])])
+    await absorbing.work()
+    assert world.server.documents == before
+    assert absorbing.waiting == 0

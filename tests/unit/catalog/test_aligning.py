@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bson.datetime_ms import DatetimeMS
 
-from catalog.aligning import aligned
+from catalog.aligning import aligned, rows_of
 from catalog.bson.codec import decode, encode
 from catalog.kernel import has_true_header, join_documents
 from catalog.parts import bucket_of
@@ -39,9 +39,9 @@ def test_equal_starts_stay_whatever_the_span_is() -> None:
 
 
 def test_buckets_that_are_too_far_apart_are_refused() -> None:
-    documents = [bucket(START_MS, 0), bucket(START_MS + MINUTE_MS, HOUR_MS - 1)]
+    documents = [bucket(START_MS + MINUTE_MS, HOUR_MS - 1), bucket(START_MS, 0)]
     assert len(aligned(documents, b"t", HOUR_MS)) == 2
-    documents = [bucket(START_MS, 0), bucket(START_MS + MINUTE_MS, HOUR_MS)]
+    documents = [bucket(START_MS + MINUTE_MS, HOUR_MS), bucket(START_MS, 0)]
     with pytest.raises(ValueError, match="do not fit"):
         aligned(documents, b"t", HOUR_MS)
 
@@ -57,5 +57,21 @@ def test_buckets_that_are_too_far_apart_are_refused() -> None:
     ],
 )
 def test_what_is_no_bucket_is_refused(document: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="without a start or an end"):
-        aligned([bucket(START_MS, 0), encode(document)], b"t", HOUR_MS)
+    with pytest.raises(ValueError, match="without a start, an end or times"):
+        aligned([encode(document), bucket(START_MS, 0)], b"t", HOUR_MS)
+
+
+def test_the_last_one_keeps_its_id_and_so_its_start() -> None:
+    with pytest.raises(ValueError, match="another one starts first"):
+        aligned([bucket(START_MS, 0), bucket(START_MS + MINUTE_MS, MINUTE_MS)], b"t", HOUR_MS)
+
+
+@pytest.mark.parametrize("rows", [1, 9, 10, 11, 99, 100, 101, 999, 1000, 1001, 12_345])
+def test_rows_are_counted(rows: int) -> None:
+    assert rows_of(bucket(START_MS, *range(rows)), b"t") == rows
+
+
+@pytest.mark.parametrize("times", [{"0": 1}, {"0": DatetimeMS(0), "x" * 20: DatetimeMS(0)}, 7])
+def test_other_times_are_not_counted(times: Any) -> None:
+    with pytest.raises(ValueError, match=r"another length|without"):
+        rows_of(encode({"data": {"t": times}}), b"t")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from catalog.families import MOST_OF_A_SERIES, MOST_SERIES, SETTLED_SECONDS, Bounds, Families, Family
+from catalog.families import MOST_BUCKETS, MOST_OF_A_SERIES, SETTLED_SECONDS, Bounds, Families, Family
 from catalog.resting import Rested
 
 BOUNDS = Bounds(span_seconds=3600, rows=1000, size_bytes=100_000)
@@ -18,7 +18,7 @@ def known(_: bytes) -> Bounds | None:
 
 
 def rested(start_seconds: int, name: str, *, series: int = 1, rows: int = 10, size_bytes: int = 100) -> Rested:
-    stored_id = start_seconds.to_bytes(4, "big") + name.encode().rjust(8, b"-")
+    stored_id = start_seconds.to_bytes(4, "big") + bytes(2) + name.encode().ljust(6, b"-")
     return Rested(UUID, series.to_bytes(16, "big"), stored_id, rows, size_bytes)
 
 
@@ -34,7 +34,7 @@ def test_the_bucket_that_starts_first_gets_the_others() -> None:
     families.told("two", [second], 0.0)
     families.told("three", [third, first], 0.0)
     assert due(families, SETTLED_SECONDS / 2) == []
-    assert due(families) == [Family(UUID, "three", first.stored_id, [("two", second.stored_id)])]
+    assert due(families) == [Family("three", first.stored_id, [("two", second.stored_id)])]
     assert due(families) == []
 
 
@@ -75,8 +75,8 @@ def test_what_does_not_fit_may_fit_into_another_one() -> None:
     families.told("one", one, 0.0)
     families.told("two", two, 0.0)
     assert due(families) == [
-        Family(UUID, "one", one[0].stored_id, [("two", two[1].stored_id)]),
-        Family(UUID, "two", two[0].stored_id, [("one", one[1].stored_id)]),
+        Family("one", one[0].stored_id, [("two", two[1].stored_id)]),
+        Family("two", two[0].stored_id, [("one", one[1].stored_id)]),
     ]
 
 
@@ -89,18 +89,49 @@ def test_collections_that_are_not_known_are_left() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     families = Families()
-    families.told("one", [rested(100, "a", series=number) for number in range(MOST_SERIES + 1)], 0.0)
-    families.told("two", [rested(100, "b", series=0), rested(100, "b", series=2)], 0.0)
+    families.told("one", [rested(100, "a", series=number) for number in range(MOST_BUCKETS + 1)], 0.0)
+    families.told("two", [rested(100, "b", series=0)], 0.0)
+    families.told("two", [rested(100, "b", series=5)], 0.0)
     found: list[Family] = []
-    for _ in range(100):
+    for _ in range(MOST_BUCKETS // 1000):
         found += due(families)
     assert [family.others[0][0] for family in found] == ["two"]
-    families.told("one", [rested(100, f"x{number}") for number in range(2 * MOST_OF_A_SERIES)], 0.0)
+    families = Families()
+    first = rested(100, "a")
+    families.told("one", [first, *(rested(200 + number, "x") for number in range(MOST_OF_A_SERIES - 1))], 0.0)
     families.told("two", [rested(100, "y")], 0.0)
-    families.told("one", [rested(100, "z")], 0.0)
-    for _ in range(100):
-        found += due(families)
-    assert len(found) == 2
+    assert due(families)[0].stored_id != first.stored_id
+
+
+def test_the_latest_that_was_told_of_a_bucket_counts() -> None:
+    families = Families()
+    families.told("one", [rested(100, "a" + "---0", rows=999)], 0.0)
+    families.told("one", [latest := rested(100, "a" + "---1", rows=5)], 0.0)
+    families.told("two", [other := rested(100, "b---0")], 0.0)
+    (family,) = due(families)
+    assert {family.stored_id, *(each for _, each in family.others)} == {latest.stored_id, other.stored_id}
+
+
+def test_nobody_is_believed_about_a_bucket_of_another_one() -> None:
+    families = Families()
+    families.told("one", [rested(100, "a")], 0.0)
+    families.told("two", [rested(100, "a", rows=1)], 0.0)
+    families.told("three", [rested(100, "b")], 0.0)
+    (family,) = due(families)
+    assert {family.owner, *(name for name, _ in family.others)} == {"one", "three"}
+
+
+def test_what_is_left_of_a_series_waits_for_others() -> None:
+    families = Families()
+    families.told("one", [rested(100, "a", rows=900)], 0.0)
+    families.told("two", [rested(110, "b", rows=500)], 0.0)
+    assert due(families) == []
+    families.told("three", [rested(120, "c", rows=100)], 1.0)
+    (family,) = due(families, 1.0 + SETTLED_SECONDS)
+    assert (family.owner, [name for name, _ in family.others]) == ("one", ["three"])
+    families.told("four", [rested(130, "d", rows=100)], 5.0)
+    (family,) = due(families, 5.0 + SETTLED_SECONDS)
+    assert (family.owner, [name for name, _ in family.others]) == ("two", ["four"])
 
 
 def test_nothing_is_remembered_for_another_gatherer() -> None:

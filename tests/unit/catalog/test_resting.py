@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from catalog.kernel import BucketState, Limits
+import gc
+
 from catalog.open_bucket import Bucket
-from catalog.resting import MOST_RESTING, Rested
+from catalog.resting import Rested
 from tests.support.catalog_parts import HOUR_MS, START_MS, measurement
 from tests.support.joining_bench import JoiningBench
 
@@ -135,26 +136,43 @@ async def test_another_gatherer_is_told_of_everything() -> None:
     assert bench.bucket(told[0]) is None
 
 
-async def test_what_is_remembered_is_bounded() -> None:
+async def test_what_is_remembered_is_bounded_and_needs_no_memory_of_buckets() -> None:
     bench = RestingBench()
     await bench.joined("a")
     bench.clock.now += 1
     (rested,) = bench.take()
     bucket = bench.bucket(rested)
     assert bucket is not None
-    for number in range(MOST_RESTING):
-        bucket.state = bucket_with_id(bucket, number)
-        bucket.parts = None
-        bench.resting.note(bucket)
-        bench.take()
+    bench.catalog.give_up(bucket)
+    del bucket
+    gc.collect()
+    assert not any(isinstance(each, Bucket) and each.series.collection is bench.buckets for each in gc.get_objects())
     assert bench.bucket(rested) is None
-    latest = Rested(b"", b"", bucket.state.bucket_id, 1, 1)
-    assert bench.bucket(latest) is bucket
 
 
-def bucket_with_id(bucket: Bucket, number: int) -> BucketState:
-    row = measurement(0, "a")
-    state = BucketState(number.to_bytes(12, "big"), b"t", b"m", row.meta, START_MS, HOUR_MS, Limits())
-    state.try_stage(row)
-    state.committed(1)
-    return state
+async def test_a_bucket_that_was_appended_to_in_place_is_told_of_again() -> None:
+    bench = RestingBench()
+    bench.commit(measurement(0, "a"))
+    bench.clock.now += REST_SECONDS
+    (rested,) = bench.take()
+    bucket = bench.bucket(rested)
+    assert bucket is not None
+    bucket.state.try_stage(measurement(1, "a"))
+    bucket.state.fold([measurement(1, "a")])
+    bucket.state.committed(1)
+    assert bench.bucket(rested) is None
+    (again,) = bench.take()
+    assert (again.stored_id, again.rows) == (rested.stored_id, 2)
+    assert bench.bucket(again) is bucket
+
+
+async def test_a_bucket_with_a_copy_of_a_write_under_way_is_told_of_later() -> None:
+    bench = RestingBench()
+    await bench.joined("a")
+    (bucket,) = (series.current for series in bench.buckets.series.values())
+    assert bucket is not None
+    bucket.copies_until_seconds = bench.clock.now + 10
+    bench.clock.now += 5
+    assert bench.take() == []
+    bench.clock.now += 5
+    assert len(bench.take()) == 1

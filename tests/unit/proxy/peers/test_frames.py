@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.absorbing import Order
+from catalog.families import MOST_OF_A_SERIES
 from catalog.identity import NOBODY, identity_of
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 from proxy.peers.frames import (
     BUSY,
     CODE_BYTES,
@@ -29,6 +30,8 @@ from proxy.peers.frames import (
     answers_in,
     ask_bytes,
     frame_bytes,
+    given_bytes,
+    given_in,
     held_bytes,
     held_in,
     hold_bytes,
@@ -76,18 +79,21 @@ def test_answers_arrive_as_they_were_given(answers: list[Answer]) -> None:
 IDS = st.binary(min_size=12, max_size=12)
 DIGESTS = st.binary(min_size=16, max_size=16)
 NUMBERS = st.integers(0, 2**32 - 1)
+GIVEN = st.builds(Given, IDS, NUMBERS)
 
 
 @given(
     st.lists(st.builds(Rested, DIGESTS, DIGESTS, IDS, NUMBERS, NUMBERS), max_size=5),
     st.lists(IDS, max_size=5),
-    st.lists(st.builds(Order, IDS, st.lists(IDS, max_size=3)), max_size=5),
+    st.lists(GIVEN, max_size=5),
+    st.lists(st.builds(Order, IDS, st.lists(GIVEN, max_size=3)), max_size=5),
 )
 def test_what_concerns_buckets_arrives_as_it_was_said(
-    rested: list[Rested], ids: list[bytes], orders: list[Order]
+    rested: list[Rested], ids: list[bytes], given_up: list[Given], orders: list[Order]
 ) -> None:
     assert rested_in(rested_bytes(rested)) == rested
     assert ids_in(ids_bytes(7, ids)) == (7, ids)
+    assert given_in(given_bytes(7, given_up)) == (7, given_up)
     assert orders_in(orders_bytes(orders)) == orders
 
 
@@ -102,6 +108,9 @@ def test_larger_numbers_than_a_frame_can_tell_are_the_largest() -> None:
         (rested_in, bytes(51)),
         (ids_in, bytes(3)),
         (ids_in, bytes(15)),
+        (given_in, bytes(3)),
+        (given_in, bytes(15)),
+        (orders_in, orders_bytes([Order(bytes(12), [Given(bytes(12), 1)] * (MOST_OF_A_SERIES + 1))])),
         (orders_in, bytes(13)),
         (orders_in, bytes(12) + b"\1\0"),
     ],
@@ -113,7 +122,7 @@ def test_other_bytes_concern_no_buckets(read: Callable[[bytes], object], said: b
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused_or_read(said: bytes) -> None:
-    for read in (questions_in, answers_in, rested_in, ids_in, orders_in):
+    for read in (questions_in, answers_in, rested_in, ids_in, given_in, orders_in):
         with suppress(ValueError):
             read(said)
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from catalog.absorbing import Order
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 from proxy.peers import peer as peers
-from proxy.peers.gathering_links import MOST_AT_ONCE, GatheringLinks
+from proxy.peers.gathering_links import MOST_AT_ONCE, SILENT_SECONDS, GatheringLinks
 from proxy.peers.handshake import Introduction
 from proxy.peers.link import LinkLost
 from proxy.peers.peer import Peer
 
 RESTED = [Rested(bytes(16), bytes(16), bytes(12), 1, 2)]
-ORDERS = [Order(bytes(12), [b"x" * 12])]
+ORDERS = [Order(bytes(12), [Given(b"x" * 12, 1)])]
 
 
 class LinkDouble:
@@ -33,21 +34,21 @@ class LinkDouble:
     def absorb(self, orders: Sequence[Order]) -> None:
         self.heard.append(orders)
 
-    async def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
+    async def give_up(self, ids: Sequence[bytes]) -> list[Given]:
         self.heard.append(len(ids))
         if self.is_lost:
             raise LinkLost("lost")
-        return list(ids)
+        return [Given(each, 1) for each in (*ids, b"of others...")]
 
 
-def links(own_name: str, *doubles: LinkDouble) -> GatheringLinks:
+def links(own_name: str, *doubles: LinkDouble, clock: Callable[[], float] = lambda: 0.0) -> GatheringLinks:
     others = [Peer(each.peer.name, link=each) for each in doubles]  # type: ignore[arg-type]
     membership = SimpleNamespace(
         own_name=own_name,
         peers={each.name: each for each in others},
         holders=lambda: [each for each in others if each.keeps_readers],
     )
-    return GatheringLinks(membership)  # type: ignore[arg-type]
+    return GatheringLinks(membership, clock)  # type: ignore[arg-type]
 
 
 def test_the_process_with_the_smallest_name_gathers() -> None:
@@ -64,30 +65,34 @@ async def test_what_is_said_goes_over_the_link_of_that_process() -> None:
     company.tell("a", RESTED)
     company.order("c", ORDERS)
     ids = [number.to_bytes(12, "big") for number in range(MOST_AT_ONCE + 1)]
-    assert await company.give_up("c", ids) == ids
-    assert one.heard == [RESTED]
-    assert two.heard == [ORDERS, MOST_AT_ONCE, 1]
+    given = await company.give_up({"c": ids, "a": ids[:2]})
+    assert [each.stored_id for each in given] == [*ids[:-1], *ids[:2]]
+    assert one.heard == [RESTED, 2]
+    assert two.heard == [ORDERS, MOST_AT_ONCE]
 
 
 async def test_a_process_that_has_gone_is_told_nothing_and_gives_nothing_up() -> None:
     gone = LinkDouble("c")
     gone.is_lost = True
-    company = links("b", gone)
-    assert await company.give_up("c", [bytes(12)]) == []
+    now_seconds = [100.0]
+    company = links("b", gone, clock=lambda: now_seconds[0])
+    assert await company.give_up({"c": [bytes(12)]}) == []
     for name in ("nobody", "c"):
         company.tell(name, RESTED)
         company.order(name, ORDERS)
-    assert await company.give_up("nobody", [bytes(12)]) == []
+    assert await company.give_up({"nobody": [bytes(12)]}) == []
     assert gone.heard == [1, RESTED, ORDERS]
+    gone.is_lost = False
+    assert await company.give_up({"c": [bytes(12)]}) == []
+    now_seconds[0] += SILENT_SECONDS
+    assert await company.give_up({"c": [bytes(12)]}) == [Given(bytes(12), 1)]
 
 
 async def test_a_process_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(LinkDouble):
-        async def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
-            import asyncio
-
+        async def give_up(self, ids: Sequence[bytes]) -> list[Given]:
             await asyncio.Event().wait()
             return []
 
     monkeypatch.setattr(peers, "ANSWER_SECONDS", 0.01)
-    assert await links("b", Silent("c")).give_up("c", [bytes(12)]) == []
+    assert await links("b", Silent("c")).give_up({"c": [bytes(12)]}) == []

@@ -11,7 +11,7 @@ import pytest
 
 from catalog.absorbing import Order
 from catalog.identity import NOBODY
-from catalog.resting import Rested
+from catalog.resting import Given, Rested
 from proxy.peers.frames import UNKNOWN, Answer, Kind, Question, frame_bytes
 from proxy.peers.handshake import Introduction, greeting, key_of, nonce
 from proxy.peers.link import Inbound, Link, LinkLost
@@ -64,8 +64,8 @@ class Host:
     def rested(self, name: str, rested: Sequence[Rested]) -> None:
         self.events.append(f"{name} tells of {len(rested)}")
 
-    def give_up(self, ids: Sequence[bytes]) -> list[bytes]:
-        return list(ids[1:])
+    def give_up(self, ids: Sequence[bytes]) -> list[Given]:
+        return [Given(each, 7) for each in ids[1:]]
 
     def absorb(self, orders: Sequence[Order]) -> None:
         self.events.append(f"absorb {len(orders)}")
@@ -128,8 +128,8 @@ async def test_buckets_that_rest_are_told_of_given_up_and_absorbed() -> None:
         link.rested([Rested(bytes(16), bytes(16), bytes(12), 1, 2)] * 2)
         ids = [bytes([number]) * 12 for number in range(3)]
         first, second = await asyncio.gather(link.give_up(ids), link.give_up(ids[:1]))
-        assert (first, second) == (ids[1:], [])
-        link.absorb([Order(ids[0], ids[1:])])
+        assert (first, second) == ([Given(each, 7) for each in ids[1:]], [])
+        link.absorb([Order(ids[0], first)])
         await eventually(lambda: "absorb 1" in host.events)
         assert [event for event in host.events if event != "heard"][1:] == ["tsproxy one tells of 2", "absorb 1"]
         host.give_up = lambda ids: link.close() or []  # type: ignore[assignment, func-returns-value, method-assign]
