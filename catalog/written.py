@@ -39,13 +39,19 @@ def is_written(document: bytes | None, batch: WriteBatch) -> bool | None:
     if not batch.base:
         # No other writer makes a document with this id, so it is stored because the batch was written.
         return any(digest_without_meta(measurement) in rows for measurement in batch.measurements)
-    return _are_ours(batch, rows)
+    if (ours := _found(batch, rows)) is not None:
+        return ours
+    wanted = Counter(map(digest_without_meta, batch.measurements))
+    # With more rows, another process may have added an equal one.
+    is_all = rows.total() == batch.bucket.state.committed_rows + len(batch.measurements)
+    return True if is_all and wanted <= rows else None
 
 
 def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool | None:
     """As ``is_written``, in the bucket and its parts.
 
-    Another process may have joined the batch's document with these after the rows were written.
+    Another process may have joined the batch's document with these after the rows were written, or with buckets of
+    another process that have equal rows (``catalog.gathering``).
     """
     rows: Counter[bytes] = Counter()
     try:
@@ -57,18 +63,12 @@ def is_written_elsewhere(documents: Sequence[bytes], batch: WriteBatch) -> bool 
             rows += rows_in(document, with_meta=False)
     except ValueError:
         return None
-    return _are_ours(batch, rows)
+    return _found(batch, rows)
 
 
-def _are_ours(batch: WriteBatch, rows: Counter[bytes]) -> bool | None:
-    """Whether these rows are those of the batch, not earlier equal rows of the bucket; ``None`` if unknown."""
-    ours = [(digest_without_meta(measurement), measurement) for measurement in batch.measurements]
-    found = [measurement for digest, measurement in ours if digest in rows]
+def _found(batch: WriteBatch, rows: Counter[bytes]) -> bool | None:
+    """Whether rows of the batch are there; ``None`` if equal rows of others may be."""
+    found = [measurement for measurement in batch.measurements if digest_without_meta(measurement) in rows]
     if not found:
         return False
-    if any(is_unique(measurement) for measurement in found):
-        return True
-    wanted = Counter(digest for digest, _ in ours)
-    # With more rows, another process may have added an equal one.
-    is_all = rows.total() == batch.bucket.state.committed_rows + len(ours)
-    return True if is_all and wanted <= rows else None
+    return True if any(is_unique(measurement) for measurement in found) else None
