@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from catalog.parts import bucket_key
 from catalog.resting import Rested
 
-MOST_BUCKETS: Final = 60_000
-"""Buckets that are remembered, some 400 bytes each; beyond, the series that were told of first are forgotten."""
+MOST_BUCKETS: Final = 30_000
+"""Buckets that are remembered, less than 1 KiB each; beyond, the series that were told of first are forgotten."""
 MOST_OF_A_SERIES: Final = 16
 SETTLED_SECONDS: Final = 1.5
 """Processes tell of their buckets within this time after one another, if all of them rest."""

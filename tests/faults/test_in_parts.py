@@ -91,7 +91,7 @@ SERIES = 12
 async def test_what_two_proxies_wrote_for_a_series_becomes_one_bucket(
     either: MongodProcess, tmp_path: Path, name: str
 ) -> None:
-    """And grows on; so each series has as many buckets as through one proxy. Standalones have no transactions for that."""
+    """And grows on, so each series has as many as through one proxy. Standalones have no transactions for that."""
     proxies = [ProxyProcess(tmp_path / f"proxy{number}", either.uri, flags=IN_PARTS).start() for number in range(2)]
     try:
         with either.client() as native, proxies[0].client() as one, proxies[1].client() as other:
