@@ -14,6 +14,7 @@ def test_each_number_has_its_metric() -> None:
     for value, name in enumerate(names, start=1):
         setattr(numbers, name, value)
     numbers.links = lambda: (3, 2)
+    numbers.gathered = lambda: (11, 12)
     samples = {sample.name: sample.value for metric in numbers.collect() for sample in metric.samples}
     assert samples == {
         "tsproxy_peers": 3,
@@ -28,6 +29,8 @@ def test_each_number_has_its_metric() -> None:
         "tsproxy_peer_holds_total": 8,
         "tsproxy_peer_holds_refused_total": 9,
         "tsproxy_peer_held_for_others_total": 10,
+        "tsproxy_peer_buckets_given_up_total": 11,
+        "tsproxy_peer_buckets_absorbed_total": 12,
     }
 
 
