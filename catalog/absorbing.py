@@ -16,9 +16,9 @@ from catalog.aligning import aligned, rows_of
 from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from catalog.open_bucket import Bucket
-from catalog.orphan_parts import ReaderBarrier
 from catalog.parts import IdRange
 from catalog.ports import BucketStore, Clock, PreparedJoin, Span
+from catalog.reader_barrier import ReaderBarrier, committed_alone
 from catalog.replacing import Differs, Forms
 from catalog.resting import Given
 
@@ -90,19 +90,14 @@ class Absorbing:
         self._forms = forms
         self._refused = refused
         self._steps: deque[_Step] = deque()
-        self._documents = 0
-        """In all steps."""
-        self._not_before_seconds = 0.0
-
-    @property
-    def waiting(self) -> int:
+        self.waiting = 0
         """The number of documents that wait to be absorbed."""
-        return self._documents
+        self._not_before_seconds = 0.0
 
     def ordered(self, orders: Sequence[Order]) -> None:
         """Carry these out as soon as possible."""
         for step in _steps(orders):
-            if self._documents + step.documents <= MOST_DOCUMENTS:
+            if self.waiting + step.documents <= MOST_DOCUMENTS:
                 self._put(step)
 
     async def work(self) -> None:
@@ -110,12 +105,12 @@ class Absorbing:
         until_seconds = self._clock.monotonic_seconds() + PASS_SECONDS
         while self._steps and self._not_before_seconds <= self._clock.monotonic_seconds() < until_seconds:
             step = self._steps.popleft()
-            self._documents -= step.documents
+            self.waiting -= step.documents
             await self._absorb(step)
 
     def _put(self, *steps: _Step) -> None:
         self._steps.extend(steps)
-        self._documents += sum(step.documents for step in steps)
+        self.waiting += sum(step.documents for step in steps)
 
     async def _absorb(self, step: _Step) -> None:
         """Carry out the orders of a step, or put it back."""
@@ -204,18 +199,8 @@ class Absorbing:
         if not any(count and count > 1 for count in prepared.counts):
             await prepared.abandon()
             return True
-        is_sent = False
-        try:
-            namespace = absorptions[0].bucket.series.collection.collection.namespace
-            async with self._readers.kept_out(namespace) as alone:
-                # This process may have been stopped since readers were told to wait.
-                if alone and self._readers.still_kept_out:
-                    is_sent = True
-                    await self._commit(prepared, absorptions)
-        finally:
-            if not is_sent:
-                await prepared.abandon()
-        return is_sent
+        namespace = absorptions[0].bucket.series.collection.collection.namespace
+        return await committed_alone(prepared, self._readers, namespace, lambda: self._commit(prepared, absorptions))
 
     async def _commit(self, prepared: PreparedJoin, absorptions: Sequence[_Absorption]) -> None:
         is_known, is_changed = False, True

@@ -107,7 +107,7 @@ class BucketGrowth:
         options: GrowthOptions,
         clock: Clock,
         ids: IdSource,
-        find: Callable[[bytes], Bucket | None] = lambda _: None,
+        find: Callable[[bytes], Bucket | None],
     ) -> None:
         """``find`` gives the bucket in memory to which a document belongs."""
         self._options = options

@@ -24,9 +24,10 @@ from catalog.joining_pace import JoiningOptions, JoiningPace
 from catalog.joins_due import LOOKED_AT_ONCE, JoinsDue, neighbours, place_of
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.orphan_parts import OrphanParts, ReaderBarrier
+from catalog.orphan_parts import OrphanParts
 from catalog.parts import Parts, Pending
 from catalog.ports import BucketStore, Clock
+from catalog.reader_barrier import ReaderBarrier
 from catalog.replacing import Forms
 
 MOST_DUE = 500

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,10 +21,10 @@ from catalog.errors import (
     CommandError,
     InvariantViolated,
 )
-from catalog.namespaces import Namespace
 from catalog.open_bucket import CollectionBuckets
 from catalog.parts import PREFIX_BYTES, SEGMENT_AT, IdRange, bucket_key, may_be_part
-from catalog.ports import COPIES_SECONDS, BucketStore, Clock, PreparedJoin, Span
+from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
+from catalog.reader_barrier import ReaderBarrier, committed_alone
 from catalog.replacing import Differs
 
 GONE_SECONDS = 5.0
@@ -44,19 +43,6 @@ PASS_SECONDS = 0.05
 PATIENCE_SECONDS = 10.0
 
 Merge = Callable[[Sequence[bytes]], bytes]
-
-
-class ReaderBarrier(Protocol):
-    """Detects readers of buckets, and keeps new ones waiting."""
-
-    def kept_out(self, namespace: Namespace) -> AbstractAsyncContextManager[bool]:
-        """Keep new readers of the collection waiting, for a short time; true if no reader is active."""
-        ...
-
-    @property
-    def still_kept_out(self) -> bool:
-        """Whether they still wait: another process may have let its readers go on. Also called from threads."""
-        ...
 
 
 class Others(Protocol):
@@ -270,21 +256,8 @@ class OrphanParts:
         if not joined:
             await prepared.abandon()
             return 0
-        return joined if await self._committed(prepared, buckets.collection.namespace) else None
-
-    async def _committed(self, prepared: PreparedJoin, namespace: Namespace) -> bool:
-        """Whether there was a moment without readers."""
-        is_sent = False
-        try:
-            async with self._readers.kept_out(namespace) as alone:
-                # This process may have been stopped since readers were told to wait.
-                if alone and self._readers.still_kept_out:
-                    is_sent = True
-                    await prepared.commit()
-        finally:
-            if not is_sent:
-                await prepared.abandon()
-        return is_sent
+        is_committed = await committed_alone(prepared, self._readers, buckets.collection.namespace, prepared.commit)
+        return joined if is_committed else None
 
     def _failed(self, group: _Group, error: CommandError | ValueError | InvariantViolated) -> None:
         """Try again what may succeed later, in smaller groups if one of its buckets may be the cause."""

@@ -186,3 +186,13 @@ async def world_of(*names: str) -> World:
     for each in world.processes.values():
         await each.gathering.look()
     return world
+
+
+async def one_series_of_two() -> tuple[World, Process, Process]:
+    """The first process has two rows of a series, the second one a later row; each in one document."""
+    world = await world_of("one", "two")
+    one, two = world.processes.values()
+    one.write("a", 0, 1)
+    two.write("a", 60_000)
+    await world.join()
+    return world, one, two

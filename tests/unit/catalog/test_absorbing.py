@@ -9,16 +9,12 @@ from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, Com
 from catalog.parts import bucket_of
 from catalog.resting import Given
 from tests.support.catalog_parts import measurement
-from tests.support.gathering_bench import Step, World, world_of
+from tests.support.gathering_bench import Step, World, one_series_of_two, world_of
 from tests.support.joining_bench import UNTOUCHED
 
 
 async def test_rows_that_come_while_others_are_absorbed_are_placed_again() -> None:
-    world = await world_of("one", "two")
-    one, two = world.processes.values()
-    one.write("a", 0, 1)
-    two.write("a", 60_000)
-    await world.join()
+    world, one, _ = await one_series_of_two()
     commit = Step.commit
 
     async def committed(step: Step) -> None:
@@ -34,11 +30,7 @@ async def test_rows_that_come_while_others_are_absorbed_are_placed_again() -> No
 
 
 async def test_a_bucket_is_forgotten_if_nobody_knows_whether_it_has_absorbed_others() -> None:
-    world = await world_of("one", "two")
-    one, two = world.processes.values()
-    one.write("a", 0, 1)
-    two.write("a", 60_000)
-    await world.join()
+    world, one, _ = await one_series_of_two()
     world.server.loses_replies = True
     await world.look()
     assert world.server.rows == [3]
@@ -49,11 +41,7 @@ async def test_a_bucket_is_forgotten_if_nobody_knows_whether_it_has_absorbed_oth
 
 
 async def test_readers_are_waited_for_and_other_writers_too() -> None:
-    world = await world_of("one", "two")
-    one, two = world.processes.values()
-    one.write("a", 0, 1)
-    two.write("a", 60_000)
-    await world.join()
+    world, one, _ = await one_series_of_two()
     one.readers.are_active = True
     await world.look()
     assert world.server.rows == [1, 2]
@@ -71,11 +59,7 @@ async def test_readers_are_waited_for_and_other_writers_too() -> None:
 
 
 async def test_it_is_tried_so_often() -> None:
-    world = await world_of("one", "two")
-    one, two = world.processes.values()
-    one.write("a", 0, 1)
-    two.write("a", 60_000)
-    await world.join()
+    world, _, _ = await one_series_of_two()
     world.server.error = BackendUnavailable("gone")
     await world.look()
     for _ in range(2 * ATTEMPTS):
@@ -86,11 +70,7 @@ async def test_it_is_tried_so_often() -> None:
 
 
 async def test_without_the_right_to_join_nothing_is_tried_again() -> None:
-    world = await world_of("one", "two")
-    one, two = world.processes.values()
-    one.write("a", 0, 1)
-    two.write("a", 60_000)
-    await world.join()
+    world, one, _ = await one_series_of_two()
     world.server.error = CommandError(UNAUTHORIZED, "no")
     await world.look()
     assert [error.code for error in one.refused] == [UNAUTHORIZED]
@@ -123,11 +103,7 @@ def test_orders_are_bounded() -> None:
 
 async def test_a_document_to_which_another_process_has_appended_stays_as_it_is() -> None:
     """That one may not know yet whether it has, and would write the row again."""
-    world = await world_of("one", "two")
-    one, two = world.processes.values()
-    one.write("a", 0, 1)
-    two.write("a", 60_000)
-    await world.join()
+    world, one, two = await one_series_of_two()
     late = measurement(60_001, "a")
     (stored_id,) = (key for key in world.server.documents if two.catalog.is_under_way(key))
     rows = [measurement(60_000, "a"), late]
@@ -152,11 +128,7 @@ async def test_a_bucket_that_would_be_too_large_stays_as_it_is() -> None:
 
 
 async def test_nothing_is_absorbed_while_joins_are_impossible() -> None:
-    world = await world_of("one", "two")
-    one, two = world.processes.values()
-    one.write("a", 0, 1)
-    two.write("a", 60_000)
-    await world.join()
+    world, one, _ = await one_series_of_two()
     steps = world.server.steps
     one.catalog.growth.obstacles.beside_other_proxies(are_there=True)
     await world.look()
@@ -166,7 +138,7 @@ async def test_nothing_is_absorbed_while_joins_are_impossible() -> None:
     assert not one.catalog.growth.resting.is_wanted
 
 
-async def test_orders_of_several_collections_are_steps_of_their_own() -> None:
+async def test_orders_of_one_collection_are_one_step() -> None:
     world = await world_of("one", "two")
     one, two = world.processes.values()
     for process, offset_ms in ((one, 0), (two, 60_000)):

@@ -31,6 +31,13 @@ class RestingBench(JoiningBench):
     def take(self) -> list[Rested]:
         return self.resting.take(self.clock.now, self.catalog.growth.committed_at_seconds)
 
+    def take_one(self) -> tuple[Rested, Bucket]:
+        """The only one that rests."""
+        (rested,) = self.take()
+        bucket = self.bucket(rested)
+        assert bucket is not None
+        return rested, bucket
+
     def bucket(self, rested: Rested) -> Bucket | None:
         return self.resting.bucket(rested.stored_id, self.clock.now)
 
@@ -54,9 +61,7 @@ async def test_a_bucket_that_its_series_has_left_rests_at_once() -> None:
     bench = RestingBench()
     await bench.joined("a", "b")
     bench.commit(measurement(2 * HOUR_MS, "a"))
-    (rested,) = bench.take()
-    bucket = bench.bucket(rested)
-    assert bucket is not None
+    _, bucket = bench.take_one()
     assert bucket.series.current is not bucket
 
 
@@ -87,9 +92,7 @@ async def test_a_bucket_with_a_copy_of_a_write_under_way_does_not_rest() -> None
     bench = RestingBench()
     await bench.joined("a")
     bench.clock.now += 1
-    (rested,) = bench.take()
-    bucket = bench.bucket(rested)
-    assert bucket is not None
+    rested, bucket = bench.take_one()
     bucket.copies_until_seconds = bench.clock.now + 10
     assert bench.bucket(rested) is None
     bench.clock.now += 10
@@ -100,9 +103,7 @@ async def test_a_bucket_that_is_joined_or_full_does_not_rest() -> None:
     bench = RestingBench()
     await bench.joined("a")
     bench.clock.now += 1
-    (rested,) = bench.take()
-    bucket = bench.bucket(rested)
-    assert bucket is not None
+    rested, bucket = bench.take_one()
     assert bucket.parts is not None
     bucket.parts.joining = True
     assert bench.bucket(rested) is None
@@ -140,9 +141,7 @@ async def test_what_is_remembered_is_bounded_and_needs_no_memory_of_buckets() ->
     bench = RestingBench()
     await bench.joined("a")
     bench.clock.now += 1
-    (rested,) = bench.take()
-    bucket = bench.bucket(rested)
-    assert bucket is not None
+    rested, bucket = bench.take_one()
     bench.catalog.give_up(bucket)
     del bucket
     gc.collect()
@@ -156,9 +155,7 @@ async def test_a_bucket_that_was_appended_to_in_place_is_told_of_again() -> None
     bench = RestingBench()
     bench.commit(measurement(0, "a"))
     bench.clock.now += REST_SECONDS
-    (rested,) = bench.take()
-    bucket = bench.bucket(rested)
-    assert bucket is not None
+    rested, bucket = bench.take_one()
     bucket.state.try_stage(measurement(1, "a"))
     bucket.state.fold([measurement(1, "a")])
     bucket.state.committed(1)
