@@ -184,6 +184,8 @@ class Siege:
         self._phase = _SPAWN.Value("i", ALONE)
         self._over = threading.Event()
         self._attack = threading.Event()
+        self._prepared = threading.Event()
+        """Set once the sender of damaged messages has its collections: ``calm`` ends what is under way there."""
 
     def run(self, alone_seconds: float, attack_seconds: float, interludes: int = 1) -> Report:
         """Raises nothing for what is wrong: that is in ``failures`` of the report."""
@@ -258,6 +260,7 @@ class Siege:
         if phase == ALONE:
             self._phase.value = honest.BETWEEN
             self._stop.wait(min(3.0, seconds / 4))
+            self._prepared.wait(_CALM_SECONDS)
             self._arena.calm()
         self._phase.value = phase
         end = time.monotonic() + seconds
@@ -296,6 +299,8 @@ class Siege:
             # On a slow machine, the server may be stopped before this thread has begun.
             if not self._over.is_set():
                 self._report.failures.append(f"damaged messages: {error!r}")
+        finally:
+            self._prepared.set()
 
     def _damage_as(self, client: pymongo.MongoClient[Any]) -> None:
         arena = self._arena
@@ -307,6 +312,7 @@ class Siege:
             others=(*USERS, honest.WITNESS),
             others_seconds=self._others_seconds,
         )
+        self._prepared.set()
         try:
             while not self._over.is_set():
                 if self._attack.wait(1) and not self._over.is_set():

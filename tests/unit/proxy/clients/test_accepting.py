@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from proxy.clients.accepting import Listener
+from proxy.clients.accepting import GIVE_WAY_SECONDS, Listener
 from proxy.clients.admission import HANDSHAKES_AT_ONCE, Admission
 from proxy.clients.connection_board import ConnectionBoard, make_board
 from proxy.observe.metrics import ConnectionNumbers
@@ -187,8 +187,10 @@ async def test_the_process_with_more_connections_gives_way() -> None:
         board.publish(0)
     clients = connected(shared.getsockname()[1], 40)
     async with asyncio.timeout(20):
-        while len(seen[0]) + len(seen[1]) < 40:  # noqa: ASYNC110
+        while len(seen[0]) + len(seen[1]) < 40 or any(each.arriving() for _, each, _ in listeners):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+    # Who gave way for one of these looks again after that time.
+    await asyncio.sleep(2 * GIVE_WAY_SECONDS)
     boards[1].publish(1_000)
     boards[0].publish(0)
     clients += connected(shared.getsockname()[1], 1)
