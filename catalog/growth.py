@@ -173,14 +173,20 @@ class BucketGrowth:
         return self._lookups.may_find_own(buckets, time_ms) or not self._leaves_others(buckets)
 
     def _leaves_others(self, buckets: CollectionBuckets) -> bool:
-        """Whether a series would soon leave a bucket that another process has stored (``ends``), if it was found."""
+        """Whether a series would soon leave a bucket that another process has stored (``ends``), if it was found.
+
+        While look-ups are slow, it leaves it under any load: waiting for them keeps rounds small.
+        """
         options, load = self._options, self._load
         if options.sealed:
             # Joins are dear there: while look-ups are slow, single rows had better be coalesced (``is_scattered``).
             return False
-        if not options.in_parts or load.level < BEGINNING * options.busy or load.batches < options.batches_in_round:
+        now_seconds = self._clock.monotonic_seconds()
+        if not options.in_parts or load.level < BEGINNING * options.busy or not load.is_on(now_seconds):
             return False
-        return load.is_on(self._clock.monotonic_seconds()) and not self._is_hindered(buckets)
+        if load.batches < options.batches_in_round and not self._lookups.are_slow(buckets, now_seconds):
+            return False
+        return not self._is_hindered(buckets)
 
     def parts_of(self, bucket: Bucket) -> Parts:
         """The stored documents of a bucket, of which there is one if it has never had parts."""
@@ -216,10 +222,14 @@ class BucketGrowth:
         if self.backlog.is_behind:
             return True
         now_seconds = self._clock.monotonic_seconds()
-        if self._lookups.are_slow(buckets, now_seconds):
+        if self._lookups.are_slow(buckets, now_seconds) and self._needs_lookups(buckets):
             return True
         scatter = self._scatters.get(buckets)
         return scatter is not None and scatter.holds(now_seconds) and self.obstacles.are_there(buckets)
+
+    def _needs_lookups(self, buckets: CollectionBuckets) -> bool:
+        """Whether rows still have to wait for look-ups."""
+        return self._lookups.have_let_go(buckets) or not self._leaves_others(buckets)
 
     def holds(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket that is stored in parts."""

@@ -87,6 +87,10 @@ class LookupCosts:
         """A bucket of this process with this start is no longer in memory."""
         self._let_go[buckets] = max(start_ms, self._let_go.get(buckets, start_ms))
 
+    def have_let_go(self, buckets: CollectionBuckets) -> bool:
+        """Whether there are such buckets of this process."""
+        return buckets in self._let_go
+
     def may_find_own(self, buckets: CollectionBuckets, time_ms: int) -> bool:
         """Whether such a bucket may cover this time."""
         return buckets in self._let_go and time_ms < self._let_go[buckets] + buckets.span_ms

@@ -297,8 +297,8 @@ def test_joins_that_are_behind_let_small_inserts_go_another_way_until_they_have_
     assert (growth.may_be_scattered, backlog.fresh, growth.unjoined) == (False, 0, 0)
 
 
-def test_slow_look_ups_let_small_inserts_go_another_way_for_a_while() -> None:
-    bench = CatalogBench(growth=ALWAYS)
+def are_found_slow(bench: CatalogBench) -> None:
+    """Look up until look-ups are slow, which they are from now on."""
     growth, clock = bench.catalog.growth, bench.clock
     for _ in range(30):
         assert not growth.may_be_scattered
@@ -307,8 +307,51 @@ def test_slow_look_ups_let_small_inserts_go_another_way_for_a_while() -> None:
         growth.looked_up(bench.buckets, since_seconds)
         if growth.may_be_scattered:
             break
+    assert growth.may_be_scattered
+
+
+def test_slow_look_ups_let_small_inserts_go_another_way_for_a_while() -> None:
+    bench = CatalogBench(growth=ALWAYS)
+    growth, clock = bench.catalog.growth, bench.clock
+    are_found_slow(bench)
     assert growth.is_scattered(bench.buckets)
     clock.now += lookup_cost.FIRST_HOLD_SECONDS
     assert growth.may_be_scattered, "nobody has asked yet"
     assert not growth.is_scattered(bench.buckets)
     assert not growth.may_be_scattered
+
+
+FEW_OF_MANY = GrowthOptions(in_parts=True, busy=10.0, batches_in_round=100)
+"""Look-ups without need keep rounds smaller than those that grow in parts."""
+
+
+def test_under_load_slow_look_ups_are_not_waited_for() -> None:
+    """A round of a few batches leaves buckets of others then, as a larger one does anyway."""
+    bench = CatalogBench(growth=FEW_OF_MANY, reopening=True, stored_until_ms=START_MS)
+    growth = bench.catalog.growth
+    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    assert bench.stage(measurement(meta="a")) == [], "look-ups are not slow"
+    bench.catalog.take_lookups()
+    are_found_slow(bench)
+    assert growth.is_scattered(bench.buckets), "without load, look-ups go on"
+    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    assert not growth.is_scattered(bench.buckets)
+    assert bench.stage(measurement(meta="b")) != []
+    assert bench.catalog.take_lookups() == []
+
+
+def test_slow_look_ups_for_buckets_of_this_process_are_waited_for() -> None:
+    """Those were closed to save memory, and would be left again and again."""
+    bench = CatalogBench(growth=FEW_OF_MANY, reopening=True, stored_until_ms=START_MS)
+    are_found_slow(bench)
+    bench.catalog.growth.let_go(bench.buckets, START_MS)
+    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    assert bench.catalog.growth.is_scattered(bench.buckets)
+    assert bench.stage(measurement(meta="a")) == []
+
+
+def test_where_joins_are_dear_slow_look_ups_are_waited_for() -> None:
+    bench = CatalogBench(growth=replace(FEW_OF_MANY, sealed=True), reopening=True, stored_until_ms=START_MS)
+    are_found_slow(bench)
+    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    assert bench.catalog.growth.is_scattered(bench.buckets)
