@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter
 from typing import Final, Protocol, cast
 
 from proxy.clients.left_client import LeftClient, wants_reply
-from proxy.clients.turns import Turns
+from proxy.clients.turns import TURN_SECONDS, Turns
 from proxy.clients.unwrapping import Unwrapping
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.request.exchange import Client, Exchange, Pending
@@ -100,6 +101,8 @@ class ClientConnection(asyncio.Protocol):
         self._current: Pending | None = None
         self._busy = False
         self._pumping = False
+        self._is_heavy = False
+        """Whether its last start held the event loop for a whole turn (``proxy.clients.turns``)."""
         self._reading_paused = False
         self._writing_paused = False
         self._draining: Callable[[], None] | None = None
@@ -127,15 +130,15 @@ class ClientConnection(asyncio.Protocol):
             if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
                 self._pause_reading()
         elif not self._pumping:
-            if self._turns.take(self, len(data), is_prompt=is_no_insert(data)):
-                self._pump()
+            if self._turns.take(self, len(data), is_prompt=is_no_insert(data), is_heavy=self._is_heavy):
+                self._pump_measured()
             else:
                 self._busy = True
 
     def go_on(self, since_seconds: float) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._busy = False
-            self._pump()
+            self._pump_measured()
             if self._current is not None:
                 self._current.waited_for_turn(since_seconds)
         elif not self._is_closed:
@@ -268,6 +271,11 @@ class ClientConnection(asyncio.Protocol):
             self._pump()
 
     # --- the loop -----------------------------------------------------------------------------------------------
+
+    def _pump_measured(self) -> None:
+        since_seconds = perf_counter()
+        self._pump()
+        self._is_heavy = perf_counter() - since_seconds >= TURN_SECONDS
 
     def _pump(self) -> None:
         """Start commands until one does not end at once or no complete message is left."""

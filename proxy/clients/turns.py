@@ -7,7 +7,12 @@ in a turn that has lasted ``TURN_SECONDS``.
 
 Commands other than inserts are *prompt*: inserts wait for a commit anyway, with those of all others, and hundreds of
 them at once would keep a read waiting for several turns. So a few prompt commands are started beyond the limits of a
-turn, and those that wait come before inserts that wait, with at most half of a turn.
+turn, and those that wait come before inserts that wait. Each of the two kinds has half of the turn if both wait: what
+one command takes beyond that is not taken from the other kind.
+
+A connection whose last command held the event loop for a whole turn is *heavy*. Its next command waits behind all
+others, and one of those is started in each turn at least. So however many connections send commands that are dear to
+rewrite, the others wait for one of them in each turn, and not for all.
 
 A connection that has received several commands starts a few of them and then queues again, behind all connections that
 wait for their first start: a client that sends one command and waits for the reply is not delayed by clients that send
@@ -32,7 +37,9 @@ TURN_SECONDS: Final = 0.001
 """After this time, no further command is started in a turn. A commit takes several turns, so short ones count."""
 
 PROMPT_STARTS: Final = 8
-"""So many starts of prompt commands are possible beyond the limits of a turn."""
+"""So many starts of prompt commands are possible beyond the limits of a turn,"""
+PROMPT_SECONDS: Final = TURN_SECONDS / 2
+"""and for so long."""
 
 IN_ADVANCE_SECONDS: Final = 0.00025
 """For so long in a turn, connections are served that send without waiting for replies."""
@@ -47,7 +54,10 @@ class Waiting(Protocol):
 
 
 class Turns:
-    """Gives connections their turns: first commands first, then those sent in advance, each in the order of arrival."""
+    """Gives connections their turns, by kind and then in the order of arrival.
+
+    First come commands that wait for their first start, then those sent in advance, then those of heavy connections.
+    """
 
     def __init__(
         self,
@@ -60,28 +70,37 @@ class Turns:
         self._limit = limit
         self._now_seconds = now_seconds
         self._left = limit
+        self._began_seconds = 0.0
         self._until_seconds = 0.0
         self._prompt_left = PROMPT_STARTS
         self._prompt: deque[tuple[Waiting, int, float]] = deque()
         self._waiting: deque[tuple[Waiting, int, float]] = deque()
         self._in_advance: deque[tuple[Waiting, int, float]] = deque()
         """Connections whose next command was sent before they had the reply of the last one."""
+        self._heavy: deque[tuple[Waiting, int, float]] = deque()
         self._is_scheduled = False
 
-    def take(self, connection: Waiting, size_bytes: int, *, is_prompt: bool) -> bool:
+    def take(self, connection: Waiting, size_bytes: int, *, is_prompt: bool, is_heavy: bool = False) -> bool:
         """Whether the connection may start a command of this size now; otherwise ``go_on`` is called later."""
         starts = 1 + size_bytes // START_BYTES
         if not self._is_scheduled:
             self._begin()
+        elif is_heavy and self._heavy:
+            self._heavy.append((connection, starts, self._began_seconds))
+            return False
         elif self._left <= 0 or self._now_seconds() >= self._until_seconds:
-            if is_prompt and starts <= self._prompt_left:
+            if is_prompt and not is_heavy and self._has_room_for_prompt(starts):
                 self._prompt_left -= starts
                 return True
-            queue = self._prompt if is_prompt else self._waiting
-            queue.append((connection, starts, self._until_seconds - TURN_SECONDS))
+            queue = self._heavy if is_heavy else self._prompt if is_prompt else self._waiting
+            queue.append((connection, starts, self._began_seconds))
             return False
         self._left -= starts
         return True
+
+    def _has_room_for_prompt(self, starts: int) -> bool:
+        """Whether a prompt command may start beyond the limits of the turn."""
+        return starts <= self._prompt_left and self._now_seconds() < self._until_seconds + PROMPT_SECONDS
 
     def started(self, starts: int) -> None:
         """A connection has started ``starts`` further commands in its turn."""
@@ -92,37 +111,44 @@ class Turns:
         """The connection has used its share of this turn; ``go_on`` is called when it may start further commands."""
         if not self._is_scheduled:
             self._begin()
-        self._in_advance.append((connection, 1, self._until_seconds - TURN_SECONDS))
+        self._in_advance.append((connection, 1, self._began_seconds))
 
     def _begin(self) -> None:
         self._is_scheduled = True
-        self._until_seconds = self._now_seconds() + TURN_SECONDS
+        self._began_seconds = self._now_seconds()
+        self._until_seconds = self._began_seconds + TURN_SECONDS
         self._call_soon(self._next)
 
     def _next(self) -> None:
         self._left = self._limit
         self._prompt_left = PROMPT_STARTS
         self._is_scheduled = False
-        if not self._waiting and not self._prompt and not self._in_advance:
+        if not self._waiting and not self._prompt and not self._in_advance and not self._heavy:
             return
         self._begin()
-        in_advance = len(self._in_advance)
+        in_advance, heavy = len(self._in_advance), len(self._heavy)
         self._serve_prompt()
         self._serve(self._waiting, len(self._waiting), self._until_seconds)
         if in_advance:
             until_seconds = min(self._until_seconds, self._now_seconds() + IN_ADVANCE_SECONDS)
             self._serve_first(self._in_advance)
             self._serve(self._in_advance, in_advance - 1, until_seconds)
+        if heavy:
+            self._serve_first(self._heavy)
+            self._serve(self._heavy, heavy - 1, self._until_seconds)
 
     def _serve_prompt(self) -> None:
-        """Serve prompt commands, with at most half of the turn if others wait."""
+        """Serve prompt commands, with half of the turn if others wait, and leave these their half."""
         if not self._prompt:
             return
-        kept = self._left // 2 if self._waiting else 0
-        until_seconds = self._until_seconds - (TURN_SECONDS / 2 if self._waiting else 0.0)
+        if not self._waiting:
+            self._serve(self._prompt, len(self._prompt), self._until_seconds)
+            return
+        kept = self._left // 2
         self._left -= kept
-        self._serve(self._prompt, len(self._prompt), until_seconds)
-        self._left += kept
+        self._serve(self._prompt, len(self._prompt), self._until_seconds - TURN_SECONDS / 2)
+        self._left = max(0, self._left) + kept
+        self._until_seconds = max(self._until_seconds, self._now_seconds() + TURN_SECONDS / 2)
 
     def _serve(self, queue: deque[tuple[Waiting, int, float]], count: int, until_seconds: float) -> None:
         """Serve up to ``count`` connections, so that one that queues again meanwhile waits for the next turn."""

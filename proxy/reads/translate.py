@@ -27,6 +27,7 @@ from proxy.reads.cursors import (
 )
 from proxy.reads.final_wait import FinalWait, Replication
 from proxy.reads.replies import decoded, reshaped_by, retryable
+from proxy.reads.rewriting_pace import RewritingPace
 from proxy.reads.step_places import StepPlaces
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import HAS_VIEW, INLINE, OPENS_CURSOR
@@ -126,6 +127,7 @@ class TranslateHandler:
 
     def __init__(self, environment: PlanEnvironment) -> None:
         self._environment = environment
+        self._pace = RewritingPace()
         self.commands = frozenset((*environment.rewriters, "getMore"))
 
     def takes_cursor(self, command: CursorCommand) -> bool:
@@ -161,8 +163,12 @@ class TranslateHandler:
             with times.at_backend():
                 reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
         target = None if collection is None else self.as_written(collection)
+        await self._pace.turn()
         since_seconds = time.perf_counter()
-        plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
+        try:
+            plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
+        finally:
+            self._pace.took(time.perf_counter() - since_seconds)
         times.was_rewritten(since_seconds)
         return await self._carry_out(
             plan, command, _Steps(session, self._environment, fields, command.namespace, times)

@@ -25,6 +25,8 @@ HELD_SECONDS = {
     "small": 0.02,
     "deletes": 0.03,
     "comings": 0.03,
+    "dear": 0.04,
+    "long": 0.02,
     "batches": 0.04,
     "scattered": 0.04,
     "large": 0.03,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import random
+import selectors
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -39,6 +40,33 @@ def _ask_for_ever(port: int, messages: list[bytes]) -> None:
             client.send(message)
             if client.receive() is None:
                 return
+
+
+def _ask_on_many(port: int, messages: list[bytes], connections: int = 32) -> None:
+    """Each connection sends its next message as soon as it has the reply to the last one."""
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        for number in range(connections):
+            client = stack.enter_context(RawClient(port, 120))
+            selector.register(client.socket, selectors.EVENT_READ, client)
+            client.send(messages[number % len(messages)])
+        for message in itertools.cycle(messages):
+            for key, _ in selector.select():
+                if key.data.receive() is None:
+                    return
+                key.data.send(message)
+
+
+def dear(port: int, database: str) -> None:
+    """Finds that take long to rewrite, through many connections."""
+    chance = random.Random(6)
+    arms = [[{"m": f"a{number}", "x": chance.random()} for _ in range(300)] for number in range(50)]
+    finds = [{"find": COLLECTION, "filter": {"$or": each}, "limit": 1, "$db": database} for each in arms]
+    _ask_on_many(port, [raw_wire.command(each) for each in finds])
+
+
+def long(port: int, database: str) -> None:
+    """Pings of 130 KB through many connections."""
+    _ask_on_many(port, [raw_wire.command({"ping": 1, "comment": "v" * 130_000, "$db": "admin"})])
 
 
 def scattered(port: int, database: str) -> None:
@@ -134,7 +162,8 @@ def comings(port: int, database: str) -> None:
 
 
 KINDS: Final[dict[str, Callable[[int, str], None]]] = {
-    kind.__name__: kind for kind in (scattered, batches, folded, large, squeezed, deletes, flood, small, comings)
+    kind.__name__: kind
+    for kind in (scattered, batches, folded, large, squeezed, deletes, flood, small, comings, dear, long)
 }
 
 

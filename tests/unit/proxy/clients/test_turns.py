@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from proxy.clients.turns import IN_ADVANCE_SECONDS, PROMPT_STARTS, START_BYTES, TURN_SECONDS, Turns
 
 
@@ -16,7 +18,8 @@ class Connection:
         self.since_seconds = -1.0
 
     def ask(self) -> None:
-        if self.turns.take(self, self.size_bytes, is_prompt=self.name.isupper()):
+        is_heavy = self.name.isdigit()
+        if self.turns.take(self, self.size_bytes, is_prompt=is_heavy or self.name.isupper(), is_heavy=is_heavy):
             self.started.append(self.name)
 
     def go_on(self, since_seconds: float) -> None:
@@ -29,7 +32,7 @@ class Loop:
         self.calls: list[Callable[[], None]] = []
         self.started: list[str] = []
         self.now_seconds = 0.0
-        """Connections with capital letters as names have prompt commands."""
+        """Connections with capital letters as names have prompt commands; those with digits are heavy, too."""
         self.turns = Turns(self.calls.append, limit=limit, now_seconds=lambda: self.now_seconds)
 
     def ask(self, names: str, size_bytes: int = 100) -> None:
@@ -164,12 +167,12 @@ def test_a_few_prompt_commands_start_beyond_the_limit() -> None:
     assert loop.next_turn() == "IJ"
 
 
-def test_a_large_prompt_command_waits_like_others() -> None:
+def test_a_large_prompt_command_waits_for_its_half_of_a_turn() -> None:
     loop = Loop()
     loop.ask("abc")
     loop.ask("X", size_bytes=START_BYTES * PROMPT_STARTS)
     assert loop.started == ["a", "b"]
-    assert [loop.next_turn() for _ in range(2)] == ["X", "c"]
+    assert [loop.next_turn() for _ in range(2)] == ["Xc", ""]
 
 
 def test_prompt_commands_that_wait_come_first_with_half_of_a_turn() -> None:
@@ -197,7 +200,75 @@ def test_prompt_commands_have_half_of_the_time_if_others_wait() -> None:
     loop.ask("a")
     loop.now_seconds += TURN_SECONDS
     loop.ask("ABCDEFGH")
+    loop.now_seconds += TURN_SECONDS
     for name in "bcXYZ":
         Slow(loop.turns, name, loop.started).ask()
     loop.started.clear()
     assert [loop.next_turn() for _ in range(3)] == ["XYbc", "Z", ""]
+
+
+def test_prompt_commands_start_beyond_the_time_of_a_turn_for_half_a_turn() -> None:
+    loop = Loop()
+    loop.ask("a")
+    loop.now_seconds += TURN_SECONDS
+    loop.ask("X")
+    loop.now_seconds += TURN_SECONDS / 2
+    loop.ask("Y")
+    assert loop.started == ["a", "X"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size_bytes", "connections"),
+    [(1.1 * TURN_SECONDS, 1_000, 12), (TURN_SECONDS / 10, 65 * START_BYTES, 2)],
+)
+def test_others_have_half_of_a_turn_whatever_prompt_commands_take(
+    seconds: float, size_bytes: int, connections: int
+) -> None:
+    """Each of them may take more than a turn has, in time or in size, and another one always waits."""
+    loop = Loop(limit=64)
+    again: list[Connection] = []
+
+    class Flood(Connection):
+        def go_on(self, since_seconds: float) -> None:
+            super().go_on(since_seconds)
+            loop.now_seconds += seconds
+            again.append(self)
+
+        def ask(self) -> None:
+            if self.turns.take(self, self.size_bytes, is_prompt=True):
+                self.go_on(0.0)
+
+    for _ in range(connections):
+        Flood(loop.turns, "F", loop.started, size_bytes).ask()
+    loop.ask("abcd")
+    for _ in range(2):
+        for each in [again.pop() for _ in range(len(again))]:
+            each.ask()
+        loop.next_turn()
+        if "a" in loop.started:
+            break
+    assert loop.started[-4:] == list("abcd")
+
+
+def test_heavy_connections_wait_behind_all_others() -> None:
+    loop = Loop(limit=4)
+    loop.ask("abcd123eX")
+    assert "".join(loop.started) == "abcdX"
+    assert [loop.next_turn() for _ in range(2)] == ["e123", ""]
+
+
+def test_one_heavy_connection_is_served_in_each_turn() -> None:
+    loop = Loop(limit=2)
+    loop.ask("abcdefgh123")
+    assert [loop.next_turn() for _ in range(4)] == ["cd1", "ef2", "gh3", ""]
+
+
+def test_heavy_connections_do_not_overtake_each_other() -> None:
+    loop = Loop(limit=2)
+    loop.ask("ab12")
+    assert loop.next_turn() == "12"
+    loop.ask("345")
+    loop.ask("c")
+    assert loop.next_turn() == "c3"
+    loop.ask("6")
+    assert [loop.next_turn() for _ in range(3)] == ["45", "6", ""]
