@@ -140,7 +140,7 @@ class CommitNumbers:
         self._statements = Histogram(SIZE_BOUNDS)
 
     def answered(self, identifier: str, statements: int, seconds: float) -> None:
-        """See ``Metrics.commit_answered``."""
+        """Count one commit command by the name of its document sequence; other commands are ignored."""
         histogram = self.seconds.get(_COMMIT_KINDS.get(identifier, ""))
         if histogram is not None:
             histogram.observe(seconds)
@@ -211,7 +211,6 @@ class Metrics(Collector):
         registry.register(self)
 
     def requests(self, command: str, way: str) -> RequestMeter:
-        """See ``RequestNumbers.meter``."""
         return self.request_numbers.meter(command, way)
 
     def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:
