@@ -1,7 +1,8 @@
 """Connects this process with the other proxies of its backend.
 
 They ask one another about retried statements, so that these are executed once (W102); drivers retry inserts on replica
-sets and sharded clusters only. And they keep their readers waiting while one of them joins parts.
+sets and sharded clusters only. They keep their readers waiting while one of them joins parts, and their buckets of one
+series become one (``catalog.gathering``).
 """
 
 from __future__ import annotations
