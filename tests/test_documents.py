@@ -92,6 +92,11 @@ def test_every_setting_is_read_somewhere() -> None:
     assert [name for name in ROWS if not re.search(read.format(name=name), text)] == []
 
 
+def test_the_readme_is_short() -> None:
+    """Two screens: everything else is in ``docs``."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
 def test_the_example_is_what_the_program_prints() -> None:
     assert (ROOT / "config.example.toml").read_text() == render_example()
 

@@ -1,4 +1,4 @@
-"""What ``tsproxy doctor`` says of the proxy's account, and that its commands mend it."""
+"""What ``tsproxy doctor`` says of the proxy's account, and that its commands fix it."""
 
 from __future__ import annotations
 
