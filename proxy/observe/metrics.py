@@ -256,7 +256,11 @@ class Metrics(Collector):
         held.add_metric((), list(self.held.cumulative()), self.held.total)
         yield held
         longest = self.held.take_longest_seconds()
-        yield _gauge("tsproxy_loop_held_longest_seconds", "Longest of these since the last scrape.", longest)
+        yield _gauge(
+            "tsproxy_loop_held_longest_seconds",
+            "Longest delay of the event loop by computation since the last scrape.",
+            longest,
+        )
 
 
 class ConnectionNumbers:
@@ -321,7 +325,7 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
         "Measurements that are not committed yet, including those in the reserve.",
         measurements,
     )
-    yield _gauge("tsproxy_uncommitted_bytes", "Size of their documents.", size_bytes)
+    yield _gauge("tsproxy_uncommitted_bytes", "Size of the measurements that are not committed yet.", size_bytes)
     yield _counter(
         "tsproxy_native_measurements",
         "Measurements of inserts that were relayed because the backend stores them faster.",

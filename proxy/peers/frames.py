@@ -274,7 +274,7 @@ def ping_bytes(places: int) -> bytes:
 def ping_in(said: bytes) -> int:
     """The number of places; raises ``ValueError``."""
     if len(said) != _PING.size:
-        raise ValueError("a ping of another length")
+        raise ValueError("ping of wrong length")
     (places,) = _PING.unpack(said)
     return int(places)
 

@@ -74,7 +74,7 @@ def read_greeting(said: bytes) -> Introduction:
     port, flags, length, first_place = _HELLO.unpack_from(said, at)
     end = at + _HELLO.size + length
     if len(said) != end:
-        raise ValueError("a greeting of another length")
+        raise ValueError("greeting of wrong length")
     name = said[at + _HELLO.size :].decode()
     has_tls, keeps_readers = bool(flags & _HAS_TLS), bool(flags & _KEEPS_READERS)
     return Introduction(name, port, has_tls, keeps_readers, None if first_place == _NOT_TOLD else first_place)

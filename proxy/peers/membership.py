@@ -41,8 +41,8 @@ QUIET_PAUSE_SECONDS: Final = 0.03
 QUIET_LOOKS: Final = 3
 """A process is quiet if none of so many looks finds an operation of it, or one finds no connection."""
 
-STOOD_STILL: Final = "the process stood still: statements that were not sent are withdrawn"
-CANNOT_FIND: Final = "other tsproxy processes cannot be found: a statement that is retried through another may double"
+STOOD_STILL: Final = "the process was suspended: unsent statements were cancelled"
+CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
 
 
 class Others(Protocol):

@@ -100,7 +100,9 @@ class Peer:
     def give_up(self) -> None:
         """It does not answer: it must begin anew with another link, which tells it so."""
         if not self.has_failed:
-            log.warning("another tsproxy does not answer: its statements are looked up", peer=self.name)
+            log.warning(
+                "another tsproxy does not answer: retried inserts are checked against stored rows", peer=self.name
+            )
         self.has_failed = True
         if self.link is not None:
             self.link.close()

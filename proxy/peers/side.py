@@ -38,7 +38,7 @@ class Side(asyncio.Protocol):
         try:
             for frame in self._reader.feed(data):
                 if self._channel is not None and not self._channel.is_genuine(frame):
-                    raise ValueError("a frame of somebody else")
+                    raise ValueError("frame with an invalid code")
                 self._take(frame)
         except ValueError as error:
             self._broken(str(error))

@@ -46,7 +46,7 @@ CONNECT_SECONDS: Final = 1.0
 MOST_STRANGERS: Final = 128
 """Connections that have not yet proved who they are; beyond, the oldest is closed."""
 
-CANNOT_ANNOUNCE: Final = "the backend cannot be told where this process listens for other tsproxy processes"
+CANNOT_ANNOUNCE: Final = "cannot publish peer_listen to the backend"
 PORT_IN_USE: Final = "the address for other tsproxy processes is in use: another port is chosen"
 
 
