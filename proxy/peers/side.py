@@ -11,7 +11,7 @@ from proxy.upstream.keepalive import keep_alive
 
 
 class Side(asyncio.Protocol):
-    """What both sides have in common."""
+    """One end of a link."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
