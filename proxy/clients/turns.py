@@ -35,7 +35,7 @@ PROMPT_STARTS: Final = 8
 """So many starts of prompt commands are possible beyond the limits of a turn."""
 
 IN_ADVANCE_SECONDS: Final = 0.00025
-"""For so long in a turn, connections are served that send without waiting for replies."""
+"""Time in a turn for connections that send without waiting for replies."""
 
 
 class Waiting(Protocol):

@@ -72,7 +72,7 @@ def test_the_role_that_is_missing_is_printed(guarded: GuardedMongod, bare: str) 
     rights = examined(bare, 3)["rights"]
     assert "bare@admin lacks listCollections; find, insert" in rights["text"]
     create, grant = lines_of(rights)
-    assert create.endswith("  // unless there is this role")
+    assert create.endswith("  // unless the role exists")
     printed = re.search(r"runCommand\((.*)\)  //", create)
     assert printed is not None
     assert json.loads(printed[1]) == least_role()
