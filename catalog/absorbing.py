@@ -23,15 +23,19 @@ from catalog.replacing import Differs, Forms
 from catalog.resting import Given
 
 STEP_DOCUMENTS: Final = 256
+"""Maximum number of documents in one step, unless one bucket has more."""
 STEP_ROWS: Final = 8_000
-"""Limits of one step; the rows are those of the documents that go."""
+"""Maximum number of rows that one step adds to buckets, unless one bucket has more."""
 MOST_DOCUMENTS: Final = 40_000
-"""Of all orders that wait."""
+"""Maximum number of documents in waiting orders."""
 PASS_SECONDS: Final = 0.05
+"""Duration of one pass; the step in progress is completed."""
 PAUSE_SECONDS: Final = 0.5
-"""After a step that readers or other writers were in the way of."""
+"""Pause after a step that readers or other writers prevented."""
 ATTEMPTS: Final = 20
+"""Maximum number of failed attempts at a step; pauses because of readers do not count."""
 PATIENCE_SECONDS: Final = 10.0
+"""Time limit of one step at the backend."""
 
 
 class Order(NamedTuple):
@@ -59,12 +63,12 @@ class _Step:
 
 @dataclass(slots=True)
 class _Absorption:
-    """A bucket that absorbs others. ``joined`` is its new document once that is made, in a thread perhaps."""
+    """A bucket that absorbs others. ``joined``: its new document, set when the merge has run, possibly in a thread."""
 
     bucket: Bucket
     order: Order
     rows: int
-    """Of the bucket."""
+    """Number of rows of the bucket before it absorbs others."""
     joined: list[bytes] = field(default_factory=list)
 
 
@@ -137,7 +141,7 @@ class Absorbing:
             self._put(replace(step, attempts=step.attempts + attempts))
 
     async def _try(self, step: _Step) -> bool:
-        """Whether it need not be tried again."""
+        """Carry out a step; false if it must be retried."""
         absorptions = self._begun(step)
         if not absorptions:
             return True
@@ -183,7 +187,7 @@ class Absorbing:
 
         def merge(documents: Sequence[bytes]) -> bytes:
             if [rows_of(each, time_field) for each in documents] != expected:
-                raise ValueError("buckets with other rows than their owners know of")
+                raise ValueError("the number of rows differs from what the owner knows")
             ready = aligned(documents, time_field, span_ms)
             joined = forms.merged(ready, stored_id, time_field, meta_field, limits.max_count)
             if len(joined) > limits.max_size_bytes:
@@ -195,7 +199,7 @@ class Absorbing:
         return Span([IdRange(each, each, 1) for each in ids], merge, ids)
 
     async def _committed(self, prepared: PreparedJoin, absorptions: Sequence[_Absorption]) -> bool:
-        """Whether nothing is left to do: there was a moment without readers, or there is nothing to join."""
+        """Commit the step; false if it must be retried, because readers were active."""
         if not any(count and count > 1 for count in prepared.counts):
             await prepared.abandon()
             return True
@@ -220,7 +224,7 @@ class Absorbing:
 
 
 def _steps(orders: Sequence[Order]) -> list[_Step]:
-    """Neighbours together."""
+    """Group neighbouring orders into steps."""
     steps: list[list[Order]] = []
     documents = rows = 0
     for order in sorted(orders):

@@ -42,7 +42,7 @@ def rows_of(document: bytes, time_field: bytes) -> int:
         row_bytes = 1 + digits + 1 + _DATE_BYTES
         count = min(10**digits - rows, left // row_bytes)
         if count <= 0:
-            raise ValueError("a time column of another length")
+            raise ValueError("time column of wrong length")
         rows += count
         left -= count * row_bytes
         digits += 1

@@ -318,7 +318,7 @@ class BucketCatalog(Placement):
         self._move(self._forget(bucket))
 
     def absorbed(self, bucket: Bucket, document: bytes | None) -> None:
-        """The document of a bucket has got the rows of others and is this one now; ``None``: perhaps."""
+        """The bucket absorbed others and is this document now; ``None``: the outcome is unknown."""
         buckets, parts = bucket.series.collection, bucket.parts
         if not bucket.is_known:
             return

@@ -15,11 +15,13 @@ from catalog.parts import bucket_key
 from catalog.resting import Rested
 
 MOST_BUCKETS: Final = 30_000
-"""Buckets that are remembered, less than 1 KiB each; beyond, the series that were told of first are forgotten."""
+"""Maximum number of remembered buckets, less than 1 KiB each; above it, the series reported first are forgotten."""
 MOST_OF_A_SERIES: Final = 16
+"""Maximum number of remembered buckets of one series."""
 SETTLED_SECONDS: Final = 1.5
-"""Processes tell of their buckets within this time after one another, if all of them rest."""
+"""Wait this long after the last report of a series: all processes report within it."""
 LOOKED_AT_ONCE: Final = 2_000
+"""Maximum number of series examined in one pass."""
 
 
 class Bounds(NamedTuple):
@@ -52,11 +54,11 @@ class Families:
 
     def __init__(self) -> None:
         self._series: OrderedDict[bytes, _Series] = OrderedDict()
-        """The one that was told of last at the end."""
+        """In the order of their latest reports."""
         self._buckets = 0
 
     def told(self, owner: str, rested: Iterable[Rested], now_seconds: float) -> None:
-        """A process has told of its buckets; one of a bucket of another one is not believed."""
+        """A process reports its buckets; a bucket already reported by another process is ignored."""
         for each in rested:
             series = self._series.get(each.series)
             if series is None:
@@ -77,7 +79,7 @@ class Families:
             self._forget(next(iter(self._series)))
 
     def due(self, now_seconds: float, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
-        """Families of series of which nothing was told for ``SETTLED_SECONDS``; their buckets are forgotten.
+        """Families of series that nobody reported for ``SETTLED_SECONDS``; their buckets are forgotten.
 
         ``bounds`` gives those of a collection; ``None``: this process does not know it.
         """

@@ -25,6 +25,7 @@ from catalog.ports import Clock
 from catalog.resting import Given, Rested
 
 LOOK_SECONDS: Final = 0.5
+"""Interval at which this process reports its resting buckets, and gathers those of others."""
 
 
 class Company(Protocol):
@@ -67,7 +68,7 @@ class Alone:
 
 
 class Gathering:
-    """The part of this process: it tells, gathers, gives up and absorbs."""
+    """This process's side of gathering: reports, collects, gives up and absorbs buckets."""
 
     def __init__(self, catalog: BucketCatalog, clock: Clock, absorbing: Absorbing) -> None:
         self.company: Company = Alone()

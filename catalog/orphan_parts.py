@@ -28,11 +28,11 @@ from catalog.reader_barrier import ReaderBarrier, committed_alone
 from catalog.replacing import Differs
 
 GONE_SECONDS = 5.0
-"""When parts have been found so long ago, a process that made some of them is known if it is still there."""
+"""Delay after parts were found; by then, their process is known if it still runs."""
 PAUSE_SECONDS = 1.0
-"""Pause after a step that failed, or that readers were in the way of."""
+"""Pause after a step that failed, or that readers prevented."""
 ATTEMPTS = 10
-"""So often a step is tried that fails for another reason than locks of a killed process's transaction."""
+"""Maximum number of attempts at a step; those that fail because of locks do not count."""
 SWEPT_SPANS = 8
 """How far back, in bucket spans, the search for parts goes."""
 GROUP_PARTS = 512
@@ -40,7 +40,9 @@ GROUP_PARTS = 512
 DIVIDED_AT_ONCE = 8
 """Groups of which one pass looks for those of processes that are gone."""
 PASS_SECONDS = 0.05
+"""Duration of one pass; the step in progress is completed."""
 PATIENCE_SECONDS = 10.0
+"""Time limit of one step at the backend."""
 
 Merge = Callable[[Sequence[bytes]], bytes]
 

@@ -268,7 +268,7 @@ class Placement:
             moves = batch.moves + 1
             if moves > MOVES_LIMIT:
                 batch.settle(
-                    CommandError(WRITE_CONFLICT, "time-series bucket changed too often while it was written"), None
+                    CommandError(WRITE_CONFLICT, "time-series bucket changed repeatedly by other writers; retry"), None
                 )
                 continue
             position = iter(batch.measurements)

@@ -13,7 +13,7 @@ from catalog.ports import Clock
 from catalog.round import RoundLimits
 
 GIVES_WAY_SECONDS: Final = 0.25
-"""Large inserts give way for so long after the start of another round."""
+"""Time after the start of another round for which large inserts give way."""
 BULK: Final = RoundLimits(statements=250)
 """For rounds of large inserts, which also delay other clients while they are prepared and settled."""
 GIVING_WAY: Final = RoundLimits(statements=100)

@@ -19,7 +19,7 @@ class ReaderBarrier(Protocol):
 
     @property
     def still_kept_out(self) -> bool:
-        """Whether they still wait: another process may have let its readers go on. Also called from threads."""
+        """Whether they still wait; false once another process's hold may have expired. Also called from threads."""
         ...
 
 

@@ -38,10 +38,10 @@ class Forms:
         """
         smaller = self.compress(document, time_field)
         if smaller is not None and not kernel.same_rows(document, smaller, time_field):
-            raise Differs("a bucket that was compressed is not what it was: it stays uncompressed")
+            raise Differs("the compressed bucket differs from the stored one; keeping the stored one")
         if smaller is not None and not kernel.has_true_header(document, time_field):
             # The compressed form has the same ones, as was compared.
-            raise Differs("the summaries of a bucket are not those of its rows: it stays uncompressed")
+            raise Differs("the summaries of a bucket do not match its rows; keeping it uncompressed")
         return smaller
 
     def merged(
@@ -54,7 +54,7 @@ class Forms:
         """
         joined = self.merge(documents, joined_id, time_field, meta_field, max_rows)
         if not kernel.holds_parts(joined, documents, time_field):
-            raise Differs("a bucket that was joined does not hold its parts: they stay as they are")
+            raise Differs("the joined bucket does not hold its parts; keeping the parts")
         if not kernel.has_true_header(joined, time_field):
-            raise Differs("the summaries of a bucket that was joined are not those of its rows: its parts stay")
+            raise Differs("the summaries of the joined bucket do not match its rows; keeping the parts")
         return joined

@@ -83,7 +83,7 @@ class StoredRows(Protocol):
         *,
         until_now: bool = False,
     ) -> Mapping[bytes, int]:
-        """See ``BucketStore``."""
+        """See ``BucketStore``; raises ``CommandError``."""
         ...
 
     async def update(

@@ -14,9 +14,11 @@ from typing import Final, NamedTuple
 from catalog.open_bucket import Bucket
 
 MOST_RESTING: Final = 20_000
-"""Buckets that are remembered; others keep their rows for themselves."""
+"""Maximum number of remembered buckets before, and again after, they are reported; others keep their rows."""
 LOOKED_AT_ONCE: Final = 2_000
+"""Maximum number of buckets examined in one pass."""
 SERIES_BYTES: Final = 16
+"""Length of the digest of a series."""
 
 
 class Rested(NamedTuple):
@@ -43,7 +45,7 @@ class Given(NamedTuple):
 class Resting:
     """Remembers the ids of buckets that have become one document, if other processes are there (``is_wanted``).
 
-    Ids only: what memory is needed for is forgotten by the catalog, and no longer rests then.
+    Ids only: a bucket dropped for lack of memory no longer counts as resting.
     """
 
     __slots__ = ("_find", "_rest_seconds", "_told", "_untold", "is_wanted")

@@ -286,4 +286,4 @@ class StatementLog:
 
 def withdrawn() -> BackendUnavailable:
     """The error for a withdrawn statement."""
-    return BackendUnavailable("the proxy stood still, and the statement was not executed", code=NETWORK_TIMEOUT)
+    return BackendUnavailable("the proxy was suspended; the statement was not executed", code=NETWORK_TIMEOUT)

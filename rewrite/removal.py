@@ -123,7 +123,7 @@ def _remove_from(removal: Removal, selection: Selection, ids: Sequence[ObjectId]
             else:
                 pending.append(bucket_id)
         yield _clear(selection, list(found))
-    raise CommandError(WRITE_CONFLICT, "buckets are changed by others again and again; try again")
+    raise CommandError(WRITE_CONFLICT, "buckets were changed repeatedly by other writers; retry")
 
 
 def _clear(selection: Selection, ids: Sequence[ObjectId]) -> ClearBuckets:
@@ -212,7 +212,7 @@ def remove_one(removal: Removal, selection: Selection, statement: int | None = N
             return False
         if (yield from remove_found(removal, selection, found, statement)):
             return True
-    raise CommandError(WRITE_CONFLICT, "the measurement's bucket is changed by others again and again; try again")
+    raise CommandError(WRITE_CONFLICT, "the measurement's bucket was changed repeatedly by other writers; retry")
 
 
 def remove_found(removal: Removal, selection: Selection, found: Found, statement: int | None) -> Talk[bool]:
@@ -238,7 +238,7 @@ def find_one(selection: Selection, sort: Mapping[str, Any] | None) -> Talk[Found
                 return Found(bucket_id, bytes(row.raw), columns_of(bytes(row.raw), meta))
         if not ids or selection.sees_whole_rows:
             return None
-    raise CommandError(WRITE_CONFLICT, "the measurement's bucket is changed by others again and again; try again")
+    raise CommandError(WRITE_CONFLICT, "the measurement's bucket was changed repeatedly by other writers; retry")
 
 
 def _buckets_to_search(

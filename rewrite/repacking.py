@@ -57,5 +57,5 @@ def repacked(bucket: bytes, rows: Sequence[bytes], time_field: bytes) -> bytes:
     if not holds_rows(made, rows, time_field):
         raise Differs("a bucket without the measurements that were deleted does not hold the others: it stays as it is")
     if not has_true_header(made, time_field):
-        raise Differs("the summaries of a bucket without what was deleted are not those of its rows: it stays as it is")
+        raise Differs("the summaries of the repacked bucket do not match its rows; keeping the stored one")
     return made

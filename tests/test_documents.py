@@ -64,6 +64,13 @@ def test_links_lead_to_headings(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_bullets_begin_lines(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    prose = [line for line in text.splitlines() if not line.startswith("|")]
+    assert [line for line in prose if re.search(r"\. - [A-Z*]", line)] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_make_targets_that_are_named_exist(path: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|\$ |\d )make ([a-z-]+)", path.read_text())) <= targets
@@ -83,6 +90,11 @@ def test_every_setting_is_read_somewhere() -> None:
     text = "\n".join(path.read_text() for path in edges)
     read = r"\b[a-z_]*\.{name}\b|\.get\(\"{name}\"\)"
     assert [name for name in ROWS if not re.search(read.format(name=name), text)] == []
+
+
+def test_the_readme_is_short() -> None:
+    """Two screens: everything else is in ``docs``."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 
 
 def test_the_example_is_what_the_program_prints() -> None:

@@ -65,7 +65,7 @@ def test_events_of_a_running_proxy_are_listed(proxy: ProxyProcess) -> None:
         (16, "Write batch sizes must be between 1 and 100000. Got … operations."),
         (72, "Cannot perform an upsert on a time-series collection"),
         (89, "the backend did not answer in time"),
-        (462, "user … already has … connections, its limit (user_limits)"),
+        (462, "limit of … connections reached for user … (user_limits)"),
     ],
 )
 def test_errors_are_found_however_they_are_made(code: int, text: str) -> None:

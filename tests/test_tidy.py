@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -107,27 +108,55 @@ def test_objects_stay_small(path: Path) -> None:
     assert wide == []
 
 
-def methods(path: Path, *, of_ports: bool) -> Iterator[tuple[str, tuple[str, ...], bool]]:
-    """Of public methods the name, the names of the parameters, and whether there is a docstring."""
+class Method(NamedTuple):
+    """A public method of a public class; ``bases``: the names of the base classes."""
+
+    owner: str
+    bases: tuple[str, ...]
+    name: str
+    parameters: tuple[str, ...]
+    docstring: str | None
+
+    @property
+    def is_of_port(self) -> bool:
+        return "Protocol" in self.bases
+
+    @property
+    def is_described(self) -> bool:
+        """By itself, by a base class, or by a port with the same name and parameters."""
+        inherited = any((base, self.name) in DESCRIBED for base in self.bases)
+        return self.docstring is not None or inherited or (self.name, self.parameters) in PORTS
+
+
+def methods(path: Path) -> Iterator[Method]:
     for owner in ast.walk(ast.parse(path.read_text())):
         if not isinstance(owner, ast.ClassDef) or owner.name.startswith("_"):
             continue
-        if of_ports == any(ast.unparse(each).split("[")[0] == "Protocol" for each in owner.bases):
-            for node in owner.body:
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-                    names = tuple(each.arg for each in (*node.args.args, *node.args.kwonlyargs))
-                    yield node.name, names, ast.get_docstring(node) is not None
+        bases = tuple(ast.unparse(each).split("[")[0] for each in owner.bases)
+        for node in owner.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+                names = tuple(each.arg for each in (*node.args.args, *node.args.kwonlyargs))
+                yield Method(owner.name, bases, node.name, names, ast.get_docstring(node))
 
 
-PORTS = {(name, names) for path in SOURCES for name, names, told in methods(path, of_ports=True) if told}
+DESCRIBED = {(each.owner, each.name) for path in SOURCES for each in methods(path) if each.docstring}
+PORTS = {
+    (each.name, each.parameters) for path in SOURCES for each in methods(path) if each.is_of_port and each.docstring
+}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_methods_are_described_once(path: Path) -> None:
-    """By themselves or by the port that they implement: one with the same name and parameters."""
-    assert [name for name, _, told in methods(path, of_ports=True) if not told] == []
-    silent = [(name, names) for name, names, told in methods(path, of_ports=False) if not told]
-    assert [name for name, names in silent if (name, names) not in PORTS] == []
+    assert [each.name for each in methods(path) if each.is_of_port and not each.docstring] == []
+    assert [each.name for each in methods(path) if not each.is_described] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_docstrings_say_something(path: Path) -> None:
+    """A method without a docstring is described by its port; a docstring that only points there adds nothing."""
+    empty = re.compile(r"^See ``[\w.]+``\.$")
+    described = {node.name: ast.get_docstring(node) or "" for node in functions(ast.parse(path.read_text()))}
+    assert [name for name, text in described.items() if empty.match(text)] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)

@@ -12,8 +12,8 @@ from docs.generator.sources import PLACEHOLDER, Source, sources
 from proxy.observe.error_classes import class_of
 
 _INTRODUCTION = f"""
-Errors that the proxy makes itself; `{PLACEHOLDER}` stands for what differs. All other errors come from the backend and
-are passed on with their code. Programs should look at the code, not at the text. *Class* is the label of
+Errors that the proxy makes itself; `{PLACEHOLDER}` stands for the variable parts. All other errors come from the
+backend and are passed on with their code. Programs should look at the code, not at the text. *Class* is the label of
 [`tsproxy_request_errors_total`](metrics.md); [Classes of errors](../operating.md#classes-of-errors) says who should
 act. What to do about frequent ones: [Troubleshooting](../guides/troubleshooting.md).
 """

@@ -78,7 +78,8 @@ def call_of(exchange: Exchange, command: Command, known: Mapping[str, AdminComma
         raise CommandError(IN_TRANSACTION, f"Cannot run '{ADMIN}' in a multi-document transaction.")
     if command.get("apiStrict") is True:
         raise CommandError(
-            API_STRICT, f"Provided apiStrict:true, but the command {ADMIN} is not in API Version 1: it is of the proxy"
+            API_STRICT,
+            f"Provided apiStrict:true, but the command {ADMIN} is not in API Version 1: it is a command of the proxy",
         )
     if len(command.body) > MOST_BYTES or command.sequences:
         raise CommandError(BAD_VALUE, f"the command {ADMIN} may have {MOST_BYTES} bytes and no document sequences")

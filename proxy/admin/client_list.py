@@ -151,7 +151,7 @@ class ClientList:
     async def _kill(self, call: Call) -> Mapping[str, Any]:
         wanted = call.fields["connection"]
         if wanted == call.administrator.connection_id:
-            raise CommandError(BAD_VALUE, f"connection {wanted} is the one of this command")
+            raise CommandError(BAD_VALUE, f"connection {wanted} runs this command")
         for connection in list(self._connections()):
             session = connection.session
             if session is not None and session.connection_id == wanted:

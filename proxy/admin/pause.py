@@ -92,7 +92,6 @@ class AdminOnly:
         self._gate = gate
 
     def holds(self, exchange: Exchange) -> bool:
-        """See ``proxy.clients.handlers.Hold``."""
         command = command_of(exchange)
         passage = passage_of(command)
         if command is None or passage is not Passage.HELD:
@@ -162,7 +161,6 @@ class Pause:
         return session.is_for_admin or (administrator is not None and administrator.is_program_of(session))
 
     def holds(self, exchange: Exchange) -> bool:
-        """See ``proxy.clients.handlers.Hold``."""
         command = command_of(exchange)
         passage = passage_of(command)
         if self.state is State.DRAINING:

@@ -59,9 +59,9 @@ def access_of(wanted: WantedAccess, facts: AccessFacts) -> tuple[Access, Why, st
         closed = f"the server has closed the namespaces of bucket collections (error {BUCKETS_CLOSED})"
         return Access.NATIVE, Why.CLOSED, closed
     if facts.version >= UNPROVEN_VERSION:
-        return Access.NATIVE, Why.VERSION, "access to buckets is not proven with servers from 8.0"
+        return Access.NATIVE, Why.VERSION, "access to buckets is untested with MongoDB 8.0 and later"
     if facts.is_mongos:
-        return Access.NATIVE, Why.SHARDED, "access to buckets is not proven with sharded clusters"
+        return Access.NATIVE, Why.SHARDED, "access to buckets is untested with sharded clusters"
     missing = [] if facts.privileges is None else missing_on_buckets(facts.privileges)
     if missing and has_native_rights(facts.privileges or ()):
         lacking = f"the backend's account lacks {', '.join(missing)} on bucket collections"

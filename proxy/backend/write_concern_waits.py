@@ -187,7 +187,6 @@ class WriteConcernWaits:
         return asked
 
     def named(self, shown: Mapping[str, Any]) -> Concern:
-        """See ``replication_wait.Waits``."""
         return self._of(_named(shown), None).concern
 
     def _wait(

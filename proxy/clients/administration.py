@@ -40,7 +40,6 @@ class NoAccessControl:
     is_enforced = False
 
     async def rights(self, session: Session) -> Rights:
-        """See ``Privileges``."""
         return Rights(())
 
 

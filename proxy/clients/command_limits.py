@@ -99,8 +99,8 @@ class Place:
             return
         exchange.refuse(
             overloaded(
-                f"{limited.kind} {limited.name} runs {limits.max_commands} commands, its limit "
-                f"({limited.kind}_limits), and no place became free in time"
+                f"limit of {limits.max_commands} concurrent commands reached for {limited.kind} {limited.name} "
+                f"({limited.kind}_limits); timed out waiting"
             )
         )
 

@@ -233,11 +233,9 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def received_bytes(self) -> int:
-        """See ``proxy.clients.receiving.Sender``."""
         return self._reader.buffered_bytes
 
     def read_on(self) -> None:
-        """See ``proxy.clients.receiving.Sender``."""
         if self._reading_paused and not self._busy and not self._writing_paused:
             self._resume_reading()
 

@@ -100,7 +100,6 @@ class Dispatcher:
         return exchange
 
     def go_on(self, exchange: Exchange) -> None:
-        """See ``Attempts``."""
         try:
             if self.limits is None or self.limits.admits(exchange, self._begin_late):
                 self._begin_late(exchange)
@@ -301,7 +300,6 @@ class Dispatcher:
         self.ended(exchange, outcome)
 
     def ended(self, exchange: Exchange, outcome: Outcome) -> None:
-        """See ``Attempts``."""
         try:
             self._act(exchange, outcome, self._situation(exchange, outcome))
         except Exception as error:  # noqa: BLE001  (the last catch)

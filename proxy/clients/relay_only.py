@@ -14,10 +14,10 @@ class NoNamespaces:
     """No namespace is virtual: for a proxy that only relays."""
 
     def lookup(self, namespace: Namespace) -> None:
-        """See ``Namespaces``."""
+        return None
 
     async def resolve(self, namespace: Namespace) -> None:
-        """See ``Namespaces``."""
+        return None
 
 
 async def no_translate(session: Session, command: Command, collection: VirtualCollection | None, times: Times) -> bytes:
@@ -33,15 +33,12 @@ class OpenGate:
     """For a backend without access control."""
 
     def must_log_in(self, session: Session) -> bool:
-        """See ``Gate``."""
         return False
 
     def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """See ``Gate``."""
         return True
 
     async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """See ``Gate``."""
         return True
 
 

@@ -33,7 +33,7 @@ SETTLED_BYTES: Final = 1 << 20
 
 NAMESPACE_EXISTS: Final = 48
 
-STAYS_ORDINARY: Final = "a collection that a rule of create_as_timeseries covers exists as an ordinary one"
+STAYS_ORDINARY: Final = "an ordinary collection matches a rule of create_as_timeseries"
 REMEDY: Final = "it stays as it is, and its inserts are not batched; drop or rename it to apply the rule"
 
 _CREATING: Final = frozenset({"create", "createIndexes", "insert"})

@@ -172,11 +172,9 @@ class Server:
 
     @property
     def traffic(self) -> ConnectionNumbers:
-        """See ``proxy.clients.connection.Host``."""
         return self._parts.connections
 
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
-        """See ``proxy.clients.connection.Host``."""
         admission = self._admin_admission if connection.is_for_admin else self.admission
         if self._roster.is_closed:
             return None
@@ -216,7 +214,6 @@ class Server:
         return session
 
     def now_seconds(self) -> float:
-        """See ``proxy.clients.connection.Host``."""
         return time.monotonic()
 
     def has_room(self, connection: ClientConnection, size_bytes: int) -> bool:
@@ -228,15 +225,12 @@ class Server:
         return self.admission.room.take(connection, owner, size_bytes, self.now_seconds())
 
     def waits_for_room(self, connection: ClientConnection) -> bool:
-        """See ``proxy.clients.connection.Host``."""
         return self.admission.room.waits(connection)
 
     def received(self, connection: ClientConnection) -> None:
-        """See ``proxy.clients.connection.Host``."""
         self.admission.room.release(connection, self.now_seconds())
 
     def left(self, connection: ClientConnection) -> None:
-        """See ``proxy.clients.connection.Host``."""
         session = connection.session
         assert session is not None
         log.debug("client disconnected", peer=session.peer, connection=session.connection_id)
@@ -246,7 +240,6 @@ class Server:
         self.admission.room.release(connection, self.now_seconds())
 
     def broken(self, session: Session, reason: str) -> None:
-        """See ``proxy.clients.connection.Host``."""
         log.info("protocol error from client", peer=session.peer, connection=session.connection_id, reason=reason)
 
     def _suspect(self, address: str) -> None:

@@ -42,7 +42,7 @@ PROMPT_SECONDS: Final = TURN_SECONDS / 2
 """and for so long."""
 
 IN_ADVANCE_SECONDS: Final = 0.00025
-"""For so long in a turn, connections are served that send without waiting for replies."""
+"""Time in a turn for connections that send without waiting for replies."""
 
 
 class Waiting(Protocol):

@@ -36,7 +36,6 @@ class CatalogStaging(Staging):
         self._slices = slices
 
     def kick(self) -> None:
-        """See ``Staging``."""
         if self._catalog.has_work:
             self._committer.kick()
 
@@ -48,7 +47,6 @@ class CatalogStaging(Staging):
         key: CombineKey,
         writer: PlainInsert,
     ) -> None:
-        """See ``Staging``."""
         catalog = self._catalog
         buckets = catalog.collection(collection)
         measurement = parse_measurement(document, buckets.time_field, buckets.meta_field)
@@ -72,7 +70,6 @@ class CatalogStaging(Staging):
     def stage(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
     ) -> Iterator[Step]:
-        """See ``Staging``."""
         if insert.statement_ids is None:
             return self._stage_documents(insert, collection, key, insert_reply)
         return self._stage_statements(insert, collection, key, insert_reply)

@@ -89,7 +89,6 @@ class InsertHandler:
         session: bytes,
         txn_number: int | None,
     ) -> None:
-        """See ``proxy.inserts.insert_port.Ingest``."""
         if self.rates is not None and self.rates.holds(
             exchange, template, documents, session, txn_number, self._submit
         ):
@@ -99,7 +98,6 @@ class InsertHandler:
     def ask(
         self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], session: bytes, txn_number: int
     ) -> None:
-        """See ``proxy.inserts.insert_port.Ingest``."""
         elsewhere = self.elsewhere
         if elsewhere is None or self.pending.is_full:
             # It waits for its turn first, and others are asked then.

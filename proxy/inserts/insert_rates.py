@@ -94,7 +94,7 @@ class _Payment:
         limited.counts.refused["measurements"] += 1
         exchange.refuse(
             overloaded(
-                f"{limited.kind} {limited.name} inserts more than {limited.limits.max_measurements_per_second} "
-                f"measurements per second, its limit ({limited.kind}_limits)"
+                f"limit of {limited.limits.max_measurements_per_second} measurements per second reached for "
+                f"{limited.kind} {limited.name} ({limited.kind}_limits)"
             )
         )

@@ -138,7 +138,6 @@ class InsertReply:
         self.settle(indexes, error, None)
 
     def origins(self) -> Sequence[object]:
-        """See ``Writer``."""
         return () if self._asker is None or self._asker.origin is None else (self._asker.origin,)
 
     def _finish(self) -> None:

@@ -58,7 +58,6 @@ class NativeStaging(Staging):
         key: CombineKey,
         writer: PlainInsert,
     ) -> None:
-        """See ``Staging``."""
         if transaction is None:
             self._coalescer.add(collection, key, writer, 0, document)
         else:

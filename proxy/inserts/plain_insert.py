@@ -93,7 +93,6 @@ class PlainInsert:
         return None
 
     def origins(self) -> Sequence[object]:
-        """See ``Writer``."""
         return (self._exchange,)
 
     def reply(self, document: bytes | None, acknowledgement: Acknowledgement | None) -> None:

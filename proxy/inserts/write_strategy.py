@@ -197,11 +197,9 @@ class _Measured:
 
     @property
     def way(self) -> str:
-        """See ``Meter``."""
         return "" if self._meter is None else self._meter.way
 
     def done(self, seconds: float, code: int = 0) -> None:
-        """See ``Meter``."""
         self._end(failed=code != 0)
         if self._meter is not None:
             self._meter.done(seconds, code)

@@ -37,20 +37,22 @@ class AccessNumbers:
         """The metrics with their current values."""
         access = GaugeMetricFamily(
             "tsproxy_timeseries_access",
-            "1 for how time-series collections are read and written, and why.",
+            "Access mode in use (1), with the reason as a label.",
             labels=("access", "why"),
         )
         access.add_metric(self.access(), 1)
         yield access
         numbers = self.coalesced
         yield CounterMetricFamily(
-            "tsproxy_coalesced_commands", "Native inserts with documents of many clients.", value=numbers.commands
+            "tsproxy_coalesced_commands",
+            "Coalesced inserts: native inserts with documents of many clients.",
+            value=numbers.commands,
         )
         yield CounterMetricFamily(
-            "tsproxy_coalesced_measurements", "Measurements that they stored.", value=numbers.measurements
+            "tsproxy_coalesced_measurements", "Measurements stored by coalesced inserts.", value=numbers.measurements
         )
         yield CounterMetricFamily(
             "tsproxy_coalesced_unknown_outcomes",
-            "Those with a lost reply, which are sent again if the backend can tell what it has executed.",
+            "Coalesced inserts with a lost reply, which are sent again if the backend has retryable writes.",
             value=numbers.unknown_outcomes,
         )

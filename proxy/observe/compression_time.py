@@ -31,7 +31,6 @@ class TimedForms(Forms):
     spent: Spent = field(default_factory=Spent)
 
     def compressed(self, document: bytes, time_field: bytes) -> bytes | None:
-        """See ``Forms``."""
         began_seconds = time.thread_time()
         try:
             return Forms.compressed(self, document, time_field)

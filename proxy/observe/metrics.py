@@ -140,7 +140,7 @@ class CommitNumbers:
         self._statements = Histogram(SIZE_BOUNDS)
 
     def answered(self, identifier: str, statements: int, seconds: float) -> None:
-        """See ``Metrics.commit_answered``."""
+        """Count one commit command by the name of its document sequence; other commands are ignored."""
         histogram = self.seconds.get(_COMMIT_KINDS.get(identifier, ""))
         if histogram is not None:
             histogram.observe(seconds)
@@ -211,7 +211,6 @@ class Metrics(Collector):
         registry.register(self)
 
     def requests(self, command: str, way: str) -> RequestMeter:
-        """See ``RequestNumbers.meter``."""
         return self.request_numbers.meter(command, way)
 
     def commit_answered(self, identifier: str, statements: int, seconds: float) -> None:
@@ -257,7 +256,11 @@ class Metrics(Collector):
         held.add_metric((), list(self.held.cumulative()), self.held.total)
         yield held
         longest = self.held.take_longest_seconds()
-        yield _gauge("tsproxy_loop_held_longest_seconds", "Longest of these since the last scrape.", longest)
+        yield _gauge(
+            "tsproxy_loop_held_longest_seconds",
+            "Longest delay of the event loop by computation since the last scrape.",
+            longest,
+        )
 
 
 class ConnectionNumbers:
@@ -322,7 +325,7 @@ def _collect_buckets(catalog: CatalogReadings) -> Iterator[Metric]:
         "Measurements that are not committed yet, including those in the reserve.",
         measurements,
     )
-    yield _gauge("tsproxy_uncommitted_bytes", "Size of their documents.", size_bytes)
+    yield _gauge("tsproxy_uncommitted_bytes", "Size of the measurements that are not committed yet.", size_bytes)
     yield _counter(
         "tsproxy_native_measurements",
         "Measurements of inserts that were relayed because the backend stores them faster.",

@@ -47,20 +47,24 @@ class PeerNumbers:
         known, linked = self.links()
         given_up, absorbed = self.gathered()
         yield GaugeMetricFamily("tsproxy_peers", "Other tsproxy processes that use the backend.", value=known)
-        yield GaugeMetricFamily("tsproxy_peers_linked", "Those of them that can be asked.", value=linked)
+        yield GaugeMetricFamily("tsproxy_peers_linked", "Other tsproxy processes that can be asked.", value=linked)
         for name, text, value in (
             ("asks", "Messages to other tsproxy processes about retryable statements.", self.asked),
-            ("questions", "Commands that these messages asked about.", self.questions),
+            ("questions", "Commands that this process asked other processes about.", self.questions),
             ("answers", "Commands that other processes asked about.", self.answered),
             ("doubles_prevented", "Commands that another process had executed already.", self.prevented),
             ("unanswered", "Commands about which another process gave no answer in time.", self.unanswered),
             ("looked_up", "Commands whose rows were looked up because a process could not be asked.", self.sought),
-            ("standstills", "Times that this process stood still longer than others wait.", self.standstills),
-            ("holds", "Times that other processes were asked to keep readers waiting for joins.", self.holds),
-            ("holds_refused", "Those of them to which a process did not agree.", self.holds_refused),
-            ("held_for_others", "Times that readers waited for joins of other processes.", self.held_for_others),
-            ("buckets_given_up", "Buckets that other processes have added to theirs.", given_up),
-            ("buckets_absorbed", "Buckets of other processes that were added to those of this one.", absorbed),
+            ("standstills", "Times this process was suspended for longer than other processes wait.", self.standstills),
+            ("holds", "Requests to other processes to keep readers waiting for joins.", self.holds),
+            (
+                "holds_refused",
+                "Requests to keep readers waiting for joins that were not granted.",
+                self.holds_refused,
+            ),
+            ("held_for_others", "Times readers waited for joins of other processes.", self.held_for_others),
+            ("buckets_given_up", "Buckets given up by this process for others to absorb.", given_up),
+            ("buckets_absorbed", "Buckets of other processes that this process absorbed.", absorbed),
         ):
             yield CounterMetricFamily(f"tsproxy_peer_{name}", text, value=value)
 

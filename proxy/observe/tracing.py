@@ -237,7 +237,6 @@ class _Reasons(logging.Handler):
         self._next_seconds = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See ``logging``."""
         now_seconds = time.monotonic()
         if now_seconds >= self._next_seconds:
             self._next_seconds = now_seconds + REASON_SECONDS

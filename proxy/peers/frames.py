@@ -26,6 +26,7 @@ from catalog.resting import Given, Rested
 from catalog.statements import ClientSession
 
 CODE_BYTES: Final = 16
+"""Length of the code that proves the sender of a frame."""
 LONGEST_GREETING_BYTES: Final = 1024
 """Limit of a frame before both sides have proved who they are."""
 LONGEST_BYTES: Final = 4 * 1024 * 1024
@@ -33,22 +34,34 @@ LONGEST_BYTES: Final = 4 * 1024 * 1024
 MOST_QUESTIONS: Final = 1_000
 """Limit of one question frame."""
 LONGEST_SESSION_BYTES: Final = 4_000
+"""Limit of a session's id and users together."""
 MOST_RUNS: Final = 100
-"""A transaction with more runs of statement ids is not described: its statements are looked up."""
+"""Maximum number of runs of statement ids in an answer; the statements of a transaction with more are looked up."""
 
 _HEAD: Final = struct.Struct("<IB")
+"""Length of the frame, kind."""
 _QUESTION: Final = struct.Struct("<qHH")
+"""Transaction number, lengths of the session's id and of its users."""
 _KNOWN: Final = struct.Struct("<BHH")
+"""Flags (``is_native``, ``is_sought``), number of written and of lost runs."""
 _RUN: Final = struct.Struct("<ii")
+"""First statement id of the run, and the one after its last."""
 _COUNT: Final = struct.Struct("<I")
+"""Number of questions."""
 _HOLD: Final = struct.Struct("<I")
+"""Number of the hold, or of the request to give buckets up."""
 _PING: Final = struct.Struct("<I")
+"""Number of places."""
 _MOST_PLACES: Final = (1 << 32) - 1
 _HELD: Final = struct.Struct("<IH")
+"""Number of the hold, number of members that a join must reach."""
 _RESTED: Final = struct.Struct("<16s16s12sII")
+"""The fields of ``Rested``: collection, series, id of the document, rows, size in bytes."""
 _ID_BYTES: Final = 12
 _GIVEN: Final = struct.Struct("<12sI")
+"""Id of the document, number of rows."""
 _ABSORB: Final = struct.Struct("<12sH")
+"""Id of the document that absorbs, number of documents to absorb."""
 _MOST: Final = (1 << 32) - 1
 
 
@@ -274,7 +287,7 @@ def ping_bytes(places: int) -> bytes:
 def ping_in(said: bytes) -> int:
     """The number of places; raises ``ValueError``."""
     if len(said) != _PING.size:
-        raise ValueError("a ping of another length")
+        raise ValueError("ping of wrong length")
     (places,) = _PING.unpack(said)
     return int(places)
 

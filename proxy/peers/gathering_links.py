@@ -15,7 +15,7 @@ from proxy.peers.peer import Peer
 MOST_AT_ONCE: Final = 5_000
 """Buckets that a process is asked for at once; what is more stays as it is."""
 SILENT_SECONDS: Final = 30.0
-"""A process that has not answered is not asked again for so long."""
+"""Time for which a process that has not answered is not asked again."""
 
 
 class GatheringLinks:

@@ -3,7 +3,8 @@
 Both know a secret that is derived from the account's credentials (``proxy.request.service_sessions``). Each sends a
 random number, and proves that it knows the secret by a code over everything that was said, with its role in it: so a
 proof can be neither replayed nor reflected. From then on, every frame has a code over its number, its direction and its
-content. So the links need no certificates: who stands between two proxies can read, delay and cut, but say nothing.
+content. So the links need no certificates. An attacker on the network can read, delay or drop frames, but not forge
+them.
 
 Without access control, the secret is the same for everyone: whoever reaches the port is taken for a proxy.
 """
@@ -20,7 +21,9 @@ from typing import Final
 from proxy.peers.frames import CODE_BYTES, Frame, Kind, frame_bytes
 
 VERSION: Final = 4
+"""Version of this protocol; proxies with different versions do not link."""
 NONCE_BYTES: Final = 16
+"""Length of the random number of each side."""
 _MAGIC: Final = b"tsproxy peer %d\0" % VERSION
 _HELLO: Final = struct.Struct("<HBBi")
 """Port, ``_HAS_TLS`` and ``_KEEPS_READERS``, the length of the name, and the first place or ``_NOT_TOLD``."""
@@ -74,7 +77,7 @@ def read_greeting(said: bytes) -> Introduction:
     port, flags, length, first_place = _HELLO.unpack_from(said, at)
     end = at + _HELLO.size + length
     if len(said) != end:
-        raise ValueError("a greeting of another length")
+        raise ValueError("greeting of wrong length")
     name = said[at + _HELLO.size :].decode()
     has_tls, keeps_readers = bool(flags & _HAS_TLS), bool(flags & _KEEPS_READERS)
     return Introduction(name, port, has_tls, keeps_readers, None if first_place == _NOT_TOLD else first_place)

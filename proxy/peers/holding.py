@@ -2,9 +2,9 @@
 
 A cursor that is between two parts when they are joined would miss rows or return them twice. So the proxy that joins
 asks the others to keep their readers of the database waiting, for a *hold*: no more than a few hundredths of a second,
-as a rule. A hold is a lease: who has it renews it, and must not begin another step when the others may not know of it
-any more; who gave it lets its readers go on when it was not renewed for ``LEASE_SECONDS``, after what the other process
-has sent to the backend is over.
+as a rule. A hold is a lease. The holder renews it, and must not begin another step once a lease may have expired. A
+process whose lease was not renewed for ``HOLD_LEASE_SECONDS`` waits until everything that the holder has sent to the
+backend has ended, and then lets its readers continue.
 
 If two processes ask one another at the same time, the one with the smaller name goes first: the other one gives up and
 tries again later.
@@ -21,19 +21,20 @@ from typing import Any, Final, Protocol
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.link import Inbound, LinkLost
 
-LEASE_SECONDS: Final = 1.0
-"""So long a process keeps its readers waiting without hearing from the one that asked for it."""
+HOLD_LEASE_SECONDS: Final = 1.0
+"""Time for which a process keeps its readers waiting unless the hold is renewed."""
 VALID_SECONDS: Final = 0.7
-"""So long, from before it was asked for, the one that has the hold relies on it."""
+"""Time for which the holder relies on a hold, from before it asks for it or renews it."""
 RENEW_SECONDS: Final = 0.3
+"""Interval at which the holder renews a hold."""
 LONGEST_SECONDS: Final = 15.0
-"""So long a hold can be renewed; joins are given up before."""
+"""Time for which a hold can be renewed; joins are given up before."""
 PATIENCE_SECONDS: Final = 0.75
 """How long the others may take to answer: each waits for its own joins and readers, for a quarter of a second each."""
 PAUSES_SECONDS: Final = (0.25, 8.0)
 """The first and the longest pause after another process has not answered in time."""
 MOST_SILENCES: Final = 3
-"""A process that has not answered so often, one time after the other, is given up."""
+"""Number of consecutive requests without an answer after which a process is given up."""
 
 
 class Holder(Protocol):
@@ -52,11 +53,11 @@ class Holder(Protocol):
         ...
 
     def release(self, number: int) -> None:
-        """It need not any more."""
+        """End the hold."""
         ...
 
     def give_up(self) -> None:
-        """It does not answer: begin anew with another link."""
+        """It does not answer: close the link, so that both sides reconnect."""
         ...
 
 
@@ -224,7 +225,7 @@ class _Given:
         self.number = number
         self.database = database
         self._since_seconds = now_seconds
-        self.until_seconds = now_seconds + LEASE_SECONDS
+        self.until_seconds = now_seconds + HOLD_LEASE_SECONDS
         self.is_granted = False
         self.is_lost = False
         """Whether the link has ended before the hold was."""
@@ -234,7 +235,7 @@ class _Given:
         """Whether it goes on."""
         if not self.is_granted or now_seconds - self._since_seconds > LONGEST_SECONDS:
             return False
-        self.until_seconds = now_seconds + LEASE_SECONDS
+        self.until_seconds = now_seconds + HOLD_LEASE_SECONDS
         return True
 
 

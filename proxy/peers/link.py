@@ -103,7 +103,7 @@ class Link(Side):
             raise LinkLost(str(error)) from None
         if len(answers) != len(questions):
             self.close()
-            raise LinkLost("another number of answers")
+            raise LinkLost("wrong number of answers")
         return answers
 
     async def hold(self, number: int, database: str) -> int:
@@ -188,14 +188,14 @@ class Link(Side):
         if frame.kind == Kind.CHALLENGE and not self._challenge:
             peer = read_greeting(frame.said)
             if self._wanted not in ("", peer.name) or peer.name == self._own.name:
-                raise ValueError("it is another process")
+                raise ValueError("unexpected process")
             self.peer, self._challenge = peer, frame.said
             self._write(frame_bytes(Kind.PROOF, proof(self._key, ASKER, self._hello, self._challenge)))
             return
         if frame.kind != Kind.WELCOME or not self._challenge:
             raise ValueError("not a greeting")
         if not is_proof(frame.said, self._key, ANSWERER, self._hello, self._challenge):
-            raise ValueError("it has another account")
+            raise ValueError("different backend account")
         self._channel = Channel(self._key, ASKER, self._hello, self._challenge)
         self._reader.limit_bytes = LONGEST_BYTES
 
@@ -342,7 +342,7 @@ class Inbound(Side):
         if frame.kind != Kind.PROOF or not self._hello:
             raise ValueError("not a greeting")
         if not is_proof(frame.said, self._key, ASKER, self._hello, self._challenge):
-            raise ValueError("it has another account")
+            raise ValueError("different backend account")
         self.peer = read_greeting(self._hello)
         self._write(frame_bytes(Kind.WELCOME, proof(self._key, ANSWERER, self._hello, self._challenge)))
         self._channel = Channel(self._key, ANSWERER, self._hello, self._challenge)

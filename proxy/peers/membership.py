@@ -5,8 +5,8 @@ process looks for others and links with them before it serves clients, so that e
 
 A process gives another one up that has not answered for ``ANSWER_SECONDS``, and then does not ask it. So each process
 must know in time that it may be given up: the others send a ping every ``PING_SECONDS``, and one that has heard nothing
-from one of them for ``LEASE_SECONDS`` takes no session for its own without asking. One that has stood still for
-``STANDSTILL_SECONDS``, for example because it was stopped, withdraws the statements that it has not sent yet: their
+from one of them for ``SESSION_LEASE_SECONDS`` takes no session for its own without asking. One that was suspended for
+``STANDSTILL_SECONDS``, for example because it was stopped, cancels the statements that it has not sent yet: their
 clients get an error that drivers retry.
 """
 
@@ -28,9 +28,12 @@ from proxy.peers.peer import ANSWER_SECONDS, Peer
 
 log = structlog.get_logger(__name__)
 
-LEASE_SECONDS: Final = 1.2
+SESSION_LEASE_SECONDS: Final = 1.2
+"""Time after the latest ping of another process in which its answers about sessions still hold."""
 STANDSTILL_SECONDS: Final = 1.0
+"""A process that was suspended for longer cancels its unsent statements."""
 PING_SECONDS: Final = 0.3
+"""Interval of the pings to other processes."""
 WATCH_SECONDS: Final = 2.0
 """Interval at which the backend is asked for other processes, while nothing happens to a link."""
 SEARCH_SECONDS: Final = 0.2
@@ -38,11 +41,12 @@ SEARCH_SECONDS: Final = 0.2
 QUIET_SECONDS: Final = 2.0
 """How long the operations of a process that does not answer are waited for."""
 QUIET_PAUSE_SECONDS: Final = 0.03
+"""Pause between two looks at the operations of such a process."""
 QUIET_LOOKS: Final = 3
 """A process is quiet if none of so many looks finds an operation of it, or one finds no connection."""
 
-STOOD_STILL: Final = "the process stood still: statements that were not sent are withdrawn"
-CANNOT_FIND: Final = "other tsproxy processes cannot be found: a statement that is retried through another may double"
+STOOD_STILL: Final = "the process was suspended: unsent statements were cancelled"
+CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
 
 
 class Others(Protocol):
@@ -87,7 +91,7 @@ class Membership:
         self.lapsed: Callable[[], None] = lambda: None
         """Called when another process may have taken any session: begin another era."""
         self.stood_still: Callable[[], None] = lambda: None
-        """Called after a standstill: withdraw what was not sent."""
+        """Called after a standstill: cancel what was not sent."""
         self.why_blind = ""
         """Why the backend does not tell who else is there."""
         self._others = others
@@ -195,7 +199,7 @@ class Membership:
             for peer in self.peers.values()
             if peer.was_heard
         ]
-        self._times.certain_until = min(heard, default=math.inf) + LEASE_SECONDS
+        self._times.certain_until = min(heard, default=math.inf) + SESSION_LEASE_SECONDS
         if self._times.is_lapsed and self._now_seconds() < self._times.certain_until:
             self._times.is_lapsed = False
 

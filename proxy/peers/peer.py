@@ -16,7 +16,7 @@ from proxy.peers.link import Inbound, Link, LinkLost
 log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
-"""A process that has not answered a question for this time is given up."""
+"""Time that a process has to answer a question; then it is given up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,9 +98,11 @@ class Peer:
         return self.link
 
     def give_up(self) -> None:
-        """It does not answer: it must begin anew with another link, which tells it so."""
+        """It does not answer: close the link, so that it reconnects and notices."""
         if not self.has_failed:
-            log.warning("another tsproxy does not answer: its statements are looked up", peer=self.name)
+            log.warning(
+                "another tsproxy does not answer: retried inserts are checked against stored rows", peer=self.name
+            )
         self.has_failed = True
         if self.link is not None:
             self.link.close()

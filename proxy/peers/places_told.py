@@ -14,7 +14,7 @@ from catalog.parts import is_among
 MOST_BETWEEN_PINGS_SECONDS: Final = 1.0
 """Pings that come in shorter intervals have not been under way for long."""
 STEADY_SECONDS: Final = 2.0
-"""After a longer gap, pings may come for so long that were sent before it."""
+"""Time after a longer gap in which pings may arrive that were sent before it."""
 
 
 class PlacesTold:

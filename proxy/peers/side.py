@@ -11,7 +11,7 @@ from proxy.upstream.keepalive import keep_alive
 
 
 class Side(asyncio.Protocol):
-    """What both sides have in common."""
+    """One end of a link."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -38,7 +38,7 @@ class Side(asyncio.Protocol):
         try:
             for frame in self._reader.feed(data):
                 if self._channel is not None and not self._channel.is_genuine(frame):
-                    raise ValueError("a frame of somebody else")
+                    raise ValueError("frame with an invalid code")
                 self._take(frame)
         except ValueError as error:
             self._broken(str(error))

@@ -80,7 +80,7 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) ->
 
 
 def _no_workers() -> None:
-    log.warning("there are no workers to restart: SIGUSR2 is for a proxy with several")
+    log.warning("SIGUSR2 ignored: it requires several workers")
 
 
 class _App:

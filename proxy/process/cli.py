@@ -105,10 +105,10 @@ def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
 
 
 def _doctor(loaded: LoadedSettings, *, as_json: bool, strict: bool) -> None:
-    """Examine the backend: what the proxy would miss there, and the command or setting that mends it.
+    """Examine the backend: what the proxy would miss there, and the command or setting that fixes it.
 
     Nothing on the backend is changed. All flags of ``serve`` are accepted. Exit code 0: the proxy can serve (there may
-    be warnings); 1: the backend cannot be reached; 2: settings are wrong; 3: the backend or the account must be mended
+    be warnings); 1: the backend cannot be reached; 2: settings are wrong; 3: the backend or the account must be fixed
     first.
     """
     from proxy.process.doctor.command import run

@@ -35,11 +35,10 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
         "does not start, or there was an internal error. Start again."
     ),
     ExitCode.MEND_SETTINGS: (
-        "Settings, certificates, directories or options of the command line are wrong. Mend them first."
+        "Settings, certificates, directories or options of the command line are wrong. Fix them first."
     ),
     ExitCode.MEND_BACKEND: (
-        "The backend refuses the login of the proxy's account, or cannot be used. Mend the backend or the account "
-        "first."
+        "The backend refuses the login of the proxy's account, or cannot be used. Fix the backend or the account first."
     ),
 }
 """What each code means and what to do, for the documents."""

@@ -38,7 +38,7 @@ MAY_NOT_ASK = "the backend's account lacks the privilege inprog on the cluster, 
 MAY_NOT_ANY_MORE = "buckets grow in place from now on: the backend's account has lost the privilege to join parts"
 
 BESIDE_ANOTHER = "another tsproxy cannot be asked to keep its readers waiting: buckets grow in place"
-UNKNOWN = "the backend did not say whether another tsproxy uses it: buckets grow in place meanwhile"
+UNKNOWN = "cannot determine whether another tsproxy uses the backend: buckets grow in place meanwhile"
 NOT_BESIDE = "every other tsproxy can be asked to keep its readers waiting: buckets grow in parts again"
 
 JOIN_AT_THE_END_SECONDS = 5.0

@@ -50,5 +50,5 @@ class LastResort:
 
 
 def _leave(exit_code: int) -> None:
-    log.warning("something does not end: the process exits without waiting for it", exit_code=exit_code)
+    log.warning("shutdown is taking too long: exiting without waiting", exit_code=exit_code)
     os._exit(exit_code)

@@ -1,7 +1,8 @@
 """Connects this process with the other proxies of its backend.
 
 They ask one another about retried statements, so that these are executed once (W102); drivers retry inserts on replica
-sets and sharded clusters only. And they keep their readers waiting while one of them joins parts.
+sets and sharded clusters only. They keep their readers waiting while one of them joins parts, and their buckets of one
+series become one (``catalog.gathering``).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ CONNECT_SECONDS: Final = 1.0
 MOST_STRANGERS: Final = 128
 """Connections that have not yet proved who they are; beyond, the oldest is closed."""
 
-CANNOT_ANNOUNCE: Final = "the backend cannot be told where this process listens for other tsproxy processes"
+CANNOT_ANNOUNCE: Final = "cannot publish peer_listen to the backend"
 PORT_IN_USE: Final = "the address for other tsproxy processes is in use: another port is chosen"
 
 

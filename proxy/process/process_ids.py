@@ -25,22 +25,18 @@ class ProcessIds:
         return ((self._first_segment + self._segments) % _SEGMENTS).to_bytes(PLACE_AT - SEGMENT_AT, "big")
 
     def suffix(self) -> bytes:
-        """See ``IdSource``."""
         place = (self.first_place + self.places) % PLACES
         self.places += 1
         return self._segment + place.to_bytes(PREFIX_BYTES - PLACE_AT, "big") + bytes(12 - PREFIX_BYTES)
 
     def segment(self) -> bytes:
-        """See ``IdSource``."""
         return self._segment
 
     def next_segment(self) -> None:
-        """See ``IdSource``."""
         self._segments += 1
         self._segment = self._segment_bytes()
 
     def made(self, stored_id: bytes) -> bool:
-        """See ``IdSource``."""
         number = int.from_bytes(stored_id[SEGMENT_AT:PLACE_AT], "big")
         is_made = (number - self._first_segment) % _SEGMENTS <= self._segments
         return is_made and is_among(self.first_place, self.places, stored_id)

@@ -61,7 +61,7 @@ class Reloading:
         values = shown(self.settings)
         log.info("settings reloaded", changed={name: values[name] for name in done.changed})
         if done.left:
-            log.warning("settings that need a restart are left as they were", settings=list(done.left))
+            log.warning("settings that require a restart were not changed", settings=list(done.left))
         return done
 
     def reload_for_administrator(self) -> dict[str, Any]:

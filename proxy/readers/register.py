@@ -102,12 +102,12 @@ class Elsewhere(Protocol):
     """Readers past this process."""
 
     def kept_out(self, database: str) -> AbstractAsyncContextManager[bool]:
-        """Keep those that can be told so waiting; true if nobody else reads the database."""
+        """Make readers of other proxies wait, where possible; true if nobody else reads the database."""
         ...
 
     @property
     def lasts(self) -> bool:
-        """Whether those that were told so still wait."""
+        """Whether these readers still wait."""
         ...
 
 

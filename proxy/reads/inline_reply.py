@@ -68,7 +68,6 @@ class InlineReply:
         self._stream: CursorStream | None = None
 
     def whole(self, reply: bytes) -> None:
-        """See ``Sink``."""
         exchange, renaming = self._exchange, self._prepared.renaming
         if renaming is not None and exchange.session.member is None and exchange.takes_plain_replies:
             renamed = renaming.whole(reply, next_request_id(), exchange.message.request_id)
@@ -92,7 +91,6 @@ class InlineReply:
         return document
 
     def write(self, data: bytes) -> None:
-        """See ``Sink``."""
         stream = self._stream
         if stream is not None:
             batch = stream.feed(data)
@@ -121,7 +119,6 @@ class InlineReply:
         exchange.client.write(head + stream.feed(data[stream.body_at() :]))
 
     def done(self) -> None:
-        """See ``Sink``."""
         stream = self._stream
         if stream is None:
             self.whole(b"".join(self._pieces))
@@ -159,7 +156,6 @@ class InlineReply:
             self._cursors.ended(self._prepared.more_of)
 
     def deposed(self, reply: bytes) -> None:
-        """See ``Sink``."""
         document = self._finished(reply)
         if document is not None:
             self._exchange.end(Deposed(document))

@@ -117,7 +117,6 @@ class PlainMore(Shortcut):
         self._pieces = pieces
 
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
-        """See ``Shortcut``."""
         raw = exchange.message.raw
         cursors, renaming = self._cursors, self._renaming
         if end != len(raw) or not form.cursor_at:

@@ -139,22 +139,18 @@ class _Unwanted:
         self._exchange = exchange
 
     def whole(self, reply: bytes) -> None:
-        """See ``Sink``."""
         self.done()
 
     def write(self, data: bytes) -> None:
-        """See ``Sink``."""
+        pass
 
     def done(self) -> None:
-        """See ``Sink``."""
         self._exchange.end(Replied(None))
 
     def deposed(self, reply: bytes) -> None:
-        """See ``Sink``."""
         self.done()
 
     def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
-        """See ``Sink``."""
         self._exchange.failed(error, partly_sent)
 
 

@@ -31,7 +31,6 @@ class PlainRelay(Shortcut):
         self._avoid = avoid
 
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
-        """See ``Shortcut``."""
         raw = exchange.message.raw
         for each in self._avoid:
             if each in raw:

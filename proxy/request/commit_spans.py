@@ -96,7 +96,6 @@ class ObservedSpan:
         self._end = end
 
     def ended(self, outcome: BulkOutcome | None) -> None:
-        """See ``ObservedCommit``."""
         if isinstance(outcome, Applied):
             acknowledgement = outcome.acknowledgement
             self.trace.sent_seconds = acknowledgement.sent_at_seconds

@@ -276,7 +276,6 @@ class Exchange(CommandClock):
         self.close()
 
     def goes_on_alone(self) -> bool:
-        """See ``Pending``."""
         return not self.expects_reply
 
     def abandon(self) -> None:

@@ -155,7 +155,7 @@ class Limited:
         most = self.limits.max_connections
         if most and self.connections >= most:
             self.counts.refused["connections"] += 1
-            raise overloaded(f"user {self.name} already has {most} connections, its limit (user_limits)")
+            raise overloaded(f"limit of {most} connections reached for user {self.name} (user_limits)")
         self.connections += 1
         self.counts.connections += 1
 

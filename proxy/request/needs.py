@@ -125,5 +125,4 @@ class Requirements:
         return True
 
     def must_log_in(self, session: Session) -> bool:
-        """See ``Gate``."""
         return self._gate.must_log_in(session)

@@ -24,7 +24,7 @@ from proxy.request.times import Times, Wait
 
 CHANGES_COLLECTIONS: Final = REDEFINES | CHANGES_INDEXES
 BURST_SECONDS: Final = 1.0
-"""Commands of a client may take so long in all before they have to pause."""
+"""Total time that commands of a client may take before they have to pause."""
 SHARE: Final = 0.05
 """The share of the time that they get then. What they leave for later, files and checkpoints, costs a server more."""
 LONGEST_PAUSE_SECONDS: Final = 5.0
@@ -50,7 +50,7 @@ class _Owner:
         return max(self.taken_seconds - BURST_SECONDS, 0.0) / SHARE
 
     def took(self, seconds: float, now_seconds: float) -> None:
-        """A command has taken so long."""
+        """Count the duration of a command."""
         self.recovered(now_seconds)
         self.taken_seconds = min(self.taken_seconds + seconds, BURST_SECONDS + LONGEST_PAUSE_SECONDS * SHARE)
 

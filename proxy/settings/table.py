@@ -144,9 +144,8 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
             "from anywhere. With access control, the privileges of the user decide."
         ),
         "peer_listen": (
-            "Address at which the other proxies of the backend ask this one about retried inserts, "
-            "and to keep readers waiting for joins; "
-            "empty = the host of listen, with any free port."
+            "Address for connections from other proxies of the same backend; empty = the host of listen, with any free "
+            "port."
         ),
         "shutdown_grace_seconds": "Time that running commands have to finish at shutdown.",
         "workers": (
@@ -182,8 +181,8 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "idle_timeout_seconds": "Disconnect a client after this time without a command; 0 = never.",
         "pre_auth_max_message_bytes": "Maximum message size before authentication, if authentication is enabled.",
         "max_receiving_bytes": (
-            "Maximum size of messages above 64 KiB that have arrived in part, of all clients together; above it, "
-            "clients wait. One client may use half of it."
+            "Maximum total size of partly received messages above 64 KiB, for all clients; above it, clients wait. One "
+            "client may use half of it."
         ),
         "compressors": "Network compressors offered to clients, in order of preference; empty = none.",
     },
@@ -209,7 +208,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "slow_command_plans": "Whether the log shows what slow commands on time-series collections are rewritten to.",
     },
     "Tracing (requires tsproxy[otel])": {
-        "tracing": "Make a span of each command and each commit, and export them with OTLP over HTTP.",
+        "tracing": "Record a span for each command and each commit, and export them with OTLP over HTTP.",
         "trace_endpoint": (
             "URL of the collector, for example http://collector:4318/v1/traces; empty = OTEL_EXPORTER_OTLP_ENDPOINT, "
             "or else this machine."
@@ -217,10 +216,9 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "trace_headers_file": (
             "File with the headers for the collector, NAME=VALUE in each line; empty = OTEL_EXPORTER_OTLP_HEADERS."
         ),
-        "trace_ratio": "Part of the commands that are traced, unless their client decides.",
+        "trace_ratio": "Fraction of commands to trace; a client's trace context takes precedence.",
         "trace_sampling": (
-            "Who decides if a command is traced whose client passes a trace context: that context (parent), or "
-            "trace_ratio (ratio)."
+            "Sampling of commands with a trace context. parent: as the context says; ratio: by trace_ratio."
         ),
     },
     "Compatibility": {
@@ -262,8 +260,8 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "timeseries_bucket_max_size": "Maximum size of a bucket in bytes.",
         "timeseries_bucket_min_count": "Number of measurements a bucket may hold even if it exceeds its maximum size.",
         "timeseries_bucket_min_size": (
-            "Maximum size of a bucket in bytes while there are so many open ones that they would fill half of the "
-            "backend's cache: they share that half, but none gets less than this."
+            "Lower bound of the maximum size of a bucket in bytes. With many open buckets, the maximum shrinks so that "
+            "they fill at most half of the backend's cache, but not below this."
         ),
         "timeseries_idle_bucket_expiry_memory_usage_threshold": (
             "Memory for open buckets in bytes; above it, idle buckets are closed. 0 = 2.5 % of the memory of the "
@@ -314,7 +312,7 @@ _UNIT_SUFFIXES: Mapping[str, str] = {
     "_connections_per_address": "connections",
     "_measurements": "measurements",
     "_rounds_in_flight": "commits",
-    "_ratio": "part, from 0 to 1",
+    "_ratio": "fraction from 0 to 1",
     "workers": "processes",
     # mongod's own names do not have the unit.
     "_count": "measurements",

@@ -134,7 +134,7 @@ def _run(source: Source, collection: Any, given: dict[str, Any], metadata: Path 
     options = importing.ImportOptions(state_file, given["rejects"], given["window_rows"], given["look_for_duplicates"])
     begun = found or state.ImportState.new(source.fingerprint(), collection.full_name)
     if begun.entries or begun.under_way:
-        click.echo(f"going on after {source.unit} {begun.mark.get('where', 0)}", err=True)
+        click.echo(f"continuing after {source.unit} {begun.mark.get('where', 0)}", err=True)
     began_seconds = time.monotonic()
     loader = Loader(collection, fields, connections=given["connections"], batch_rows=given["batch_rows"])
     try:

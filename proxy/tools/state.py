@@ -68,7 +68,7 @@ def load(path: Path, source: Mapping[str, Any], target: str) -> ImportState | No
     if dict(state.source) != dict(source) or state.target != target:
         raise WrongState(
             f"{path} belongs to the import of {_named(state.source)} into {state.target}, or the source has changed: "
-            "choose another with --state, or delete it to begin anew"
+            "choose another with --state, or delete it to start over"
         )
     return state
 

@@ -34,7 +34,7 @@ def refuse_fatal(request: Request, target: VirtualCollection, deletes: Any) -> N
     if fatal:
         raise CommandError(
             _NOT_SUPPORTED,
-            f"the server ends when it deletes with $expr from {target.namespace}, which has a collation; name the "
+            f"the server crashes on a delete with $expr from {target.namespace}, which has a collation; name the "
             "collation in the statement, or delete without explain and outside of a transaction",
         )
 

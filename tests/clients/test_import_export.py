@@ -96,7 +96,7 @@ def test_an_import_that_was_killed_stores_each_row_once(
         assert child.wait(10) == -signal.SIGKILL, "it ended before it could be killed"
     ended = run(tmp_path, *arguments)
     assert ended.returncode == 0, ended.stderr
-    assert "going on after line" in ended.stderr
+    assert "continuing after line" in ended.stderr
     counted = Counter(row["n"] for row in stored.find({}, {"n": 1}))
     assert len(counted) == 30_000
     assert set(counted.values()) == {1}

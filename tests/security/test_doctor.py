@@ -1,4 +1,4 @@
-"""What ``tsproxy doctor`` says of the proxy's account, and that its commands mend it."""
+"""What ``tsproxy doctor`` says of the proxy's account, and that its commands fix it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_role_that_is_missing_is_printed(guarded: GuardedMongod, bare: str) 
     rights = examined(bare, 3)["rights"]
     assert "bare@admin lacks listCollections; find, insert" in rights["text"]
     create, grant = lines_of(rights)
-    assert create.endswith("  // unless there is this role")
+    assert create.endswith("  // unless the role exists")
     printed = re.search(r"runCommand\((.*)\)  //", create)
     assert printed is not None
     assert json.loads(printed[1]) == least_role()

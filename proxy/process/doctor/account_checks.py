@@ -63,7 +63,7 @@ def _new_role(further: Iterable[Privilege] = ()) -> Remedy:
     privileges = least_privileges()
     privileges += [each for each in further if not _is_covered(each, privileges)]
     role = {"createRole": ROLE, "privileges": privileges, "roles": []}
-    return mongosh(f"{on_database(ADMIN, 'runCommand', role)}  // unless there is this role")
+    return mongosh(f"{on_database(ADMIN, 'runCommand', role)}  // unless the role exists")
 
 
 def _is_covered(wanted: Privilege, privileges: Iterable[Privilege]) -> bool:

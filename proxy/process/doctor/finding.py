@@ -1,4 +1,4 @@
-"""What the doctor reports: findings, how serious they are, and what mends them."""
+"""What the doctor reports: findings, how serious they are, and what fixes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Severity(Enum):
     WARNING = "warning"
     """The proxy works, but not as intended, or not everywhere, or not for long."""
     PROBLEM = "problem"
-    """The proxy cannot serve clients until this is mended."""
+    """The proxy cannot serve clients until this is fixed."""
 
 
 class Kind(Enum):
@@ -35,7 +35,7 @@ class Kind(Enum):
 
 
 class Remedy(NamedTuple):
-    """One step that mends what was found."""
+    """One step that fixes what was found."""
 
     kind: Kind
     text: str
@@ -107,7 +107,7 @@ def literal(value: Any) -> str:
 
 
 _URGENCY = (ExitCode.MEND_SETTINGS, ExitCode.MEND_BACKEND, ExitCode.TRY_AGAIN)
-"""What must be mended comes before what may pass."""
+"""What must be fixed comes before what may pass."""
 
 
 def exit_code_of(findings: Iterable[Finding], *, strict: bool) -> ExitCode:

@@ -129,7 +129,7 @@ def clocks(found: Found) -> Finding | None:
         return ok(f"{abs(ahead_seconds):.3f} s apart")
     direction = "ahead of" if ahead_seconds > 0 else "behind"
     return warning(
-        f"the clock of {worst.address} is {abs(ahead_seconds):.1f} s {direction} the one of this machine",
+        f"the clock of {worst.address} is {abs(ahead_seconds):.1f} s {direction} that of this machine",
         advice("synchronise both clocks (chrony, ntpd, systemd-timesyncd)"),
     )
 

@@ -138,7 +138,7 @@ class Crew:
             return False
         self.members[number] = new
         old.stop("a new worker takes its place", others_accept=True)
-        log.info("a new worker takes the place of another", number=number, pid=new.pid, previous_pid=old.pid)
+        log.info("a new worker replaces another", number=number, pid=new.pid, previous_pid=old.pid)
         try:
             async with asyncio.timeout(self._lives.grace_seconds() + KILL_SECONDS):
                 while old in self._lives.running:

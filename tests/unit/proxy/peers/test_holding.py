@@ -118,7 +118,7 @@ def three() -> list[Process]:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("LEASE_SECONDS", 1.0), ("VALID_SECONDS", 0.8), ("RENEW_SECONDS", 0.1)):
+    for name, seconds in (("HOLD_LEASE_SECONDS", 1.0), ("VALID_SECONDS", 0.8), ("RENEW_SECONDS", 0.1)):
         monkeypatch.setattr(under_test, name, seconds)
     monkeypatch.setattr(under_test, "PATIENCE_SECONDS", 0.2)
 

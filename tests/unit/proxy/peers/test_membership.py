@@ -15,7 +15,7 @@ from proxy.peers import membership as under_test
 from proxy.peers.frames import UNKNOWN, Answer, Question
 from proxy.peers.handshake import Introduction
 from proxy.peers.link import LinkLost
-from proxy.peers.membership import LEASE_SECONDS, STANDSTILL_SECONDS, Membership
+from proxy.peers.membership import SESSION_LEASE_SECONDS, STANDSTILL_SECONDS, Membership
 from proxy.peers.places_told import MOST_BETWEEN_PINGS_SECONDS, STEADY_SECONDS, PlacesTold
 
 WINDOW_SECONDS = 120.0
@@ -213,11 +213,11 @@ async def test_a_process_that_was_not_heard_may_have_been_given_up() -> None:
     two = inbound()
     bench.members.linked(two)
     assert not bench.members.is_uncertain()
-    bench.pass_seconds(LEASE_SECONDS / 2)
+    bench.pass_seconds(SESSION_LEASE_SECONDS / 2)
     bench.members.heard(two)
-    bench.pass_seconds(LEASE_SECONDS * 0.9)
+    bench.pass_seconds(SESSION_LEASE_SECONDS * 0.9)
     assert not bench.members.is_uncertain()
-    bench.pass_seconds(LEASE_SECONDS * 0.2)
+    bench.pass_seconds(SESSION_LEASE_SECONDS * 0.2)
     bench.events.clear()
     assert bench.members.is_uncertain()
     assert bench.members.is_uncertain()

@@ -69,7 +69,7 @@ def test_what_one_side_says_the_other_takes() -> None:
 def test_a_frame_of_somebody_else_ends_the_link() -> None:
     side, transport = connected(ANSWERER)
     side.data_received(frame_bytes(Kind.PING, b""))
-    assert side.reasons == ["a frame of somebody else"]
+    assert side.reasons == ["frame with an invalid code"]
     assert transport.is_aborted
     assert not side.is_open
 
