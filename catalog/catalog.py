@@ -314,8 +314,8 @@ class BucketCatalog(Placement):
             writer.settle((0,), error, None)
 
     def give_up(self, bucket: Bucket) -> None:
-        """Forget a bucket that rests: it is only stored from now on (``catalog.gathering``)."""
-        self._move(self._forget(bucket))
+        """Forget a bucket that rests: it is another process's from now on (``catalog.gathering``)."""
+        self._move(self._forget(bucket, given_up=True))
 
     def absorbed(self, bucket: Bucket, document: bytes | None) -> None:
         """The bucket absorbed others and is this document now; ``None``: the outcome is unknown."""

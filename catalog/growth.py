@@ -249,10 +249,12 @@ class BucketGrowth:
                 scatter = self._scatters[buckets] = Scatter(now_seconds)
             scatter.committed(len(batches), sum(len(batch.measurements) for batch in batches), now_seconds)
 
-    def let_go(self, buckets: CollectionBuckets, start_ms: int) -> None:
-        """A bucket with this start is no longer in memory, but stored."""
-        if not buckets.replaced:
-            self._lookups.let_go(buckets, start_ms)
+    def let_go(self, bucket: Bucket) -> None:
+        """This bucket is no longer in memory, but stored."""
+        buckets = bucket.series.collection
+        # One of another process is left under load, found or not (``ends``).
+        if bucket.own and not buckets.replaced:
+            self._lookups.let_go(buckets, bucket.state.start_ms)
 
     def looked_up(self, buckets: CollectionBuckets, since_seconds: float) -> None:
         """A query for stored buckets has ended."""

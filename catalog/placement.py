@@ -197,7 +197,7 @@ class Placement:
             earliest = series.archived.pop(0)
             self._memory.archived -= 1
             self._memory.release(earliest, full=True)
-            self._stored_until(series.collection, earliest.state.start_ms)
+            self._stored_until(earliest)
 
     def _open(self, series: Series, measurement: Measurement) -> Bucket:
         buckets = series.collection
@@ -326,8 +326,11 @@ class Placement:
         work.is_freeing = True
         return True
 
-    def _forget(self, bucket: Bucket) -> list[WriteBatch]:
-        """Remove a bucket from memory; returns its batches that are not prepared."""
+    def _forget(self, bucket: Bucket, *, given_up: bool = False) -> list[WriteBatch]:
+        """Remove a bucket from memory; returns its batches that are not prepared.
+
+        ``given_up``: it is another process's from now on.
+        """
         pending = list(bucket.batches.values())
         bucket.batches = {}
         bucket.waiting = []
@@ -338,12 +341,14 @@ class Placement:
             series.archived.remove(bucket)
             self._memory.archived -= 1
         self._memory.release(bucket)
-        self._stored_until(series.collection, bucket.state.start_ms)
+        self._stored_until(bucket, given_up=given_up)
         self._drop_if_empty(series)
         return pending
 
-    def _stored_until(self, buckets: CollectionBuckets, start_ms: int) -> None:
-        self.growth.let_go(buckets, start_ms)
+    def _stored_until(self, bucket: Bucket, *, given_up: bool = False) -> None:
+        if not given_up:
+            self.growth.let_go(bucket)
+        buckets, start_ms = bucket.series.collection, bucket.state.start_ms
         if buckets.stored_until_ms is not None and self.options.reopening:
             buckets.stored_until_ms = max(buckets.stored_until_ms, start_ms)
 
@@ -377,7 +382,7 @@ class Placement:
                         series.archived.remove(bucket)
                         self._memory.archived -= 1
                         self._memory.release(bucket, full=True)
-                        self._stored_until(buckets, state.start_ms)
+                        self._stored_until(bucket)
                 self._drop_if_empty(series)
 
     def _drop_if_empty(self, series: Series) -> None:

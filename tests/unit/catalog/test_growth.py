@@ -219,6 +219,13 @@ def bench_document(batch: WriteBatch, bucket_id: bytes) -> bytes:
     return document[:9] + document[9:13] + bucket_id[4:] + document[21:]
 
 
+def let_go_of_one(bench: CatalogBench, *, own: bool = True) -> None:
+    """A bucket of this process that begins at ``START_MS`` is no longer in memory; or one that was another's."""
+    (batch,) = bench.stage(measurement(meta="let go"))
+    batch.bucket.own = own
+    bench.catalog.growth.let_go(batch.bucket)
+
+
 def test_a_series_goes_on_in_a_bucket_that_can_have_parts() -> None:
     """The bucket of another process cannot, and each further row would cost more."""
     bench = CatalogBench(growth=ALWAYS, reopening=True, stored_until_ms=START_MS)
@@ -238,7 +245,7 @@ def test_a_bucket_that_this_process_has_stored_is_not_left() -> None:
     """Or a series that is closed to save memory would get a new bucket again and again."""
     bench = CatalogBench(growth=ALWAYS, reopening=True, stored_until_ms=START_MS)
     bench.commit(measurement(2 * HOUR_MS, meta="another series"))
-    bench.catalog.growth.let_go(bench.buckets, START_MS)
+    let_go_of_one(bench)
     back = reopened(bench, bytes(4) + (1).to_bytes(5, "big") + bytes(3))
     (batch,) = back.batches.values()
     batch.claim()
@@ -255,7 +262,9 @@ def test_buckets_that_would_be_left_are_not_looked_up() -> None:
     bench.clock.now += LOAD_SECONDS
     assert bench.stage(measurement(meta="b")) == [], "no load any more"
     bench.commit(measurement(3 * HOUR_MS, meta="another series"))
-    bench.catalog.growth.let_go(bench.buckets, START_MS)
+    let_go_of_one(bench, own=False)
+    assert bench.stage(measurement(meta="f")) != [], "it was one of another process"
+    let_go_of_one(bench)
     assert bench.stage(measurement(meta="c")) == [], "it may be one of this process"
     assert bench.stage(measurement(HOUR_MS, meta="d")) != [], "which ends before that"
     bench.catalog.growth.obstacles.beside_other_proxies(are_there=True)
@@ -344,8 +353,9 @@ def test_slow_look_ups_for_buckets_of_this_process_are_waited_for() -> None:
     """Those were closed to save memory, and would be left again and again."""
     bench = CatalogBench(growth=FEW_OF_MANY, reopening=True, stored_until_ms=START_MS)
     are_found_slow(bench)
-    bench.catalog.growth.let_go(bench.buckets, START_MS)
     bench.commit(measurement(2 * HOUR_MS, meta="another series"))
+    assert not bench.catalog.growth.is_scattered(bench.buckets)
+    let_go_of_one(bench)
     assert bench.catalog.growth.is_scattered(bench.buckets)
     assert bench.stage(measurement(meta="a")) == []
 
