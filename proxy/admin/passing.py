@@ -7,7 +7,7 @@ from typing import Final
 
 from catalog.errors import CommandError
 from proxy.request.command import Command, parse_legacy_command
-from proxy.request.command_table import ADMIN, CHANGES_IDENTITY, TABLE, Target
+from proxy.request.command_table import ADMIN, CHANGES_IDENTITY, GREETS, TABLE, Target
 from proxy.request.exchange import Exchange
 from proxy.request.naming import name_of
 from proxy.request.recognition import body_end, head_of
@@ -15,7 +15,6 @@ from proxy.wire import op_query
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Opcode
 
-GREETINGS: Final = frozenset({"hello", "isMaster", "ismaster"})
 _CARRIED: Final = (b"speculativeAuthenticate", b"saslSupportedMechs")
 _WHEN_CONNECTING: Final = frozenset(
     {
@@ -70,7 +69,7 @@ def passage_of(command: Command | None) -> Passage:
     if command is None or command.name == ADMIN:
         return Passage.FREE
     name = command.name
-    if name in GREETINGS:
+    if name in GREETS:
         return Passage.LOGIN if any(field in command.fields for field in _CARRIED) else Passage.FREE
     if name in CHANGES_IDENTITY:
         return Passage.LOGIN

@@ -20,10 +20,11 @@ from typing import Final
 
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from proxy.admin.administrator import Administrator
-from proxy.admin.passing import GREETINGS, Passage, command_of, passage_of
+from proxy.admin.passing import Passage, command_of, passage_of
 from proxy.admin.waiting import Waiting
 from proxy.observe.tasks import TaskSet
 from proxy.request.command import Command
+from proxy.request.command_table import GREETS
 from proxy.request.exchange import SHUTDOWN_IN_PROGRESS, Exchange, labelled
 from proxy.request.session import Session
 
@@ -191,7 +192,7 @@ class Pause:
         administrator, metadata = self._administrator, command.raw(b"client")
         if administrator is None or administrator.is_for_admin or session.has_client_metadata:
             return False
-        if command.name not in GREETINGS or not metadata:
+        if command.name not in GREETS or not metadata:
             return False
         return session.peer == administrator.peer and metadata in administrator.greeting
 

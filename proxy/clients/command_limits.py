@@ -13,20 +13,17 @@ from typing import Final
 from catalog.bson.raw import BOOL
 from catalog.errors import CommandError
 from proxy.clients.measuring import Measuring
+from proxy.request.command_table import CHANGES_IDENTITY, ENDS_TRANSACTION, GREETS
 from proxy.request.exchange import Exchange
 from proxy.request.limited import LimitBook, Limited, Waiting, overloaded
 from proxy.request.naming import database_of, name_of
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Opcode
 
-NEVER_WAITS: Final = frozenset(
-    {
-        "abortTransaction", "authenticate", "buildInfo", "buildinfo", "commitTransaction", "connectionStatus",
-        "currentOp", "endSessions", "fsyncUnlock", "hello", "isMaster", "ismaster", "killAllSessions",
-        "killAllSessionsByPattern", "killCursors", "killOp", "killSessions", "logout", "ping", "refreshSessions",
-        "saslContinue", "saslStart",
-    }
-)  # fmt: skip
+NEVER_WAITS: Final = GREETS | CHANGES_IDENTITY | ENDS_TRANSACTION | {
+    "buildInfo", "buildinfo", "connectionStatus", "currentOp", "endSessions", "fsyncUnlock", "killAllSessions",
+    "killAllSessionsByPattern", "killCursors", "killOp", "killSessions", "ping", "refreshSessions",
+}  # fmt: skip
 """Commands that take no place: they are brief, or free what other commands wait for."""
 
 _MSG: Final = int(Opcode.MSG)

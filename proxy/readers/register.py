@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from catalog.namespaces import Namespace
 from proxy.reads.cursor_names import CursorNames
 from proxy.request.command import Command
-from proxy.request.command_table import OPENS_CURSOR, READS_BUCKETS
+from proxy.request.command_table import OPENS_CURSOR, READS_BUCKETS, TABLE
 
 WAIT_FOR_READERS_SECONDS = 0.25
 """Maximum time that new readers wait for the active ones, and a join for the joins of other processes."""
@@ -47,9 +47,10 @@ def asks_for_cursor(command: Command, cursors: CursorNames) -> bool:
 
 
 def _waits_for_changes(command: Command) -> bool:
-    if command.name == "find":
-        return bool(command.get("tailable"))
-    return command.name == "aggregate" and b"$changeStream\0" in command.body
+    endless = TABLE[command.name].endless
+    if not endless or endless not in command.body:
+        return False
+    return command.name != "find" or bool(command.get("tailable"))
 
 
 def cursor_left_by(tail: bytes) -> int:
