@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from catalog.bson import raw
 from catalog.catalog import BucketCatalog
@@ -77,6 +77,10 @@ class Compressing:
         self._looked_at_seconds = clock.monotonic_seconds()
         self._archived_rows: dict[bytes, int] = {}
         """The rows of each archived bucket at the last check."""
+
+    def compress_after(self, inactive_seconds: float) -> None:
+        """How long buckets must get no rows from now on."""
+        self.options = replace(self.options, inactive_seconds=inactive_seconds)
 
     async def run(self) -> None:
         """Compress closed buckets until the task is cancelled."""

@@ -162,7 +162,7 @@ class OrphanParts:
 
         ``refused`` is called if the account may not join; ``noticed``: see ``catalog.replacing.Forms``.
         """
-        self.others: Others = NobodyKnown()
+        self._others: Others = NobodyKnown()
         self._noticed = noticed
         self._catalog = catalog
         self._store = store
@@ -176,14 +176,18 @@ class OrphanParts:
         self._groups = _Groups()
         self._not_before_seconds = 0.0
 
+    def link(self, others: Others) -> None:
+        """Other processes are known from now on."""
+        self._others = others
+
     async def sweep(self) -> int:
         """One pass; returns how many documents were joined."""
         now_seconds = self._clock.monotonic_seconds()
-        if self.others.departures != self._departures:
-            self._departures = self.others.departures
+        if self._others.departures != self._departures:
+            self._departures = self._others.departures
             self._swept.clear()
-            self._groups.divide_again(self.others.looks)
-        self._groups.become_due(self.others, now_seconds)
+            self._groups.divide_again(self._others.looks)
+        self._groups.become_due(self._others, now_seconds)
         joined = 0
         until_seconds = now_seconds + PASS_SECONDS
         while self._groups.due and self._not_before_seconds <= self._clock.monotonic_seconds() < until_seconds:
@@ -223,7 +227,7 @@ class OrphanParts:
         else:
             known, uuid = self._groups.known(), buckets.collection.uuid
             new = (ids for ids in found if may_be_part(ids[0]) and (uuid, ids[-1]) not in known)
-            found_seconds, looks = self._clock.monotonic_seconds(), self.others.looks
+            found_seconds, looks = self._clock.monotonic_seconds(), self._others.looks
             self._groups.found += [_Group(found_seconds, looks, buckets, families) for families in _grouped(new)]
 
     def _pause(self, seconds: float) -> None:

@@ -71,9 +71,18 @@ class InsertHandler:
         """Set if small inserts may be coalesced although others are staged in the catalog."""
         self.elsewhere: Elsewhere | None = None
 
-    def use(self, coalesced: Staging | None) -> None:
-        """Stage natively with ``coalesced`` from now on; ``None``: in the catalog."""
+    def ask_others(self, elsewhere: Elsewhere | None) -> None:
+        """Ask other processes about retryable statements from now on; ``None``: no longer."""
+        self.elsewhere = elsewhere
+
+    def limit_rates(self, rates: InsertRates | None) -> None:
+        """The rates of users or databases from now on; ``None``: without limits."""
+        self.rates = self.native.rates = rates
+
+    def use(self, coalesced: Staging | None, small: SmallInserts | None = None) -> None:
+        """Stage natively with ``coalesced`` from now on; ``None``: in the catalog, except what ``small`` takes."""
         self._staging = coalesced or self._in_catalog
+        self.small = small
         self.native.coalesce(is_on=coalesced is not None)
 
     def limit(self, max_pending_bytes: int, max_pending_measurements: int) -> None:

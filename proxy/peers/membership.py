@@ -16,6 +16,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -61,6 +62,19 @@ Connect = Callable[[str, int, bool, str], Awaitable[Link]]
 """Opens a link to host and port, with or without TLS, to the process with this name; raises ``LinkLost``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """What this process does about others.
+
+    ``changed`` is called when there are other processes, or none any more; ``lapsed`` when another process may have
+    taken any session: begin another era; ``stood_still`` after a standstill: withdraw what was not sent.
+    """
+
+    changed: Callable[[], None] = lambda: None
+    lapsed: Callable[[], None] = lambda: None
+    stood_still: Callable[[], None] = lambda: None
+
+
 class Membership:
     """All other processes; implements ``proxy.peers.asking.Company``, and part of ``proxy.peers.link.Answerer``."""
 
@@ -71,6 +85,7 @@ class Membership:
         connect: Connect,
         window_seconds: float,
         now_seconds: Callable[[], float],
+        reactions: Reactions = Reactions(),
         *,
         is_local: bool = False,
     ) -> None:
@@ -82,16 +97,11 @@ class Membership:
         self._is_local = is_local
         self.own_name = own_name
         self.peers: dict[str, Peer] = {}
-        self.changed: Callable[[], None] = lambda: None
-        """Called when there are other processes, or none any more."""
-        self.lapsed: Callable[[], None] = lambda: None
-        """Called when another process may have taken any session: begin another era."""
-        self.stood_still: Callable[[], None] = lambda: None
-        """Called after a standstill: withdraw what was not sent."""
         self.why_blind = ""
         """Why the backend does not tell who else is there."""
         self._others = others
         self._connect = connect
+        self._reactions = reactions
         self._window_seconds = window_seconds
         self._now_seconds = now_seconds
         self._times = _Times(now_seconds())
@@ -106,7 +116,7 @@ class Membership:
             return False
         if not times.is_lapsed:
             times.is_lapsed = True
-            self.lapsed()
+            self._reactions.lapsed()
         return True
 
     def check(self) -> None:
@@ -119,7 +129,7 @@ class Membership:
         seconds, self._times.beat = now_seconds - self._times.beat, now_seconds
         if self.has_company:
             log.warning(STOOD_STILL, seconds=round(seconds, 3))
-            self.stood_still()
+            self._reactions.stood_still()
 
     def members(self) -> Sequence[Peer]:
         return [peer for peer in self.peers.values() if not self._has_other_clients(peer)]
@@ -172,7 +182,7 @@ class Membership:
             peer.hosts = (inbound.address, *peer.hosts)
         peer.port, peer.has_tls = own.port, own.has_tls
         # It may have taken sessions while it could not ask.
-        self.lapsed()
+        self._reactions.lapsed()
         self.heard(inbound)
         self._times.wakes.set()
 
@@ -228,7 +238,7 @@ class Membership:
             for peer in self.peers.values():
                 if peer.link is not None:
                     peer.link.ping(places())
-            self.changed()
+            self._reactions.changed()
             await asyncio.sleep(PING_SECONDS)
 
     def runs(self) -> None:
@@ -268,7 +278,7 @@ class Membership:
         if peer is None:
             peer = self.peers[name] = Peer(name, seen_seconds=self._now_seconds())
             log.info("another tsproxy uses the backend", peer=name)
-            self.changed()
+            self._reactions.changed()
         return peer
 
     def _gone(self, peer: Peer) -> None:
@@ -283,7 +293,7 @@ class Membership:
             self._times.gone_until = self._now_seconds() + self._window_seconds
         log.info("another tsproxy has gone", peer=peer.name)
         self._renew()
-        self.changed()
+        self._reactions.changed()
 
     async def _reach(self, peer: Peer) -> None:
         """Link with a process, unless it does not say where it listens."""

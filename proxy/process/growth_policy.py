@@ -13,15 +13,18 @@ import structlog
 
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
+from catalog.gathering import Company
 from catalog.growth import GrowthOptions
 from catalog.joining import Joining
 from catalog.joining_pace import JoiningOptions
+from catalog.orphan_parts import Others as Departed
 from catalog.ports import Clock
 from catalog.replacing import Forms
 from proxy.backend.backend import Backend
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.current_op import MOST_PROXIES, Proxy
 from proxy.backend.parts.part_store import joins_atomically
+from proxy.peers.holding import Holding
 from proxy.process.readers_elsewhere import ReadersElsewhere
 from proxy.readers.register import ReaderRegister
 from proxy.reads.cursor_names import CursorNames
@@ -216,6 +219,11 @@ class InParts:
         joining = Joining(catalog, store, clock, register, options, _not_allowed, forms)
         return cls(register, elsewhere, joining, company)
 
+    def link(self, holding: Holding, departed: Departed, company: Company) -> None:
+        """Other processes can be asked from now on: to keep readers waiting, who has gone, and for their buckets."""
+        self.elsewhere.ask(holding)
+        self.joining.link(departed, company)
+
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """The background tasks."""
         watching = [] if self.company is None else [self.company.watch()]
@@ -223,7 +231,7 @@ class InParts:
 
     async def finish(self, patience_seconds: float) -> None:
         """Join what there is time for; there are no more readers."""
-        self.readers.closed = True
+        self.readers.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(min(JOIN_AT_THE_END_SECONDS, max(patience_seconds, 0.0))):
                 await self.joining.join_all()

@@ -137,8 +137,7 @@ class ReaderRegister:
         """
         self.relayed = CursorNames()
         """Cursors of relayed commands."""
-        self.closed = False
-        """Whether there are no more readers, not even of open cursors."""
+        self._closed = False
         self._has_open_cursors = has_open_cursors
         self._killed = killed
         self._elsewhere = elsewhere or Nobody()
@@ -149,6 +148,10 @@ class ReaderRegister:
         self._left: dict[str, asyncio.Event] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By database: joins of this process and of others take turns, in the order in which they asked."""
+
+    def close(self) -> None:
+        """There are no more readers, not even of open cursors."""
+        self._closed = True
 
     def keeps_out(self, database: str) -> bool:
         """Whether new readers of the database have to wait (``admitted``), because parts are being joined."""
@@ -230,11 +233,11 @@ class ReaderRegister:
             await asyncio.shield(barrier)
 
     def _may_come_back(self, database: str) -> bool:
-        return not self.closed and (self.relayed.is_open_in(database) or self._has_open_cursors(database))
+        return not self._closed and (self.relayed.is_open_in(database) or self._has_open_cursors(database))
 
     def _is_paused(self, database: str) -> bool:
         _, until_seconds = self._pauses.get(database, (0.0, 0.0))
-        return not self.closed and asyncio.get_running_loop().time() < until_seconds
+        return not self._closed and asyncio.get_running_loop().time() < until_seconds
 
     def _pause(self, database: str, *, needed: bool) -> None:
         """Pause waiting for long readers, so that new readers do not wait again and again."""

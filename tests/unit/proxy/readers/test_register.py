@@ -78,7 +78,7 @@ async def test_open_cursors_are_in_the_way_of_their_database() -> None:
         assert not alone
     async with register.kept_out(Namespace("other", "x")) as alone:
         assert alone
-    register.closed = True
+    register.close()
     async with register.kept_out(COLLECTION) as alone:
         assert alone
 
