@@ -13,6 +13,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HOT_MODULES = (
+    "catalog/back_off.py",
     "catalog/backlog.py",
     "catalog/bounded.py",
     "catalog/catalog.py",
@@ -20,7 +21,6 @@ HOT_MODULES = (
     "catalog/commit_tasks.py",
     "catalog/committer.py",
     "catalog/growth.py",
-    "catalog/hold.py",
     "catalog/join_obstacles.py",
     "catalog/lookup_cost.py",
     "catalog/memory.py",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from catalog.bson import raw
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
-from catalog.memory import Ended
+from catalog.memory import EndedBucket
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import Applied, BucketStore, Clock, WriteConcern
 from catalog.replacing import Differs, Forms
@@ -151,7 +151,7 @@ class Compressing:
             counters.compressed(before_bytes, after_bytes)
 
 
-def _stored_id(ended: Ended) -> bytes:
+def _stored_id(ended: EndedBucket) -> bytes:
     return ended.bucket_id if ended.parts is None else ended.parts.last_id
 
 

@@ -27,7 +27,7 @@ from catalog.resting import Given, Rested
 LOOK_SECONDS: Final = 0.5
 
 
-class Company(Protocol):
+class GatheringPeers(Protocol):
     """The other processes."""
 
     def gatherer(self) -> str | None:
@@ -51,7 +51,7 @@ class Company(Protocol):
 
 
 class Alone:
-    """Where other processes cannot be known; implements ``Company``."""
+    """Where other processes cannot be known; implements ``GatheringPeers``."""
 
     def gatherer(self) -> str | None:
         return None
@@ -70,7 +70,7 @@ class Gathering:
     """The part of this process: it tells, gathers, gives up and absorbs."""
 
     def __init__(self, catalog: BucketCatalog, clock: Clock, absorbing: Absorbing) -> None:
-        self._company: Company = Alone()
+        self._company: GatheringPeers = Alone()
         self.given_up = 0
         """The number of buckets of this process that others got."""
         self._catalog = catalog
@@ -85,7 +85,7 @@ class Gathering:
         """The number of buckets of others whose rows were added to those of this process."""
         return self._absorbing.absorbed
 
-    def link(self, company: Company) -> None:
+    def link(self, company: GatheringPeers) -> None:
         """Gather with these from now on."""
         self._company = company
 

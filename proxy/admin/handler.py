@@ -41,7 +41,7 @@ class AdminHandler:
         self._known = {name: row for name, row in COMMANDS.items() if name in self._actions}
 
     def start(self, exchange: Exchange) -> None:
-        """See ``proxy.clients.handlers.Administration``."""
+        """See ``proxy.clients.handlers.AdminCommands``."""
         self._tasks.spawn(self._run(exchange))
 
     async def _run(self, exchange: Exchange) -> None:

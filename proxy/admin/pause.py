@@ -21,7 +21,7 @@ from typing import Final
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from proxy.admin.administrator import Administrator
 from proxy.admin.passing import Passage, command_of, passage_of
-from proxy.admin.waiting import Waiting
+from proxy.admin.waiting import HeldCommand
 from proxy.observe.tasks import TaskSet
 from proxy.request.command import Command
 from proxy.request.command_table import GREETS
@@ -51,8 +51,8 @@ class BackendGate:
     def __init__(self, probe: Probe, tasks: TaskSet) -> None:
         self._probe = probe
         self._tasks = tasks
-        self.logins = Waiting(lambda: BackendUnavailable("the backend does not answer"))
-        self.own = Waiting(lambda: BackendUnavailable("the backend does not answer"))
+        self.logins = HeldCommand(lambda: BackendUnavailable("the backend does not answer"))
+        self.own = HeldCommand(lambda: BackendUnavailable("the backend does not answer"))
         self._is_asking = False
 
     def refuse_all(self, error: BackendUnavailable) -> None:
@@ -93,7 +93,7 @@ class AdminOnly:
         self._gate = gate
 
     def holds(self, exchange: Exchange) -> bool:
-        """See ``proxy.clients.handlers.Hold``."""
+        """See ``proxy.clients.handlers.Gatekeeper``."""
         command = command_of(exchange)
         passage = passage_of(command)
         if command is None or passage is not Passage.HELD:
@@ -110,7 +110,7 @@ class Pause:
         self.state = State.SERVING
         self.since_seconds = 0.0
         self.limit_seconds = 0.0
-        self.held = Waiting(self._too_long)
+        self.held = HeldCommand(self._too_long)
         self._gate = gate
         self._tasks = tasks
         self._administrator: Administrator | None = None
@@ -163,7 +163,7 @@ class Pause:
         return session.is_for_admin or (administrator is not None and administrator.is_program_of(session))
 
     def holds(self, exchange: Exchange) -> bool:
-        """See ``proxy.clients.handlers.Hold``."""
+        """See ``proxy.clients.handlers.Gatekeeper``."""
         command = command_of(exchange)
         passage = passage_of(command)
         if self.state is State.DRAINING:

@@ -15,7 +15,7 @@ from catalog.errors import CommandError
 from proxy.clients.measuring import Measuring
 from proxy.request.command_table import CHANGES_IDENTITY, ENDS_TRANSACTION, GREETS
 from proxy.request.exchange import Exchange
-from proxy.request.limited import LimitBook, Limited, Waiting, overloaded
+from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
 from proxy.request.naming import database_of, name_of
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Opcode
@@ -52,7 +52,7 @@ class Place:
             if not limited.take():
                 self._waits = True
                 owner = self._exchange.session.owner
-                limited.wait_for_place(owner, Waiting(self._exchange, 1, self._has_next, self._refuse))
+                limited.wait_for_place(owner, QueuedCommand(self._exchange, 1, self._has_next, self._refuse))
                 return False
             self._has_taken()
         return True

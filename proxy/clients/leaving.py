@@ -48,7 +48,7 @@ class Farewell:
         self._reason = reason
 
     def holds(self, exchange: Exchange) -> bool:
-        """See ``proxy.clients.handlers.Hold``."""
+        """See ``proxy.clients.handlers.Gatekeeper``."""
         error = BackendUnavailable(self._reason, code=SHUTDOWN_IN_PROGRESS)
         client = exchange.client
         exchange.refuse(labelled(error, command_of(exchange)))

@@ -21,7 +21,7 @@ from catalog.write_batch import CombineKey
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
-from proxy.inserts.insert_port import Elsewhere
+from proxy.inserts.insert_port import PeerStatements
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
@@ -69,9 +69,9 @@ class InsertHandler:
         self._staging: Staging = self._in_catalog
         self.small: SmallInserts | None = None
         """Set if small inserts may be coalesced although others are staged in the catalog."""
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: PeerStatements | None = None
 
-    def ask_others(self, elsewhere: Elsewhere | None) -> None:
+    def ask_others(self, elsewhere: PeerStatements | None) -> None:
         """Ask other processes about retryable statements from now on; ``None``: no longer."""
         self.elsewhere = elsewhere
 
@@ -98,7 +98,7 @@ class InsertHandler:
         session: bytes,
         txn_number: int | None,
     ) -> None:
-        """See ``proxy.inserts.insert_port.Ingest``."""
+        """See ``proxy.inserts.insert_port.InsertPort``."""
         if self.rates is not None and self.rates.holds(
             exchange, template, documents, session, txn_number, self._submit
         ):
@@ -108,7 +108,7 @@ class InsertHandler:
     def ask(
         self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], session: bytes, txn_number: int
     ) -> None:
-        """See ``proxy.inserts.insert_port.Ingest``."""
+        """See ``proxy.inserts.insert_port.InsertPort``."""
         elsewhere = self.elsewhere
         if elsewhere is None or self.pending.is_full:
             # It waits for its turn first, and others are asked then.

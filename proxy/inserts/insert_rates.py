@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.request.exchange import Exchange
-from proxy.request.limited import LimitBook, Limited, Waiting, overloaded
+from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
 
 Stage = Callable[[Exchange, InsertTemplate, Sequence[bytes], bytes, int | None], None]
 
@@ -79,7 +79,7 @@ class _Payment:
                 self._exchange.leave_place()
                 client = self._exchange.session
                 owner = client.owner
-                limited.wait_for_rate(owner, Waiting(self._exchange, count, self._paid, self._refuse))
+                limited.wait_for_rate(owner, QueuedCommand(self._exchange, count, self._paid, self._refuse))
                 return False
             self._needed.pop(0)
         return True

@@ -46,7 +46,7 @@ STOOD_STILL: Final = "the process stood still: statements that were not sent are
 CANNOT_FIND: Final = "other tsproxy processes cannot be found: a statement that is retried through another may double"
 
 
-class Others(Protocol):
+class PeerDirectory(Protocol):
     """What the backend knows of other processes (``proxy.backend.current_op``)."""
 
     def proxies(self) -> Awaitable[list[Proxy]]:
@@ -76,12 +76,12 @@ class Reactions:
 
 
 class Membership:
-    """All other processes; implements ``proxy.peers.asking.Company``, and part of ``proxy.peers.link.Answerer``."""
+    """All other processes; implements ``proxy.peers.asking.Peers``, and part of ``proxy.peers.link.Answerer``."""
 
     def __init__(
         self,
         own_name: str,
-        others: Others,
+        others: PeerDirectory,
         connect: Connect,
         window_seconds: float,
         now_seconds: Callable[[], float],

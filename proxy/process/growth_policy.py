@@ -13,11 +13,11 @@ import structlog
 
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
-from catalog.gathering import Company
+from catalog.gathering import GatheringPeers
 from catalog.growth import GrowthOptions
 from catalog.joining import Joining
 from catalog.joining_pace import JoiningOptions
-from catalog.orphan_parts import Others as Departed
+from catalog.orphan_parts import DepartedProcesses
 from catalog.ports import Clock
 from catalog.replacing import Forms
 from proxy.backend.backend import Backend
@@ -122,7 +122,7 @@ def is_alone(settings: Settings, catalog: BucketCatalog, elsewhere: ReadersElsew
     return settings.write_strategy == "auto" and not beside_others
 
 
-class Others(Protocol):
+class ProxyList(Protocol):
     """What the backend knows of other processes."""
 
     def proxies(self) -> Awaitable[Sequence[Proxy]]:
@@ -136,7 +136,7 @@ class OtherProxies:
     Each process knows only its own readers, so its joins could affect readers of the others.
     """
 
-    def __init__(self, catalog: BucketCatalog, others: Others, keep_readers: Callable[[], AbstractSet[str]]) -> None:
+    def __init__(self, catalog: BucketCatalog, others: ProxyList, keep_readers: Callable[[], AbstractSet[str]]) -> None:
         """``keep_readers``: the names of processes that can (``proxy.peers.holding``)."""
         self._catalog = catalog
         self._others = others
@@ -219,7 +219,7 @@ class InParts:
         joining = Joining(catalog, store, clock, register, options, _not_allowed, forms)
         return cls(register, elsewhere, joining, company)
 
-    def link(self, holding: Holding, departed: Departed, company: Company) -> None:
+    def link(self, holding: Holding, departed: DepartedProcesses, company: GatheringPeers) -> None:
         """Other processes can be asked from now on: to keep readers waiting, who has gone, and for their buckets."""
         self.elsewhere.ask(holding)
         self.joining.link(departed, company)

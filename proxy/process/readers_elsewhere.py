@@ -10,7 +10,7 @@ from typing import Protocol
 from proxy.peers.holding import Holding
 
 
-class Others(Protocol):
+class OtherConnections(Protocol):
     """What the backend knows of other readers (``proxy.backend.current_op``)."""
 
     def read(
@@ -21,9 +21,9 @@ class Others(Protocol):
 
 
 class ReadersElsewhere:
-    """Implements ``proxy.readers.register.Elsewhere``."""
+    """Implements ``proxy.readers.register.OutsideReaders``."""
 
-    def __init__(self, others: Others | None, *, proxies_count: Callable[[], bool]) -> None:
+    def __init__(self, others: OtherConnections | None, *, proxies_count: Callable[[], bool]) -> None:
         """``others``: ``None`` if the account may not ask for them.
 
         ``proxies_count``: whether a process of the proxy that does not keep its readers waiting counts as a reader.

@@ -65,7 +65,7 @@ def cursor_left_by(tail: bytes) -> int:
     return 0
 
 
-class Reader:
+class CountedReader:
     """What a command reads: a database, and the cursors that it leaves open there. See ``proxy.request.exchange``."""
 
     __slots__ = ("_register", "leaves_cursor", "more_of", "namespace")
@@ -99,7 +99,7 @@ class Reader:
         await self._register.admitted(self.namespace.database)
 
 
-class Elsewhere(Protocol):
+class OutsideReaders(Protocol):
     """Readers past this process."""
 
     def kept_out(self, database: str) -> AbstractAsyncContextManager[bool]:
@@ -113,7 +113,7 @@ class Elsewhere(Protocol):
 
 
 class Nobody:
-    """There are none; implements ``Elsewhere``."""
+    """There are none; implements ``OutsideReaders``."""
 
     lasts = True
 
@@ -129,7 +129,7 @@ class ReaderRegister:
         self,
         has_open_cursors: Callable[[str], bool],
         killed: Callable[[int], object] = lambda _: None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: OutsideReaders | None = None,
     ) -> None:
         """``has_open_cursors(database)``: whether there is an open cursor on a time-series collection.
 
@@ -161,7 +161,7 @@ class ReaderRegister:
         """Count a new reader."""
         self._reading[database] += 1
 
-    def of_relayed(self, command: Command) -> Reader | None:
+    def of_relayed(self, command: Command) -> CountedReader | None:
         """What this relayed command reads, ``None`` if it reads no buckets; also records killed cursors."""
         if command.name == "killCursors":
             cursors = command.get("cursors")
@@ -171,16 +171,16 @@ class ReaderRegister:
                     self._killed(cursor_id)
             return None
         if asks_for_cursor(command, self.relayed):
-            return Reader(self, command.namespace, leaves_cursor=True, more_of=int(command.get("getMore")))
+            return CountedReader(self, command.namespace, leaves_cursor=True, more_of=int(command.get("getMore")))
         if may_read_buckets(command):
-            return Reader(self, command.namespace, leaves_cursor=command.name in OPENS_CURSOR)
+            return CountedReader(self, command.namespace, leaves_cursor=command.name in OPENS_CURSOR)
         return None
 
-    def of_rewritten(self, namespace: Namespace) -> Reader:
+    def of_rewritten(self, namespace: Namespace) -> CountedReader:
         """What a rewritten command reads; its cursors are known to who rewrites it."""
-        return Reader(self, namespace)
+        return CountedReader(self, namespace)
 
-    def answered(self, reader: Reader, tail: bytes) -> None:
+    def answered(self, reader: CountedReader, tail: bytes) -> None:
         """Process the last bytes of a relayed reply, ``b""`` for none."""
         cursor_id = cursor_left_by(tail)
         if cursor_id:
