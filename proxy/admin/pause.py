@@ -23,9 +23,10 @@ from proxy.admin.administrator import Administrator
 from proxy.admin.passing import Passage, command_of, passage_of
 from proxy.admin.waiting import HeldCommand
 from proxy.observe.tasks import TaskSet
+from proxy.request.attempt import Refused
 from proxy.request.command import Command
 from proxy.request.command_table import GREETS
-from proxy.request.exchange import SHUTDOWN_IN_PROGRESS, Exchange, labelled
+from proxy.request.exchange import SHUTDOWN_IN_PROGRESS, Exchange
 from proxy.request.session import Session
 
 PROBE_PAUSE_SECONDS: Final = 0.5
@@ -99,7 +100,7 @@ class AdminOnly:
         if command is None or passage is not Passage.HELD:
             return self._gate.holds(exchange, passage)
         reason = f"'{command.name[:64]}' is not accepted here: this listener is for admin commands"
-        exchange.refuse(CommandError(UNAUTHORIZED, reason))
+        exchange.end(Refused(CommandError(UNAUTHORIZED, reason)))
         return True
 
 
@@ -184,7 +185,7 @@ class Pause:
                 return False
         if passage is not Passage.HELD:
             return self._gate.holds(exchange, passage)
-        exchange.refuse(labelled(_draining(), command))
+        exchange.end(Refused(_draining()))
         return True
 
     def _greets_again(self, session: Session, command: Command) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from catalog.errors import BackendUnavailable
-from proxy.request.exchange import Exchange, labelled
+from proxy.request.attempt import Refused
+from proxy.request.exchange import Exchange
 from proxy.request.times import WaitKind
 
 STARTED_AT_ONCE: Final = 64
@@ -71,7 +72,7 @@ class HeldCommand:
             self._refuse(exchange, error)
 
     def _refuse(self, exchange: Exchange, error: BackendUnavailable | None = None) -> None:
-        exchange.refuse(labelled(error or self._error(), exchange.command))
+        exchange.end(Refused(error or self._error()))
 
     def _discard(self, exchange: Exchange) -> None:
         self._until_seconds.pop(exchange, None)

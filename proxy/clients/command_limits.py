@@ -13,6 +13,7 @@ from typing import Final
 from catalog.bson.raw import BOOL
 from catalog.errors import CommandError
 from proxy.clients.measuring import Measuring
+from proxy.request.attempt import Refused
 from proxy.request.command_table import CHANGES_IDENTITY, ENDS_TRANSACTION, GREETS
 from proxy.request.exchange import Exchange
 from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
@@ -90,14 +91,13 @@ class Place:
             exchange.close()
             return
         except CommandError as error:
-            exchange.refuse(error)
+            exchange.end(Refused(error))
             return
-        exchange.refuse(
-            overloaded(
-                f"{limited.kind} {limited.name} runs {limits.max_commands} commands, its limit "
-                f"({limited.kind}_limits), and no place became free in time"
-            )
+        reason = (
+            f"{limited.kind} {limited.name} runs {limits.max_commands} commands, its limit "
+            f"({limited.kind}_limits), and no place became free in time"
         )
+        exchange.end(Refused(overloaded(reason)))
 
 
 class CommandLimits:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from proxy.inserts.insert_templates import InsertTemplate
+from proxy.request.attempt import Refused
 from proxy.request.exchange import Exchange
 from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
 
@@ -92,9 +93,8 @@ class _Payment:
     def _refuse(self) -> None:
         exchange, limited = self._exchange, self._needed[0]
         limited.counts.refused["measurements"] += 1
-        exchange.refuse(
-            overloaded(
-                f"{limited.kind} {limited.name} inserts more than {limited.limits.max_measurements_per_second} "
-                f"measurements per second, its limit ({limited.kind}_limits)"
-            )
+        reason = (
+            f"{limited.kind} {limited.name} inserts more than {limited.limits.max_measurements_per_second} "
+            f"measurements per second, its limit ({limited.kind}_limits)"
         )
+        exchange.end(Refused(overloaded(reason)))

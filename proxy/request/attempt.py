@@ -1,7 +1,9 @@
 """The outcomes of an attempt to execute a command, and the pure function that says what follows.
 
 The room that executes a command (relay, reads, inserts) passes the outcome to ``Exchange.end``. ``what_follows``
-decides, and ``proxy.clients.dispatch`` acts on it.
+decides, and ``proxy.clients.dispatch`` acts on it. Without an outcome, an exchange is finished by replies to inserts,
+which have the acknowledgement of their commit, by reads whose reply is passed on under another cursor's name, and by
+who closes the client's connection.
 """
 
 from __future__ import annotations
