@@ -16,7 +16,7 @@ from tests.support.proxy import PROGRAM
 
 ROOT = Path(__file__).parent.parent
 ROOMS = (
-    "catalog", "proxy/backend", "proxy/clients", "proxy/inserts", "proxy/reads", "proxy/relay", "proxy/request",
+    "catalog", "proxy/backend", "proxy/clients", "proxy/inserts", "proxy/readers", "proxy/reads", "proxy/relay", "proxy/request",
     "proxy/upstream", "proxy/wire",
 )  # fmt: skip
 REPLACES_PARTS = (
