@@ -13,6 +13,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 HOT_MODULES = (
+    "catalog/back_off.py",
     "catalog/backlog.py",
     "catalog/bounded.py",
     "catalog/catalog.py",
@@ -20,7 +21,6 @@ HOT_MODULES = (
     "catalog/commit_tasks.py",
     "catalog/committer.py",
     "catalog/growth.py",
-    "catalog/hold.py",
     "catalog/join_obstacles.py",
     "catalog/lookup_cost.py",
     "catalog/memory.py",
@@ -36,6 +36,7 @@ HOT_MODULES = (
     "catalog/statements.py",
     "catalog/stats.py",
     "catalog/write_batch.py",
+    "proxy/backend/namespace_registry.py",
     "proxy/clients/connection.py",
     "proxy/clients/dispatch.py",
     "proxy/clients/handlers.py",
@@ -55,6 +56,7 @@ HOT_MODULES = (
     "proxy/inserts/small_inserts.py",
     "proxy/inserts/staging.py",
     "proxy/inserts/write_strategy.py",
+    "proxy/readers/active_readers.py",
     "proxy/reads/cursor_names.py",
     "proxy/reads/cursor_stream.py",
     "proxy/reads/inline_reads.py",
@@ -62,6 +64,7 @@ HOT_MODULES = (
     "proxy/reads/plain_read.py",
     "proxy/reads/plan_cache.py",
     "proxy/relay/plain_relay.py",
+    "proxy/request/authorisation.py",
     "proxy/request/command.py",
     "proxy/request/command_clock.py",
     "proxy/request/exchange.py",
@@ -69,6 +72,7 @@ HOT_MODULES = (
     "proxy/request/recognition.py",
     "proxy/request/refusal.py",
     "proxy/request/router.py",
+    "proxy/request/session.py",
     "proxy/request/slow_threshold.py",
     "proxy/upstream/back_pressure.py",
     "proxy/upstream/connection.py",

@@ -158,7 +158,7 @@ class Absorbing:
             return await self._committed(prepared, absorptions)
         finally:
             for each in absorptions:
-                self._catalog.growth.parts_of(each.bucket).joining = False
+                self._catalog.growth.end_join(each.bucket)
 
     def _begun(self, step: _Step) -> list[_Absorption]:
         """The buckets that still rest, and are not joined otherwise meanwhile; of one collection."""
@@ -173,7 +173,7 @@ class Absorbing:
             if begun and buckets is not begun[0].bucket.series.collection:
                 left.append(order)
             elif not catalog.growth.obstacles.are_there(buckets):
-                catalog.growth.parts_of(bucket).joining = True
+                catalog.growth.begin_join(bucket)
                 begun.append(_Absorption(bucket, order, bucket.state.rows))
         if left:
             self._put(replace(step, orders=left))

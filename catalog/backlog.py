@@ -6,7 +6,7 @@ another way (``BucketGrowth.is_scattered``), so that reads stay fast and the ser
 
 from __future__ import annotations
 
-from catalog.hold import Hold
+from catalog.back_off import BackOff
 
 BEHIND_SECONDS = 10.0
 """Joins are behind if the waiting parts would take them longer."""
@@ -58,7 +58,7 @@ class Backlog:
         self._per_second = 0.0
         """Documents joined in a second, while a pass is in progress."""
         self._limit = self._fewest_behind
-        self._hold = Hold(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
+        self._hold = BackOff(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
         """While it is on, joins count as behind although they have caught up."""
 
     @property

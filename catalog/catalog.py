@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -351,6 +351,10 @@ class BucketCatalog(Placement):
         others = [each for each in self._forget(bucket) if each is not batch]
         self._memory.forget_ended(bucket)
         return others
+
+    def limit_memory(self, threshold_bytes: int) -> None:
+        """Close buckets while all of them are larger, from now on (W48)."""
+        self.options = replace(self.options, memory_threshold_bytes=threshold_bytes)
 
     # --- forgetting ----------------------------------------------------------------------------------------
 

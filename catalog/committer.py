@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from catalog.catalog import BucketCatalog
 from catalog.commit_observer import CommitObserver
@@ -122,6 +122,20 @@ class Committer:
             store, clock, options.restart_window_seconds, patience_seconds, self._tasks.spawn
         )
         self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
+
+    # --- how it commits from now on ------------------------------------------------------------------------
+
+    def pace(self, linger_seconds: float, rounds_in_flight: int) -> None:
+        """See ``CommitterOptions``."""
+        self.options = replace(self.options, linger_seconds=linger_seconds, rounds_in_flight=rounds_in_flight)
+
+    def observe(self, observer: CommitObserver | None) -> None:
+        """``observer`` sees every commit; ``None``: nobody does."""
+        self.options = replace(self.options, observer=observer)
+
+    def check_before_rounds(self, check: Callable[[], None] | None) -> None:
+        """``check`` is called before anything is taken for a round; ``None``: nothing is."""
+        self.options = replace(self.options, before_round=check)
 
     # --- what is ready -------------------------------------------------------------------------------------
 

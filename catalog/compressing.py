@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from catalog.bson import raw
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
-from catalog.memory import Ended
+from catalog.memory import EndedBucket
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import Applied, BucketStore, Clock, WriteConcern
 from catalog.replacing import Differs, Forms
@@ -77,6 +77,10 @@ class Compressing:
         self._looked_at_seconds = clock.monotonic_seconds()
         self._archived_rows: dict[bytes, int] = {}
         """The rows of each archived bucket at the last check."""
+
+    def compress_after(self, inactive_seconds: float) -> None:
+        """How long buckets must get no rows from now on."""
+        self.options = replace(self.options, inactive_seconds=inactive_seconds)
 
     async def run(self) -> None:
         """Compress closed buckets until the task is cancelled."""
@@ -147,7 +151,7 @@ class Compressing:
             counters.compressed(before_bytes, after_bytes)
 
 
-def _stored_id(ended: Ended) -> bytes:
+def _stored_id(ended: EndedBucket) -> bytes:
     return ended.bucket_id if ended.parts is None else ended.parts.last_id
 
 

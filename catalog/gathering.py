@@ -28,7 +28,7 @@ LOOK_SECONDS: Final = 0.5
 """Interval at which this process reports its resting buckets, and gathers those of others."""
 
 
-class Company(Protocol):
+class GatheringPeers(Protocol):
     """The other processes."""
 
     def gatherer(self) -> str | None:
@@ -52,7 +52,7 @@ class Company(Protocol):
 
 
 class Alone:
-    """Where other processes cannot be known; implements ``Company``."""
+    """Where other processes cannot be known; implements ``GatheringPeers``."""
 
     def gatherer(self) -> str | None:
         return None
@@ -71,7 +71,7 @@ class Gathering:
     """This process's side of gathering: reports, collects, gives up and absorbs buckets."""
 
     def __init__(self, catalog: BucketCatalog, clock: Clock, absorbing: Absorbing) -> None:
-        self.company: Company = Alone()
+        self._company: GatheringPeers = Alone()
         self.given_up = 0
         """The number of buckets of this process that others got."""
         self._catalog = catalog
@@ -85,6 +85,10 @@ class Gathering:
     def absorbed(self) -> int:
         """The number of buckets of others whose rows were added to those of this process."""
         return self._absorbing.absorbed
+
+    def link(self, company: GatheringPeers) -> None:
+        """Gather with these from now on."""
+        self._company = company
 
     # --- the background task -------------------------------------------------------------------------------
 
@@ -101,7 +105,7 @@ class Gathering:
     def _current(self) -> str | None:
         """The process that gathers now; ``None`` also while buckets could not be joined."""
         growth = self._catalog.growth
-        return None if growth.is_sealed or growth.obstacles.are_everywhere else self.company.gatherer()
+        return None if growth.is_sealed or growth.obstacles.are_everywhere else self._company.gatherer()
 
     def _tell(self, now_seconds: float) -> None:
         resting, gatherer = self._catalog.growth.resting, self._current()
@@ -113,12 +117,11 @@ class Gathering:
         if gatherer is None:
             resting.forget_all()
             return
-        resting.is_wanted = True
-        rested = resting.take(now_seconds, self._catalog.growth.committed_at_seconds)
+        rested = self._catalog.growth.rested(now_seconds)
         if not gatherer:
             self._families.told("", rested, now_seconds)
         elif rested:
-            self.company.tell(gatherer, rested)
+            self._company.tell(gatherer, rested)
 
     async def _gather(self, now_seconds: float) -> None:
         """Have families become one bucket each."""
@@ -134,7 +137,7 @@ class Gathering:
                 wanted.setdefault(owner, []).append(stored_id)
         given = self.give_up(wanted.pop("", ()))
         if wanted:
-            given += await self.company.give_up(wanted)
+            given += await self._company.give_up(wanted)
         rows = {each.stored_id: each for each in given}
         orders: dict[str, list[Order]] = {}
         for family in families:
@@ -142,7 +145,7 @@ class Gathering:
                 orders.setdefault(family.owner, []).append(Order(family.stored_id, others))
         self.ordered(orders.pop("", ()))
         for owner, each in orders.items():
-            self.company.order(owner, each)
+            self._company.order(owner, each)
 
     # --- other processes call ------------------------------------------------------------------------------
 

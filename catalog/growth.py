@@ -16,7 +16,7 @@ from catalog.lookup_cost import LookupCosts
 from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import Parts, Pending, bucket_key, in_segment, part_document
 from catalog.ports import Clock, IdSource
-from catalog.resting import Resting
+from catalog.resting import Rested, Resting
 from catalog.scatter import Scatter
 from catalog.segments import Segments
 from catalog.write_batch import WriteBatch
@@ -235,6 +235,10 @@ class BucketGrowth:
         """Whether this document belongs to a bucket that is stored in parts."""
         return bucket_key(stored_id) in self._parted
 
+    def rested(self, now_seconds: float) -> list[Rested]:
+        """Buckets that rest, of which other processes were not told; from now on, these are remembered."""
+        return self.resting.take(now_seconds, self.committed_at_seconds)
+
     # --- the catalog tells ---------------------------------------------------------------------------------
 
     def committed(self, batches: Sequence[WriteBatch], now_seconds: float) -> None:
@@ -325,6 +329,14 @@ class BucketGrowth:
         if bucket.parts is not None and bucket.parts.stored <= 1:
             self._parted.pop(bucket_key(bucket.state.bucket_id), None)
             self.resting.note(bucket)
+
+    def begin_join(self, bucket: Bucket) -> None:
+        """The bucket is being joined with others, and must not be joined otherwise meanwhile."""
+        self.parts_of(bucket).joining = True
+
+    def end_join(self, bucket: Bucket) -> None:
+        """It may be joined again."""
+        self.parts_of(bucket).joining = False
 
     @property
     def is_sealed(self) -> bool:

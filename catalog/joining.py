@@ -18,13 +18,13 @@ from itertools import islice
 from catalog.absorbing import Absorbing
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
-from catalog.gathering import Gathering
+from catalog.gathering import Gathering, GatheringPeers
 from catalog.join_step import JoiningMetrics, JoinSteps, Prepared
 from catalog.joining_pace import JoiningOptions, JoiningPace
 from catalog.joins_due import LOOKED_AT_ONCE, JoinsDue, neighbours, place_of
 from catalog.namespaces import Namespace
 from catalog.open_bucket import Bucket, CollectionBuckets
-from catalog.orphan_parts import OrphanParts
+from catalog.orphan_parts import DepartedProcesses, OrphanParts
 from catalog.parts import Parts, Pending
 from catalog.ports import BucketStore, Clock
 from catalog.reader_barrier import ReaderBarrier
@@ -69,6 +69,11 @@ class Joining:
     def metrics(self) -> JoiningMetrics:
         """Counters of joins."""
         return self._steps.metrics
+
+    def link(self, others: DepartedProcesses, company: GatheringPeers) -> None:
+        """Other processes are known from now on."""
+        self.orphans.link(others)
+        self.gathering.link(company)
 
     async def run(self) -> None:
         """Join due parts until the task is cancelled."""

@@ -6,7 +6,7 @@ their first rows after a start wait for a long time. Native inserts need no look
 
 from __future__ import annotations
 
-from catalog.hold import Hold
+from catalog.back_off import BackOff
 from catalog.open_bucket import CollectionBuckets
 
 WINDOW_SECONDS = 2.0
@@ -28,7 +28,7 @@ class LookupCost:
         self._since_seconds = 0.0
         self._queries = 0
         self._busy_seconds = 0.0
-        self._hold = Hold(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
+        self._hold = BackOff(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
 
     def is_high(self, now_seconds: float) -> bool:
         """Whether look-ups were slow not long ago."""

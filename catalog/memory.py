@@ -14,7 +14,7 @@ ENDED_LIMIT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedBucket:
     """A bucket that accepts no more rows and has no batch in progress."""
 
     buckets: CollectionBuckets
@@ -38,7 +38,7 @@ class BucketMemory:
         self._idle: OrderedDict[Bucket, None] = OrderedDict()
         self._full: set[Bucket] = set()
         """Buckets that accept no more rows, and whose last batch has not ended."""
-        self.ended: deque[Ended] = deque(maxlen=ENDED_LIMIT)
+        self.ended: deque[EndedBucket] = deque(maxlen=ENDED_LIMIT)
         """Full buckets whose last batch has ended."""
         self.count = 0
         """Number of known buckets."""
@@ -73,7 +73,7 @@ class BucketMemory:
                 self._full.discard(bucket)
                 if bucket.parts is not None:
                     bucket.parts.full = True
-                self.ended.append(Ended(bucket.series.collection, bucket.state.bucket_id, bucket.parts))
+                self.ended.append(EndedBucket(bucket.series.collection, bucket.state.bucket_id, bucket.parts))
 
     def rest(self, bucket: Bucket) -> None:
         """A known bucket has no batches: estimate its size; it may be closed when memory is short."""

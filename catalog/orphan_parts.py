@@ -1,6 +1,6 @@
 """Joins parts that other processes have left (``catalog.parts``).
 
-Those of a process that is certainly gone (``Others``) are joined soon. All others are joined only after
+Those of a process that is certainly gone (``DepartedProcesses``) are joined soon. All others are joined only after
 ``COPIES_SECONDS``, the time for which a server may still execute a copy of an insert that was sent twice. By then, a
 process that is still running has joined its parts itself.
 """
@@ -47,7 +47,7 @@ PATIENCE_SECONDS = 10.0
 Merge = Callable[[Sequence[bytes]], bytes]
 
 
-class Others(Protocol):
+class DepartedProcesses(Protocol):
     """The other processes."""
 
     @property
@@ -70,7 +70,7 @@ class Others(Protocol):
 
 
 class NobodyKnown:
-    """Where other processes cannot be known; implements ``Others``."""
+    """Where other processes cannot be known; implements ``DepartedProcesses``."""
 
     departures = 0
     looks = 0
@@ -92,7 +92,7 @@ class _Group:
 
     found_seconds: float
     looks: int
-    """The looks for other processes that had begun (``Others``)."""
+    """The looks for other processes that had begun (``DepartedProcesses``)."""
     buckets: CollectionBuckets
     families: Sequence[Sequence[bytes]]
     """For each bucket the ids of its parts, in their order."""
@@ -127,7 +127,7 @@ class _Groups:
         self.found = deque(sorted(again, key=lambda group: group.found_seconds))
         self.later.clear()
 
-    def become_due(self, others: Others, now_seconds: float) -> None:
+    def become_due(self, others: DepartedProcesses, now_seconds: float) -> None:
         """Divide some groups into those of processes that are gone and others, and see what is due by now."""
         for _ in range(DIVIDED_AT_ONCE):
             if not self.found or now_seconds < self.found[0].found_seconds + GONE_SECONDS:
@@ -164,7 +164,7 @@ class OrphanParts:
 
         ``refused`` is called if the account may not join; ``noticed``: see ``catalog.replacing.Forms``.
         """
-        self.others: Others = NobodyKnown()
+        self._others: DepartedProcesses = NobodyKnown()
         self._noticed = noticed
         self._catalog = catalog
         self._store = store
@@ -178,14 +178,18 @@ class OrphanParts:
         self._groups = _Groups()
         self._not_before_seconds = 0.0
 
+    def link(self, others: DepartedProcesses) -> None:
+        """Other processes are known from now on."""
+        self._others = others
+
     async def sweep(self) -> int:
         """One pass; returns how many documents were joined."""
         now_seconds = self._clock.monotonic_seconds()
-        if self.others.departures != self._departures:
-            self._departures = self.others.departures
+        if self._others.departures != self._departures:
+            self._departures = self._others.departures
             self._swept.clear()
-            self._groups.divide_again(self.others.looks)
-        self._groups.become_due(self.others, now_seconds)
+            self._groups.divide_again(self._others.looks)
+        self._groups.become_due(self._others, now_seconds)
         joined = 0
         until_seconds = now_seconds + PASS_SECONDS
         while self._groups.due and self._not_before_seconds <= self._clock.monotonic_seconds() < until_seconds:
@@ -225,7 +229,7 @@ class OrphanParts:
         else:
             known, uuid = self._groups.known(), buckets.collection.uuid
             new = (ids for ids in found if may_be_part(ids[0]) and (uuid, ids[-1]) not in known)
-            found_seconds, looks = self._clock.monotonic_seconds(), self.others.looks
+            found_seconds, looks = self._clock.monotonic_seconds(), self._others.looks
             self._groups.found += [_Group(found_seconds, looks, buckets, families) for families in _grouped(new)]
 
     def _pause(self, seconds: float) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
 from catalog.growth import BucketGrowth, GrowthOptions
 from catalog.kernel import BucketState, Limits, Measurement, bucket_id, rounded_start_ms
-from catalog.memory import BucketMemory, Ended
+from catalog.memory import BucketMemory, EndedBucket
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.ports import Clock, IdSource
@@ -354,13 +354,13 @@ class Placement:
 
     # --- buckets that take no more -------------------------------------------------------------------------
 
-    def take_full(self) -> list[Ended]:
+    def take_full(self) -> list[EndedBucket]:
         """The buckets that accept no more rows and whose last batch has ended since the previous call."""
         taken = list(self._memory.ended)
         self._memory.ended.clear()
         return taken
 
-    def keep_full(self, ended: Ended) -> None:
+    def keep_full(self, ended: EndedBucket) -> None:
         """Return a bucket to the list of ``take_full``."""
         self._memory.ended.append(ended)
 

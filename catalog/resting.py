@@ -68,7 +68,11 @@ class Resting:
             self._untold[_stored_id(bucket)] = None
 
     def take(self, now_seconds: float, stored_at_seconds: float) -> list[Rested]:
-        """Buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part."""
+        """Buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part.
+
+        From now on, all are remembered.
+        """
+        self.is_wanted = True
         is_quiet = now_seconds - stored_at_seconds >= self._rest_seconds
         found: list[Rested] = []
         for stored_id in list(islice(self._untold, LOOKED_AT_ONCE)):

@@ -7,7 +7,7 @@ rows share buckets, it is much cheaper.
 
 from __future__ import annotations
 
-from catalog.hold import Hold
+from catalog.back_off import BackOff
 
 WINDOW_SECONDS = 0.5
 """The time that is measured before a decision."""
@@ -32,7 +32,7 @@ class Scatter:
         self._rounds = 0
         self._batches = 0
         self._rows = 0
-        self._hold = Hold(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
+        self._hold = BackOff(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
 
     def holds(self, now_seconds: float) -> bool:
         """Whether rows were scattered when it was last measured, which is not long ago."""

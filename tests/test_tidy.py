@@ -167,6 +167,28 @@ def test_names_say_what_things_are(path: Path) -> None:
     assert [name for name, parts in words.items() if any(part.lower() in BANNED_WORDS for part in parts)] == []
 
 
+SHARED_NAMES = frozenset(
+    (
+        "Asking", "Backend", "Bounds", "Channel", "Families", "Found", "Kind", "Load", "Member",
+        "Order", "Parts", "Pause", "Pending", "Prepared", "Question", "Reader", "Row", "Shape", "Side", "Span",
+        "State", "Target", "Turns", "Unknown", "Unreachable", "Worker", "Writer",
+    )
+)  # fmt: skip
+"""Names of several classes. The list only shrinks: a word has one meaning."""
+
+
+def test_a_name_is_that_of_one_class() -> None:
+    """Classes that are private to a module may be called like those of others."""
+    classes = [
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    shared = {name for name in classes if classes.count(name) > 1 and not name.startswith("_")}
+    assert shared == SHARED_NAMES
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_prefix_of_bucket_collections_is_spelled_in_one_place(path: Path) -> None:
     """Docstrings may name it."""
@@ -282,11 +304,8 @@ READS_PRIVATE_FIELDS = {
     "tests/support/committer_bench.py": "the catalog's clock becomes the loop's; lanes that nobody needs are gone",
     "tests/support/failover_world.py": "a connection without a server",
     "tests/support/recognising.py": "a connection without a server, who reads, and who is kept out",
-    "tests/unit/catalog/test_catalog.py": "which buckets are kept in memory",
     "tests/unit/catalog/test_commit_outcome.py": "statements that a transaction has lost",
     "tests/unit/catalog/test_committer.py": "tasks of the committer, to end them, and buckets, to break them",
-    "tests/unit/catalog/test_memory.py": "which buckets are kept in memory",
-    "tests/unit/catalog/test_placement.py": "which buckets are kept in memory",
     "tests/unit/catalog/test_reopening.py": "ids of two processes that never collide",
     "tests/unit/proxy/backend/test_driver_calls.py": "locks of the driver, which a cancelled request breaks",
     "tests/unit/proxy/inserts/test_held_insert.py": "whose insert was staged",

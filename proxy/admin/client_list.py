@@ -12,8 +12,9 @@ from catalog.bson.codec import TOLERANT
 from catalog.errors import CommandError
 from proxy.admin.arguments import BAD_VALUE, Call
 from proxy.admin.handler import Action
-from proxy.admin.passing import GREETINGS, name_and_namespace
+from proxy.admin.passing import name_and_namespace
 from proxy.admin.table import USUAL_ENTRIES
+from proxy.request.command_table import GREETS
 from proxy.request.exchange import Exchange
 from proxy.request.session import Session
 
@@ -55,7 +56,7 @@ def state_of(connection: Connection, held: Collection[Exchange]) -> str:
         return "receiving" if connection.is_busy else "idle"
     if exchange in held:
         return "held"
-    return "monitoring" if name_and_namespace(exchange)[0] in GREETINGS else "running"
+    return "monitoring" if name_and_namespace(exchange)[0] in GREETS else "running"
 
 
 def describe(connection: Connection, state: str, now_seconds: float, clock_seconds: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from proxy.admin.rights import AdminRights
 from proxy.admin.table import COMMANDS, AdminCommand, Right
 from proxy.admin.workers import FOR_ALL, Workers
 from proxy.observe.tasks import TaskSet
-from proxy.request.attempt import of_error
+from proxy.request.attempt import Refused, Replied, Unexpected
 from proxy.request.exchange import Exchange, encode
 
 log = structlog.get_logger(__name__)
@@ -47,11 +47,11 @@ class AdminHandler:
         try:
             document = encode({**await self._execute(exchange), "ok": 1.0})
         except CommandError as error:
-            exchange.refuse(error)
-        except Exception as error:  # noqa: BLE001  (the last catch)
-            exchange.end(of_error(error))
+            exchange.end(Refused(error))
+        except Exception as error:  # noqa: BLE001  (an outcome, too)
+            exchange.end(Unexpected(error))
         else:
-            exchange.reply(document)
+            exchange.end(Replied(document))
 
     async def _execute(self, exchange: Exchange) -> Mapping[str, Any]:
         session = exchange.session

@@ -7,15 +7,14 @@ from typing import Final
 
 from catalog.errors import CommandError
 from proxy.request.command import Command, parse_legacy_command
-from proxy.request.command_table import ADMIN, CHANGES_IDENTITY, TABLE, Target
+from proxy.request.command_table import ADMIN, CHANGES_IDENTITY, GREETS, TABLE, Target
 from proxy.request.exchange import Exchange
+from proxy.request.naming import name_of
 from proxy.request.recognition import body_end, head_of
 from proxy.wire import op_query
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Opcode
-from proxy.wire.op_msg import BODY_AT
 
-GREETINGS: Final = frozenset({"hello", "isMaster", "ismaster"})
 _CARRIED: Final = (b"speculativeAuthenticate", b"saslSupportedMechs")
 _WHEN_CONNECTING: Final = frozenset(
     {
@@ -70,7 +69,7 @@ def passage_of(command: Command | None) -> Passage:
     if command is None or command.name == ADMIN:
         return Passage.FREE
     name = command.name
-    if name in GREETINGS:
+    if name in GREETS:
         return Passage.LOGIN if any(field in command.fields for field in _CARRIED) else Passage.FREE
     if name in CHANGES_IDENTITY:
         return Passage.LOGIN
@@ -82,15 +81,13 @@ def name_and_namespace(exchange: Exchange) -> tuple[str, str]:
 
     A recognised command was not parsed, and is not parsed for this.
     """
-    command = exchange.command
-    if command is not None:
-        return command.name[:LONGEST_NAME], _shown(command.name, *command.namespace)
-    raw = exchange.message.raw
-    end = body_end(raw) if exchange.message.opcode == Opcode.MSG else 0
-    if not end:
+    if exchange.command is None and exchange.message.opcode != Opcode.MSG:
         return "", ""
-    name = raw[BODY_AT + 5 : min(end, BODY_AT + 5 + LONGEST_NAME)].partition(b"\0")[0].decode(errors="replace")
-    head = head_of(raw, end)
+    name, command = name_of(exchange)[:LONGEST_NAME], exchange.command
+    if command is not None:
+        return name, _shown(name, *command.namespace)
+    raw = exchange.message.raw
+    head = head_of(raw, body_end(raw)) if name else None
     if head is None:
         return name, ""
     # The name, its value, and the database: each a name that ends with a zero, a length, and a text with a zero.

@@ -20,11 +20,13 @@ from typing import Final
 
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
 from proxy.admin.administrator import Administrator
-from proxy.admin.passing import GREETINGS, Passage, command_of, passage_of
-from proxy.admin.waiting import Waiting
+from proxy.admin.passing import Passage, command_of, passage_of
+from proxy.admin.waiting import HeldCommand
 from proxy.observe.tasks import TaskSet
+from proxy.request.attempt import Refused
 from proxy.request.command import Command
-from proxy.request.exchange import SHUTDOWN_IN_PROGRESS, Exchange, labelled
+from proxy.request.command_table import GREETS
+from proxy.request.exchange import SHUTDOWN_IN_PROGRESS, Exchange
 from proxy.request.session import Session
 
 PROBE_PAUSE_SECONDS: Final = 0.5
@@ -50,8 +52,8 @@ class BackendGate:
     def __init__(self, probe: Probe, tasks: TaskSet) -> None:
         self._probe = probe
         self._tasks = tasks
-        self.logins = Waiting(lambda: BackendUnavailable("the backend does not answer"))
-        self.own = Waiting(lambda: BackendUnavailable("the backend does not answer"))
+        self.logins = HeldCommand(lambda: BackendUnavailable("the backend does not answer"))
+        self.own = HeldCommand(lambda: BackendUnavailable("the backend does not answer"))
         self._is_asking = False
 
     def refuse_all(self, error: BackendUnavailable) -> None:
@@ -97,7 +99,7 @@ class AdminOnly:
         if command is None or passage is not Passage.HELD:
             return self._gate.holds(exchange, passage)
         reason = f"'{command.name[:64]}' is not accepted here: this listener is for admin commands"
-        exchange.refuse(CommandError(UNAUTHORIZED, reason))
+        exchange.end(Refused(CommandError(UNAUTHORIZED, reason)))
         return True
 
 
@@ -108,7 +110,7 @@ class Pause:
         self.state = State.SERVING
         self.since_seconds = 0.0
         self.limit_seconds = 0.0
-        self.held = Waiting(self._too_long)
+        self.held = HeldCommand(self._too_long)
         self._gate = gate
         self._tasks = tasks
         self._administrator: Administrator | None = None
@@ -181,7 +183,7 @@ class Pause:
                 return False
         if passage is not Passage.HELD:
             return self._gate.holds(exchange, passage)
-        exchange.refuse(labelled(_draining(), command))
+        exchange.end(Refused(_draining()))
         return True
 
     def _greets_again(self, session: Session, command: Command) -> bool:
@@ -189,7 +191,7 @@ class Pause:
         administrator, metadata = self._administrator, command.raw(b"client")
         if administrator is None or administrator.is_for_admin or session.has_client_metadata:
             return False
-        if command.name not in GREETINGS or not metadata:
+        if command.name not in GREETS or not metadata:
             return False
         return session.peer == administrator.peer and metadata in administrator.greeting
 

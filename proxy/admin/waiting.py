@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from catalog.errors import BackendUnavailable
-from proxy.request.exchange import Exchange, labelled
-from proxy.request.times import Wait
+from proxy.request.attempt import Refused
+from proxy.request.exchange import Exchange
+from proxy.request.times import WaitKind
 
 STARTED_AT_ONCE: Final = 64
 """Held commands that are started in one turn of the event loop."""
@@ -16,7 +17,7 @@ EXPIRY_SECONDS: Final = 0.05
 """Shortest interval between checks for commands whose time is up: each looks at all commands."""
 
 
-class Waiting:
+class HeldCommand:
     """The held commands, in the order of their arrival; a client has at most one.
 
     It is a collection of exchanges.
@@ -53,7 +54,7 @@ class Waiting:
         exchange = next(iter(self._until_seconds), None)
         if exchange is not None:
             self._discard(exchange)
-            exchange.times().wait(Wait.PAUSE, exchange.started_seconds)
+            exchange.times().wait(WaitKind.PAUSE, exchange.started_seconds)
         return exchange
 
     async def let_go(self, *, while_true: Callable[[], bool]) -> None:
@@ -71,7 +72,7 @@ class Waiting:
             self._refuse(exchange, error)
 
     def _refuse(self, exchange: Exchange, error: BackendUnavailable | None = None) -> None:
-        exchange.refuse(labelled(error or self._error(), exchange.command))
+        exchange.end(Refused(error or self._error()))
 
     def _discard(self, exchange: Exchange) -> None:
         self._until_seconds.pop(exchange, None)
@@ -91,6 +92,6 @@ class Waiting:
             if until_seconds <= now_seconds:
                 self._until_seconds.pop(exchange, None)
                 exchange.on_abandon = None
-                exchange.times().wait(Wait.PAUSE, exchange.started_seconds)
+                exchange.times().wait(WaitKind.PAUSE, exchange.started_seconds)
                 self._refuse(exchange)
         self._schedule()

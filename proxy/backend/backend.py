@@ -24,7 +24,7 @@ from pymongo.topology_description import TopologyDescription
 from catalog.bson.codec import TOLERANT, encode
 from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.backend import service_retry as repeating
+from proxy.backend import service_retry
 from proxy.backend.access_probe import AccessProbe, WantedAccess
 from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
@@ -332,7 +332,7 @@ class Backend:
         Raises ``BackendUnavailable``, or ``CommandError`` 13 if the proxy's account is not authorised.
         """
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
-        reply = await repeating.request(self._steps, {**body, "$db": database}, deadline_seconds)
+        reply = await service_retry.request(self._steps, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
             raise CommandError(UNAUTHORIZED, client_message(UNAUTHORIZED, "", holds_data=True))
         return reply

@@ -28,7 +28,7 @@ from proxy.backend.collection_uuid_check import CollectionUuidCheck
 from proxy.backend.covering import MAX_SECONDS, covering_query
 from proxy.backend.driver_calls import Client, DriverCalls
 from proxy.backend.parts.part_store import PartStore
-from proxy.backend.replication_wait import Attempt, Wait
+from proxy.backend.replication_wait import Attempt, ReplicationWait
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import LostAfterSending, NotSent, ServicePool
 from proxy.backend.write_concern_waits import ACKNOWLEDGED_FIELDS, WriteConcernWaits, decoded
@@ -38,7 +38,7 @@ from proxy.request.ports import Readers
 UNDECIDED_CODES = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 """Error codes of a member that steps down or shuts down; it may have applied a part of the command."""
 
-OTHER_INCARNATION = frozenset({26, 361})
+OTHER_UUID_CODES = frozenset({26, 361})
 """Error codes for a collection that was dropped, or dropped and created again, since the command was prepared."""
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -310,7 +310,7 @@ async def bulk_write(
 
     Where there are ``waits``, the write concern is waited for in ``confirmed_in``. ``message_of``: see ``outcome_of``.
     """
-    wait: Wait | None = None
+    wait: ReplicationWait | None = None
     sent_at_seconds = time.perf_counter()
     try:
         if waits is None:
@@ -340,7 +340,7 @@ async def bulk_write(
 
 def outcome_of(
     reply: Mapping[str, Any],
-    wait: Wait | None = None,
+    wait: ReplicationWait | None = None,
     sent_at_seconds: float = 0.0,
     message_of: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> BulkOutcome:
@@ -362,7 +362,7 @@ def outcome_of(
         for entry in reply.get("writeErrors", ())
     }
     for error in errors.values():
-        if error.code in OTHER_INCARNATION:
+        if error.code in OTHER_UUID_CODES:
             # The error concerns the whole command; documents written before it were dropped with the collection.
             return Rejected(error)
         if error.code in UNDECIDED_CODES:

@@ -79,7 +79,7 @@ def term_of(reply: Mapping[str, Any]) -> object:
     return optime.get("t") if isinstance(optime, Mapping) else reply.get("electionId")
 
 
-class Wait:
+class ReplicationWait:
     """A stored write whose write concern is not met yet; see ``catalog.ports.Confirmation``."""
 
     __slots__ = (
@@ -169,8 +169,8 @@ class Concern:
         self._shown_until_seconds = 0.0
         self.is_slow = False
         self.trials = 0
-        self._waiting: list[tuple[Wait, Namespace]] = []
-        self._under_way: set[Wait] = set()
+        self._waiting: list[tuple[ReplicationWait, Namespace]] = []
+        self._under_way: set[ReplicationWait] = set()
         self._waves = 0
         self._scheduled = False
 
@@ -190,7 +190,7 @@ class Concern:
         named.is_slow = True
         return named
 
-    def wait(self, namespace: Namespace, wait: Wait) -> None:
+    def wait(self, namespace: Namespace, wait: ReplicationWait) -> None:
         """Confirm this write when it is replicated; ``namespace`` is one that the proxy's account may delete from."""
         self._waiting.append((wait, namespace))
         self._under_way.add(wait)
@@ -218,7 +218,7 @@ class Concern:
             self._waves += 1
             self._waits.spawn(self._wave(wave))
 
-    async def _wave(self, wave: list[tuple[Wait, Namespace]]) -> None:
+    async def _wave(self, wave: list[tuple[ReplicationWait, Namespace]]) -> None:
         started_seconds = asyncio.get_running_loop().time()
         try:
             said = await self._ask(wave[0][1], self.document)
@@ -237,7 +237,7 @@ class Concern:
             if self._waiting and not self._scheduled:
                 self._start()
 
-    def _judge(self, wave: list[tuple[Wait, Namespace]], said: Mapping[str, Any]) -> None:
+    def _judge(self, wave: list[tuple[ReplicationWait, Namespace]], said: Mapping[str, Any]) -> None:
         error, term = said.get("writeConcernError"), term_of(said)
         shown = {}
         if error is not None and error.get("code") == TIME_LIMIT_EXCEEDED:
@@ -295,11 +295,11 @@ class Concern:
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, longest_seconds)
 
-    def _expire(self, wait: Wait, namespace: Namespace) -> None:
+    def _expire(self, wait: ReplicationWait, namespace: Namespace) -> None:
         if not wait.is_over:
             self._waits.spawn(self._expired(wait, namespace))
 
-    async def _expired(self, wait: Wait, namespace: Namespace) -> None:
+    async def _expired(self, wait: ReplicationWait, namespace: Namespace) -> None:
         """The time limit of a wait has expired: get the server's own error for it."""
         concern = {name: wait.concern[name] for name in ("w", "j") if name in wait.concern}
         try:

@@ -26,7 +26,7 @@ from bson.errors import InvalidBSON
 from catalog.bson.codec import TOLERANT, decode, encode
 from catalog.namespaces import Namespace
 from catalog.ports import Confirmation, WriteConcern
-from proxy.backend.replication_wait import TIME_LIMIT_EXCEEDED, Attempt, Concern, Pool, Spawn, Wait, term_of
+from proxy.backend.replication_wait import TIME_LIMIT_EXCEEDED, Attempt, Concern, Pool, ReplicationWait, Spawn, term_of
 
 MOST_CONCERNS: Final = 256
 MOST_MEMBERS: Final = 50
@@ -71,7 +71,7 @@ class WriteConcernWaits:
 
     async def write(
         self, write_concern: WriteConcern, namespace: Namespace, send: Send
-    ) -> tuple[Mapping[str, Any], Wait | None]:
+    ) -> tuple[Mapping[str, Any], ReplicationWait | None]:
         """Send a write; returns the decoded reply, and the wait for its write concern if there is one.
 
         If there is a wait, an exceeded time limit in the reply is that of the proxy.
@@ -108,7 +108,7 @@ class WriteConcernWaits:
         asked: Asked,
         namespace: Namespace,
         send: Send,
-    ) -> tuple[Mapping[str, Any], Wait | None]:
+    ) -> tuple[Mapping[str, Any], ReplicationWait | None]:
         concern, loop = asked.concern, asyncio.get_running_loop()
         attempt = Attempt.LIMITED if asked.is_odd else concern.attempt()
         if attempt is Attempt.LIMITED and loop.time() < self._unlimited_until_seconds:
@@ -196,7 +196,7 @@ class WriteConcernWaits:
         said: Mapping[str, Any],
         since_seconds: float,
         default: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Wait:
+    ) -> ReplicationWait:
         """``default``: the default write concern that the server showed for this write."""
         concern, shown = asked.concern, default
         if concern.document is not None:
@@ -204,7 +204,7 @@ class WriteConcernWaits:
         elif default:
             concern = self.named(default)
         fields = {name: said[name] for name in ACKNOWLEDGED_FIELDS if name in said}
-        wait = Wait(shown, term_of(said), fields, since_seconds)
+        wait = ReplicationWait(shown, term_of(said), fields, since_seconds)
         concern.wait(namespace, wait)
         if not self._sweeping:
             self._sweeping = True

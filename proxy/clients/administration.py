@@ -14,7 +14,7 @@ from proxy.admin.pause import AdminOnly, BackendGate, Pause, Probe
 from proxy.admin.rights import AdminRights, Origin, Privileges
 from proxy.admin.traffic import Traffic
 from proxy.clients.admission import Admission
-from proxy.clients.handlers import Hold
+from proxy.clients.handlers import Gatekeeper
 from proxy.clients.leaving import Leaving, patience
 from proxy.clients.roster import Roster
 from proxy.hello.handler import HelloHandler
@@ -70,7 +70,7 @@ class Administration:
         clients: Roster,
         hello: HelloHandler,
         tasks: TaskSet,
-        install: Callable[[Hold | None], None],
+        install: Callable[[Gatekeeper | None], None],
     ) -> None:
         """``install`` has commands of clients held, or not any more."""
         self._clients = clients

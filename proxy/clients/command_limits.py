@@ -13,25 +13,21 @@ from typing import Final
 from catalog.bson.raw import BOOL
 from catalog.errors import CommandError
 from proxy.clients.measuring import Measuring
+from proxy.request.attempt import Refused
+from proxy.request.command_table import CHANGES_IDENTITY, ENDS_TRANSACTION, GREETS
 from proxy.request.exchange import Exchange
-from proxy.request.limited import LimitBook, Limited, Waiting, overloaded
-from proxy.request.recognition import body_end
+from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
+from proxy.request.naming import database_of, name_of
 from proxy.wire.errors import ProtocolError
-from proxy.wire.message import Opcode, length_at
-from proxy.wire.op_msg import BODY_AT
+from proxy.wire.message import Opcode
 
-NEVER_WAITS: Final = frozenset(
-    {
-        "abortTransaction", "authenticate", "buildInfo", "buildinfo", "commitTransaction", "connectionStatus",
-        "currentOp", "endSessions", "fsyncUnlock", "hello", "isMaster", "ismaster", "killAllSessions",
-        "killAllSessionsByPattern", "killCursors", "killOp", "killSessions", "logout", "ping", "refreshSessions",
-        "saslContinue", "saslStart",
-    }
-)  # fmt: skip
+NEVER_WAITS: Final = GREETS | CHANGES_IDENTITY | ENDS_TRANSACTION | {
+    "buildInfo", "buildinfo", "connectionStatus", "currentOp", "endSessions", "fsyncUnlock", "killAllSessions",
+    "killAllSessionsByPattern", "killCursors", "killOp", "killSessions", "ping", "refreshSessions",
+}  # fmt: skip
 """Commands that take no place: they are brief, or free what other commands wait for."""
 
-_NAME_AT: Final = BODY_AT + 5
-_DATABASE: Final = b"\x02$db\0"
+_MSG: Final = int(Opcode.MSG)
 _AUTOCOMMIT: Final = b"autocommit\0"
 
 GoOn = Callable[[Exchange], None]
@@ -57,7 +53,7 @@ class Place:
             if not limited.take():
                 self._waits = True
                 owner = self._exchange.session.owner
-                limited.wait_for_place(owner, Waiting(self._exchange, 1, self._has_next, self._refuse))
+                limited.wait_for_place(owner, QueuedCommand(self._exchange, 1, self._has_next, self._refuse))
                 return False
             self._has_taken()
         return True
@@ -95,14 +91,13 @@ class Place:
             exchange.close()
             return
         except CommandError as error:
-            exchange.refuse(error)
+            exchange.end(Refused(error))
             return
-        exchange.refuse(
-            overloaded(
-                f"limit of {limits.max_commands} concurrent commands reached for {limited.kind} {limited.name} "
-                f"({limited.kind}_limits); timed out waiting"
-            )
+        reason = (
+            f"limit of {limits.max_commands} concurrent commands reached for {limited.kind} {limited.name} "
+            f"({limited.kind}_limits); timed out waiting"
         )
+        exchange.end(Refused(overloaded(reason)))
 
 
 class CommandLimits:
@@ -115,15 +110,18 @@ class CommandLimits:
     def admits(self, exchange: Exchange, go_on: GoOn) -> bool:
         """Whether the command may start now; otherwise ``go_on`` is called later, or it is refused."""
         book, raw = self._book, exchange.message.raw
-        name = _name_of(exchange)
-        if name is None or name in NEVER_WAITS:
+        if exchange.message.opcode != _MSG:
+            return True
+        name = name_of(exchange)
+        if not name or name in NEVER_WAITS:
+            # One without a name is reported elsewhere.
             return True
         needed = []
         user = book.user(exchange.session.identity)
         if user is not None:
             needed.append(user)
         if book.limits_databases:
-            name = _database_of(exchange)
+            name = database_of(exchange)
             database = book.database(name) if name else None
             if database is not None:
                 needed.append(database)
@@ -135,34 +133,6 @@ class CommandLimits:
             place.occupy()
             return True
         return place.take()
-
-
-def _name_of(exchange: Exchange) -> str | None:
-    """The name of the command; ``None`` if the message is not valid, which is reported elsewhere."""
-    message = exchange.message
-    if message.opcode != int(Opcode.MSG):
-        return None
-    raw = message.raw
-    if message.parts is None and body_end(raw):
-        return raw[_NAME_AT : raw.find(0, _NAME_AT)].decode(errors="replace")
-    try:
-        return exchange.parsed().name
-    except (CommandError, ProtocolError):
-        return None
-
-
-def _database_of(exchange: Exchange) -> str:
-    """The database of a command whose name is known; ``""`` if it has none, which is reported elsewhere."""
-    raw = exchange.message.raw
-    end = body_end(raw)
-    at = raw.find(_DATABASE, BODY_AT, end) if end and exchange.message.parts is None else -1
-    if at >= 0 and at + 9 <= end and raw.find(_DATABASE, at + 5, end) < 0:
-        # There is no other, so this is the field itself.
-        return raw[at + 9 : at + 8 + length_at(raw, at + 5)].decode(errors="replace")
-    try:
-        return exchange.parsed().namespace.database
-    except (CommandError, ProtocolError):
-        return ""
 
 
 def _continues_transaction(exchange: Exchange) -> bool:

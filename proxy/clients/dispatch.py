@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, assert_never
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.command_limits import CommandLimits
-from proxy.clients.handlers import Handlers, Hold
+from proxy.clients.handlers import Gatekeeper, Handlers
 from proxy.clients.legacy import legacy_command, refuse_legacy
 from proxy.clients.measuring import Measuring
 from proxy.clients.new_collections import NewCollections
@@ -33,7 +33,7 @@ from proxy.request.ports import Namespaces, Readers
 from proxy.request.recognition import Recogniser
 from proxy.request.session import Session
 from proxy.request.session_fields import Undecodable
-from proxy.request.times import NOT_SENT, Wait
+from proxy.request.times import NOT_SENT, WaitKind
 from proxy.wire import op_compressed, op_msg
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message, Opcode
@@ -74,7 +74,7 @@ class Dispatcher:
         self._requirements = Requirements(namespaces.lookup, handlers.gate, readers, has_members=has_members)
         self._recogniser = Recogniser(handlers.memory, self._requirements)
         self._inserts = None if handlers.ingest is None else Inserts(handlers.ingest)
-        self.hold: Hold | None = None
+        self.hold: Gatekeeper | None = None
         """Keeps commands from starting while clients are paused; ``None`` costs nothing."""
 
     def start(self, session: Session, message: Message, client: Client) -> Pending:
@@ -222,7 +222,7 @@ class Dispatcher:
         return resolved[1] if resolved[0] == namespace else self._namespaces.lookup(namespace)
 
     async def _wait(self, exchange: Exchange, command: Command, reader: Reader, resolved: Resolved | None) -> None:
-        with exchange.times().waiting(Wait.JOINS):
+        with exchange.times().waiting(WaitKind.JOINS):
             await reader.admitted()
         self._guarded(exchange, lambda exchange: self._route(exchange, command, resolved))
 
@@ -390,7 +390,7 @@ class Dispatcher:
         try:
             assert self._handlers.failover is not None
             exchange.not_sent()
-            with exchange.times().waiting(Wait.PRIMARY):
+            with exchange.times().waiting(WaitKind.PRIMARY):
                 primary = await self._handlers.failover.ask(exchange.session)
             self._act(exchange, outcome, replace(situation, primary=primary))
         except Exception as error:  # noqa: BLE001  (the last catch)

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.hello.handler import HelloHandler
-from proxy.inserts.insert_port import Ingest
+from proxy.inserts.insert_port import InsertPort
 from proxy.members.read_preference import MemberSelector
 from proxy.reads.inline_reads import InlineReads
 from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.request.exchange import Exchange
-from proxy.request.ports import Gate, Translate
+from proxy.request.ports import Gate, Translator
 from proxy.request.recognition import Memory, memory
 
 
-class Hold(Protocol):
+class Gatekeeper(Protocol):
     """Keeps commands from starting (``proxy.admin.pause``)."""
 
     def holds(self, exchange: Exchange) -> bool:
@@ -24,7 +24,7 @@ class Hold(Protocol):
         ...
 
 
-class Administration(Protocol):
+class AdminCommands(Protocol):
     """Executes admin commands (``proxy.admin.handler``)."""
 
     def start(self, exchange: Exchange) -> None:
@@ -38,11 +38,11 @@ class Handlers:
 
     relay: RelayHandler
     answer: HelloHandler
-    ingest: Ingest | None
-    translate: Translate
+    ingest: InsertPort | None
+    translate: Translator
     gate: Gate
     members: MemberSelector | None = None
     inline_reads: InlineReads | None = None
     failover: Failover | None = None
     memory: Memory = field(default_factory=memory)
-    admin: Administration | None = None
+    admin: AdminCommands | None = None

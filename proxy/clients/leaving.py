@@ -19,7 +19,8 @@ from catalog.errors import BackendUnavailable
 from proxy.admin.passing import command_of
 from proxy.clients.connection import ClientConnection
 from proxy.clients.roster import Roster
-from proxy.request.exchange import SHUTDOWN_IN_PROGRESS, Exchange, labelled
+from proxy.request.attempt import Refused
+from proxy.request.exchange import SHUTDOWN_IN_PROGRESS, Exchange
 from proxy.request.session import Session
 
 IDLE_SECONDS: Final = 1.5
@@ -48,9 +49,10 @@ class Farewell:
         self._reason = reason
 
     def holds(self, exchange: Exchange) -> bool:
-        error = BackendUnavailable(self._reason, code=SHUTDOWN_IN_PROGRESS)
         client = exchange.client
-        exchange.refuse(labelled(error, command_of(exchange)))
+        # The error has labels that depend on the command.
+        command_of(exchange)
+        exchange.end(Refused(BackendUnavailable(self._reason, code=SHUTDOWN_IN_PROGRESS)))
         client.close()
         return True
 

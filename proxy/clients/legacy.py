@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from catalog.errors import CommandError
+from proxy.request.attempt import Replied
 from proxy.request.command import Command, parse_legacy_command
+from proxy.request.command_table import CHANGES_IDENTITY, GREETS
 from proxy.request.exchange import Exchange, encode
 from proxy.wire import op_query
 
-LEGACY_COMMANDS: Final = frozenset(
-    {
-        "authenticate", "buildInfo", "buildinfo", "connectionStatus", "hello", "isMaster", "ismaster", "logout",
-        "saslContinue", "saslStart",
-    }
-)  # fmt: skip
+LEGACY_COMMANDS: Final = GREETS | CHANGES_IDENTITY | {"buildInfo", "buildinfo", "connectionStatus"}
 """Commands that are accepted as OP_QUERY."""
 
 _MORE_DETAILS: Final = (
@@ -28,7 +25,7 @@ def refuse_legacy(exchange: Exchange, opcode: str) -> None:
     text = f"{opcode} {_MORE_DETAILS}"
     document = encode({"$err": text, "code": op_query.LEGACY_OPCODE, "ok": 0.0})
     raw = op_query.build_reply(1, exchange.message.request_id, document, op_query.QUERY_FAILURE)
-    exchange.relayed(raw)
+    exchange.end(Replied(document, raw))
 
 
 def legacy_command(exchange: Exchange) -> Command | None:

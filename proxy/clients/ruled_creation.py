@@ -22,6 +22,7 @@ from proxy.observe.limited_log import noticed
 from proxy.reads.cursors import error_code, is_ok
 from proxy.request.attempt import NotTranslatable, Outcome, of_error, of_reply
 from proxy.request.command import Command
+from proxy.request.command_table import CREATES
 from proxy.request.exchange import Exchange
 from proxy.request.outcome import may_have_changed
 from proxy.request.session_fields import SESSION_FIELDS, Undecodable, session_of
@@ -36,7 +37,6 @@ NAMESPACE_EXISTS: Final = 48
 STAYS_ORDINARY: Final = "an ordinary collection matches a rule of create_as_timeseries"
 REMEDY: Final = "it stays as it is, and its inserts are not batched; drop or rename it to apply the rule"
 
-_CREATING: Final = frozenset({"create", "createIndexes", "insert"})
 _EXPIRE: Final = b"expireAfterSeconds"
 _TRUE: Final = b"\x08\x01"
 _PLAIN: Final = frozenset(
@@ -87,7 +87,7 @@ class RuledCreation:
 
     def rule_of(self, command: Command) -> CollectionRule | None:
         """The rule for the collection that this command would create; ``None`` if it is not concerned."""
-        if command.name not in _CREATING or not command.namespace.collection or command.in_transaction:
+        if command.name not in CREATES or not command.namespace.collection or command.in_transaction:
             return None
         if command.name == "create" and not _is_plain(command):
             return None

@@ -27,16 +27,16 @@ from proxy.clients.command_limits import CommandLimits
 from proxy.clients.connection import ClientConnection
 from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.dispatch import Dispatcher
-from proxy.clients.handlers import Handlers, Hold
+from proxy.clients.handlers import Gatekeeper, Handlers
+from proxy.clients.idle_clients import close_idle
 from proxy.clients.leaving import Farewell, Leaving, patience
 from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_translate
 from proxy.clients.roster import Roster
-from proxy.clients.sweeping import close_idle
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
-from proxy.inserts.insert_port import Ingest
+from proxy.inserts.insert_port import InsertPort
 from proxy.members.primary_monitor import PrimaryMonitor
 from proxy.members.read_preference import MemberSelector
 from proxy.observe.limit_numbers import LimitNumbers
@@ -47,7 +47,7 @@ from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.request.command import Command
 from proxy.request.limited import LimitBook
-from proxy.request.ports import BackendView, Effects, Gate, Namespaces, Readers, Translate
+from proxy.request.ports import BackendView, Effects, Gate, Namespaces, Readers, Translator
 from proxy.request.recognition import Memory, memory
 from proxy.request.session import Session
 from proxy.request.slow_threshold import NEVER_SLOW, SlowThreshold
@@ -74,8 +74,8 @@ class Parts:
     connections: ConnectionNumbers
     tls_to_backend: ssl.SSLContext | None = None
     namespaces: Namespaces = field(default_factory=NoNamespaces)
-    ingest: Ingest | None = None
-    translate: Translate = no_translate
+    ingest: InsertPort | None = None
+    translate: Translator = no_translate
     inline_reads: InlineReads | None = None
     translated: Collection[str] = ()
     knows_cursor: Callable[[Command], bool] = no_cursors
@@ -165,7 +165,7 @@ class Server:
 
         return Dialer(address, self._parts.tls_to_backend, self.settings.connect_timeout_ms / 1000)
 
-    def _hold_commands(self, hold: Hold | None) -> None:
+    def _hold_commands(self, hold: Gatekeeper | None) -> None:
         self._dispatchers[0].hold = hold
 
     # --- Host -----------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Server:
         """That server is no longer the primary: no further command goes there.
 
         A client that has logged in did so on its connection to that server, so it must log in again: at its next
-        command (``proxy.relay.failover``), or because it is closed after a while (``proxy.clients.sweeping``).
+        command (``proxy.relay.failover``), or because it is closed after a while (``proxy.clients.idle_clients``).
         """
         self._dialer.avoid(address)
         self._dispatchers[0].primary_stepped_down(parse_upstream_name(address))

@@ -45,7 +45,7 @@ IN_ADVANCE_SECONDS: Final = 0.00025
 """Time in a turn for connections that send without waiting for replies."""
 
 
-class Waiting(Protocol):
+class QueuedConnection(Protocol):
     """A connection that has a command to start."""
 
     def go_on(self, since_seconds: float) -> None:
@@ -73,14 +73,14 @@ class Turns:
         self._began_seconds = 0.0
         self._until_seconds = 0.0
         self._prompt_left = PROMPT_STARTS
-        self._prompt: deque[tuple[Waiting, int, float]] = deque()
-        self._waiting: deque[tuple[Waiting, int, float]] = deque()
-        self._in_advance: deque[tuple[Waiting, int, float]] = deque()
+        self._prompt: deque[tuple[QueuedConnection, int, float]] = deque()
+        self._waiting: deque[tuple[QueuedConnection, int, float]] = deque()
+        self._in_advance: deque[tuple[QueuedConnection, int, float]] = deque()
         """Connections whose next command was sent before they had the reply of the last one."""
-        self._heavy: deque[tuple[Waiting, int, float]] = deque()
+        self._heavy: deque[tuple[QueuedConnection, int, float]] = deque()
         self._is_scheduled = False
 
-    def take(self, connection: Waiting, size_bytes: int, *, is_prompt: bool, is_heavy: bool = False) -> bool:
+    def take(self, connection: QueuedConnection, size_bytes: int, *, is_prompt: bool, is_heavy: bool = False) -> bool:
         """Whether the connection may start a command of this size now; otherwise ``go_on`` is called later."""
         starts = 1 + size_bytes // START_BYTES
         if not self._is_scheduled:
@@ -107,7 +107,7 @@ class Turns:
         self._left -= starts
         self._prompt_left -= starts
 
-    def wait(self, connection: Waiting) -> None:
+    def wait(self, connection: QueuedConnection) -> None:
         """The connection has used its share of this turn; ``go_on`` is called when it may start further commands."""
         if not self._is_scheduled:
             self._begin()
@@ -150,14 +150,14 @@ class Turns:
         self._left = max(0, self._left) + kept
         self._until_seconds = max(self._until_seconds, self._now_seconds() + TURN_SECONDS / 2)
 
-    def _serve(self, queue: deque[tuple[Waiting, int, float]], count: int, until_seconds: float) -> None:
+    def _serve(self, queue: deque[tuple[QueuedConnection, int, float]], count: int, until_seconds: float) -> None:
         """Serve up to ``count`` connections, so that one that queues again meanwhile waits for the next turn."""
         for _ in range(count):
             if self._left <= 0 or self._now_seconds() >= until_seconds:
                 return
             self._serve_first(queue)
 
-    def _serve_first(self, queue: deque[tuple[Waiting, int, float]]) -> None:
+    def _serve_first(self, queue: deque[tuple[QueuedConnection, int, float]]) -> None:
         connection, starts, since_seconds = queue.popleft()
         self._left -= starts
         connection.go_on(since_seconds)

@@ -12,7 +12,7 @@ from bson import ObjectId
 
 from catalog.bson.codec import TOLERANT
 from catalog.bson.raw import document, element, string_value
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import CommandError
 from proxy.hello.documents import (
     CARRIED_FIELDS,
     TopologyVersion,
@@ -24,9 +24,10 @@ from proxy.hello.documents import (
 )
 from proxy.observe.tasks import TaskSet
 from proxy.relay.handler import learn_identity
+from proxy.request.attempt import Refused, Replied
 from proxy.request.client_metadata import check_metadata, without_our_name
 from proxy.request.command import Command
-from proxy.request.exchange import Exchange, encode, labelled
+from proxy.request.exchange import Exchange, encode
 from proxy.request.login import speculates_with_certificate
 from proxy.request.ports import BackendView
 from proxy.request.session import Session
@@ -88,7 +89,7 @@ class HelloHandler:
         if not CARRIED_FIELDS.isdisjoint(command.fields):
             self._tasks.spawn(self._carry(exchange, command))
         elif wait_ms is None:
-            exchange.reply(self.document(exchange, {}))
+            exchange.end(Replied(self.document(exchange, {})))
         else:
             self._agree(exchange.session, command)
             _Watch(self, exchange, streaming=command.exhaust_allowed).wait(first_ms=wait_ms)
@@ -116,16 +117,14 @@ class HelloHandler:
             answer = await upstream.exchange(op_msg.build(1, 0, _with_database(body, command)))
             said = bson.decode(reply_document(answer), codec_options=TOLERANT)
             if not said.get("ok"):
-                exchange.reply(reply_document(answer))
+                exchange.end(Replied(reply_document(answer)))
                 return
             carried = {name.decode(): said[name.decode()] for name in _LOGIN_FIELDS if name.decode() in said}
             if "speculativeAuthenticate" in carried:
                 await learn_identity(exchange.session, {"ok": 1, **carried["speculativeAuthenticate"]})
-            exchange.reply(self.document(exchange, carried))
-        except BackendUnavailable as error:
-            exchange.refuse(labelled(error, command))
+            exchange.end(Replied(self.document(exchange, carried)))
         except CommandError as error:
-            exchange.refuse(error)
+            exchange.end(Refused(error))
 
     def document(self, exchange: Exchange, carried: Mapping[str, Any]) -> bytes:
         """The reply to this hello; records the negotiated compressors."""
@@ -217,7 +216,7 @@ class _Watch:
             return
         document = self._handler.document(self._exchange, {})
         if not self._streaming:
-            self._exchange.reply(document)
+            self._exchange.end(Replied(document))
             return
         raw = self._exchange.frame(document, op_msg.MORE_TO_COME, self._response_to)
         self._response_to = HEADER.unpack_from(raw)[1]

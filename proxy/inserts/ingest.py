@@ -21,7 +21,7 @@ from catalog.write_batch import CombineKey
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
-from proxy.inserts.insert_port import Elsewhere
+from proxy.inserts.insert_port import PeerStatements
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
@@ -69,11 +69,20 @@ class InsertHandler:
         self._staging: Staging = self._in_catalog
         self.small: SmallInserts | None = None
         """Set if small inserts may be coalesced although others are staged in the catalog."""
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: PeerStatements | None = None
 
-    def use(self, coalesced: Staging | None) -> None:
-        """Stage natively with ``coalesced`` from now on; ``None``: in the catalog."""
+    def ask_others(self, elsewhere: PeerStatements | None) -> None:
+        """Ask other processes about retryable statements from now on; ``None``: no longer."""
+        self.elsewhere = elsewhere
+
+    def limit_rates(self, rates: InsertRates | None) -> None:
+        """The rates of users or databases from now on; ``None``: without limits."""
+        self.rates = self.native.rates = rates
+
+    def use(self, coalesced: Staging | None, small: SmallInserts | None = None) -> None:
+        """Stage natively with ``coalesced`` from now on; ``None``: in the catalog, except what ``small`` takes."""
         self._staging = coalesced or self._in_catalog
+        self.small = small
         self.native.coalesce(is_on=coalesced is not None)
 
     def limit(self, max_pending_bytes: int, max_pending_measurements: int) -> None:

@@ -46,7 +46,7 @@ GoOn: TypeAlias = Callable[[CommandError | None], None]
 """Called once when other processes were asked, with the error that the client gets, if any."""
 
 
-class Elsewhere(Protocol):
+class PeerStatements(Protocol):
     """What other processes of the proxy know of retryable statements (``proxy.peers``)."""
 
     def concerns(self, client: ClientSession, number: int) -> bool:
@@ -58,11 +58,11 @@ class Elsewhere(Protocol):
         ...
 
 
-class Ingest(Protocol):
+class InsertPort(Protocol):
     """Stages inserts into virtual collections."""
 
     @property
-    def elsewhere(self) -> Elsewhere | None:
+    def elsewhere(self) -> PeerStatements | None:
         """Set while there are other processes, or were lately."""
         ...
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from proxy.inserts.insert_templates import InsertTemplate
+from proxy.request.attempt import Refused
 from proxy.request.exchange import Exchange
-from proxy.request.limited import LimitBook, Limited, Waiting, overloaded
+from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
 
 Stage = Callable[[Exchange, InsertTemplate, Sequence[bytes], bytes, int | None], None]
 
@@ -79,7 +80,7 @@ class _Payment:
                 self._exchange.leave_place()
                 client = self._exchange.session
                 owner = client.owner
-                limited.wait_for_rate(owner, Waiting(self._exchange, count, self._paid, self._refuse))
+                limited.wait_for_rate(owner, QueuedCommand(self._exchange, count, self._paid, self._refuse))
                 return False
             self._needed.pop(0)
         return True
@@ -92,9 +93,8 @@ class _Payment:
     def _refuse(self) -> None:
         exchange, limited = self._exchange, self._needed[0]
         limited.counts.refused["measurements"] += 1
-        exchange.refuse(
-            overloaded(
-                f"limit of {limited.limits.max_measurements_per_second} measurements per second reached for "
-                f"{limited.kind} {limited.name} ({limited.kind}_limits)"
-            )
+        reason = (
+            f"limit of {limited.limits.max_measurements_per_second} measurements per second reached for "
+            f"{limited.kind} {limited.name} ({limited.kind}_limits)"
         )
+        exchange.end(Refused(overloaded(reason)))

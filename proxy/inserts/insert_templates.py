@@ -15,7 +15,7 @@ from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
 from catalog.write_batch import CombineKey
 from proxy.inserts.insert_command import MAX_DOCUMENTS, InsertCommand, too_many_documents, with_documents
-from proxy.inserts.insert_port import Ingest
+from proxy.inserts.insert_port import InsertPort
 from proxy.request.attempt import Refused
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange
@@ -35,7 +35,7 @@ class InsertTemplate(Shortcut):
 
     def __init__(
         self,
-        ingest: Ingest,
+        ingest: InsertPort,
         insert: InsertCommand,
         collection: VirtualCollection,
         *,

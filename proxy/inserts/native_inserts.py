@@ -11,7 +11,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from catalog.restart_dedup import RestartDedup
 from catalog.statements import StatementLog, Transaction
 from proxy.inserts.insert_rates import InsertRates
-from proxy.inserts.write_strategy import Way, WriteStrategy
+from proxy.inserts.write_strategy import InsertPath, WriteStrategy
 from proxy.request.exchange import Exchange
 from proxy.wire.message import length_at
 
@@ -66,7 +66,7 @@ class NativeInserts:
             return self._relays(exchange, collection, size_bytes, pieces, start, session, txn_number, ordered=ordered)
         if size_bytes < self._strategy.fewest_bytes:
             return 0
-        is_native = self._strategy.way(collection, size_bytes) is Way.NATIVE
+        is_native = self._strategy.way(collection, size_bytes) is InsertPath.NATIVE
         if self.rates is not None and self.rates.concern(exchange, collection.namespace.database):
             # The backend would not let them wait.
             is_native = False

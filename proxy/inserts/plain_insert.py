@@ -14,7 +14,7 @@ from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement
 from catalog.write_batch import DoubtfulWriter
 from proxy.inserts.insert_command import parse_insert, takes_inserts
-from proxy.inserts.insert_port import Ingest
+from proxy.inserts.insert_port import InsertPort
 from proxy.inserts.insert_reply import InsertReply, plain_reply, stored_reply
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.request.command import Command
@@ -113,7 +113,7 @@ class PlainInsert:
 class Inserts:
     """Starts inserts that were parsed."""
 
-    def __init__(self, ingest: Ingest) -> None:
+    def __init__(self, ingest: InsertPort) -> None:
         self._ingest = ingest
 
     def submit(

@@ -44,16 +44,16 @@ Mode = Literal["auto", "native", "catalog"]
 FEWEST_NATIVE_BYTES: Final[Mapping[Mode, int]] = {"auto": FEWEST_BYTES, "native": 1, "catalog": sys.maxsize}
 
 
-class Way(Enum):
+class InsertPath(Enum):
     """How an insert is carried out."""
 
     CATALOG = auto()
     NATIVE = auto()
 
     @property
-    def other(self) -> Way:
+    def other(self) -> InsertPath:
         """The other way."""
-        return Way.NATIVE if self is Way.CATALOG else Way.CATALOG
+        return InsertPath.NATIVE if self is InsertPath.CATALOG else InsertPath.CATALOG
 
 
 class Period:
@@ -129,10 +129,10 @@ class Choice:
         """``clock``: a monotonic time in seconds; ``late``: the number of late measurements so far."""
         self._clock = clock
         self._late = late
-        self.way = Way.CATALOG
+        self.way = InsertPath.CATALOG
         """The way of the next insert."""
-        self._preferred = Way.CATALOG
-        self._costs: dict[Way, float] = {}
+        self._preferred = InsertPath.CATALOG
+        self._costs: dict[InsertPath, float] = {}
         """Seconds per byte in the latest period of each way."""
         self._next_try_seconds = clock() + FIRST_TRY_SECONDS
         self._pause_seconds = FIRST_PAUSE_SECONDS
@@ -154,7 +154,7 @@ class Choice:
         """A period is over."""
         period, late = self._period, self._late()
         self._costs[self.way] = period.busy_seconds / period.size_bytes
-        if self.way is Way.CATALOG:
+        if self.way is InsertPath.CATALOG:
             self._is_late = (late - self._late_before) * LATE_BYTES > period.size_bytes
         self._late_before = late
         if self.way is not self._preferred:
@@ -166,11 +166,11 @@ class Choice:
     def _judge(self, now_seconds: float) -> None:
         """The other way was tried."""
         # What was good enough to begin stays until the catalog is as good.
-        gain = 1.0 if self._preferred is Way.NATIVE else NATIVE_GAIN
+        gain = 1.0 if self._preferred is InsertPath.NATIVE else NATIVE_GAIN
         if self._is_late:
             gain = GAIN_IF_LATE
-        is_native = self._costs[Way.NATIVE] * gain < self._costs[Way.CATALOG]
-        best = Way.NATIVE if is_native else Way.CATALOG
+        is_native = self._costs[InsertPath.NATIVE] * gain < self._costs[InsertPath.CATALOG]
+        best = InsertPath.NATIVE if is_native else InsertPath.CATALOG
         if best is self._preferred:
             self._pause_seconds = min(self._pause_seconds * 2, LONGEST_PAUSE_SECONDS)
             self._take(best)
@@ -179,7 +179,7 @@ class Choice:
             self._pause_seconds = FIRST_PAUSE_SECONDS
         self._next_try_seconds = now_seconds + self._pause_seconds
 
-    def _take(self, way: Way) -> None:
+    def _take(self, way: InsertPath) -> None:
         self.way = way
         self._period.next()
 
@@ -233,11 +233,11 @@ class WriteStrategy:
         """Whether the setting wants all inserts to be native."""
         return self._mode == "native"
 
-    def way(self, collection: VirtualCollection, size_bytes: int) -> Way:
+    def way(self, collection: VirtualCollection, size_bytes: int) -> InsertPath:
         """The way of an insert whose documents have so many bytes."""
         if size_bytes < self.fewest_bytes:
-            return Way.CATALOG
-        return Way.NATIVE if self._mode == "native" else self._choice(collection, size_bytes).way
+            return InsertPath.CATALOG
+        return InsertPath.NATIVE if self._mode == "native" else self._choice(collection, size_bytes).way
 
     def measure(self, exchange: Exchange, collection: VirtualCollection, size_bytes: int) -> None:
         """Measure an insert that has just begun, and whose meter is known; its client waits for a reply."""

@@ -23,8 +23,9 @@ from pymongo.topology_description import TopologyDescription
 
 from catalog.errors import CommandError
 from proxy.reads.cursors import TOLERANT_RAW
+from proxy.request.attempt import stores_result
 from proxy.request.command import Command
-from proxy.request.command_table import ANY_MEMBER
+from proxy.request.command_table import ABOUT_CURSORS, ANY_MEMBER
 from proxy.request.session import Session
 from proxy.upstream.connection import Upstream
 from proxy.upstream.dialing import Dialer, upstream_name
@@ -97,14 +98,14 @@ class MemberSelector:
 
         Raises ``CommandError`` 133 if no member matches, as a mongos does.
         """
-        if command.name in ("getMore", "killCursors"):
+        if command.name in ABOUT_CURSORS:
             address = self._cursors.get(_cursor_id(command))
         elif (
             _PREFERENCE not in command.fields
             or command.name not in ANY_MEMBER
             or command.in_transaction
             or session.identity
-            or _writes(command)
+            or stores_result(command)
         ):
             return session
         else:
@@ -200,7 +201,3 @@ def _cursor_id(command: Command) -> int:
         listed = command.get("cursors")
         found = listed[0] if isinstance(listed, list) and listed else None
     return found if isinstance(found, int) else 0
-
-
-def _writes(command: Command) -> bool:
-    return command.name in ("aggregate", "explain") and (b"$out\0" in command.body or b"$merge\0" in command.body)

@@ -8,17 +8,21 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 
+def _none() -> tuple[int, int]:
+    return 0, 0
+
+
 class PeerNumbers:
     """Counters of ``proxy.peers``, which are read at any time."""
 
     __slots__ = (
+        "_gathered",
+        "_links",
         "answered",
         "asked",
-        "gathered",
         "held_for_others",
         "holds",
         "holds_refused",
-        "links",
         "prevented",
         "questions",
         "sought",
@@ -26,9 +30,15 @@ class PeerNumbers:
         "unanswered",
     )
 
-    def __init__(self) -> None:
-        self.links: Callable[[], tuple[int, int]] = _none
-        """The other processes that are known, and those of them with a link."""
+    def __init__(
+        self, links: Callable[[], tuple[int, int]] = _none, gathered: Callable[[], tuple[int, int]] = _none
+    ) -> None:
+        """``links``: the other processes that are known, and those of them with a link.
+
+        ``gathered``: buckets that were given up, and that were absorbed (``catalog.gathering``).
+        """
+        self._links = links
+        self._gathered = gathered
         self.asked = 0
         self.questions = 0
         self.answered = 0
@@ -39,13 +49,11 @@ class PeerNumbers:
         self.holds = 0
         self.holds_refused = 0
         self.held_for_others = 0
-        self.gathered: Callable[[], tuple[int, int]] = _none
-        """Buckets that were given up, and that were absorbed (``catalog.gathering``)."""
 
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""
-        known, linked = self.links()
-        given_up, absorbed = self.gathered()
+        known, linked = self._links()
+        given_up, absorbed = self._gathered()
         yield GaugeMetricFamily("tsproxy_peers", "Other tsproxy processes that use the backend.", value=known)
         yield GaugeMetricFamily("tsproxy_peers_linked", "Other tsproxy processes that can be asked.", value=linked)
         for name, text, value in (
@@ -67,7 +75,3 @@ class PeerNumbers:
             ("buckets_absorbed", "Buckets of other processes that this process absorbed.", absorbed),
         ):
             yield CounterMetricFamily(f"tsproxy_peer_{name}", text, value=value)
-
-
-def _none() -> tuple[int, int]:
-    return 0, 0

@@ -44,7 +44,7 @@ class Member(Protocol):
         ...
 
 
-class Company(Protocol):
+class Peers(Protocol):
     """The other processes (``proxy.peers.membership``)."""
 
     @property
@@ -84,12 +84,12 @@ class _Pending:
 
 
 class Asking:
-    """Implements ``proxy.inserts.insert_port.Elsewhere``, and answers other processes."""
+    """Implements ``proxy.inserts.insert_port.PeerStatements``, and answers other processes."""
 
     def __init__(
         self,
         log: StatementLog,
-        company: Company,
+        company: Peers,
         numbers: PeerNumbers,
         now_seconds: Callable[[], float],
         patience_seconds: float,

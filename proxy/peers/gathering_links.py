@@ -19,7 +19,7 @@ SILENT_SECONDS: Final = 30.0
 
 
 class GatheringLinks:
-    """Implements ``catalog.gathering.Company``. The process with the smallest name gathers."""
+    """Implements ``catalog.gathering.GatheringPeers``. The process with the smallest name gathers."""
 
     def __init__(self, membership: Membership, now_seconds: Callable[[], float]) -> None:
         self._membership = membership

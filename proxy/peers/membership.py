@@ -16,6 +16,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -49,7 +50,7 @@ STOOD_STILL: Final = "the process was suspended: unsent statements were cancelle
 CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
 
 
-class Others(Protocol):
+class PeerDirectory(Protocol):
     """What the backend knows of other processes (``proxy.backend.current_op``)."""
 
     def proxies(self) -> Awaitable[list[Proxy]]:
@@ -65,16 +66,30 @@ Connect = Callable[[str, int, bool, str], Awaitable[Link]]
 """Opens a link to host and port, with or without TLS, to the process with this name; raises ``LinkLost``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """What this process does about others.
+
+    ``changed`` is called when there are other processes, or none any more; ``lapsed`` when another process may have
+    taken any session: begin another era; ``stood_still`` after a standstill: withdraw what was not sent.
+    """
+
+    changed: Callable[[], None] = lambda: None
+    lapsed: Callable[[], None] = lambda: None
+    stood_still: Callable[[], None] = lambda: None
+
+
 class Membership:
-    """All other processes; implements ``proxy.peers.asking.Company``, and part of ``proxy.peers.link.Answerer``."""
+    """All other processes; implements ``proxy.peers.asking.Peers``, and part of ``proxy.peers.link.Answerer``."""
 
     def __init__(
         self,
         own_name: str,
-        others: Others,
+        others: PeerDirectory,
         connect: Connect,
         window_seconds: float,
         now_seconds: Callable[[], float],
+        reactions: Reactions = Reactions(),
         *,
         is_local: bool = False,
     ) -> None:
@@ -86,16 +101,11 @@ class Membership:
         self._is_local = is_local
         self.own_name = own_name
         self.peers: dict[str, Peer] = {}
-        self.changed: Callable[[], None] = lambda: None
-        """Called when there are other processes, or none any more."""
-        self.lapsed: Callable[[], None] = lambda: None
-        """Called when another process may have taken any session: begin another era."""
-        self.stood_still: Callable[[], None] = lambda: None
-        """Called after a standstill: cancel what was not sent."""
         self.why_blind = ""
         """Why the backend does not tell who else is there."""
         self._others = others
         self._connect = connect
+        self._reactions = reactions
         self._window_seconds = window_seconds
         self._now_seconds = now_seconds
         self._times = _Times(now_seconds())
@@ -110,7 +120,7 @@ class Membership:
             return False
         if not times.is_lapsed:
             times.is_lapsed = True
-            self.lapsed()
+            self._reactions.lapsed()
         return True
 
     def check(self) -> None:
@@ -123,7 +133,7 @@ class Membership:
         seconds, self._times.beat = now_seconds - self._times.beat, now_seconds
         if self.has_company:
             log.warning(STOOD_STILL, seconds=round(seconds, 3))
-            self.stood_still()
+            self._reactions.stood_still()
 
     def members(self) -> Sequence[Peer]:
         return [peer for peer in self.peers.values() if not self._has_other_clients(peer)]
@@ -176,7 +186,7 @@ class Membership:
             peer.hosts = (inbound.address, *peer.hosts)
         peer.port, peer.has_tls = own.port, own.has_tls
         # It may have taken sessions while it could not ask.
-        self.lapsed()
+        self._reactions.lapsed()
         self.heard(inbound)
         self._times.wakes.set()
 
@@ -232,7 +242,7 @@ class Membership:
             for peer in self.peers.values():
                 if peer.link is not None:
                     peer.link.ping(places())
-            self.changed()
+            self._reactions.changed()
             await asyncio.sleep(PING_SECONDS)
 
     def runs(self) -> None:
@@ -272,7 +282,7 @@ class Membership:
         if peer is None:
             peer = self.peers[name] = Peer(name, seen_seconds=self._now_seconds())
             log.info("another tsproxy uses the backend", peer=name)
-            self.changed()
+            self._reactions.changed()
         return peer
 
     def _gone(self, peer: Peer) -> None:
@@ -287,7 +297,7 @@ class Membership:
             self._times.gone_until = self._now_seconds() + self._window_seconds
         log.info("another tsproxy has gone", peer=peer.name)
         self._renew()
-        self.changed()
+        self._reactions.changed()
 
     async def _reach(self, peer: Peer) -> None:
         """Link with a process, unless it does not say where it listens."""

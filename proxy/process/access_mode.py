@@ -107,8 +107,10 @@ class AccessMode:
             profile = self._backend.profile
             if profile.has_native_timeseries:
                 tell(profile)
-            self._ingest.use(None if profile.uses_buckets else self._native)
-            self._ingest.small = self._small if profile.uses_buckets else None
+            if profile.uses_buckets:
+                self._ingest.use(None, self._small)
+            else:
+                self._ingest.use(self._native)
             server.translate(translated(commands, profile))
 
         def changed() -> None:

@@ -218,7 +218,7 @@ def _slow_commands(
 def _limit(limits: LimitBook, ingest: InsertHandler, settings: Settings) -> LimitBook:
     """Apply the limits of users and databases; returns ``limits``."""
     limits.configure(settings.user_limits, settings.database_limits)
-    ingest.rates = ingest.native.rates = InsertRates(limits) if limits.limits_anything else None
+    ingest.limit_rates(InsertRates(limits) if limits.limits_anything else None)
     return limits
 
 
@@ -230,18 +230,13 @@ def follow_settings(assembly: Assembly, settings: Settings) -> None:
         assembly.ruled.refresh_seconds = settings.namespace_refresh_seconds
     assembly.ingest.limit(settings.max_pending_bytes, settings.max_pending_measurements)
     committer, catalog, compressing = assembly.committer, assembly.catalog, assembly.compressing
-    committer.options = replace(
-        committer.options,
-        linger_seconds=settings.commit_linger_ms / 1000,
-        rounds_in_flight=settings.commit_rounds_in_flight,
-    )
-    threshold_bytes = settings.timeseries_idle_bucket_expiry_memory_usage_threshold
-    catalog.options = replace(catalog.options, memory_threshold_bytes=threshold_bytes)
+    committer.pace(settings.commit_linger_ms / 1000, settings.commit_rounds_in_flight)
+    catalog.limit_memory(settings.timeseries_idle_bucket_expiry_memory_usage_threshold)
     _limit(assembly.limits, assembly.ingest, settings)
     assembly.slow.set_threshold_ms(settings.slow_command_ms)
     assembly.slow.shows_plans = settings.slow_command_plans
     if compressing is not None:
-        compressing.options = replace(compressing.options, inactive_seconds=settings.compress_after_seconds)
+        compressing.compress_after(settings.compress_after_seconds)
 
 
 def _environment(

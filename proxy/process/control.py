@@ -16,7 +16,7 @@ from proxy.process.reloading import Reloading
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class WorkerPlace:
     """One of ``of`` workers, with its number from 0 on.
 
     ``on_serving`` is called when the backend was reached, with what the worker can be told to do: execute an admin
@@ -53,7 +53,7 @@ class Control:
     peers: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
     """What is known of links to other proxies, by name."""
     started_seconds: float = field(default_factory=time.monotonic)
-    worker: Membership | None = None
+    worker: WorkerPlace | None = None
     """What this process is among several workers; ``None`` if it serves alone."""
 
     def remark(self) -> str:

@@ -13,15 +13,18 @@ import structlog
 
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
+from catalog.gathering import GatheringPeers
 from catalog.growth import GrowthOptions
 from catalog.joining import Joining
 from catalog.joining_pace import JoiningOptions
+from catalog.orphan_parts import DepartedProcesses
 from catalog.ports import Clock
 from catalog.replacing import Forms
 from proxy.backend.backend import Backend
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.current_op import MOST_PROXIES, Proxy
 from proxy.backend.parts.part_store import joins_atomically
+from proxy.peers.holding import Holding
 from proxy.process.readers_elsewhere import ReadersElsewhere
 from proxy.readers.register import ReaderRegister
 from proxy.reads.cursor_names import CursorNames
@@ -119,7 +122,7 @@ def is_alone(settings: Settings, catalog: BucketCatalog, elsewhere: ReadersElsew
     return settings.write_strategy == "auto" and not beside_others
 
 
-class Others(Protocol):
+class ProxyList(Protocol):
     """What the backend knows of other processes."""
 
     def proxies(self) -> Awaitable[Sequence[Proxy]]:
@@ -133,7 +136,7 @@ class OtherProxies:
     Each process knows only its own readers, so its joins could affect readers of the others.
     """
 
-    def __init__(self, catalog: BucketCatalog, others: Others, keep_readers: Callable[[], AbstractSet[str]]) -> None:
+    def __init__(self, catalog: BucketCatalog, others: ProxyList, keep_readers: Callable[[], AbstractSet[str]]) -> None:
         """``keep_readers``: the names of processes that can (``proxy.peers.holding``)."""
         self._catalog = catalog
         self._others = others
@@ -216,6 +219,11 @@ class InParts:
         joining = Joining(catalog, store, clock, register, options, _not_allowed, forms)
         return cls(register, elsewhere, joining, company)
 
+    def link(self, holding: Holding, departed: DepartedProcesses, company: GatheringPeers) -> None:
+        """Other processes can be asked from now on: to keep readers waiting, who has gone, and for their buckets."""
+        self.elsewhere.ask(holding)
+        self.joining.link(departed, company)
+
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """The background tasks."""
         watching = [] if self.company is None else [self.company.watch()]
@@ -223,7 +231,7 @@ class InParts:
 
     async def finish(self, patience_seconds: float) -> None:
         """Join what there is time for; there are no more readers."""
-        self.readers.closed = True
+        self.readers.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(min(JOIN_AT_THE_END_SECONDS, max(patience_seconds, 0.0))):
                 await self.joining.join_all()

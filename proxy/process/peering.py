@@ -20,7 +20,6 @@ import structlog
 
 from catalog.absorbing import Order
 from catalog.errors import CommandError
-from catalog.gathering import Gathering
 from catalog.resting import Given, Rested
 from catalog.statements import withdrawn
 from proxy.observe.metrics import Metrics
@@ -31,7 +30,7 @@ from proxy.peers.gathering_links import GatheringLinks
 from proxy.peers.handshake import Introduction, key_of
 from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import Inbound, Link, LinkLost
-from proxy.peers.membership import Membership
+from proxy.peers.membership import Membership, Reactions
 from proxy.process.assembly import Assembly
 from proxy.process.exit_codes import cannot_listen
 from proxy.request.service_sessions import session_secret
@@ -70,7 +69,6 @@ class Peering:
     ) -> None:
         """``spawn`` owns what runs in the background; ``report`` gets internal errors."""
         options, statements = assembly.committer.options, assembly.ingest.statements
-        self.numbers = PeerNumbers()
         self._assembly = assembly
         self._key = key_of(session_secret(settings.backend or ""))
         in_parts = assembly.in_parts
@@ -90,8 +88,12 @@ class Peering:
             self._connect,
             options.restart_window_seconds,
             now_seconds,
+            Reactions(self._changed, statements.begin_era, self._withdraw)
+            if assembly.ingest.retryable_writes
+            else Reactions(),
             is_local=is_loopback(settings.listen.host),
         )
+        self.numbers = PeerNumbers(self.membership.links, self._gathered)
         self._asking = Asking(
             statements,
             self.membership,
@@ -111,19 +113,15 @@ class Peering:
             now_seconds,
             spawn,
         )
-        self.numbers.links = self.membership.links
         if in_parts is not None:
-            in_parts.elsewhere.holding = holding
-            in_parts.joining.orphans.others = self.membership
-            self._gather(in_parts.joining.gathering)
-        if assembly.ingest.retryable_writes:
-            self.membership.changed = self._changed
-            self.membership.lapsed = statements.begin_era
-            self.membership.stood_still = self._withdraw
+            in_parts.link(holding, self.membership, GatheringLinks(self.membership, now_seconds))
 
-    def _gather(self, gathering: Gathering) -> None:
-        gathering.company = GatheringLinks(self.membership, now_seconds)
-        self.numbers.gathered = lambda: (gathering.given_up, gathering.absorbed)
+    def _gathered(self) -> tuple[int, int]:
+        in_parts = self._assembly.in_parts
+        if in_parts is None:
+            return 0, 0
+        gathering = in_parts.joining.gathering
+        return gathering.given_up, gathering.absorbed
 
     @classmethod
     async def begin(
@@ -244,9 +242,8 @@ class Peering:
         ingest, committer, has_company = self._assembly.ingest, self._assembly.committer, self.membership.has_company
         if has_company is (ingest.elsewhere is not None):
             return
-        ingest.elsewhere = self._asking if has_company else None
-        check = self.membership.check if has_company else None
-        committer.options = replace(committer.options, before_round=check)
+        ingest.ask_others(self._asking if has_company else None)
+        committer.check_before_rounds(self.membership.check if has_company else None)
 
     def _withdraw(self) -> None:
         """Others may have executed what was not sent."""

@@ -10,7 +10,7 @@ from typing import Protocol
 from proxy.peers.holding import Holding
 
 
-class Others(Protocol):
+class OtherConnections(Protocol):
     """What the backend knows of other readers (``proxy.backend.current_op``)."""
 
     def read(
@@ -21,37 +21,41 @@ class Others(Protocol):
 
 
 class ReadersElsewhere:
-    """Implements ``proxy.readers.register.Elsewhere``."""
+    """Implements ``proxy.readers.register.OutsideReaders``."""
 
-    def __init__(self, others: Others | None, *, proxies_count: Callable[[], bool]) -> None:
+    def __init__(self, others: OtherConnections | None, *, proxies_count: Callable[[], bool]) -> None:
         """``others``: ``None`` if the account may not ask for them.
 
         ``proxies_count``: whether a process of the proxy that does not keep its readers waiting counts as a reader.
         """
-        self.holding: Holding | None = None
+        self._holding: Holding | None = None
         """Asks other processes of the proxy; ``None`` until ``proxy.process.peering`` has begun."""
         self._others = others
         self._proxies_count = proxies_count
 
+    def ask(self, holding: Holding) -> None:
+        """Ask other processes of the proxy from now on."""
+        self._holding = holding
+
     def names(self) -> AbstractSet[str]:
         """The processes that keep their readers waiting when they are asked."""
-        return frozenset() if self.holding is None else self.holding.names()
+        return frozenset() if self._holding is None else self._holding.names()
 
     @property
     def members(self) -> int:
         """How many members of the backend a join must reach before readers through the others go on."""
-        return 1 if self.holding is None else self.holding.members
+        return 1 if self._holding is None else self._holding.members
 
     @property
     def lasts(self) -> bool:
-        return self.holding is None or self.holding.lasts
+        return self._holding is None or self._holding.lasts
 
     @asynccontextmanager
     async def kept_out(self, database: str) -> AsyncIterator[bool]:
-        if self.holding is None:
+        if self._holding is None:
             yield not await self._read(database, frozenset())
             return
-        async with self.holding.held(database) as names:
+        async with self._holding.held(database) as names:
             yield names is not None and not await self._read(database, names)
 
     async def _read(self, database: str, names: AbstractSet[str]) -> bool:

@@ -27,7 +27,7 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.process.account_check import AccountCheck
 from proxy.process.assembly import Assembly, assemble, follow_settings
-from proxy.process.control import Control, Membership
+from proxy.process.control import Control, WorkerPlace
 from proxy.process.exit_codes import cannot_listen
 from proxy.process.patience import until_reached
 from proxy.process.peering import Peering
@@ -172,7 +172,7 @@ async def _listen(
     settings: Settings,
     tls: ssl.SSLContext | None,
     sockets: Sockets | None,
-    worker: Membership | None,
+    worker: WorkerPlace | None,
 ) -> Address:
     """Open the listeners; returns the address for clients."""
     board = None
@@ -232,7 +232,7 @@ async def _stop(
     assembly: Assembly,
     tracing: Tracing | None,
     sockets: Sockets | None,
-    worker: Membership | None,
+    worker: WorkerPlace | None,
     peering: Peering | None,
 ) -> None:
     """Stop within the grace period, whatever the backend does, and the little time that closing takes."""
@@ -251,7 +251,7 @@ async def _stop(
             await tracing.close(max(until_seconds - now_seconds(), FLUSH_SECONDS))
 
 
-def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet, worker: Membership | None) -> Parts:
+def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet, worker: WorkerPlace | None) -> Parts:
     remembered = memory()
     return Parts(
         backend=assembly.backend,

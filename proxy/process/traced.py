@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from catalog.committer import Committer
@@ -54,6 +53,5 @@ def traced(
     if tracer is None:
         return None
     spans = CommandSpans(tracer, slow, report)
-    observer = CommitSpans(tracer, spans, lambda: pool.address, report)
-    committer.options = replace(committer.options, observer=observer)
+    committer.observe(CommitSpans(tracer, spans, lambda: pool.address, report))
     return spans

@@ -15,7 +15,7 @@ from typing import Final
 
 from proxy.request.fair_queue import FairQueue
 from proxy.request.ports import STEPS_AT_ONCE
-from proxy.request.times import Times, Wait
+from proxy.request.times import Times, WaitKind
 
 PLACES_OF_ONE: Final = 32
 
@@ -49,7 +49,7 @@ class StepPlaces:
         try:
             async with state.own:
                 await self._take(owner)
-                times.wait(Wait.QUEUE, since_seconds)
+                times.wait(WaitKind.QUEUE, since_seconds)
                 try:
                     yield
                 finally:

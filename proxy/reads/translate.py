@@ -35,7 +35,7 @@ from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
-from proxy.request.times import Times, Wait
+from proxy.request.times import Times, WaitKind
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import not_primary
 from rewrite.bucket_writes import is_unacknowledged
@@ -68,7 +68,7 @@ class Service(Protocol):
         ...
 
 
-class Gate(Protocol):
+class ReadGate(Protocol):
     """The clients' privileges (``proxy.request.authorisation``); the type of a session is that of the gate."""
 
     async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
@@ -80,7 +80,7 @@ class Gate(Protocol):
         ...
 
 
-class NoAccessControl:
+class NoReadGate:
     """For backends without access control."""
 
     async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
@@ -109,7 +109,7 @@ class PlanEnvironment:
     service: Service
     take_effect: Callable[[Effect], None]
     cursors: CursorNames
-    gate: Gate = field(default_factory=NoAccessControl)
+    gate: ReadGate = field(default_factory=NoReadGate)
     sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
     places: StepPlaces = field(default_factory=StepPlaces)
     turns: StepPlaces = field(default_factory=lambda: StepPlaces(places=1, places_of_one=1))
@@ -269,7 +269,7 @@ class TranslateHandler:
         said = await self._converse(plan.run(), steps)
         if isinstance(said, PassThrough):
             raise Undecodable("the backend does all of it")
-        with steps.times.waiting(Wait.REPLICATION):
+        with steps.times.waiting(WaitKind.REPLICATION):
             return dict(await wait.finish(said, lambda: steps.is_gone))
 
     async def _pass(self, plan: PassThrough, steps: _Steps, command: ClientCommand) -> bytes:

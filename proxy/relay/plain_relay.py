@@ -16,8 +16,6 @@ from proxy.request.needs import PREFERENCE
 from proxy.request.recognition import LONGEST_BYTES, Form, Recognised, Shortcut
 
 _WEIGHT_BYTES: Final = 600
-_NEVER_ENDS: Final = {"aggregate": b"$changeStream\0", "find": b"tailable\0"}
-"""Bytes that occur in a reading command whose cursor never ends (``proxy.readers.register``)."""
 
 
 class PlainRelay(Shortcut):
@@ -50,6 +48,5 @@ def plain_relay(command: Command, route: router.Relay, *, has_members: bool) -> 
         return PlainRelay((), by_head=False)
     if row.target is not Target.FIRST:
         return None
-    never_ends = _NEVER_ENDS.get(command.name)
-    avoid = (*(() if never_ends is None else (never_ends,)), *((PREFERENCE + b"\0",) if has_members else ()))
+    avoid = (*((row.endless,) if row.endless else ()), *((PREFERENCE + b"\0",) if has_members else ()))
     return None if any(each in raw for each in avoid) else PlainRelay(avoid, by_head=True)

@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from typing import Final, TypeAlias
 
 from proxy.request.command import Command
+from proxy.request.command_table import ENDS_TRANSACTION
 from proxy.request.ports import Effects
 from rewrite.plan import Effect
 
@@ -19,8 +20,6 @@ MOST_TRANSACTIONS: Final = 1_024
 MOST_EFFECTS: Final = 64
 LONGEST_SESSION_BYTES: Final = 256
 """Maximum length of a session's id; servers accept no longer ones."""
-
-ENDS: Final = frozenset({"abortTransaction", "commitTransaction"})
 
 _Key: TypeAlias = tuple[Hashable, bytes, bytes]
 
@@ -34,7 +33,7 @@ class TransactionEffects:
 
     def concerns(self, command: Command | None) -> bool:
         """Whether the command may end a transaction with effects."""
-        return bool(self._held) and command is not None and command.name in ENDS
+        return bool(self._held) and command is not None and command.name in ENDS_TRANSACTION
 
     def hold(self, command: Command, identity: Hashable, effects: tuple[Effect, ...]) -> None:
         """Hold the effects of ``command``, which was executed in a transaction of this user."""

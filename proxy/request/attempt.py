@@ -1,7 +1,9 @@
 """The outcomes of an attempt to execute a command, and the pure function that says what follows.
 
 The room that executes a command (relay, reads, inserts) passes the outcome to ``Exchange.end``. ``what_follows``
-decides, and ``proxy.clients.dispatch`` acts on it.
+decides, and ``proxy.clients.dispatch`` acts on it. Without an outcome, an exchange is finished by replies to inserts,
+which have the acknowledgement of their commit, by reads whose reply is passed on under another cursor's name, and by
+who closes the client's connection.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from catalog.bson.raw import INT32, fields_of, unpack_int32
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from proxy.request.command import Command
-from proxy.request.command_table import REPEATABLE
+from proxy.request.command_table import HAS_PIPELINE, REPEATABLE
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary, says_ok
 
@@ -260,4 +262,9 @@ def only_reads(command: Command) -> bool:
     """Whether a command changes nothing; a transaction that it may begin counts as a change."""
     if command.name not in REPEATABLE or command.in_transaction:
         return False
-    return command.name != "aggregate" or not (b"$out\0" in command.body or b"$merge\0" in command.body)
+    return not stores_result(command)
+
+
+def stores_result(command: Command) -> bool:
+    """Whether the command has a pipeline that may end in ``$out`` or ``$merge``."""
+    return command.name in HAS_PIPELINE and (b"$out\0" in command.body or b"$merge\0" in command.body)

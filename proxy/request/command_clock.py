@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from proxy.request.slow_threshold import SlowThreshold
-from proxy.request.times import NOT_SENT, Times, Wait
+from proxy.request.times import NOT_SENT, Times, WaitKind
 
 
 class CommandClock:
@@ -47,7 +47,7 @@ class CommandClock:
 
     def queued(self, since_seconds: float) -> None:
         """The command has waited for its turn since then."""
-        self.times().wait(Wait.QUEUE, since_seconds)
+        self.times().wait(WaitKind.QUEUE, since_seconds)
 
     def sent(self) -> None:
         """The backend has the command from now on, until its end."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from catalog.errors import code_name
 from proxy.observe.spans import Kind, Tracer
 from proxy.request.command import Command
-from proxy.request.command_table import TABLE
+from proxy.request.command_table import GREETS, TABLE
 from proxy.request.command_trace import CommandTrace, clock_offset_ns
 from proxy.request.exchange import Exchange
 from proxy.request.naming import documents_in, name_of, namespace_of, parsed_or_none, printable
@@ -21,8 +21,6 @@ from proxy.request.slow_times import spent
 from proxy.request.times import NOT_SENT, Part
 from proxy.request.trace_context import carried_trace, may_carry_trace
 
-UNTRACED: Final = frozenset({"hello", "isMaster", "ismaster"})
-"""Drivers send these on their own and continuously, to monitor the server; some wait for ten seconds."""
 OTHER: Final = "other"
 """The name of spans of commands that the command table does not list; clients can invent any."""
 SYSTEM: Final = {"db.system.name": "mongodb"}
@@ -67,7 +65,7 @@ class CommandSpans:
         return trace
 
     def _report(self, exchange: Exchange, ended: Ended) -> None:
-        if name_of(exchange) in UNTRACED:
+        if name_of(exchange) in GREETS:
             return
         trace = self.trace_of(exchange)
         if trace.has_ended:

@@ -59,6 +59,12 @@ class Fact(Flag):
     """The collection's view answers it, too, to clients that may not read the buckets."""
     INLINE = auto()
     """If its plan has one step, it is sent without a task."""
+    HAS_PIPELINE = auto()
+    """It has a pipeline, or one inside, which may end in ``$out`` or ``$merge``."""
+    CREATES = auto()
+    """It creates its collection if that is missing, whatever its other arguments are."""
+    GREETS = auto()
+    """Drivers send it first, and then continuously, to monitor the server."""
 
 
 _QUERY: Final = Fact.READS_BUCKETS | Fact.REPEATABLE | Fact.ANY_MEMBER | Fact.HAS_VIEW | Fact.INLINE
@@ -67,18 +73,24 @@ _LISTING: Final = Fact.REPEATABLE | Fact.ANY_MEMBER
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One command of the table."""
+    """One command of the table.
+
+    ``endless``: bytes that its body contains if its cursor never ends; ``b""`` if there are no such cursors.
+    """
 
     target: Target
     way: Way
     facts: Fact = Fact(0)
+    endless: bytes = b""
 
 
 ADMIN: Final = "tsproxy"
 """The name of all admin commands, which are for the proxy itself."""
 
 TABLE: Final[Mapping[str, Row]] = {
-    "aggregate": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR),
+    "aggregate": Row(
+        Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR | Fact.HAS_PIPELINE, endless=b"$changeStream\0"
+    ),
     "applyOps": Row(Target.DATABASE, Way.RELAY, Fact.READS_BUCKETS | Fact.REDEFINES),
     "authenticate": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
     "buildInfo": Row(Target.DATABASE, Way.TRANSLATE, Fact.REPEATABLE),
@@ -91,8 +103,8 @@ TABLE: Final[Mapping[str, Row]] = {
     "compact": Row(Target.FIRST, Way.TRANSLATE),
     "convertToCapped": Row(Target.FIRST, Way.TRANSLATE),
     "count": Row(Target.FIRST, Way.TRANSLATE, _QUERY),
-    "create": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
-    "createIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES),
+    "create": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES | Fact.CREATES),
+    "createIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES | Fact.CREATES),
     "dataSize": Row(Target.FULL_NAME, Way.TRANSLATE),
     "datasize": Row(Target.FULL_NAME, Way.TRANSLATE),
     "dbStats": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
@@ -103,16 +115,18 @@ TABLE: Final[Mapping[str, Row]] = {
     "drop": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
     "dropDatabase": Row(Target.DATABASE, Way.TRANSLATE, Fact.REDEFINES),
     "dropIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES),
-    "explain": Row(Target.EXPLAINED, Way.TRANSLATE, Fact.ANY_MEMBER | Fact.HAS_VIEW | Fact.READS_BUCKETS),
-    "find": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR),
+    "explain": Row(
+        Target.EXPLAINED, Way.TRANSLATE, Fact.ANY_MEMBER | Fact.HAS_VIEW | Fact.READS_BUCKETS | Fact.HAS_PIPELINE
+    ),
+    "find": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR, endless=b"tailable\0"),
     "findAndModify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
     "findandmodify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
     "geoSearch": Row(Target.FIRST, Way.RELAY, Fact.READS_BUCKETS),
     "getMore": Row(Target.CURSOR, Way.TRANSLATE),
-    "hello": Row(Target.DATABASE, Way.ANSWER),
-    "insert": Row(Target.FIRST, Way.INGEST, Fact.WRITES),
-    "isMaster": Row(Target.DATABASE, Way.ANSWER),
-    "ismaster": Row(Target.DATABASE, Way.ANSWER),
+    "hello": Row(Target.DATABASE, Way.ANSWER, Fact.GREETS),
+    "insert": Row(Target.FIRST, Way.INGEST, Fact.WRITES | Fact.CREATES),
+    "isMaster": Row(Target.DATABASE, Way.ANSWER, Fact.GREETS),
+    "ismaster": Row(Target.DATABASE, Way.ANSWER, Fact.GREETS),
     "killCursors": Row(Target.CURSOR, Way.TRANSLATE),
     "listCollections": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
     "listDatabases": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
@@ -150,5 +164,12 @@ REPEATABLE: Final = commands_with(Fact.REPEATABLE)
 ANY_MEMBER: Final = commands_with(Fact.ANY_MEMBER)
 HAS_VIEW: Final = commands_with(Fact.HAS_VIEW)
 INLINE: Final = commands_with(Fact.INLINE)
+HAS_PIPELINE: Final = commands_with(Fact.HAS_PIPELINE)
+CREATES: Final = commands_with(Fact.CREATES)
+GREETS: Final = commands_with(Fact.GREETS)
 ON_BUCKETS: Final = HAS_VIEW | WRITES | {"getMore", "mapReduce", "mapreduce"}
 """The commands on time-series collections that are rewritten to ones on buckets, or are about cursors on these."""
+
+ABOUT_CURSORS: Final = frozenset(name for name, row in TABLE.items() if row.target is Target.CURSOR)
+ENDS_TRANSACTION: Final = frozenset({"abortTransaction", "commitTransaction"})
+"""They are relayed, as what is not in the table."""

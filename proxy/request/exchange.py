@@ -14,6 +14,7 @@ from catalog.ports import Acknowledgement
 from proxy.request.attempt import Deposed, Lost, Outcome, of_error
 from proxy.request.command import Command, parse_command
 from proxy.request.command_clock import CommandClock
+from proxy.request.command_table import ENDS_TRANSACTION
 from proxy.request.refusal import refused_with
 from proxy.request.session import Session
 from proxy.request.slow_threshold import NEVER_SLOW, Ended, SlowThreshold
@@ -375,14 +376,11 @@ def _messages(data: bytes) -> list[bytes]:
     return found
 
 
-_TRANSACTION_ENDS = ("abortTransaction", "commitTransaction")
-
-
 def labelled(error: CommandError, command: Command | None) -> CommandError:
     """The same error with the labels that make drivers do the right thing for this command."""
     labels: tuple[str, ...] = ()
     if command is not None and command.has_txn_number:
-        if not command.in_transaction or command.name in _TRANSACTION_ENDS:
+        if not command.in_transaction or command.name in ENDS_TRANSACTION:
             labels = ("RetryableWriteError",)
         else:
             labels = ("TransientTransactionError",)

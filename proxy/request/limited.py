@@ -35,7 +35,7 @@ def overloaded(message: str) -> CommandError:
     return CommandError(OVERLOADED, message, labels=LABELS, fails_command=True)
 
 
-class Waiting:
+class QueuedCommand:
     """A command that waits. ``go_on`` is called when its turn comes, ``refuse`` if it has waited too long."""
 
     __slots__ = ("_number", "_queue", "_timer", "cost", "exchange", "go_on", "refuse", "since_seconds")
@@ -82,13 +82,13 @@ class Line:
 
     def __init__(self, changed: Callable[[int], None]) -> None:
         """``changed`` is called with +1 and -1 when a command comes and leaves."""
-        self._queue: FairQueue[Waiting] = FairQueue()
+        self._queue: FairQueue[QueuedCommand] = FairQueue()
         self.changed = changed
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, owner: Hashable, waiting: Waiting, max_wait_ms: int) -> None:
+    def add(self, owner: Hashable, waiting: QueuedCommand, max_wait_ms: int) -> None:
         """Add a command of this client."""
         number = self._queue.add(owner, waiting.cost, waiting)
         self.changed(1)
@@ -99,7 +99,7 @@ class Line:
         """The cost of the next command; there must be one."""
         return self._queue.first.cost
 
-    def pop(self) -> Waiting:
+    def pop(self) -> QueuedCommand:
         """Remove and return the next command; there must be one."""
         waiting = self._queue.pop()
         self.changed(-1)
@@ -185,7 +185,7 @@ class Limited:
         self.counts.commands -= 1
         self._wake_commands_soon()
 
-    def wait_for_place(self, owner: Hashable, waiting: Waiting) -> None:
+    def wait_for_place(self, owner: Hashable, waiting: QueuedCommand) -> None:
         """Queue a command, which occupies its place when its turn comes; refuse it if too many wait."""
         limits = self.limits
         if len(self.commands) >= limits.max_waiting:
@@ -221,7 +221,7 @@ class Limited:
             self._rate = Allowance(per_second, per_second, time.monotonic())
         return self._rate
 
-    def wait_for_rate(self, owner: Hashable, waiting: Waiting) -> None:
+    def wait_for_rate(self, owner: Hashable, waiting: QueuedCommand) -> None:
         """Queue an insert, whose measurements are counted when its turn comes; refuse it if too many wait."""
         limits = self.limits
         if len(self.inserts) >= limits.max_waiting:

@@ -1,4 +1,4 @@
-"""How a command is called in logs and spans: its name, its namespace, the number of its statements."""
+"""What a command is called: its name, its database, its namespace, the number of its statements."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from proxy.request.exchange import Exchange
 from proxy.request.recognition import body_end
 from proxy.request.slow_reply import count_of
 from proxy.wire.errors import ProtocolError
+from proxy.wire.message import Opcode, length_at
 from proxy.wire.op_msg import BODY_AT
 
 LONGEST_TEXT: Final = 256
 """Characters of a name or comment."""
 _STATEMENTS: Final = (b"documents", b"updates", b"deletes")
 _NAME_AT: Final = BODY_AT + 5
+_DATABASE: Final = b"\x02$db\0"
+_MSG: Final = int(Opcode.MSG)
 
 
 def printable(text: str) -> str:
@@ -31,14 +34,36 @@ def _escaped(character: str) -> str:
 
 
 def name_of(exchange: Exchange) -> str:
-    """The name of the command, without parsing it if its body comes first."""
+    """The name of the command, without parsing it if its body comes first; ``""`` if it is not a valid one.
+
+    A longer name than ``LONGEST_TEXT``, which no server accepts, may be cut.
+    """
     if exchange.command is not None:
         return exchange.command.name
-    raw = exchange.message.raw
-    if body_end(raw):
-        return raw[_NAME_AT : raw.find(0, _NAME_AT)].decode(errors="replace")
+    raw, end = exchange.message.raw, _body_end(exchange)
+    if end:
+        return raw[_NAME_AT : min(end, _NAME_AT + LONGEST_TEXT)].partition(b"\0")[0].decode(errors="replace")
     command = parsed_or_none(exchange)
     return "" if command is None else command.name
+
+
+def database_of(exchange: Exchange) -> str:
+    """The database of the command, without parsing it if possible; ``""`` if it is not a valid one."""
+    if exchange.command is not None:
+        return exchange.command.namespace.database
+    raw, end = exchange.message.raw, _body_end(exchange)
+    at = raw.find(_DATABASE, BODY_AT, end) if end else -1
+    if at >= 0 and at + 9 <= end and raw.find(_DATABASE, at + 5, end) < 0:
+        # There is no other, so this is the field itself.
+        return raw[at + 9 : at + 8 + length_at(raw, at + 5)].decode(errors="replace")
+    command = parsed_or_none(exchange)
+    return "" if command is None else command.namespace.database
+
+
+def _body_end(exchange: Exchange) -> int:
+    """As ``body_end``; also 0 if the message is no OP_MSG."""
+    message = exchange.message
+    return body_end(message.raw) if message.opcode == _MSG else 0
 
 
 def parsed_or_none(exchange: Exchange) -> Command | None:

@@ -12,7 +12,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from proxy.request import router
 from proxy.request.authorisation import insert_actions
 from proxy.request.command import Command
-from proxy.request.command_table import ANY_MEMBER, INLINE, TABLE, Target
+from proxy.request.command_table import ABOUT_CURSORS, ANY_MEMBER, INLINE, TABLE, Target
 from proxy.request.exchange import Reader
 from proxy.request.ports import Gate, Readers
 from proxy.request.session import Session
@@ -22,7 +22,6 @@ Right: TypeAlias = tuple[tuple[str, ...], Namespace]
 
 PREFERENCE: Final = b"$readPreference"
 _FIND: Final = ("find",)
-_OF_CURSORS: Final = frozenset({"getMore", "killCursors"})
 
 
 class Needs:
@@ -67,7 +66,7 @@ class Requirements:
     def of(self, command: Command, route: router.Route) -> Needs:
         """The conditions of ``command`` on this route."""
         asks_members = self.has_members and (
-            command.name in _OF_CURSORS or (command.name in ANY_MEMBER and PREFERENCE in command.fields)
+            command.name in ABOUT_CURSORS or (command.name in ANY_MEMBER and PREFERENCE in command.fields)
         )
         readers = self._readers
         if isinstance(route, router.Ingest):

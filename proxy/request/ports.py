@@ -14,7 +14,7 @@ from proxy.request.times import Times
 from rewrite.plan import Effect
 
 
-class Translate(Protocol):
+class Translator(Protocol):
     """Executes commands on virtual collections other than inserts, and some database-wide commands."""
 
     def __call__(

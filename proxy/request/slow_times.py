@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from catalog.ports import Acknowledgement
-from proxy.request.times import NOT_SENT, Times, Wait
+from proxy.request.times import NOT_SENT, Times, WaitKind
 
 PROXY = "proxy"
 BACKEND = "backend"
@@ -28,7 +28,7 @@ def spent(
     total = ended_seconds - started_seconds
     waited = {} if times is None else dict(times.waited)
     if turn_seconds:
-        waited[Wait.TURN] = turn_seconds
+        waited[WaitKind.TURN] = turn_seconds
     backend = 0.0 if times is None else times.backend_seconds
     if is_insert:
         backend += _commit(started_seconds, ended_seconds, waited, backend, acknowledgement)
@@ -48,7 +48,7 @@ def spent(
 def _commit(
     started_seconds: float,
     ended_seconds: float,
-    waited: dict[Wait, float],
+    waited: dict[WaitKind, float],
     known_backend: float,
     acknowledgement: Acknowledgement | None,
 ) -> float:
@@ -56,11 +56,11 @@ def _commit(
     before = sum(waited.values()) + known_backend
     if acknowledgement is None or not acknowledgement.sent_at_seconds:
         # No commit has succeeded, or it was refused before: how long the backend had it is not known.
-        waited[Wait.COMMIT] = ended_seconds - started_seconds - before
+        waited[WaitKind.COMMIT] = ended_seconds - started_seconds - before
         return 0.0
     sent = max(acknowledgement.sent_at_seconds, started_seconds)
     answered = min(max(acknowledgement.answered_at_seconds, sent), ended_seconds)
-    waited[Wait.COMMIT] = max(sent - started_seconds - before, 0.0)
+    waited[WaitKind.COMMIT] = max(sent - started_seconds - before, 0.0)
     if acknowledgement.is_confirmed:
-        waited[Wait.REPLICATION] = ended_seconds - answered
+        waited[WaitKind.REPLICATION] = ended_seconds - answered
     return answered - sent

@@ -24,7 +24,7 @@ MOST_PARTS: Final = 32
 """Maximum number of parts of a traced command that are recorded."""
 
 
-class Wait(Enum):
+class WaitKind(Enum):
     """What a command waits for in the proxy; the values are the names in logs."""
 
     QUEUE = "queue"
@@ -70,18 +70,18 @@ class Times:
         self._step: Mapping[str, Any] = {}
         self.backend_seconds = 0.0
         """Time of complete steps at the backend."""
-        self.waited: dict[Wait, float] = {}
+        self.waited: dict[WaitKind, float] = {}
         self.steps: list[Mapping[str, Any]] = []
         """The bodies of the first steps of a plan."""
         self.is_reported = False
         """Whether the command was reported as slow already."""
 
-    def wait(self, kind: Wait, since_seconds: float) -> None:
+    def wait(self, kind: WaitKind, since_seconds: float) -> None:
         """The command has waited since then (``time.perf_counter``)."""
         self.waited[kind] = self.waited.get(kind, 0.0) + time.perf_counter() - since_seconds
 
     @contextmanager
-    def waiting(self, kind: Wait) -> Iterator[None]:
+    def waiting(self, kind: WaitKind) -> Iterator[None]:
         """The command waits inside this context."""
         since_seconds = time.perf_counter()
         try:

@@ -18,9 +18,9 @@ from typing import Final
 from catalog.namespaces import VirtualCollection
 from proxy.request.command import Command
 from proxy.request.command_table import CHANGES_INDEXES, REDEFINES
-from proxy.request.ports import Translate
+from proxy.request.ports import Translator
 from proxy.request.session import Session
-from proxy.request.times import Times, Wait
+from proxy.request.times import Times, WaitKind
 
 CHANGES_COLLECTIONS: Final = REDEFINES | CHANGES_INDEXES
 BURST_SECONDS: Final = 1.0
@@ -89,7 +89,7 @@ class Unanswered:
                 pause_seconds = state.pause_seconds(self._now_seconds())
                 if pause_seconds > 0.0:
                     await self._sleep(pause_seconds)
-                times.wait(Wait.QUEUE, since_seconds)
+                times.wait(WaitKind.QUEUE, since_seconds)
                 began_seconds = self._now_seconds()
                 try:
                     yield
@@ -118,7 +118,7 @@ class Unanswered:
             self._forget_later(owner, state)
 
 
-def in_turns(translate: Translate, unanswered: Unanswered) -> Translate:
+def in_turns(translate: Translator, unanswered: Unanswered) -> Translator:
     """``translate``, with the turns of such commands on virtual collections."""
 
     def limited(

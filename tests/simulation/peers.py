@@ -32,7 +32,7 @@ from proxy.peers.gathering_links import GatheringLinks
 from proxy.peers.handshake import Introduction
 from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import LinkLost
-from proxy.peers.membership import Membership
+from proxy.peers.membership import Membership, Reactions
 from proxy.peers.places_told import PlacesTold
 from proxy.process.readers_elsewhere import ReadersElsewhere
 from proxy.readers.register import ReaderRegister
@@ -234,12 +234,14 @@ class Node:
         self._tasks: dict[asyncio.Task[Any], None] = {}
         now_seconds = asyncio.get_running_loop().time
         self.numbers = PeerNumbers()
-        self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds)
+        self._handler: Any = None
+        self._withdraws: Callable[[], None] = lambda: None
+        reactions = Reactions(self._changed, log.begin_era, self._stood_still)
+        self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds, reactions)
         self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
-        self.members.lapsed = log.begin_era
         self.holding = Holding(self.name, self.members.holders, self.numbers, now_seconds, self.spawn)
         self.elsewhere = ReadersElsewhere(self, proxies_count=lambda: True)
-        self.elsewhere.holding = self.holding
+        self.elsewhere.ask(self.holding)
         self.readers = ReaderRegister(lambda _: False, elsewhere=self.elsewhere)
         self.held_here = HeldHere(
             self.readers, lambda: 1, self.holding, self.numbers, self.members.quiet, now_seconds, self.spawn
@@ -252,19 +254,21 @@ class Node:
         """The components that ask, and what they use of the server."""
         self.store_port = port
 
-        def changed() -> None:
-            handler.elsewhere = self.asking if self.members.has_company else None
-
-        def stood_still() -> None:
+        def withdraw() -> None:
             log.withdraw()
             catalog.withdraw(withdrawn())
             committer.kick()
 
-        self.members.changed = changed
-        self.members.stood_still = stood_still
-        joining.orphans.others = self.members
-        joining.gathering.company = GatheringLinks(self.members, asyncio.get_running_loop().time)
+        self._handler, self._withdraws = handler, withdraw
+        joining.link(self.members, GatheringLinks(self.members, asyncio.get_running_loop().time))
         self.gathering = joining.gathering
+
+    def _changed(self) -> None:
+        if self._handler is not None:
+            self._handler.ask_others(self.asking if self.members.has_company else None)
+
+    def _stood_still(self) -> None:
+        self._withdraws()
 
     async def begin(self) -> None:
         await self.members.begin()

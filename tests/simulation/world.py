@@ -203,7 +203,7 @@ class Process:
         )
         if self.node is not None:
             self.node.follow(self.handler, self.catalog, self.committer, statements, port, self.joining)
-            self.committer.options = replace(self.committer.options, before_round=self.node.members.check)
+            self.committer.check_before_rounds(self.node.members.check)
         self.alive = True
         # Every process makes the server stall once in a while, for all of them.
         self._longest_wait_seconds = plan.proxies * LONGEST_WAIT_SECONDS

@@ -6,25 +6,27 @@ from typing import Any
 
 from proxy.admin.arguments import Call, call_of
 from proxy.admin.table import COMMANDS
-from proxy.request.attempt import Outcome
+from proxy.request.attempt import Outcome, Unexpected
 from proxy.request.exchange import Exchange
 from proxy.request.session import Session
 from proxy.wire.message import Message
+from tests.support.exchanges import Told
 from tests.support.network import FakeClient
 from tests.support.raw_wire import command, document_of
 from tests.support.sessions import session
 
 
-class Started:
-    """Remembers which exchanges were started after they had been held; they end at once."""
+class Started(Told):
+    """Remembers which exchanges were started after they had been held; bugs end them at once."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.exchanges: list[Exchange] = []
-        self.outcomes: list[Outcome] = []
 
     def ended(self, exchange: Exchange, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-        exchange.close()
+        super().ended(exchange, outcome)
+        if isinstance(outcome, Unexpected):
+            exchange.close()
 
     def go_on(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)

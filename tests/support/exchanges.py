@@ -24,7 +24,10 @@ class Told:
                     exchange.relayed(outcome.raw)
             case Next.FINISH:
                 exchange.done()
-            case Next.REFUSE | Next.REFUSE_RETRYABLY:
+            case Next.REFUSE:
+                assert isinstance(outcome, attempt.Refused)
+                exchange.refuse(outcome.error)
+            case Next.REFUSE_RETRYABLY:
                 assert isinstance(outcome, attempt.Refused | attempt.Unreachable)
                 exchange.refuse(labelled(outcome.error, exchange.command))
             case Next.CLOSE | Next.REPORT_AND_CLOSE:

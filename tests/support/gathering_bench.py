@@ -104,7 +104,8 @@ class Process(CatalogBench):
         processes[name] = self
         self.joining = Joining(self.catalog, server, self.clock, self.readers, OPTIONS, self.refused.append, UNTOUCHED)
         self.gathering: Gathering = self.joining.gathering
-        self.gathering.company = Links(self)
+        self.links = Links(self)
+        self.gathering.link(self.links)
 
     def write(self, meta: Any, *offsets_ms: int, **fields: Any) -> None:
         for offset_ms in offsets_ms:

@@ -10,7 +10,7 @@ import bson
 
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement
-from proxy.backend.replication_wait import Concern, Wait
+from proxy.backend.replication_wait import Concern, ReplicationWait
 
 
 class Waits:
@@ -50,7 +50,7 @@ class Waits:
 
 
 class Client:
-    def __init__(self, wait: Wait) -> None:
+    def __init__(self, wait: ReplicationWait) -> None:
         self.heard: list[Acknowledgement | CommandError] = []
         self.gone = False
         wait.when_known(self.heard.append, lambda: self.gone)

@@ -32,7 +32,7 @@ from proxy.observe.readings import read
 from proxy.observe.status_document import Serving
 from proxy.observe.tasks import TaskSet
 from proxy.observe.trace_numbers import TraceNumbers
-from proxy.process.control import Control, Membership
+from proxy.process.control import Control, WorkerPlace
 from proxy.process.exit_codes import ExitCode, exit_code_of
 from proxy.process.interpreter import tune
 from proxy.process.last_resort import LEAVE_SECONDS, LastResort
@@ -67,7 +67,7 @@ class Worker:
         self._number: int = begin["number"]
         self._held: Mapping[str, Any] | None = begin["held"]
         board = ConnectionBoard(begin["board"], self._number)
-        membership = Membership(self._number, begin["of"], board, self, self._on_parts, self._on_closed)
+        membership = WorkerPlace(self._number, begin["of"], board, self, self._on_parts, self._on_closed)
         self._control = Control(Reloading(loaded, lambda: self._newest), self._why_not_ready, worker=membership)
         self._control.on_serving = self._on_page
         self.stopping = Stopping(last_resort, lambda: self._settings.shutdown_grace_seconds, self._on_stop)

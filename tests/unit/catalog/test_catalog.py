@@ -147,10 +147,10 @@ def test_cleared_bucket_is_not_appended_to() -> None:
     assert pending.state is BatchState.ABORTED
     (moved,) = bench.catalog.take_unclaimed()
     assert moved.bucket is not batch.bucket
-    assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    assert bench.catalog.is_under_way(batch.bucket.state.bucket_id)
     bench.catalog.finish([batch], ACKNOWLEDGED)
     assert writer.codes == {0: None}
-    assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    assert not bench.catalog.is_under_way(batch.bucket.state.bucket_id)
 
 
 def test_clear_by_id_leaves_the_others() -> None:
@@ -255,7 +255,7 @@ def test_doubt_without_anybody_who_waits_for_the_verdict_ends_the_batch() -> Non
     # What was not sent is not in doubt: it goes elsewhere.
     assert other.codes == {}
     assert len(bench.catalog.take_unclaimed()) == 1
-    assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    assert not bench.catalog.is_under_way(batch.bucket.state.bucket_id)
 
 
 @pytest.mark.parametrize("verdict", ["finish", "replace wanted", "replace unwanted", "abort", "lose"])
@@ -266,7 +266,7 @@ def test_doubtful_batch_ends_with_the_verdict(verdict: str) -> None:
     batch = prepared(bench, 0, writer=writer)
     assert bench.catalog.doubt(batch, CommandError(6, "lost"))
     assert batch.state is BatchState.PREPARED
-    assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    assert bench.catalog.is_under_way(batch.bucket.state.bucket_id)
     match verdict.split():
         case ["finish"]:
             bench.catalog.finish([batch], ACKNOWLEDGED)
@@ -287,7 +287,7 @@ def test_doubtful_batch_ends_with_the_verdict(verdict: str) -> None:
         case _:
             bench.catalog.lose(batch, REFUSED)
             assert batch.state is BatchState.ABORTED
-    assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    assert not bench.catalog.is_under_way(batch.bucket.state.bucket_id)
 
 
 # --- what was found in the backend ---------------------------------------------------------------------------

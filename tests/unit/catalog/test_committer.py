@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -250,7 +249,7 @@ async def test_an_observer_sees_how_each_commit_ends() -> None:
     refused = Rejected(CommandError(13, "not authorized"))
     bench = CommitterBench(store=ScriptedStore(Applied(1, {}, ACKNOWLEDGED), refused))
     seen = Seen()
-    bench.committer.options = replace(bench.committer.options, observer=seen)
+    bench.committer.observe(seen)
     for number in range(2):
         bench.insert(measurement(meta=number))
         await bench.rest()
@@ -261,7 +260,7 @@ async def test_an_observer_sees_how_each_commit_ends() -> None:
 async def test_an_observer_sees_that_a_commit_is_cancelled() -> None:
     bench = CommitterBench(store=HeldStore())
     seen = Seen()
-    bench.committer.options = replace(bench.committer.options, observer=seen)
+    bench.committer.observe(seen)
     bench.insert(measurement())
     assert not await bench.committer.drain(0.01)
     assert seen.outcomes == [None]
@@ -270,7 +269,7 @@ async def test_an_observer_sees_that_a_commit_is_cancelled() -> None:
 async def test_an_observer_may_look_away() -> None:
     bench = CommitterBench()
     seen = Seen(looks=False)
-    bench.committer.options = replace(bench.committer.options, observer=seen)
+    bench.committer.observe(seen)
     writer = bench.insert(measurement())
     await bench.rest()
     assert (len(seen.commits), seen.outcomes, writer.codes) == (1, [], {0: None})
@@ -279,7 +278,7 @@ async def test_an_observer_may_look_away() -> None:
 async def test_a_stop_sleeps_while_writes_linger() -> None:
     """It does not keep the event loop busy, and neither loses what waits."""
     bench = CommitterBench()
-    bench.committer.options = replace(bench.committer.options, linger_seconds=0.3)
+    bench.committer.pace(linger_seconds=0.3, rounds_in_flight=2)
     writer = bench.insert(measurement())
     used_seconds = time.process_time()
     assert await bench.committer.drain(5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from catalog.bson.codec import decode
 from catalog.gathering import Alone
 from tests.support.catalog_parts import START_MS
-from tests.support.gathering_bench import Links, Process, world_of
+from tests.support.gathering_bench import Process, world_of
 
 
 async def test_what_two_processes_wrote_becomes_one_bucket_that_grows_on() -> None:
@@ -58,7 +58,7 @@ async def test_series_and_buckets_that_belong_to_one_process_stay() -> None:
 async def test_who_is_alone_remembers_nothing() -> None:
     world = await world_of("one")
     (one,) = world.processes.values()
-    one.gathering.company = Alone()
+    one.gathering.link(Alone())
     one.write("a", 0, 1)
     await world.rest()
     assert not one.catalog.growth.resting.is_wanted
@@ -104,9 +104,7 @@ async def test_a_bucket_that_gets_rows_again_absorbs_nothing() -> None:
 async def test_what_was_given_up_to_nobody_stays_as_it_is() -> None:
     world = await world_of("one", "two")
     one, two = world.processes.values()
-    company = one.gathering.company
-    assert isinstance(company, Links)
-    company.are_cut = True
+    one.links.are_cut = True
     one.write("a", 0, 1)
     two.write("a", 60_000)
     await world.rest()

@@ -80,7 +80,8 @@ def test_releasing_twice_counts_once() -> None:
 def test_released_bucket_stays_held_while_a_batch_is_under_way() -> None:
     bench = CatalogBench()
     (batch,) = bench.stage(measurement())
-    bucket, memory = batch.bucket, bench.catalog._memory
+    bucket, memory = batch.bucket, BucketMemory()
+    memory.adopt(bucket)
     batch.claim()
     bench.catalog.prepare(batch)
     memory.release(bucket)

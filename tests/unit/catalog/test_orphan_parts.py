@@ -298,7 +298,7 @@ async def test_parts_of_who_is_certainly_gone_are_joined_soon_and_others_later()
     families = _families(3)
     bench.store.found = families
     bench.store.documents = {identity: b"" for family in families for identity in family}
-    bench.orphans.others = Gone(families[0][0], families[2][0])
+    bench.orphans.link(Gone(families[0][0], families[2][0]))
     await bench.orphans.sweep()
     bench.clock.now += GONE_SECONDS - 1
     assert await bench.orphans.sweep() == 0
@@ -321,7 +321,8 @@ async def test_who_goes_later_is_searched_for_again() -> None:
     bench.clock.now += GONE_SECONDS
     await bench.orphans.sweep()
     bench.store.found = [one, two]
-    bench.orphans.others = gone = Gone(two[0])
+    gone = Gone(two[0])
+    bench.orphans.link(gone)
     gone.departures = 1
     await bench.orphans.sweep()
     bench.clock.now += GONE_SECONDS
@@ -338,7 +339,8 @@ async def test_what_waits_is_looked_at_again_when_another_process_has_gone() -> 
     bench = SweptBench()
     (one,) = bench.store.found = _families(1)
     bench.store.documents = dict.fromkeys(one, b"")
-    bench.orphans.others = gone = Gone()
+    gone = Gone()
+    bench.orphans.link(gone)
     await bench.orphans.sweep()
     bench.clock.now += GONE_SECONDS
     assert await bench.orphans.sweep() == 0
@@ -350,7 +352,8 @@ async def test_who_was_looked_for_before_parts_were_found_may_have_come_since() 
     bench = SweptBench()
     (one,) = bench.store.found = _families(1)
     bench.store.documents = dict.fromkeys(one, b"")
-    bench.orphans.others = gone = Gone(one[0])
+    gone = Gone(one[0])
+    bench.orphans.link(gone)
     gone.looks = 1
     await bench.orphans.sweep()
     bench.clock.now += 2 * GONE_SECONDS

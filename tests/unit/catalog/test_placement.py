@@ -113,11 +113,11 @@ def test_full_bucket_with_batches_under_way_lives_on_unknown() -> None:
     batch = bench.stage(measurement())[0]
     bench.stage(measurement(1))
     assert not batch.bucket.is_known
-    assert bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    assert bench.catalog.is_under_way(batch.bucket.state.bucket_id)
     batch.claim()
     bench.catalog.prepare(batch)
     bench.catalog.finish([batch], Acknowledgement())
-    assert not bench.catalog._memory.holds(batch.bucket.state.bucket_id)
+    assert not bench.catalog.is_under_way(batch.bucket.state.bucket_id)
 
 
 def test_idle_buckets_are_let_go_over_the_threshold_longest_idle_first() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from catalog.errors import BackendUnavailable
-from proxy.admin.waiting import STARTED_AT_ONCE, Waiting
-from proxy.request.times import Wait
+from proxy.admin.waiting import STARTED_AT_ONCE, HeldCommand
+from proxy.request.times import WaitKind
 from tests.support.admin_calls import Asking
 
 
-def waiting() -> Waiting:
-    return Waiting(lambda: BackendUnavailable("too long"))
+def waiting() -> HeldCommand:
+    return HeldCommand(lambda: BackendUnavailable("too long"))
 
 
 async def test_commands_are_let_go_in_their_order_and_a_few_at_a_time() -> None:
@@ -27,7 +27,7 @@ async def test_commands_are_let_go_in_their_order_and_a_few_at_a_time() -> None:
     await going
     assert asking.started.exchanges == exchanges
     assert len(held) == 0
-    assert list(exchanges[0].times().waited) == [Wait.PAUSE]
+    assert list(exchanges[0].times().waited) == [WaitKind.PAUSE]
 
 
 async def test_letting_go_stops_when_commands_are_held_again() -> None:

@@ -11,22 +11,24 @@ from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement
 from proxy.backend import replication_wait
-from proxy.backend.replication_wait import TRIALS, WAVES, Attempt, Concern, Wait, term_of
+from proxy.backend.replication_wait import TRIALS, WAVES, Attempt, Concern, ReplicationWait, term_of
 from tests.support.replication_waits import Client, Waits
 
 NAMESPACE = Namespace("d", "ts")
 TIMED_OUT = {"code": 64, "errmsg": "waiting", "errInfo": {"wtimeout": True, "writeConcern": {"w": 2, "wtimeout": 1}}}
 
 
-def stored(concern: Concern, term: object = 1, seconds: float | None = None) -> tuple[Wait, Client]:
+def stored(concern: Concern, term: object = 1, seconds: float | None = None) -> tuple[ReplicationWait, Client]:
     now_seconds = asyncio.get_running_loop().time()
     since_seconds = now_seconds if seconds is None else now_seconds + seconds - 5
-    wait = Wait({"w": 2, "wtimeout": 5_000, "provenance": "clientSupplied"}, term, {"opTime": 1}, since_seconds)
+    wait = ReplicationWait(
+        {"w": 2, "wtimeout": 5_000, "provenance": "clientSupplied"}, term, {"opTime": 1}, since_seconds
+    )
     concern.wait(NAMESPACE, wait)
     return wait, Client(wait)
 
 
-async def settled(*waits: Wait) -> None:
+async def settled(*waits: ReplicationWait) -> None:
     while not all(wait.is_over for wait in waits):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
@@ -152,7 +154,7 @@ async def test_writes_wait_themselves_while_that_is_fast_and_few_do() -> None:
 async def test_who_waits_for_the_default_waits_for_what_it_is_as_soon_as_the_server_shows_it() -> None:
     waits = Waits()
     default = Concern(waits, None)
-    wait = Wait({}, 1, {}, asyncio.get_running_loop().time())
+    wait = ReplicationWait({}, 1, {}, asyncio.get_running_loop().time())
     default.wait(NAMESPACE, wait)
     shown = {"w": 2, "wtimeout": 30, "provenance": "customDefault"}
     await waits.answer(0, writeConcernError={"code": 50, "errmsg": "time", "errInfo": {"writeConcern": shown}})
@@ -171,7 +173,7 @@ async def test_who_waits_for_the_default_waits_for_what_it_is_as_soon_as_the_ser
 
 async def test_what_a_server_says_of_the_default_is_passed_on() -> None:
     waits = Waits()
-    wait = Wait({}, 1, {}, asyncio.get_running_loop().time())
+    wait = ReplicationWait({}, 1, {}, asyncio.get_running_loop().time())
     Concern(waits, None).wait(NAMESPACE, wait)
     await waits.answer(0, writeConcernError=TIMED_OUT)
     await settled(wait)

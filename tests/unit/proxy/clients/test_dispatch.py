@@ -11,7 +11,7 @@ from bson import Int64
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.clients.dispatch import Dispatcher
-from proxy.clients.handlers import Administration, Handlers
+from proxy.clients.handlers import AdminCommands, Handlers
 from proxy.clients.measuring import Measuring
 from proxy.clients.server import OpenGate
 from proxy.hello.handler import HelloHandler
@@ -60,7 +60,7 @@ class Rooms:
         failover: Failover | None = None,
         members: MemberSelector | None = None,
         readers: Readers | None = None,
-        admin: Administration | None = None,
+        admin: AdminCommands | None = None,
     ) -> None:
         self.counted: list[tuple[str, str, bool]] = []
         self.asked: list[Session] = []
@@ -391,11 +391,11 @@ async def test_a_held_message_that_breaks_the_protocol_ends_its_connection() -> 
 
 
 async def test_admin_commands_go_to_their_handler() -> None:
-    class Administration:
+    class AdminCommands:
         def start(self, exchange: Exchange) -> None:
             exchange.reply(encode({"admin": 1}))
 
-    rooms = Rooms(admin=Administration())
+    rooms = Rooms(admin=AdminCommands())
     assert await rooms.ask(command({"tsproxy": "status", "$db": "admin"})) == {"admin": 1}
     rooms.door.stranger = True
     assert await rooms.ask(command({"tsproxy": "status", "$db": "admin"})) == {"admin": 1}

@@ -10,7 +10,7 @@ import bson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from proxy.clients import sweeping
+from proxy.clients import idle_clients
 from proxy.clients.server import Parts, Server
 from proxy.observe.metrics import Metrics
 from proxy.settings.table import Address, Settings
@@ -167,7 +167,7 @@ async def test_client_that_never_says_anything_is_closed_after_a_while(
     mongod: MongodProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And one that said something is not."""
-    monkeypatch.setattr(sweeping, "SILENT_SECONDS", 0.01)
+    monkeypatch.setattr(idle_clients, "SILENT_SECONDS", 0.01)
     async with relaying(mongod) as (server, port, _):
         silent, silent_writer = await asyncio.open_connection("127.0.0.1", port)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -278,7 +278,8 @@ async def test_a_bug_is_reported_and_told() -> None:
 
 async def test_w102_an_insert_of_one_waits_for_the_answers_of_others() -> None:
     ingest = Ingest()
-    ingest.handler.elsewhere = elsewhere = ElsewhereDouble(5)
+    elsewhere = ElsewhereDouble(5)
+    ingest.handler.ask_others(elsewhere)
     written = ingest.insert_one(document(1), 5)
     await asyncio.sleep(0)
     assert (written.written, ingest.sent) == ([], [])
@@ -294,7 +295,8 @@ async def test_w102_an_insert_of_one_waits_for_the_answers_of_others() -> None:
 async def test_w102_a_command_that_was_asked_about_early_is_staged_or_relayed_or_refused() -> None:
     for outcome in ("staged", "relayed", "refused"):
         ingest = Ingest()
-        ingest.handler.elsewhere = elsewhere = ElsewhereDouble(5)
+        elsewhere = ElsewhereDouble(5)
+        ingest.handler.ask_others(elsewhere)
         told = Told()
         exchange = Exchange(session(), FakeClient(), Message.from_bytes(insert_message(document(1))), told)
         command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
@@ -313,7 +315,8 @@ async def test_w102_a_command_that_was_asked_about_early_is_staged_or_relayed_or
 
 async def test_w102_what_only_the_backend_can_tell_is_sent_again_by_the_driver() -> None:
     ingest = Ingest()
-    ingest.handler.elsewhere = elsewhere = ElsewhereDouble(5)
+    elsewhere = ElsewhereDouble(5)
+    ingest.handler.ask_others(elsewhere)
     ingest.insert(document(1), document(2), txn_number=5)
     ingest.handler.statements.transaction((b"session", ""), 5).is_native = True
     elsewhere.answer()

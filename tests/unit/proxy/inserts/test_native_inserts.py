@@ -8,7 +8,7 @@ import pytest
 from catalog.restart_dedup import RestartDedup
 from catalog.statements import StatementLog
 from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts
-from proxy.inserts.write_strategy import FEWEST_BYTES, Mode, Way, WriteStrategy
+from proxy.inserts.write_strategy import FEWEST_BYTES, InsertPath, Mode, WriteStrategy
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
 from tests.support.catalog_parts import CatalogBench
@@ -37,11 +37,11 @@ class Inserts:
         self.collection = bench.virtual
         dedup = RestartDedup(ScriptedStore(), bench.clock, window_seconds, 1.0, lambda work: work.close())
         self._natives = {
-            Way.NATIVE: NativeInserts(WriteStrategy("native", clock), self.statements, dedup),
+            InsertPath.NATIVE: NativeInserts(WriteStrategy("native", clock), self.statements, dedup),
             # What was never measured goes through the catalog.
-            Way.CATALOG: NativeInserts(WriteStrategy("auto", clock), self.statements, dedup),
+            InsertPath.CATALOG: NativeInserts(WriteStrategy("auto", clock), self.statements, dedup),
         }
-        self.chosen = Way.NATIVE
+        self.chosen = InsertPath.NATIVE
 
     def takes(self, *documents: bytes, txn_number: int | None = None, ordered: bool = True) -> int:
         exchange = Exchange(session(), FakeClient(), Message.from_bytes(message()), Told())
@@ -60,7 +60,7 @@ class Inserts:
 def test_the_strategy_decides() -> None:
     inserts = Inserts()
     assert inserts.takes(DOCUMENT, DOCUMENT) == 2
-    inserts.chosen = Way.CATALOG
+    inserts.chosen = InsertPath.CATALOG
     assert inserts.takes(DOCUMENT, DOCUMENT) == 0
 
 
@@ -75,11 +75,11 @@ def test_retry_takes_the_way_of_the_first_try() -> None:
     """Whatever the strategy says by then: only there it is known that the statements were executed."""
     inserts = Inserts()
     assert inserts.takes(DOCUMENT, txn_number=4) == 1
-    inserts.chosen = Way.CATALOG
+    inserts.chosen = InsertPath.CATALOG
     assert inserts.takes(DOCUMENT, txn_number=4) == 1
     assert inserts.takes(DOCUMENT, txn_number=5) == 0
     inserts.statements.transaction(CLIENT, 5).written.add(0)
-    inserts.chosen = Way.NATIVE
+    inserts.chosen = InsertPath.NATIVE
     assert inserts.takes(DOCUMENT, txn_number=5) == 0
     assert inserts.takes(DOCUMENT, txn_number=6) == 1
 
@@ -107,7 +107,7 @@ class Coalescing(Inserts):
         dedup = RestartDedup(ScriptedStore(), CatalogBench().clock, 60.0, 1.0, lambda work: work.close())
         self.native = NativeInserts(WriteStrategy(mode, clock), self.statements, dedup)
         self.native.coalesce(is_on=True)
-        self._natives[Way.NATIVE] = self.native
+        self._natives[InsertPath.NATIVE] = self.native
 
 
 EMPTY_META = bson.encode({"t": bson.DatetimeMS(5000), "m": bson.Timestamp(0, 0)})
@@ -175,10 +175,10 @@ def test_w102_a_coalesced_statement_is_not_relayed_later_nor_the_other_way_round
 
 def test_w102_what_was_only_asked_about_may_take_any_way() -> None:
     inserts = Inserts()
-    for number, chosen in ((1, Way.NATIVE), (2, Way.CATALOG)):
+    for number, chosen in ((1, InsertPath.NATIVE), (2, InsertPath.CATALOG)):
         inserts.chosen = chosen
         inserts.statements.transaction(CLIENT, number)
-        assert inserts.takes(DOCUMENT, txn_number=number) == (1 if chosen is Way.NATIVE else 0)
+        assert inserts.takes(DOCUMENT, txn_number=number) == (1 if chosen is InsertPath.NATIVE else 0)
 
 
 def test_w102_what_has_to_be_looked_up_goes_through_the_catalog() -> None:

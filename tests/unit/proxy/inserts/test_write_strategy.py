@@ -12,8 +12,8 @@ from proxy.inserts.write_strategy import (
     FEWEST_BYTES,
     FIRST_TRY_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    InsertPath,
     Mode,
-    Way,
     WriteStrategy,
 )
 from proxy.request.exchange import Exchange
@@ -51,23 +51,23 @@ class World:
         exchange.meter = self
         return exchange
 
-    def begin(self) -> tuple[Exchange, Way]:
+    def begin(self) -> tuple[Exchange, InsertPath]:
         exchange, way = self.exchange(), self.strategy.way(COLLECTION, SIZE_BYTES)
         self.strategy.measure(exchange, COLLECTION, SIZE_BYTES)
         return exchange, way
 
-    def insert(self, *, failed: bool = False) -> Way:
+    def insert(self, *, failed: bool = False) -> InsertPath:
         exchange, way = self.begin()
-        if way is Way.CATALOG:
+        if way is InsertPath.CATALOG:
             self.late += self.late_in_each
-        self.now_seconds += self.catalog_seconds if way is Way.CATALOG else self.native_seconds
+        self.now_seconds += self.catalog_seconds if way is InsertPath.CATALOG else self.native_seconds
         if failed:
             exchange.refuse(CommandError(1, "failed"))
         else:
             exchange.reply(b"")
         return way
 
-    def ways(self, seconds: float) -> list[Way]:
+    def ways(self, seconds: float) -> list[InsertPath]:
         """The ways of all inserts in this time."""
         end_seconds, ways = self.now_seconds + seconds, []
         while self.now_seconds < end_seconds:
@@ -75,9 +75,9 @@ class World:
         return ways
 
 
-def share(ways: list[Way]) -> float:
+def share(ways: list[InsertPath]) -> float:
     """The share of native inserts."""
-    return ways.count(Way.NATIVE) / len(ways)
+    return ways.count(InsertPath.NATIVE) / len(ways)
 
 
 def test_faster_way_is_taken_within_seconds() -> None:
@@ -101,7 +101,7 @@ def test_slower_way_is_tried_ever_more_rarely(catalog: float, native: float) -> 
     start_seconds, slower_seconds = world.now_seconds, 0.0
     while world.now_seconds < start_seconds + 4 * LONGEST_PAUSE_SECONDS:
         before = world.now_seconds
-        if (world.insert() is Way.NATIVE) is (native > catalog):
+        if (world.insert() is InsertPath.NATIVE) is (native > catalog):
             slower_seconds += world.now_seconds - before
     assert 0 < slower_seconds < 0.01 * 4 * LONGEST_PAUSE_SECONDS
 
@@ -126,17 +126,17 @@ def test_late_measurements_stay_in_the_catalog_unless_that_is_far_slower(
 def test_small_inserts_always_go_through_the_catalog() -> None:
     world = World(catalog_seconds=0.020, native_seconds=0.005)
     world.ways(2 * FIRST_TRY_SECONDS)
-    assert world.strategy.way(COLLECTION, SIZE_BYTES) is Way.NATIVE
-    assert world.strategy.way(COLLECTION, FEWEST_BYTES - 1) is Way.CATALOG
+    assert world.strategy.way(COLLECTION, SIZE_BYTES) is InsertPath.NATIVE
+    assert world.strategy.way(COLLECTION, FEWEST_BYTES - 1) is InsertPath.CATALOG
 
 
 def test_kinds_of_inserts_are_judged_apart() -> None:
     world = World(catalog_seconds=0.020, native_seconds=0.005)
     world.ways(2 * FIRST_TRY_SECONDS)
     other = replace(COLLECTION, uuid=b"another incarnation")
-    assert world.strategy.way(COLLECTION, SIZE_BYTES) is Way.NATIVE
-    assert world.strategy.way(COLLECTION, FEWEST_BYTES) is Way.CATALOG
-    assert world.strategy.way(other, SIZE_BYTES) is Way.CATALOG
+    assert world.strategy.way(COLLECTION, SIZE_BYTES) is InsertPath.NATIVE
+    assert world.strategy.way(COLLECTION, FEWEST_BYTES) is InsertPath.CATALOG
+    assert world.strategy.way(other, SIZE_BYTES) is InsertPath.CATALOG
 
 
 def test_inserts_of_the_other_way_are_not_measured_together_with_it() -> None:
@@ -147,7 +147,7 @@ def test_inserts_of_the_other_way_are_not_measured_together_with_it() -> None:
     for _ in range(4_000):
         exchange, way = clients.pop(0)
         # All of them share the server.
-        world.now_seconds += world.catalog_seconds if way is Way.CATALOG else world.native_seconds
+        world.now_seconds += world.catalog_seconds if way is InsertPath.CATALOG else world.native_seconds
         exchange.reply(b"")
         ways.append(way)
         clients.append(world.begin())
@@ -166,8 +166,8 @@ def test_abandoned_and_failed_inserts_leave_nothing() -> None:
     assert share(world.ways(10)) > 0.95
 
 
-@pytest.mark.parametrize(("mode", "way"), [("native", Way.NATIVE), ("catalog", Way.CATALOG)])
-def test_named_way_is_the_way_of_all(mode: Mode, way: Way) -> None:
+@pytest.mark.parametrize(("mode", "way"), [("native", InsertPath.NATIVE), ("catalog", InsertPath.CATALOG)])
+def test_named_way_is_the_way_of_all(mode: Mode, way: InsertPath) -> None:
     world = World(catalog_seconds=0.010, native_seconds=0.010, mode=mode)
     assert set(world.ways(20)) == {way}
     assert world.strategy.way(COLLECTION, 1) is way

@@ -6,15 +6,13 @@ from proxy.observe.peer_numbers import PeerNumbers
 
 
 def test_each_number_has_its_metric() -> None:
-    numbers = PeerNumbers()
+    numbers = PeerNumbers(lambda: (3, 2), lambda: (11, 12))
     names = [
         *("asked", "questions", "answered", "prevented", "unanswered", "sought", "standstills"),
         *("holds", "holds_refused", "held_for_others"),
     ]
     for value, name in enumerate(names, start=1):
         setattr(numbers, name, value)
-    numbers.links = lambda: (3, 2)
-    numbers.gathered = lambda: (11, 12)
     samples = {sample.name: sample.value for metric in numbers.collect() for sample in metric.samples}
     assert samples == {
         "tsproxy_peers": 3,

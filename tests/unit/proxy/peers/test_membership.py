@@ -15,7 +15,7 @@ from proxy.peers import membership as under_test
 from proxy.peers.frames import UNKNOWN, Answer, Question
 from proxy.peers.handshake import Introduction
 from proxy.peers.link import LinkLost
-from proxy.peers.membership import SESSION_LEASE_SECONDS, STANDSTILL_SECONDS, Membership
+from proxy.peers.membership import SESSION_LEASE_SECONDS, STANDSTILL_SECONDS, Membership, Reactions
 from proxy.peers.places_told import MOST_BETWEEN_PINGS_SECONDS, STEADY_SECONDS, PlacesTold
 
 WINDOW_SECONDS = 120.0
@@ -63,10 +63,11 @@ class Bench:
             self._connect,
             WINDOW_SECONDS,
             lambda: self.now_seconds,
+            Reactions(
+                lapsed=lambda: self.events.append("lapsed"), stood_still=lambda: self.events.append("stood still")
+            ),
             is_local=is_local,
         )
-        self.members.lapsed = lambda: self.events.append("lapsed")
-        self.members.stood_still = lambda: self.events.append("stood still")
 
     async def proxies(self) -> list[Proxy]:
         if self.blind:

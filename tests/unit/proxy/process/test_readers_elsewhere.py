@@ -63,14 +63,14 @@ async def test_who_holds_its_readers_does_not_count() -> None:
     others = Others()
     elsewhere = ReadersElsewhere(others, proxies_count=lambda: True)
     held: Any = HoldingDouble({"tsproxy a"})
-    elsewhere.holding = held
+    elsewhere.ask(held)
     assert await alone(elsewhere)
     assert others.asked == [("d", True, {"tsproxy a"})]
     assert elsewhere.names() == {"tsproxy a", "tsproxy b"}
     assert elsewhere.members == 2
     held.lasts = False
     assert not elsewhere.lasts
-    elsewhere.holding = HoldingDouble(None)  # type: ignore[assignment]
+    elsewhere.ask(HoldingDouble(None))  # type: ignore[arg-type]
     assert not await alone(elsewhere)
     assert len(others.asked) == 1, "one has refused"
 
@@ -78,5 +78,5 @@ async def test_who_holds_its_readers_does_not_count() -> None:
 async def test_an_account_that_may_not_ask_relies_on_the_others_alone() -> None:
     elsewhere = ReadersElsewhere(None, proxies_count=lambda: True)
     assert await alone(elsewhere)
-    elsewhere.holding = HoldingDouble(None)  # type: ignore[assignment]
+    elsewhere.ask(HoldingDouble(None))  # type: ignore[arg-type]
     assert not await alone(elsewhere)

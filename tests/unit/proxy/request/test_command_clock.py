@@ -6,7 +6,7 @@ import pytest
 
 from proxy.request.command_clock import CommandClock
 from proxy.request.slow_threshold import NEVER_SLOW
-from proxy.request.times import NOT_SENT, Wait
+from proxy.request.times import NOT_SENT, WaitKind
 
 
 def test_nothing_is_recorded_unless_something_happens() -> None:
@@ -33,7 +33,7 @@ def test_turns_in_a_queue_are_recorded() -> None:
     clock = CommandClock(NEVER_SLOW)
     clock.queued(time.perf_counter() - 3.0)
     assert clock.known_times is clock.times()
-    assert clock.times().waited[Wait.QUEUE] == pytest.approx(3.0, abs=0.1)
+    assert clock.times().waited[WaitKind.QUEUE] == pytest.approx(3.0, abs=0.1)
 
 
 def test_a_turn_that_was_waited_for_belongs_to_the_command() -> None:

@@ -9,7 +9,7 @@ from catalog.errors import CommandError
 from catalog.identity import NOBODY, identity_of
 from proxy.observe.limit_numbers import LimitNumbers
 from proxy.request.exchange import Exchange
-from proxy.request.limited import LABELS, OVERLOADED, LimitBook, Limited, Waiting
+from proxy.request.limited import LABELS, OVERLOADED, LimitBook, Limited, QueuedCommand
 from proxy.settings.limits import DatabaseLimits, EffectiveLimits, UserLimits
 from proxy.wire.message import Message
 from tests.support.eventually import eventually
@@ -30,9 +30,11 @@ class One:
         self.limited = Limited("user", "ann@admin", EffectiveLimits(**limits), self.counts)
         self.said: list[str] = []
 
-    def waiting(self, name: str, cost: int = 1) -> Waiting:
+    def waiting(self, name: str, cost: int = 1) -> QueuedCommand:
         exchange = Exchange(session(), FakeClient(), Message.from_bytes(command({"ping": 1, "$db": "d"})), Told())
-        return Waiting(exchange, cost, lambda: self.said.append(name), lambda: self.said.append(f"{name} refused"))
+        return QueuedCommand(
+            exchange, cost, lambda: self.said.append(name), lambda: self.said.append(f"{name} refused")
+        )
 
 
 async def turns() -> None:

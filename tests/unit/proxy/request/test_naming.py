@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from proxy.request.exchange import Exchange
-from proxy.request.naming import documents_in, name_of, namespace_of, parsed_or_none, printable
+from proxy.request.naming import database_of, documents_in, name_of, namespace_of, parsed_or_none, printable
 from proxy.wire import op_msg
 from proxy.wire.message import Message
 from tests.support.exchanges import Told
 from tests.support.network import FakeClient
-from tests.support.raw_wire import command
+from tests.support.raw_wire import command, query
 from tests.support.sessions import session
 
 
@@ -25,6 +25,24 @@ def test_the_name_is_known_before_and_after_parsing(is_parsed: bool, flags: int)
     if is_parsed:
         found.parsed()
     assert name_of(found) == "find"
+
+
+@pytest.mark.parametrize("is_parsed", [True, False])
+def test_the_database_is_the_field_and_nothing_like_it(is_parsed: bool) -> None:
+    found = exchange(command({"find": "rows", "filter": {"$db": "no"}, "$db": "weather"}))
+    if is_parsed:
+        found.parsed()
+    assert database_of(found) == "weather"
+    assert database_of(exchange(command({"find": "rows"}))) == ""
+
+
+def test_messages_of_other_kinds_have_neither() -> None:
+    for raw in (query({"isMaster": 1}), command({})):
+        assert (name_of(exchange(raw)), database_of(exchange(raw))) == ("", "")
+
+
+def test_long_names_are_cut() -> None:
+    assert len(name_of(exchange(command({"x" * 1_000: 1, "$db": "weather"})))) == 256
 
 
 def test_what_cannot_be_parsed_has_no_command() -> None:

@@ -4,13 +4,13 @@ import pytest
 
 from catalog.ports import Acknowledgement
 from proxy.request.slow_times import spent
-from proxy.request.times import NOT_SENT, Times, Wait
+from proxy.request.times import NOT_SENT, Times, WaitKind
 
 
 def times(backend_seconds: float = 0.0, **waited: float) -> Times:
     made = Times()
     made.backend_seconds = backend_seconds
-    made.waited = {Wait(name): seconds for name, seconds in waited.items()}
+    made.waited = {WaitKind(name): seconds for name, seconds in waited.items()}
     return made
 
 

@@ -4,18 +4,18 @@ import time
 
 import pytest
 
-from proxy.request.times import MOST_PARTS, MOST_STEPS, Times, Wait
+from proxy.request.times import MOST_PARTS, MOST_STEPS, Times, WaitKind
 
 
 def test_waits_add_up_by_their_kind() -> None:
     times = Times()
     now = time.perf_counter()
-    times.wait(Wait.QUEUE, now - 1.0)
-    times.wait(Wait.QUEUE, now - 2.0)
-    with times.waiting(Wait.JOINS):
+    times.wait(WaitKind.QUEUE, now - 1.0)
+    times.wait(WaitKind.QUEUE, now - 2.0)
+    with times.waiting(WaitKind.JOINS):
         pass
-    assert times.waited[Wait.QUEUE] == pytest.approx(3.0, abs=0.1)
-    assert times.waited[Wait.JOINS] < 0.1
+    assert times.waited[WaitKind.QUEUE] == pytest.approx(3.0, abs=0.1)
+    assert times.waited[WaitKind.JOINS] < 0.1
 
 
 def test_steps_that_fail_count_too() -> None:

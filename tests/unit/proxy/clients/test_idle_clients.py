@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from proxy.clients.connection import ClientConnection
-from proxy.clients.sweeping import SILENT_SECONDS, close_idle
+from proxy.clients.idle_clients import SILENT_SECONDS, close_idle
 from proxy.request.session import Session
 from proxy.settings.table import Settings
 from tests.support.sessions import session

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from catalog.hold import Hold
+from catalog.back_off import BackOff
 
 
-def lasted(hold: Hold, now_seconds: float) -> float:
+def lasted(hold: BackOff, now_seconds: float) -> float:
     hold.begin(now_seconds)
     hold.begin(now_seconds + 1)
     return next(float(seconds) for seconds in range(100) if not hold.is_on(now_seconds + seconds))
 
 
 def test_it_lasts_longer_while_it_begins_again_soon() -> None:
-    hold, now_seconds, seconds = Hold(5.0, 30.0), 100.0, []
+    hold, now_seconds, seconds = BackOff(5.0, 30.0), 100.0, []
     assert not hold.is_on(0.0)
     for _ in range(5):
         seconds.append(lasted(hold, now_seconds))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Hold:
+class BackOff:
     """While it is on, something that has proved too expensive is not tried.
 
     It lasts ``first_seconds``, then twice as long each time that it begins again within its own length after its end,
