@@ -315,7 +315,8 @@ class BucketCatalog(Placement):
 
     def give_up(self, bucket: Bucket) -> None:
         """Forget a bucket that rests: it is another process's from now on (``catalog.gathering``)."""
-        self._move(self._forget(bucket, given_up=True))
+        bucket.is_given_up = True
+        self._move(self._forget(bucket))
 
     def absorbed(self, bucket: Bucket, document: bytes | None) -> None:
         """The bucket absorbed others and is this document now; ``None``: the outcome is unknown."""

@@ -126,7 +126,7 @@ class Committer:
     # --- how it commits from now on ------------------------------------------------------------------------
 
     def pace(self, linger_seconds: float, rounds_in_flight: int) -> None:
-        """See ``CommitterOptions``."""
+        """Change how long rounds wait for further batches, and how many are in flight (``CommitterOptions``)."""
         self.options = replace(self.options, linger_seconds=linger_seconds, rounds_in_flight=rounds_in_flight)
 
     def observe(self, observer: CommitObserver | None) -> None:

@@ -257,7 +257,7 @@ class BucketGrowth:
         """This bucket is no longer in memory, but stored."""
         buckets = bucket.series.collection
         # One of another process is left under load, found or not (``ends``).
-        if bucket.own and not buckets.replaced:
+        if bucket.own and not bucket.is_given_up and not buckets.replaced:
             self._lookups.let_go(buckets, bucket.state.start_ms)
 
     def looked_up(self, buckets: CollectionBuckets, since_seconds: float) -> None:

@@ -169,6 +169,7 @@ class Bucket:
         "batches",
         "copies_until_seconds",
         "counted_large",
+        "is_given_up",
         "memory_bytes",
         "own",
         "parts",
@@ -193,6 +194,8 @@ class Bucket:
         self.counted_large = False
         self.own = own
         """Whether this process made it, so that the ids next to its own are free for parts."""
+        self.is_given_up = False
+        """Whether it is another process's from now on (``catalog.gathering``)."""
         self.parts: Parts | None = None
         """Its stored documents, if it has ever been stored in parts (``catalog.parts``)."""
         self.copies_until_seconds = 0.0

@@ -326,11 +326,8 @@ class Placement:
         work.is_freeing = True
         return True
 
-    def _forget(self, bucket: Bucket, *, given_up: bool = False) -> list[WriteBatch]:
-        """Remove a bucket from memory; returns its batches that are not prepared.
-
-        ``given_up``: it is another process's from now on.
-        """
+    def _forget(self, bucket: Bucket) -> list[WriteBatch]:
+        """Remove a bucket from memory; returns its batches that are not prepared."""
         pending = list(bucket.batches.values())
         bucket.batches = {}
         bucket.waiting = []
@@ -341,13 +338,12 @@ class Placement:
             series.archived.remove(bucket)
             self._memory.archived -= 1
         self._memory.release(bucket)
-        self._stored_until(bucket, given_up=given_up)
+        self._stored_until(bucket)
         self._drop_if_empty(series)
         return pending
 
-    def _stored_until(self, bucket: Bucket, *, given_up: bool = False) -> None:
-        if not given_up:
-            self.growth.let_go(bucket)
+    def _stored_until(self, bucket: Bucket) -> None:
+        self.growth.let_go(bucket)
         buckets, start_ms = bucket.series.collection, bucket.state.start_ms
         if buckets.stored_until_ms is not None and self.options.reopening:
             buckets.stored_until_ms = max(buckets.stored_until_ms, start_ms)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +74,31 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def each_of(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Make a check of one file a test of all of these, which names every file that fails."""
+
+    def decorate(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            failures = []
+            for path in paths:
+                try:
+                    check(path)
+                except AssertionError as error:
+                    failures.append(f"{relative(path)}: {error}")
+            assert paths
+            assert not failures, "\n".join(failures)
+
+        test.__doc__ = check.__doc__
+        return test
+
+    return decorate
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
@@ -81,19 +107,19 @@ def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@each_of(SOURCES)
 def test_source_is_of_readable_size(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= MAX_MODULE_LINES
-    long = [f"{node.name} ({length(node)})" for node in functions(ast.parse(text)) if length(node) > MAX_FUNCTION_LINES]
+    long = [f"{node.name} ({length(node)})" for node in functions(tree_of(path)) if length(node) > MAX_FUNCTION_LINES]
     assert long == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@each_of(SOURCES)
 def test_objects_stay_small(path: Path) -> None:
     """An ``__init__`` with more attributes is two things in one."""
     wide = []
-    for node in functions(ast.parse(path.read_text())):
+    for node in functions(tree_of(path)):
         if node.name == "__init__":
             names = {
                 target.attr
@@ -124,12 +150,12 @@ class Method(NamedTuple):
     @property
     def is_described(self) -> bool:
         """By itself, by a base class, or by a port with the same name and parameters."""
-        inherited = any((base, self.name) in DESCRIBED for base in self.bases)
-        return self.docstring is not None or inherited or (self.name, self.parameters) in PORTS
+        inherited = any((base, self.name) in described() for base in self.bases)
+        return self.docstring is not None or inherited or (self.name, self.parameters) in ports()
 
 
 def methods(path: Path) -> Iterator[Method]:
-    for owner in ast.walk(ast.parse(path.read_text())):
+    for owner in ast.walk(tree_of(path)):
         if not isinstance(owner, ast.ClassDef) or owner.name.startswith("_"):
             continue
         bases = tuple(ast.unparse(each).split("[")[0] for each in owner.bases)
@@ -139,30 +165,35 @@ def methods(path: Path) -> Iterator[Method]:
                 yield Method(owner.name, bases, node.name, names, ast.get_docstring(node))
 
 
-DESCRIBED = {(each.owner, each.name) for path in SOURCES for each in methods(path) if each.docstring}
-PORTS = {
-    (each.name, each.parameters) for path in SOURCES for each in methods(path) if each.is_of_port and each.docstring
-}
+@cache
+def described() -> set[tuple[str, str]]:
+    return {(each.owner, each.name) for path in SOURCES for each in methods(path) if each.docstring}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@cache
+def ports() -> set[tuple[str, tuple[str, ...]]]:
+    found = (each for path in SOURCES for each in methods(path))
+    return {(each.name, each.parameters) for each in found if each.is_of_port and each.docstring}
+
+
+@each_of(SOURCES)
 def test_methods_are_described_once(path: Path) -> None:
     assert [each.name for each in methods(path) if each.is_of_port and not each.docstring] == []
     assert [each.name for each in methods(path) if not each.is_described] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@each_of(SOURCES)
 def test_docstrings_say_something(path: Path) -> None:
     """A method without a docstring is described by its port; a docstring that only points there adds nothing."""
     empty = re.compile(r"^See ``[\w.]+``\.$")
-    described = {node.name: ast.get_docstring(node) or "" for node in functions(ast.parse(path.read_text()))}
-    assert [name for name, text in described.items() if empty.match(text)] == []
+    texts = {node.name: ast.get_docstring(node) or "" for node in functions(tree_of(path))}
+    assert [name for name, text in texts.items() if empty.match(text)] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@each_of(SOURCES)
 def test_names_say_what_things_are(path: Path) -> None:
     names = [path.stem]
-    names += [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    names += [node.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
     words = {name: re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", name.replace("_", " ")) for name in names}
     assert [name for name, parts in words.items() if any(part.lower() in BANNED_WORDS for part in parts)] == []
 
@@ -179,22 +210,17 @@ SHARED_NAMES = frozenset(
 
 def test_a_name_is_that_of_one_class() -> None:
     """Classes that are private to a module may be called like those of others."""
-    classes = [
-        node.name
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-    ]
+    classes = [node.name for path in SOURCES for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
     shared = {name for name in classes if classes.count(name) > 1 and not name.startswith("_")}
     assert shared == SHARED_NAMES
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@each_of(SOURCES)
 def test_prefix_of_bucket_collections_is_spelled_in_one_place(path: Path) -> None:
     """Docstrings may name it."""
     if relative(path) in MAY_SPELL_BUCKETS_PREFIX:
         return
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -213,7 +239,7 @@ def test_prefix_of_bucket_collections_is_spelled_in_one_place(path: Path) -> Non
     assert spelled == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@each_of(SOURCES)
 def test_tasks_have_owners(path: Path) -> None:
     if relative(path) not in MAY_START_TASKS:
         assert re.search(r"\b(create_task|ensure_future)\(", path.read_text()) is None
@@ -245,14 +271,14 @@ def driver_requests(tree: ast.AST) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@each_of(SOURCES)
 def test_requests_of_the_driver_are_never_cancelled(path: Path) -> None:
     """A cancelled one may break the driver's locks: all go through ``DriverCalls``, which hands out its client."""
     text = path.read_text()
     if relative(path) not in MAY_CONNECT_THE_DRIVER:
         assert "AsyncMongoClient" not in text
     if relative(path) not in MAY_AWAIT_THE_DRIVER and re.search(r"driver_calls|AsyncMongoClient|[Bb]ackend", text):
-        assert driver_requests(ast.parse(text)) == []
+        assert driver_requests(tree_of(path)) == []
 
 
 def test_requests_that_could_be_cancelled_are_found() -> None:
@@ -261,7 +287,7 @@ def test_requests_that_could_be_cancelled_are_found() -> None:
     assert driver_requests(ast.parse("async def f(client: Client):\n    await client.admin.command('ping')")) == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@each_of(SOURCES)
 def test_module_has_its_test(path: Path) -> None:
     """``tests/unit`` mirrors the tree; modules without statements of their own need none."""
     if relative(path) in WITHOUT_UNIT_TEST or path.name == "__init__.py":
@@ -320,7 +346,7 @@ def private_fields(path: Path) -> list[str]:
     """Private attributes of other objects; named tuples' methods and the compiled kernel are public ones."""
     return [
         f"line {node.lineno}: {node.attr}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Attribute)
         and re.match(r"_[a-z]", node.attr)
         and node.attr not in ("_replace", "_asdict", "_kernel")
@@ -328,15 +354,15 @@ def private_fields(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", TESTS, ids=relative)
+@each_of(TESTS)
 def test_private_fields_are_private(path: Path) -> None:
     assert (private_fields(path) != []) == (relative(path) in READS_PRIVATE_FIELDS), private_fields(path)
 
 
-@pytest.mark.parametrize("path", TESTS, ids=relative)
+@each_of(TESTS)
 def test_what_tests_share_is_in_support(path: Path) -> None:
     """Nothing comes from a test module or a ``conftest``, or from another directory of tests."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     named = [
         f"{node.module}.{alias.name}"
         for node in ast.walk(tree)
@@ -354,7 +380,7 @@ def test_what_tests_share_is_in_support(path: Path) -> None:
     assert strange == []
 
 
-@pytest.mark.parametrize("path", TESTS, ids=relative)
+@each_of(TESTS)
 def test_tests_are_not_skipped(path: Path) -> None:
     """What differs is a strict expected failure with its reason, never a skip."""
     forbidden = "|".join(("mark" + ".skip", "pytest" + ".skip", "import" + "orskip"))
@@ -382,7 +408,7 @@ def lasting_variables(text: str) -> list[str]:
     return [each for each in found if each and not re.search(r"\bconst\b(?!.*\*(?! ?const))", each)]
 
 
-@pytest.mark.parametrize("path", KERNEL, ids=relative)
+@each_of(KERNEL)
 def test_the_kernel_keeps_nothing_that_threads_could_share(path: Path) -> None:
     """Some of it runs without the interpreter's lock, in several threads at once."""
     lasting = [

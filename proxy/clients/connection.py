@@ -90,6 +90,8 @@ class ClientConnection(asyncio.Protocol):
     """Whether it came through the listener for admin commands; set when it is made."""
     _is_closed: bool = False
     """Whether it was the proxy that closed the connection."""
+    _is_heavy: bool = False
+    """Whether its last start held the event loop for a whole turn (``proxy.clients.turns``)."""
 
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader, turns: Turns) -> None:
         self._host = host
@@ -101,8 +103,6 @@ class ClientConnection(asyncio.Protocol):
         self._current: Pending | None = None
         self._busy = False
         self._pumping = False
-        self._is_heavy = False
-        """Whether its last start held the event loop for a whole turn (``proxy.clients.turns``)."""
         self._reading_paused = False
         self._writing_paused = False
         self._draining: Callable[[], None] | None = None

@@ -8,6 +8,7 @@ have the limits of ``proxy.clients.turns``.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 PACE_SECONDS: Final = 0.001
@@ -20,16 +21,17 @@ class RewritingPace:
     def __init__(self) -> None:
         self._spent_seconds = 0.0
 
-    async def turn(self) -> None:
-        """Wait until a command may be rewritten."""
+    async def turn(self) -> float:
+        """Wait until a command may be rewritten; returns that time."""
         while self._spent_seconds >= PACE_SECONDS:  # noqa: ASYNC110  (the next turn is what it waits for)
             await asyncio.sleep(0)
+        return time.perf_counter()
 
-    def took(self, seconds: float) -> None:
-        """A command was rewritten for this time."""
+    def took(self, since_seconds: float) -> None:
+        """A command has been rewritten since then."""
         if not self._spent_seconds:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        self._spent_seconds += seconds
+        self._spent_seconds += time.perf_counter() - since_seconds
 
     def _end_turn(self) -> None:
         self._spent_seconds = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, assert_never
@@ -33,6 +32,7 @@ from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import HAS_VIEW, INLINE, OPENS_CURSOR
 from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
+from proxy.request.ports import ReadGate
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
 from proxy.request.times import Times, WaitKind
@@ -65,18 +65,6 @@ class Service(Protocol):
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """Run one command; returns the raw reply document, also an error reply. Raises ``BackendUnavailable``."""
-        ...
-
-
-class ReadGate(Protocol):
-    """The clients' privileges (``proxy.request.authorisation``); the type of a session is that of the gate."""
-
-    async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """Whether all these actions on that collection are allowed; raises ``BackendUnavailable``."""
-        ...
-
-    async def reads_buckets(self, session: Any, namespace: Namespace) -> bool:
-        """Whether this client may read the buckets of that collection itself; raises ``BackendUnavailable``."""
         ...
 
 
@@ -163,12 +151,11 @@ class TranslateHandler:
             with times.at_backend():
                 reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
         target = None if collection is None else self.as_written(collection)
-        await self._pace.turn()
-        since_seconds = time.perf_counter()
+        since_seconds = await self._pace.turn()
         try:
             plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
         finally:
-            self._pace.took(time.perf_counter() - since_seconds)
+            self._pace.took(since_seconds)
         times.was_rewritten(since_seconds)
         return await self._carry_out(
             plan, command, _Steps(session, self._environment, fields, command.namespace, times)

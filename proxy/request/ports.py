@@ -39,6 +39,18 @@ class Namespaces(Protocol):
         ...
 
 
+class ReadGate(Protocol):
+    """The clients' privileges (``proxy.request.authorisation``); the type of a session is that of the gate."""
+
+    async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        """Whether all these actions on that collection are allowed; raises ``BackendUnavailable``."""
+        ...
+
+    async def reads_buckets(self, session: Any, namespace: Namespace) -> bool:
+        """Whether this client may read the buckets of that collection itself; raises ``BackendUnavailable``."""
+        ...
+
+
 class Gate(Protocol):
     """The privileges of clients, for commands that the proxy's own account executes for them."""
 

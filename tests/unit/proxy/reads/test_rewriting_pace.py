@@ -13,9 +13,9 @@ async def turns_of(seconds: float, tasks: int) -> list[int]:
     ran: list[int] = []
 
     async def rewrite() -> None:
-        await pace.turn()
+        since_seconds = await pace.turn()
         ran[-1] += 1
-        pace.took(seconds)
+        pace.took(since_seconds - seconds)
 
     waiting = [asyncio.ensure_future(rewrite()) for _ in range(tasks)]
     while not all(each.done() for each in waiting):
@@ -35,6 +35,5 @@ async def test_short_ones_share_a_turn() -> None:
 async def test_without_load_nobody_waits() -> None:
     pace = RewritingPace()
     for _ in range(3):
-        await pace.turn()
-        pace.took(PACE_SECONDS)
+        pace.took(await pace.turn() - PACE_SECONDS)
         await asyncio.sleep(0)
