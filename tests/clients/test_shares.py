@@ -203,13 +203,13 @@ def test_drops_without_a_reply_have_one_place_of_a_client(
         name = f"c{number}"
         create = command({"create": name, "$db": db_name, **options}, flags=MORE_TO_COME)
         drop = command({"drop": name, "$db": db_name}, flags=MORE_TO_COME)
-        return (create + drop) * 20 + command({"create": f"last{number}", "$db": db_name}, flags=MORE_TO_COME)
+        return (create + drop) * 6 + command({"create": f"last{number}", "$db": db_name}, flags=MORE_TO_COME)
 
-    for number in range(6):
+    for number in range(4):
         with RawClient(proxy.port, 60) as client:
             client.send(flood(number))
     most = value = 0
-    last = {f"last{number}" for number in range(6)}
+    last = {f"last{number}" for number in range(4)}
     with proxy.client() as admin, From(proxy.port, "127.0.0.2") as honest:
         names: set[str] = set()
         while not last <= names:

@@ -10,6 +10,7 @@ from bson import Int64
 
 from tests.support.read_twins import NOON_MS, at
 from tests.support.twins import Twins, run
+from tests.support.wanted import SCALE
 
 GROUPS: dict[str, Any] = {
     "path": "$m.a",
@@ -156,17 +157,18 @@ UNTIL_1970 = -NOON_MS // 60_000
     ids=["now", "before 1970", "until 1970", "around 1970"],
 )
 def test_q23_h4_groups_of_a_sort_by_time(twins: Twins, first: int) -> None:
-    """Every order, key and pick, with the server's optimiser where it is right."""
+    """Every order, key and pick, with the server's optimiser where it is right; a third of them unless scaled up."""
     fill_oddly(twins, first)
     orders = [{**before, "t": direction} for before in BEFORE.values() for direction in (1, -1)]
     orders += [{"t": direction, **before} for before in BEFORE.values() if before for direction in (1, -1)]
     orders += [{"v": 1, "_id": 1}, {"m.a": 1, "_id": -1}]
     found = 0
-    for order, group, picked in itertools.product(orders, GROUPS.values(), PICKS):
+    every = 1 if SCALE > 1 else 3
+    for order, group, picked in itertools.islice(itertools.product(orders, GROUPS.values(), PICKS), None, None, every):
         found += check(twins, [{"$sort": order}, {"$group": {"_id": group, **picked}}])
         for chosen in ({"m.b": {"$gte": 1}}, {"t": {"$lt": at(first + 9000)}}):
             found += check(twins, [{"$match": chosen}, {"$sort": order}, {"$group": {"_id": group, **picked}}])
-    assert found > 5000
+    assert found > 5000 // every
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.server import Faults
 from tests.simulation.world import Plan, World
 
-SEEDS = 12
+SEEDS = 9
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
 ONE_SEED = "TSPROXY_SIMULATION_SEED" in os.environ
 

@@ -14,7 +14,7 @@ import pytest
 from tests.simulation.server import Faults
 from tests.simulation.world import Plan, World
 
-SEEDS = 3
+SEEDS = 2
 SEEDS_WITH_READERS = 2
 """These take longer."""
 FIRST_SEED = int(os.environ.get("TSPROXY_SIMULATION_SEED", "0"))
