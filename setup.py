@@ -56,6 +56,7 @@ HOT_MODULES = (
     "proxy/inserts/small_inserts.py",
     "proxy/inserts/staging.py",
     "proxy/inserts/write_strategy.py",
+    "proxy/readers/active_readers.py",
     "proxy/reads/cursor_names.py",
     "proxy/reads/cursor_stream.py",
     "proxy/reads/inline_reads.py",

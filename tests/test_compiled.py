@@ -16,8 +16,8 @@ from tests.support.proxy import PROGRAM
 
 ROOT = Path(__file__).parent.parent
 ROOMS = (
-    "catalog", "proxy/backend", "proxy/clients", "proxy/inserts", "proxy/reads", "proxy/relay", "proxy/request",
-    "proxy/upstream", "proxy/wire",
+    "catalog", "proxy/backend", "proxy/clients", "proxy/inserts", "proxy/readers", "proxy/reads", "proxy/relay",
+    "proxy/request", "proxy/upstream", "proxy/wire",
 )  # fmt: skip
 REPLACES_PARTS = (
     "tests/unit/proxy/clients/test_ruled_creation.py",

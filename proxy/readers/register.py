@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from catalog.namespaces import Namespace
+from proxy.readers.active_readers import ActiveReaders, CountedReader
 from proxy.reads.cursor_names import CursorNames
 from proxy.request.command import Command
 from proxy.request.command_table import OPENS_CURSOR, READS_BUCKETS, TABLE
@@ -65,40 +65,6 @@ def cursor_left_by(tail: bytes) -> int:
     return 0
 
 
-class CountedReader:
-    """What a command reads: a database, and the cursors that it leaves open there. See ``proxy.request.exchange``."""
-
-    __slots__ = ("_register", "leaves_cursor", "more_of", "namespace")
-
-    def __init__(
-        self, register: ReaderRegister, namespace: Namespace, *, leaves_cursor: bool = False, more_of: int = 0
-    ) -> None:
-        """``leaves_cursor``: its relayed reply may leave one; ``more_of``: the cursor that it continues, 0 for none."""
-        self._register = register
-        self.namespace = namespace
-        self.leaves_cursor = leaves_cursor
-        self.more_of = more_of
-
-    def enter(self) -> None:
-        """A command begins to read."""
-        self._register.enter(self.namespace.database)
-
-    def leave(self, tail: bytes) -> None:
-        """It has ended, with these last bytes of its relayed reply."""
-        if self.leaves_cursor:
-            self._register.answered(self, tail)
-        self._register.leave(self.namespace.database)
-
-    @property
-    def is_kept_out(self) -> bool:
-        """Whether a new command has to wait, because parts are being joined."""
-        return self._register.keeps_out(self.namespace.database)
-
-    async def admitted(self) -> None:
-        """Wait until no join keeps readers of the database out."""
-        await self._register.admitted(self.namespace.database)
-
-
 class OutsideReaders(Protocol):
     """Readers past this process."""
 
@@ -135,6 +101,7 @@ class ReaderRegister:
 
         ``killed`` is called with cursors that clients have killed.
         """
+        self.active = ActiveReaders()
         self.relayed = CursorNames()
         """Cursors of relayed commands."""
         self._closed = False
@@ -143,23 +110,12 @@ class ReaderRegister:
         self._elsewhere = elsewhere or Nobody()
         self._pauses: dict[str, tuple[float, float]] = {}
         """By database: length of the latest pause, and its end."""
-        self._reading: Counter[str] = Counter()
-        self._kept_out: dict[str, asyncio.Future[None]] = {}
-        self._left: dict[str, asyncio.Event] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By database: joins of this process and of others take turns, in the order in which they asked."""
 
     def close(self) -> None:
         """There are no more readers, not even of open cursors."""
         self._closed = True
-
-    def keeps_out(self, database: str) -> bool:
-        """Whether new readers of the database have to wait (``admitted``), because parts are being joined."""
-        return database in self._kept_out
-
-    def enter(self, database: str) -> None:
-        """Count a new reader."""
-        self._reading[database] += 1
 
     def of_relayed(self, command: Command) -> CountedReader | None:
         """What this relayed command reads, ``None`` if it reads no buckets; also records killed cursors."""
@@ -171,30 +127,24 @@ class ReaderRegister:
                     self._killed(cursor_id)
             return None
         if asks_for_cursor(command, self.relayed):
-            return CountedReader(self, command.namespace, leaves_cursor=True, more_of=int(command.get("getMore")))
+            more_of = int(command.get("getMore"))
+            return CountedReader(self.active, command.namespace, self._answered, leaves_cursor=True, more_of=more_of)
         if may_read_buckets(command):
-            return CountedReader(self, command.namespace, leaves_cursor=command.name in OPENS_CURSOR)
+            leaves_cursor = command.name in OPENS_CURSOR
+            return CountedReader(self.active, command.namespace, self._answered, leaves_cursor=leaves_cursor)
         return None
 
     def of_rewritten(self, namespace: Namespace) -> CountedReader:
         """What a rewritten command reads; its cursors are known to who rewrites it."""
-        return CountedReader(self, namespace)
+        return CountedReader(self.active, namespace, self._answered)
 
-    def answered(self, reader: CountedReader, tail: bytes) -> None:
+    def _answered(self, reader: CountedReader, tail: bytes) -> None:
         """Process the last bytes of a relayed reply, ``b""`` for none."""
         cursor_id = cursor_left_by(tail)
         if cursor_id:
             self.relayed.opened(cursor_id, reader.namespace)
         elif reader.more_of:
             self.relayed.ended(reader.more_of)
-
-    def leave(self, database: str) -> None:
-        """Count the end of a reader."""
-        self._reading[database] -= 1
-        if self._reading[database] <= 0:
-            del self._reading[database]
-            if (left := self._left.get(database)) is not None:
-                left.set()
 
     @asynccontextmanager
     async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
@@ -216,21 +166,14 @@ class ReaderRegister:
         if self._is_paused(database) or self._may_come_back(database) or not await _acquired(turn):
             yield False
             return
-        barrier = self._kept_out[database] = asyncio.get_running_loop().create_future()
+        self.active.keep_out(database)
         try:
-            alone = await self._emptied(database)
+            alone = await self.active.emptied(database, WAIT_FOR_READERS_SECONDS)
             self._pause(database, needed=not alone)
             yield alone and not self._may_come_back(database)
         finally:
-            del self._kept_out[database]
-            barrier.set_result(None)
+            self.active.admit(database)
             turn.release()
-
-    async def admitted(self, database: str) -> None:
-        """Wait until no join keeps readers of the database out."""
-        while (barrier := self._kept_out.get(database)) is not None:
-            # Many wait for the same: one of them that is cancelled must not end it for all.
-            await asyncio.shield(barrier)
 
     def _may_come_back(self, database: str) -> bool:
         return not self._closed and (self.relayed.is_open_in(database) or self._has_open_cursors(database))
@@ -247,19 +190,6 @@ class ReaderRegister:
         pause_seconds, _ = self._pauses.get(database, (WAIT_FOR_READERS_SECONDS, 0.0))
         pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
         self._pauses[database] = (pause_seconds, asyncio.get_running_loop().time() + pause_seconds)
-
-    async def _emptied(self, database: str) -> bool:
-        if database not in self._reading:
-            return True
-        left = self._left[database] = asyncio.Event()
-        try:
-            async with asyncio.timeout(WAIT_FOR_READERS_SECONDS):
-                await left.wait()
-        except TimeoutError:
-            return False
-        finally:
-            del self._left[database]
-        return True
 
 
 async def _acquired(turn: asyncio.Lock) -> bool:

@@ -32,12 +32,12 @@ class JoinPort(Port):
         self.prepare_join = store.prepare_join  # type: ignore[method-assign]
 
     async def _read(self, collection: VirtualCollection, deadline_seconds: float) -> list[dict[str, Any]]:
-        await self._readers.admitted("db")
-        self._readers.enter("db")
+        await self._readers.active.admitted("db")
+        self._readers.active.enter("db")
         try:
             return await super()._read(collection, deadline_seconds)
         finally:
-            self._readers.leave("db")
+            self._readers.active.leave("db")
 
     async def find_parts(
         self, collection: VirtualCollection, since_ms: int, deadline_seconds: float
@@ -103,9 +103,9 @@ class Reader:
 
     def _leave(self) -> None:
         self._is_in = False
-        self._register.leave("db")
+        self._register.active.leave("db")
 
     async def _enter(self) -> None:
-        await self._register.admitted("db")
-        self._register.enter("db")
+        await self._register.active.admitted("db")
+        self._register.active.enter("db")
         self._is_in = True

@@ -74,11 +74,11 @@ class Recognising:
     @property
     def readers(self) -> Mapping[str, int]:
         """How many commands read each database at the moment."""
-        return self.register._reading
+        return self.register.active._reading
 
     def keep_out(self, database: str) -> None:
         """From now on readers have to wait for a join."""
-        self.register._kept_out[database] = object()  # type: ignore[assignment]
+        self.register.active._kept_out[database] = object()  # type: ignore[assignment]
 
     @property
     def sent(self) -> list[dict[str, Any]]:

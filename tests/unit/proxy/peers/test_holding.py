@@ -124,7 +124,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def waits(process: Process) -> bool:
-    return process.register.keeps_out("d")
+    return process.register.active.keeps_out("d")
 
 
 async def settled(*processes: Process) -> None:
@@ -157,12 +157,12 @@ async def test_a_join_must_reach_the_members_that_others_read_from(three: list[P
 
 async def test_one_that_has_readers_refuses_for_all(three: list[Process]) -> None:
     one, two, three_ = three
-    three_.register.enter("d")
+    three_.register.active.enter("d")
     assert await one.joins() is None
     await settled(*three)
     assert not waits(two)
-    three_.register.leave("d")
-    three_.register.enter("other")
+    three_.register.active.leave("d")
+    three_.register.active.enter("other")
     three_.register.close()  # no pause because of the reader that stayed
     assert await one.joins() == {"b", "c"}
     assert (one.numbers.holds, one.numbers.holds_refused) == (2, 1)

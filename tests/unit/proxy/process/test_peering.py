@@ -174,17 +174,17 @@ async def test_readers_of_one_process_wait_for_joins_of_the_other(
             # Another test's process at this server may not answer in time.
             async with first.readers.kept_out(Namespace("db", "x")) as is_alone:
                 if is_alone:
-                    assert second.readers.keeps_out("db")
-                    assert not second.readers.keeps_out("other")
-                    waiting = asyncio.ensure_future(second.readers.admitted("db"))
+                    assert second.readers.active.keeps_out("db")
+                    assert not second.readers.active.keeps_out("other")
+                    waiting = asyncio.ensure_future(second.readers.active.admitted("db"))
                     await asyncio.sleep(0.05)
                     assert not waiting.done()
             await asyncio.sleep(0.1)
         await asyncio.wait_for(waiting, 10)
-        second.readers.enter("db")
+        second.readers.active.enter("db")
         async with first.readers.kept_out(Namespace("db", "x")) as alone:
             assert not alone, "somebody reads through the other process"
-        second.readers.leave("db")
+        second.readers.active.leave("db")
         assert one.peering is not None
         assert one.peering.numbers.holds > one.peering.numbers.holds_refused > 0
         assert two.peering.numbers.held_for_others > 0

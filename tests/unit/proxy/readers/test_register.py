@@ -25,25 +25,25 @@ async def test_a_database_without_readers_is_free_at_once() -> None:
     register = ReaderRegister(lambda _: False)
     async with register.kept_out(COLLECTION) as alone:
         assert alone
-        assert register.keeps_out("d")
-        assert not register.keeps_out("other")
-    assert not register.keeps_out("d")
+        assert register.active.keeps_out("d")
+        assert not register.active.keeps_out("other")
+    assert not register.active.keeps_out("d")
 
 
 async def test_readers_under_way_are_waited_for() -> None:
     register = ReaderRegister(lambda _: False)
-    register.enter("d")
-    asyncio.get_running_loop().call_soon(register.leave, "d")
+    register.active.enter("d")
+    asyncio.get_running_loop().call_soon(register.active.leave, "d")
     async with register.kept_out(COLLECTION) as alone:
         assert alone
 
 
 async def test_a_reader_that_stays_is_not_waited_for_long() -> None:
     register = ReaderRegister(lambda _: False)
-    register.enter("d")
+    register.active.enter("d")
     async with register.kept_out(COLLECTION) as alone:
         assert not alone
-    register.leave("d")
+    register.active.leave("d")
     async with register.kept_out(COLLECTION) as alone:
         assert not alone, "others are left in peace for a while"
     await asyncio.sleep(2 * WAIT_FOR_READERS_SECONDS)
@@ -54,7 +54,7 @@ async def test_a_reader_that_stays_is_not_waited_for_long() -> None:
 async def test_new_readers_wait_for_the_end() -> None:
     register = ReaderRegister(lambda _: False)
     async with register.kept_out(COLLECTION):
-        waiting = asyncio.ensure_future(register.admitted("d"))
+        waiting = asyncio.ensure_future(register.active.admitted("d"))
         await asyncio.sleep(0)
         assert not waiting.done()
     await asyncio.wait_for(waiting, 1)
@@ -64,7 +64,7 @@ async def test_a_waiting_reader_that_is_cancelled_leaves_the_others_waiting() ->
     """Its client left, or its deadline passed: the join goes on, and so does everybody else."""
     register = ReaderRegister(lambda _: False)
     async with register.kept_out(COLLECTION):
-        given_up, patient = (asyncio.ensure_future(register.admitted("d")) for _ in range(2))
+        given_up, patient = (asyncio.ensure_future(register.active.admitted("d")) for _ in range(2))
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.sleep(0)
@@ -172,7 +172,7 @@ async def test_readers_past_this_process_are_asked_for_when_its_own_are_gone(els
 
         @asynccontextmanager
         async def kept_out(self, database: str) -> AsyncIterator[bool]:
-            assert register.keeps_out(database), "no new reader may slip in"
+            assert register.active.keeps_out(database), "no new reader may slip in"
             asked.append(database)
             yield not elsewhere
 
@@ -184,7 +184,7 @@ async def test_readers_past_this_process_are_asked_for_when_its_own_are_gone(els
     async with register.kept_out(COLLECTION) as alone:
         assert alone is not elsewhere
     assert asked == ["d"]
-    register.enter("d")
+    register.active.enter("d")
     async with register.kept_out(COLLECTION) as alone:
         assert not alone
     assert asked == ["d"]
@@ -234,6 +234,6 @@ async def test_joins_of_this_process_and_of_others_take_turns() -> None:
         assert alone, "each database has its own turns"
     async with register.kept_out_here("d"), register.kept_out(COLLECTION) as alone:
         assert not alone, "another join takes long"
-    assert not register.keeps_out("d")
+    assert not register.active.keeps_out("d")
     async with register.kept_out(COLLECTION) as alone:
         assert alone
