@@ -21,7 +21,7 @@ class NoNamespaces:
 
 
 async def no_translate(session: Session, command: Command, collection: VirtualCollection | None, times: Times) -> bytes:
-    """For a proxy that only relays; see ``Translate``."""
+    """For a proxy that only relays; see ``Translator``."""
     raise CommandError(59, f"no such command: '{command.name}'")
 
 

@@ -82,15 +82,14 @@ class Peering:
         self._inbound: dict[Inbound, None] = {}
         self._is_closed = False
         self._listener: asyncio.Server | None = None
+        reactions = Reactions(self._changed, statements.begin_era, self._withdraw)
         self.membership = Membership(
             self._own.name,
             assembly.backend.others,
             self._connect,
             options.restart_window_seconds,
             now_seconds,
-            Reactions(self._changed, statements.begin_era, self._withdraw)
-            if assembly.ingest.retryable_writes
-            else Reactions(),
+            reactions if assembly.ingest.retryable_writes else Reactions(),
             is_local=is_loopback(settings.listen.host),
         )
         self.numbers = PeerNumbers(self.membership.links, self._gathered)

@@ -123,7 +123,7 @@ class Process(CatalogBench):
 
 
 class Links:
-    """Implements ``Company`` for processes of one test."""
+    """Implements ``GatheringPeers`` for processes of one test."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
