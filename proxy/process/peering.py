@@ -215,7 +215,7 @@ class Peering:
     def linked(self, inbound: Inbound) -> None:
         self._strangers.end(inbound.address, inbound)
         if len(self._inbound) >= MOST_LINKED:
-            noticed.warning(TOO_MANY, peer=inbound.address)
+            noticed.info(TOO_MANY, peer=inbound.address)
             inbound.close()
             return
         self._inbound.add(inbound)

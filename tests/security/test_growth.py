@@ -79,7 +79,8 @@ def test_account_that_may_not_see_other_readers_grows_buckets_in_place_by_defaul
 
 
 def test_right_that_is_lost_later_ends_growth_in_parts(guarded: GuardedMongod, joiner_uri: str, tmp_path: Path) -> None:
-    """What was told at the start may change: the first join that is refused tells."""
+    """What was told at the start may change: the first join that is refused tells, without what it would have stored."""
+    secret = "a value of a client"
     database = f"revoked_{ObjectId()}"
     start = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
     series = guarded.shared_client[database].create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
@@ -90,11 +91,13 @@ def test_right_that_is_lost_later_ends_growth_in_parts(guarded: GuardedMongod, j
         admin.command("revokePrivilegesFromRole", "joiner", privileges=[APPLY_OPS])
         with proxy.client(username="writer", password=PASSWORD, authSource=database) as client:
             for second in range(4):
-                rows = [{"t": start + dt.timedelta(seconds=second), "m": device} for device in range(20)]
+                at = start + dt.timedelta(seconds=second)
+                rows = [{"t": at, "m": device, "p": secret} for device in range(20)]
                 client[database].ts.insert_many(rows)
         proxy.wait_until(lambda: LATER in proxy.log)
         assert proxy.metrics()[GAUGE] == 0
         assert series.count_documents({}) == 80
+        assert secret not in proxy.log
     finally:
         proxy.stop()
         admin.command("grantPrivilegesToRole", "joiner", privileges=[APPLY_OPS])

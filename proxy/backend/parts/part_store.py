@@ -29,6 +29,7 @@ from catalog.ports import PreparedJoin, Span
 from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of, update_of_the_last
 from proxy.backend.parts.readings import Reading, by_span, ranges_of, windows
 from proxy.backend.service import ServicePool
+from proxy.request.own_steps import client_message
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from rewrite.profile import Profile
 
@@ -309,7 +310,7 @@ class _Step:
         if not reply.get("ok"):
             raise self._error(reply)
         if errors := reply.get("writeErrors"):
-            raise CommandError(int(errors[0]["code"]), str(errors[0].get("errmsg", "")))
+            raise _own_error(errors[0])
         return reply
 
     async def abort(self, session: _Session) -> None:
@@ -321,10 +322,16 @@ class _Step:
             return
 
     def _error(self, reply: Mapping[str, Any]) -> CommandError:
-        error = CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
+        error = _own_error(reply)
         if error.code in NOT_PRIMARY_CODES:
             self._pool.forget_primary()
         return error
+
+
+def _own_error(error: Mapping[str, Any]) -> CommandError:
+    """The message is logged, and the server's quotes the command, with the measurements that are joined."""
+    code = int(error.get("code", 1))
+    return CommandError(code, client_message(code, str(error.get("errmsg", "")), holds_data=True))
 
 
 def in_session(session: _Session) -> dict[str, Any]:
