@@ -79,7 +79,7 @@ def test_account_that_may_not_see_other_readers_grows_buckets_in_place_by_defaul
 
 
 def test_right_that_is_lost_later_ends_growth_in_parts(guarded: GuardedMongod, joiner_uri: str, tmp_path: Path) -> None:
-    """What was told at the start may change: the first join that is refused tells, without what it would have stored."""
+    """What was told at the start may change: the first join that is refused tells, without any data."""
     secret = "a value of a client"
     database = f"revoked_{ObjectId()}"
     start = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)

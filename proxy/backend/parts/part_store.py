@@ -21,7 +21,7 @@ from bson.objectid import ObjectId
 from catalog.bson.codec import decode, encode
 from catalog.bson.raw import documents_of, fields_of, unpack_int64
 from catalog.empty_timestamps import has_empty_timestamp
-from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
+from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.parts import IdRange
@@ -219,7 +219,7 @@ class _Step:
             found = by_span(readings, self._spans)
             if replacements := await self._merged(found):
                 await self._replace(readings, replacements, fields)
-        except (CommandError, ValueError, InvariantViolated):
+        except Exception:
             await self.abort(session)
             raise
         return _Transaction(self, session, members, free, found)
