@@ -11,6 +11,7 @@ import pymongo
 import pytest
 from bson import ObjectId
 
+from catalog.identity import User
 from proxy.backend.current_op import CurrentOperations, process_name
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
@@ -147,7 +148,7 @@ async def test_a_client_that_calls_itself_a_proxy_is_none(tmp_path: Path) -> Non
             return "127.0.0.1", backend_port
 
         pool = ServicePool(primary, introducing(name, lambda _: None, authenticator(account)), None, 5.0)
-        others = CurrentOperations(pool, name, "looker@admin")
+        others = CurrentOperations(pool, name, User("looker", "admin"))
         try:
             with pymongo.MongoClient[dict[str, Any]](
                 alone.uri_of("liar", PASSWORD, "admin"), appname="tsproxy 0123456789ab"
