@@ -14,12 +14,13 @@ from typing import Final, NamedTuple
 
 from catalog.aligning import aligned, rows_of
 from catalog.catalog import BucketCatalog
-from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
+from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
 from catalog.open_bucket import Bucket
 from catalog.parts import IdRange
 from catalog.ports import BucketStore, Clock, PreparedJoin, Span
 from catalog.reader_barrier import ReaderBarrier, committed_alone
-from catalog.replacing import Differs, Forms
+from catalog.reader_pauses import ReaderPauses
+from catalog.replacing import Forms
 from catalog.resting import Given
 
 STEP_DOCUMENTS: Final = 256
@@ -31,7 +32,7 @@ MOST_DOCUMENTS: Final = 40_000
 PASS_SECONDS: Final = 0.05
 """Duration of one pass; the step in progress is completed."""
 PAUSE_SECONDS: Final = 0.5
-"""Pause after a step that readers or other writers prevented."""
+"""Pause after a step that readers or other writers prevented, or that the backend could not carry out."""
 ATTEMPTS: Final = 20
 """Maximum number of failed attempts at a step; pauses because of readers do not count."""
 PATIENCE_SECONDS: Final = 10.0
@@ -94,6 +95,9 @@ class Absorbing:
         self._forms = forms
         self._refused = refused
         self._steps: deque[_Step] = deque()
+        self._later: deque[tuple[float, _Step]] = deque()
+        """Steps that are tried again at these times, the earliest first."""
+        self._pauses = ReaderPauses(clock, PAUSE_SECONDS)
         self.waiting = 0
         """The number of documents that wait to be absorbed."""
         self._not_before_seconds = 0.0
@@ -106,7 +110,10 @@ class Absorbing:
 
     async def work(self) -> None:
         """Carry out orders for a short time."""
-        until_seconds = self._clock.monotonic_seconds() + PASS_SECONDS
+        now_seconds = self._clock.monotonic_seconds()
+        while self._later and now_seconds >= self._later[0][0]:
+            self._steps.append(self._later.popleft()[1])
+        until_seconds = now_seconds + PASS_SECONDS
         while self._steps and self._not_before_seconds <= self._clock.monotonic_seconds() < until_seconds:
             step = self._steps.popleft()
             self.waiting -= step.documents
@@ -124,21 +131,26 @@ class Absorbing:
             if error.code == UNAUTHORIZED:
                 self._refused(error)
                 return
+            if error.code != WRITE_CONFLICT:
+                # The others would fail, too.
+                self._not_before_seconds = self._clock.monotonic_seconds() + PAUSE_SECONDS
             self._put_back(step, attempts=1)
-        except Exception as error:  # noqa: BLE001 - what other writers have stored may be anything
+        except Exception as error:  # noqa: BLE001 - it concerns these buckets only, so the others go on
             # One of several does not fit, so each is tried alone.
             if len(step.orders) > 1:
                 self._put(*step.halves())
-            elif isinstance(error, Differs):
+            elif not isinstance(error, ValueError):
                 self._forms.noticed(error)
+            # Else other writers have changed them.
         else:
             if not is_done:
                 self._put_back(step, attempts=0)
 
     def _put_back(self, step: _Step, *, attempts: int) -> None:
-        self._not_before_seconds = self._clock.monotonic_seconds() + PAUSE_SECONDS
         if step.attempts + attempts < ATTEMPTS:
-            self._put(replace(step, attempts=step.attempts + attempts))
+            again = replace(step, attempts=step.attempts + attempts)
+            self._later.append((self._clock.monotonic_seconds() + PAUSE_SECONDS, again))
+            self.waiting += again.documents
 
     async def _try(self, step: _Step) -> bool:
         """Carry out a step; false if it must be retried."""
@@ -147,15 +159,20 @@ class Absorbing:
             return True
         try:
             collection = absorptions[0].bucket.series.collection.collection
+            database = collection.namespace.database
+            if self._pauses.are_on(database):
+                return False
             deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
             async with self._readers.kept_out(collection.namespace) as alone:
                 # Otherwise, what is prepared now would perhaps have to be abandoned.
                 self._catalog.growth.obstacles.tried(absorptions[0].bucket.series.collection, alone=alone)
+            if alone:
+                spans = [self._span(each) for each in absorptions]
+                prepared = await self._store.prepare_join(collection, spans, deadline_seconds)
+                alone = await self._committed(prepared, absorptions)
             if not alone:
-                return False
-            spans = [self._span(each) for each in absorptions]
-            prepared = await self._store.prepare_join(collection, spans, deadline_seconds)
-            return await self._committed(prepared, absorptions)
+                self._pauses.begin(database)
+            return alone
         finally:
             for each in absorptions:
                 self._catalog.growth.end_join(each.bucket)

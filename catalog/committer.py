@@ -22,6 +22,7 @@ from catalog.commit_observer import CommitObserver
 from catalog.commit_outcome import Commit, CommitOutcomes
 from catalog.commit_tasks import CANCEL_SECONDS, CommitTasks
 from catalog.errors import CommandError
+from catalog.internal_errors import internal_error
 from catalog.namespaces import VirtualCollection
 from catalog.ports import BucketStore, Clock, WriteConcern
 from catalog.precedence import Precedence
@@ -291,8 +292,9 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - reported
             # An internal error: writers must not wait for ever, and what was sent may have been written.
             self.metrics.failures += 1
+            told = internal_error("committing", error)
             self.report(error)
-            self._settlement.give_up(commit, CommandError(1, f"internal error while committing: {error!r}"))
+            self._settlement.give_up(commit, told)
         finally:
             if observed is not None:
                 observed.ended(outcome)

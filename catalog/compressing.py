@@ -17,10 +17,13 @@ from catalog.errors import CommandError
 from catalog.memory import EndedBucket
 from catalog.open_bucket import CollectionBuckets
 from catalog.ports import Applied, BucketStore, Clock, WriteConcern
-from catalog.replacing import Differs, Forms
+from catalog.replacing import Forms
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 """Larger buckets are not compressed, because the guard of the update contains the whole document."""
+
+AFTER_ERROR_SECONDS = 5.0
+"""Pause after an error of our own."""
 
 _NOT_CLOSED = b"\x08\0"
 
@@ -86,14 +89,22 @@ class Compressing:
         """Compress closed buckets until the task is cancelled."""
         while True:
             await asyncio.sleep(self.options.interval_seconds)
-            now_seconds = self._clock.monotonic_seconds()
-            if now_seconds - self._looked_at_seconds >= self.options.inactive_seconds / 2:
-                self._looked_at_seconds = now_seconds
-                rows: dict[bytes, int] = {}
-                for _ in self._catalog.close_inactive(self._archived_rows, rows):
-                    await asyncio.sleep(0)
-                self._archived_rows = rows
-            await self.compress_due()
+            try:
+                await self._pass()
+            except Exception as error:  # noqa: BLE001 - otherwise one error would end compression for good
+                self._forms.noticed(error)
+                await asyncio.sleep(AFTER_ERROR_SECONDS)
+
+    async def _pass(self) -> None:
+        """Close inactive buckets, if it is time for that, and compress closed ones."""
+        now_seconds = self._clock.monotonic_seconds()
+        if now_seconds - self._looked_at_seconds >= self.options.inactive_seconds / 2:
+            self._looked_at_seconds = now_seconds
+            rows: dict[bytes, int] = {}
+            for _ in self._catalog.close_inactive(self._archived_rows, rows):
+                await asyncio.sleep(0)
+            self._archived_rows = rows
+        await self.compress_due()
 
     async def compress_due(self) -> None:
         """One pass over the buckets that were closed since the last one."""
@@ -124,7 +135,7 @@ class Compressing:
             # In a thread, because a thousand rows take a millisecond.
             try:
                 smaller = await asyncio.to_thread(_smaller, self._forms, document, buckets.time_field)
-            except Differs as error:
+            except Exception as error:  # noqa: BLE001 - it concerns this bucket only
                 self._forms.noticed(error)
                 smaller = "wrong"
             if isinstance(smaller, str):

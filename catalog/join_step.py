@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from catalog.catalog import BucketCatalog
 from catalog.compressing import CompressingMetrics
@@ -42,9 +41,6 @@ class Prepared:
 
     joins: Sequence[Join]
     join: PreparedJoin
-
-
-Failure: TypeAlias = CommandError | ValueError | Differs
 
 
 class JoiningMetrics:
@@ -106,7 +102,7 @@ class JoinSteps:
         collection = joins[0].bucket.series.collection.collection
         try:
             prepared = await self._store.prepare_join(collection, [each.span for each in joins], deadline_seconds)
-        except (CommandError, ValueError, Differs) as error:
+        except Exception as error:  # noqa: BLE001 - it concerns these buckets only, so joining goes on
             self._failed(joins, error)
             return None
         except BaseException:
@@ -118,7 +114,7 @@ class JoinSteps:
         """Commit a step."""
         try:
             await step.join.commit()
-        except (CommandError, ValueError, Differs) as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._failed(step.joins, error)
             return
         finally:
@@ -149,7 +145,7 @@ class JoinSteps:
             self.metrics.compressing.leave("wrong" if join.faults else "not_smaller")
         self._settled(join)
 
-    def _failed(self, joins: Sequence[Join], error: Failure) -> None:
+    def _failed(self, joins: Sequence[Join], error: Exception) -> None:
         _end(joins)
         if isinstance(error, BackendUnavailable):
             self.answers = False
@@ -165,7 +161,7 @@ class JoinSteps:
         elif isinstance(error, CommandError):
             self._put_off(joins[0])
             return
-        elif isinstance(error, Differs):
+        elif not isinstance(error, ValueError):
             self._forms.noticed(error)
         # The parts stay as they are, which every reader can read; another writer may have changed them.
         for each in joins:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
+from typing import TypeVar
 
 from catalog.absorbing import Absorbing
 from catalog.catalog import BucketCatalog
@@ -32,6 +33,10 @@ from catalog.replacing import Forms
 
 MOST_DUE = 500
 """Maximum number of buckets of one pass, which is more than it has time for."""
+AFTER_ERROR_SECONDS = 5.0
+"""Pause after an error of our own."""
+
+T = TypeVar("T")
 
 
 class Joining:
@@ -57,6 +62,7 @@ class Joining:
         self._steps = JoinSteps(catalog, store, clock, options, not_allowed, forms)
         self._alone = True
         """Whether the latest moment for commits was without readers."""
+        self._noticed = forms.noticed
         self._ends = False
         """Whether the process ends, so that nothing more will be joined later."""
         absorbing = Absorbing(catalog, store, clock, readers, forms, self._steps.lack_of_rights)
@@ -80,11 +86,20 @@ class Joining:
         pause_seconds = self._options.interval_seconds
         while True:
             await asyncio.sleep(pause_seconds)
-            self.metrics.documents_joined += await self.orphans.sweep()
-            await self.gathering.look()
-            since_seconds = self._clock.monotonic_seconds()
-            has_more = await self.join_due()
-            pause_seconds = self._pace.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
+            pause_seconds = await self._all_passes()
+
+    async def _all_passes(self) -> float:
+        """One pass of each kind; returns how long to pause."""
+        errors: list[Exception] = []
+        self.metrics.documents_joined += await _caught(self.orphans.sweep(), 0, errors)
+        await _caught(self.gathering.look(), None, errors)
+        since_seconds = self._clock.monotonic_seconds()
+        has_more = await _caught(self.join_due(), False, errors)
+        for error in errors:
+            self._noticed(error)
+        if errors:
+            return AFTER_ERROR_SECONDS
+        return self._pace.pause_after(self._clock.monotonic_seconds() - since_seconds, has_more=has_more)
 
     async def join_due(self) -> bool:
         """One pass: join at most ``MOST_DUE`` due buckets, neighbours together; whether some are left."""
@@ -238,6 +253,15 @@ class Joining:
         # Neighbours have few parts of the current segment, whose ids more of them will lie between.
         current = b"" if parts.fresh >= self._options.many else self._catalog.growth.segments.current
         return parts.pending(everything=False, without=current)
+
+
+async def _caught(work: Awaitable[T], otherwise: T, errors: list[Exception]) -> T:
+    """The result of the work; an error would end the background task, and all that it does, for good."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - it is reported by the caller
+        errors.append(error)
+        return otherwise
 
 
 def _takes_no_more(bucket: Bucket) -> bool:

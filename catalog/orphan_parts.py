@@ -19,13 +19,12 @@ from catalog.errors import (
     WRITE_CONFLICT,
     BackendUnavailable,
     CommandError,
-    InvariantViolated,
 )
 from catalog.open_bucket import CollectionBuckets
 from catalog.parts import PREFIX_BYTES, SEGMENT_AT, IdRange, bucket_key, may_be_part
 from catalog.ports import COPIES_SECONDS, BucketStore, Clock, Span
 from catalog.reader_barrier import ReaderBarrier, committed_alone
-from catalog.replacing import Differs
+from catalog.reader_pauses import ReaderPauses
 
 GONE_SECONDS = 5.0
 """Delay after parts were found; by then, their process is known if it still runs."""
@@ -109,16 +108,19 @@ class _Group:
 class _Groups:
     """What was found: groups of which some may be due soon, groups that are due later, and those that are due."""
 
-    __slots__ = ("due", "found", "later")
+    __slots__ = ("due", "found", "later", "pauses", "put_off")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.found: deque[_Group] = deque()
         self.later: deque[_Group] = deque()
         self.due: deque[_Group] = deque()
+        self.put_off: deque[tuple[float, _Group]] = deque()
+        """Due again at these times, the earliest first: readers were in the way."""
+        self.pauses = ReaderPauses(clock, PAUSE_SECONDS)
 
     def known(self) -> set[tuple[bytes, bytes]]:
         """The collections and last ids of all buckets."""
-        groups = (*self.found, *self.later, *self.due)
+        groups = (*self.found, *self.later, *self.due, *(group for _, group in self.put_off))
         return {(group.buckets.collection.uuid, ids[-1]) for group in groups for ids in group.families}
 
     def divide_again(self, looks: int) -> None:
@@ -140,6 +142,8 @@ class _Groups:
                 families = [ids for ids, gone in zip(group.families, are_gone, strict=True) if gone is wanted]
                 if families:
                     queue.append(replace(group, families=families))
+        while self.put_off and now_seconds >= self.put_off[0][0]:
+            self.due.append(self.put_off.popleft()[1])
         while self.later and now_seconds >= self.later[0].found_seconds + COPIES_SECONDS:
             self.due.append(self.later.popleft())
 
@@ -158,7 +162,7 @@ class OrphanParts:
         readers: ReaderBarrier,
         merge: Callable[[CollectionBuckets, bytes], Merge],
         refused: Callable[[CommandError], None],
-        noticed: Callable[[Differs], None],
+        noticed: Callable[[Exception], None],
     ) -> None:
         """``merge`` gives the function that makes one document with that id of parts of a collection.
 
@@ -175,7 +179,7 @@ class OrphanParts:
         self._swept: set[bytes] = set()
         """UUIDs of the collections that were searched."""
         self._departures = 0
-        self._groups = _Groups()
+        self._groups = _Groups(clock)
         self._not_before_seconds = 0.0
 
     def link(self, others: DepartedProcesses) -> None:
@@ -239,11 +243,11 @@ class OrphanParts:
         """Join the parts of a group, or put it back; returns the number of documents."""
         try:
             joined = await self._try(group)
-        except (CommandError, ValueError, InvariantViolated) as error:
+        except Exception as error:  # noqa: BLE001 - it concerns this group only, so the rest goes on
             self._failed(group, error)
             return 0
         if joined is None:
-            self._put_back(group)
+            self._groups.put_off.append((self._clock.monotonic_seconds() + PAUSE_SECONDS, group))
             return 0
         return joined
 
@@ -255,6 +259,9 @@ class OrphanParts:
         ]
         if buckets.replaced or not spans:
             return 0
+        namespace = buckets.collection.namespace
+        if self._groups.pauses.are_on(namespace.database):
+            return None
         deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
         prepared = await self._store.prepare_join(buckets.collection, spans, deadline_seconds)
         # What is one document was joined by its writer.
@@ -262,10 +269,12 @@ class OrphanParts:
         if not joined:
             await prepared.abandon()
             return 0
-        is_committed = await committed_alone(prepared, self._readers, buckets.collection.namespace, prepared.commit)
-        return joined if is_committed else None
+        if await committed_alone(prepared, self._readers, namespace, prepared.commit):
+            return joined
+        self._groups.pauses.begin(namespace.database)
+        return None
 
-    def _failed(self, group: _Group, error: CommandError | ValueError | InvariantViolated) -> None:
+    def _failed(self, group: _Group, error: Exception) -> None:
         """Try again what may succeed later, in smaller groups if one of its buckets may be the cause."""
         if isinstance(error, CommandError):
             if error.code == UNAUTHORIZED:
@@ -281,7 +290,7 @@ class OrphanParts:
                     self._put_back(replace(each, attempts=group.attempts + 1))
         elif len(group.families) > 1:
             self._groups.due.extendleft(group.halves())
-        elif isinstance(error, Differs):
+        elif not isinstance(error, ValueError):
             self._noticed(error)
         # Else they are buckets of other writers, with ids that look like those of parts.
 

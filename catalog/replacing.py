@@ -24,9 +24,12 @@ Merge = Callable[[Sequence[bytes], bytes, bytes, bytes | None, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """Converts stored buckets; ``noticed`` is called for each wrong result, in the thread of the event loop."""
+    """Converts stored buckets.
 
-    noticed: Callable[[Differs], None]
+    ``noticed`` is called for each wrong result and each error of our own, in the thread of the event loop.
+    """
+
+    noticed: Callable[[Exception], None]
     compress: Callable[[bytes, bytes], bytes | None] = kernel.compressed
     merge: Merge = parts.join
 

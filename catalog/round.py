@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from catalog.catalog import BucketCatalog
 from catalog.empty_timestamps import EMPTY_TIMESTAMP
-from catalog.errors import CommandError
+from catalog.internal_errors import internal_error
 from catalog.write_batch import BatchState, WriteBatch
 
 _CLAIMED: Final = BatchState.CLAIMED
@@ -70,7 +70,7 @@ class Round:
                 statement = catalog.prepare(batch, batches_in_round)
             except Exception as error:  # noqa: BLE001 - reported; an error in one bucket must not stop the others
                 round_.failures.append(error)
-                catalog.abort(batch, CommandError(1, f"internal error in a write batch: {error!r}"))
+                catalog.abort(batch, internal_error("preparing a write batch", error))
                 continue
             if statement is None:
                 continue

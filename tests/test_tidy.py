@@ -215,6 +215,35 @@ def test_a_name_is_that_of_one_class() -> None:
     assert shared == SHARED_NAMES
 
 
+def quoted_errors(tree: ast.AST) -> list[int]:
+    """The lines where the message for a client quotes an exception of any kind."""
+    caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)} | {"error"}
+    return [
+        value.lineno
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("CommandError", "BackendUnavailable")
+        for value in ast.walk(call)
+        if (
+            isinstance(value, ast.FormattedValue)
+            and value.conversion == ord("r")
+            and ast.unparse(value.value) in caught
+        )
+        or (isinstance(value, ast.Call) and ast.unparse(value).startswith("repr("))
+    ]
+
+
+@each_of(SOURCES)
+def test_clients_do_not_see_the_text_of_internal_errors(path: Path) -> None:
+    """It may quote what other clients have sent (``catalog.internal_errors``)."""
+    assert quoted_errors(tree_of(path)) == []
+
+
+def test_quoted_errors_are_found() -> None:
+    assert quoted_errors(ast.parse('CommandError(1, f"internal error: {error!r}")')) == [1]
+    assert quoted_errors(ast.parse('CommandError(1, "internal error: " + repr(e))')) == [1]
+    assert quoted_errors(ast.parse('CommandError(1, f"not valid: {value!r}")')) == []
+
+
 @each_of(SOURCES)
 def test_prefix_of_bucket_collections_is_spelled_in_one_place(path: Path) -> None:
     """Docstrings may name it."""

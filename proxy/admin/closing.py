@@ -22,6 +22,7 @@ from catalog.parts import PREFIX_BYTES
 from proxy.admin.arguments import Call
 from proxy.admin.catalog_views import Open, buckets_of
 from proxy.admin.handler import Action
+from proxy.request.own_steps import client_message
 
 CLOSED_AT_ONCE: Final = 200
 """Buckets that are closed with one command."""
@@ -103,7 +104,9 @@ class Closing:
         reply = bson.decode(await self._run(target.database, body))
         errors = reply.get("writeErrors") or ([reply] if reply.get("ok") != 1 else [])
         if errors:
-            raise CommandError(int(errors[0].get("code", 1)), f"cannot close buckets: {errors[0].get('errmsg')}")
+            code = int(errors[0].get("code", 1))
+            reason = client_message(code, str(errors[0].get("errmsg", "")), holds_data=True)
+            raise CommandError(code, f"cannot close buckets: {reason}")
 
 
 def _ids(bucket: Bucket) -> list[Any]:

@@ -26,6 +26,7 @@ from bson.regex import Regex
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import CommandError
+from catalog.identity import User
 from catalog.namespaces import BUCKETS_PREFIX
 from proxy.backend.service import ServicePool
 from proxy.request.client_metadata import OWN_PROGRAM
@@ -45,7 +46,7 @@ class Own(NamedTuple):
     """The name and the user of this process's connections, which distinguish them from others."""
 
     name: str
-    account: str
+    account: User | None
 
 
 class Proxy(NamedTuple):
@@ -78,17 +79,17 @@ def process_name() -> str:
     return f"{PROGRAM} {secrets.token_hex(6)}"
 
 
-def account_of(status: bytes) -> str:
-    """The user and its database in a raw reply to ``connectionStatus``; ``""`` if there is none."""
+def account_of(status: bytes) -> User | None:
+    """The user in a raw reply to ``connectionStatus``; ``None`` if there is none."""
     users = decode(status).get("authInfo", {}).get("authenticatedUsers", ())
-    return f"{users[0]['user']}@{users[0]['db']}" if users else ""
+    return User(str(users[0]["user"]), str(users[0]["db"])) if users else None
 
 
 class CurrentOperations:
     """Runs ``$currentOp`` over a service connection; with access control, its account needs ``inprog``."""
 
-    def __init__(self, pool: ServicePool, own_name: str, account: str = "") -> None:
-        """``account``: the user, with its database, that this process authenticated as; ``""`` where there is none.
+    def __init__(self, pool: ServicePool, own_name: str, account: User | None = None) -> None:
+        """``account``: the user that this process authenticated as; ``None`` where there is none.
 
         With access control, a connection counts as that of a proxy only if it also has that user.
         """
@@ -225,5 +226,6 @@ def _proxy_but(own: Own, but: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _with_account(own: Own) -> dict[str, Any]:
-    user, _, database = own.account.rpartition("@")
-    return {"effectiveUsers": {"$elemMatch": {"user": user, "db": database}}} if own.account else {}
+    if own.account is None:
+        return {}
+    return {"effectiveUsers": {"$elemMatch": {"user": own.account.name, "db": own.account.database}}}

@@ -1,7 +1,7 @@
-"""Accepts clients, and admits each connection before anything is read from it, which asyncio's server cannot.
+"""Accepts connections, and admits each before anything is read from it, which asyncio's server cannot.
 
-A connection is accepted and admitted; then its TLS handshake, if there is one, runs in a task, for at most
-``HANDSHAKE_SECONDS``. Several processes may accept from the same sockets (``proxy.clients.connection_board``).
+A connection is accepted and admitted; then its TLS handshake, if there is one, runs in a task, for a limited time.
+Several processes may accept from the same sockets (``proxy.clients.connection_board``).
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
-from proxy.clients.admission import Admission
 from proxy.clients.binding import bound
 from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.tls import HANDSHAKE_SECONDS
@@ -31,6 +30,22 @@ ACCEPTED_AT_ONCE: Final = 16
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
+class Door(Protocol):
+    """Decides who may connect, and knows the handshakes in progress (``proxy.clients.admission``)."""
+
+    def refuses(self, address: str) -> bool:
+        """Whether one more connection from this address is closed at once."""
+        ...
+
+    def begin(self, address: str, handshake: asyncio.Task[None]) -> None:
+        """A handshake begins; another one may be cancelled for it."""
+        ...
+
+    def end(self, address: str, handshake: asyncio.Task[None]) -> None:
+        """The handshake has ended; does nothing if it no longer counts."""
+        ...
+
+
 class Listener:
     """The listening sockets, from ``__init__`` to ``close``."""
 
@@ -39,15 +54,20 @@ class Listener:
         sockets: Sequence[socket.socket],
         context: ssl.SSLContext | None,
         protocol: Callable[[], asyncio.Protocol],
-        admission: Admission,
+        door: Door,
         spawn: Spawn,
         board: ConnectionBoard | None = None,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """``context``: for TLS. ``board``: how many connections the other processes have that share the sockets."""
+        """``context``: for TLS, whose handshake may take ``handshake_seconds``.
+
+        ``board``: how many connections the other processes have that share the sockets.
+        """
         self.sockets = tuple(sockets)
         self._context = context
         self._protocol = protocol
-        self._admission = admission
+        self._door = door
+        self._handshake_seconds = handshake_seconds
         self._spawn = spawn
         self._board = board
         self._loop = asyncio.get_running_loop()
@@ -116,10 +136,10 @@ class Listener:
             self._pause(listening, RETRY_SECONDS)
             return False
         address = str(peer[0])
-        if self._admission.refuses(address):
+        if self._door.refuses(address):
             accepted.close()
         else:
-            self._admission.begin(address, self._spawn(self._greet(accepted, address)))
+            self._door.begin(address, self._spawn(self._greet(accepted, address)))
         return True
 
     async def _greet(self, accepted: socket.socket, address: str) -> None:
@@ -128,7 +148,7 @@ class Listener:
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            timeout_seconds = HANDSHAKE_SECONDS if self._context is not None else None
+            timeout_seconds = self._handshake_seconds if self._context is not None else None
             await self._loop.connect_accepted_socket(
                 self._protocol, accepted, ssl=self._context, ssl_handshake_timeout=timeout_seconds
             )
@@ -139,4 +159,4 @@ class Listener:
             accepted.close()
             raise
         finally:
-            self._admission.end(address, this)
+            self._door.end(address, this)

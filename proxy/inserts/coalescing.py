@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from catalog.commit_tasks import CommitTasks
 from catalog.committer import CommitterMetrics, CommitterOptions
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.internal_errors import internal_error
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
 from catalog.precedence import Precedence
@@ -237,8 +238,9 @@ class Coalescer:
             raise
         except Exception as error:  # noqa: BLE001 - reported; writers must not wait for ever
             self.metrics.failures += 1
+            told = internal_error("inserting measurements", error)
             self._report(error)
-            command.fail(CommandError(1, f"internal error while inserting measurements: {error!r}"))
+            command.fail(told)
 
     def _rest(self, command: _Command, outcome: Applied) -> _Command:
         """Settle what an ordered command has executed; returns the command for what comes after the first error.

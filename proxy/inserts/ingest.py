@@ -15,6 +15,7 @@ from catalog.catalog import BucketCatalog
 from catalog.committer import Committer
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
+from catalog.internal_errors import internal_error
 from catalog.namespaces import VirtualCollection
 from catalog.statements import NETWORK_TIMEOUT, ClientSession, StatementLog, Transaction
 from catalog.write_batch import CombineKey
@@ -33,6 +34,8 @@ from proxy.inserts.staging import LARGE_BYTES, Staging
 from proxy.inserts.write_strategy import WriteStrategy
 from proxy.request.attempt import NotTranslatable, Refused
 from proxy.request.exchange import Exchange
+
+STAGING = "staging measurements"
 
 
 class InsertHandler:
@@ -167,8 +170,9 @@ class InsertHandler:
         except CommandError as error:
             writer.settle((0,), error, None)
         except Exception as error:  # noqa: BLE001 - reported
+            told = internal_error(STAGING, error)
             self._committer.report(error)
-            writer.settle((0,), _internal_error(error), None)
+            writer.settle((0,), told, None)
         staging.kick()
         return True
 
@@ -252,8 +256,9 @@ class InsertHandler:
         except CommandError as error:
             insert_reply.fail(error)
         except Exception as error:  # noqa: BLE001 - reported; what is staged already is settled all the same
+            told = internal_error(STAGING, error)
             self._committer.report(error)
-            insert_reply.fail(_internal_error(error))
+            insert_reply.fail(told)
         if transaction is not None:
             transaction.commands -= 1
         self._staging.kick()
@@ -314,7 +319,3 @@ class AskedInsert:
             exchange.end(NotTranslatable(collection))
             return
         ingest.submit(exchange, template, documents, session, number)
-
-
-def _internal_error(error: Exception) -> CommandError:
-    return CommandError(1, f"internal error while staging measurements: {error!r}")

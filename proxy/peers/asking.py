@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
 from catalog.errors import BackendUnavailable, CommandError
+from catalog.internal_errors import internal_error
 from catalog.statements import NETWORK_TIMEOUT, TRANSACTION_TOO_OLD, ClientSession, StatementLog
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.frames import BUSY, MOST_QUESTIONS, MOST_RUNS, NEWER, UNKNOWN, Answer, Question, Told, is_askable
@@ -137,9 +138,10 @@ class Asking:
                 try:
                     await self._ask_all(asked)
                 except Exception as error:  # noqa: BLE001 - reported; nobody must wait for ever
+                    told = internal_error("asking other proxies", error)
                     self._report(error)
                     for pending in asked:
-                        self._end(pending, CommandError(1, f"internal error while asking other proxies: {error!r}"))
+                        self._end(pending, told)
         finally:
             self._is_running = False
 

@@ -13,15 +13,15 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from bson.errors import InvalidBSON
 
 from catalog.absorbing import Order
+from catalog.bounded import BoundedCache
 from catalog.bson.codec import decode, encode
 from catalog.families import MOST_OF_A_SERIES
-from catalog.identity import Identity, identity_of
+from catalog.identity import NOBODY, Identity, identity_of
 from catalog.resting import Given, Rested
 from catalog.statements import ClientSession
 
@@ -160,18 +160,47 @@ NEWER: Final = Answer(Told.NEWER)
 _PLAIN: Final = (UNKNOWN, BUSY, NEWER)
 
 
-@lru_cache(maxsize=1024)
+KNOWN_USERS_BYTES: Final = 2 * 1024 * 1024
+"""Limit of each of the two caches below."""
+_OBJECTS: Final = 8
+"""Users as objects take so many times the bytes of their document, or less."""
+
+
+def _weight(users_bytes: int) -> int:
+    return (_OBJECTS + 1) * users_bytes
+
+
+encoded_users: Final[BoundedCache[Identity, bytes]] = BoundedCache(
+    KNOWN_USERS_BYTES, lambda _, users: _weight(len(users))
+)
+identities: Final[BoundedCache[bytes, Identity]] = BoundedCache(KNOWN_USERS_BYTES, lambda users, _: _weight(len(users)))
+
+
 def _users_bytes(identity: Identity) -> bytes:
-    return encode({"users": [[user.name, user.database] for user in identity.users]}) if identity else b""
+    if not identity:
+        return b""
+    users = encoded_users.get(identity)
+    if users is None:
+        users = encode({"users": [[user.name, user.database] for user in identity.users]})
+        if len(users) <= LONGEST_SESSION_BYTES:
+            encoded_users.put(identity, users)
+    return users
 
 
-@lru_cache(maxsize=1024)
 def _identity(users: bytes) -> Identity:
-    try:
-        entries = decode(users)["users"] if users else ()
-    except (InvalidBSON, KeyError) as error:
-        raise ValueError(f"not users: {error}") from None
-    return identity_of((str(name), str(database)) for name, database in entries)
+    if not users:
+        return NOBODY
+    identity = identities.get(users)
+    if identity is None:
+        try:
+            entries = decode(users)["users"]
+        except (InvalidBSON, KeyError) as error:
+            raise ValueError(f"not users: {error}") from None
+        identity = identity_of((str(name), str(database)) for name, database in entries)
+        # The empty identity is false, and needs no entry.
+        if identity:
+            identities.put(users, identity)
+    return identity
 
 
 def ask_bytes(questions: Sequence[Question]) -> bytes:
@@ -195,10 +224,12 @@ def questions_in(said: bytes) -> list[Question]:
         (count,), at = _COUNT.unpack_from(said), _COUNT.size
         for _ in range(min(count, MOST_QUESTIONS)):
             number, session_bytes, users_bytes = _QUESTION.unpack_from(said, at)
+            if session_bytes + users_bytes > LONGEST_SESSION_BYTES:
+                raise ValueError("a question that is too long")
             at += _QUESTION.size
             users_at, end = at + session_bytes, at + session_bytes + users_bytes
             users = said[users_at:end]
-            found.append(Question((said[at:users_at], _identity(users) if users else Identity()), number))
+            found.append(Question((said[at:users_at], _identity(users)), number))
             at = end
     except (struct.error, KeyError, TypeError) as error:
         raise ValueError(f"not a question: {error}") from None

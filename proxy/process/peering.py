@@ -22,6 +22,9 @@ from catalog.absorbing import Order
 from catalog.errors import CommandError
 from catalog.resting import Given, Rested
 from catalog.statements import withdrawn
+from proxy.backend.current_op import MOST_PROXIES
+from proxy.clients.accepting import Listener, Spawn
+from proxy.observe.limited_log import noticed
 from proxy.observe.metrics import Metrics
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
@@ -29,8 +32,9 @@ from proxy.peers.frames import Answer, Question
 from proxy.peers.gathering_links import GatheringLinks
 from proxy.peers.handshake import Introduction, key_of
 from proxy.peers.holding import HeldHere, Holding
-from proxy.peers.link import Inbound, Link, LinkLost
+from proxy.peers.link import GREETING_SECONDS, Inbound, Link, LinkLost
 from proxy.peers.membership import Membership, Reactions
+from proxy.peers.strangers import Strangers
 from proxy.process.assembly import Assembly
 from proxy.process.exit_codes import cannot_listen
 from proxy.request.service_sessions import session_secret
@@ -42,10 +46,13 @@ log = structlog.get_logger(__name__)
 CONNECT_SECONDS: Final = 1.0
 """Time to open a connection to one address of another process."""
 
-MOST_STRANGERS: Final = 128
-"""Connections that have not yet proved who they are; beyond, the oldest is closed."""
+MOST_LINKED: Final = 2 * MOST_PROXIES
+"""Connections of other processes; more are closed, because without access control anybody can prove to be one."""
+
+BACKLOG: Final = 128
 
 CANNOT_ANNOUNCE: Final = "cannot publish peer_listen to the backend"
+TOO_MANY: Final = "too many connections of other tsproxy processes: closing one"
 PORT_IN_USE: Final = "the address for other tsproxy processes is in use: another port is chosen"
 
 
@@ -78,10 +85,11 @@ class Peering:
             keeps_readers=in_parts is not None,
             first_place=assembly.ids.first_place,
         )
-        # Whoever has connected, introduced or not; the oldest is the first.
-        self._inbound: dict[Inbound, None] = {}
+        self._strangers = Strangers()
+        # Whoever has proved who it is.
+        self._inbound: set[Inbound] = set()
         self._is_closed = False
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
         reactions = Reactions(self._changed, statements.begin_era, self._withdraw)
         self.membership = Membership(
             self._own.name,
@@ -128,7 +136,7 @@ class Peering:
         settings: Settings,
         assembly: Assembly,
         metrics: Metrics,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Spawn,
         report: Callable[[BaseException], None],
     ) -> Self | None:
         """Listen for other processes and link with those that are there; ``None`` if there is nothing to ask them.
@@ -139,7 +147,7 @@ class Peering:
         if not (asks and assembly.backend.profile.has_native_timeseries):
             return None
         peering = cls(settings, assembly, spawn, report)
-        await peering._listen(settings)
+        await peering._listen(settings, spawn)
         if metrics.catalog is not None:
             metrics.read_catalog(replace(metrics.catalog, peers=peering.numbers))
         try:
@@ -153,20 +161,22 @@ class Peering:
             spawn(work)
         return peering
 
-    async def _listen(self, settings: Settings) -> None:
-        loop = asyncio.get_running_loop()
+    async def _listen(self, settings: Settings, spawn: Spawn) -> None:
         wanted = settings.peer_listen or Address(settings.listen.host, 0)
         tls = _context(settings)
         try:
-            self._listener = await loop.create_server(self._protocol, wanted.host, wanted.port, ssl=tls)
+            sockets = await Listener.listen(wanted.host, wanted.port, BACKLOG)
         except OSError as error:
             if not wanted.port:
                 raise cannot_listen("peer_listen", wanted, error) from None
             # Another worker, or the process that this one is about to replace, has it.
             log.info(PORT_IN_USE, address=str(wanted), reason=str(error))
-            self._listener = await loop.create_server(self._protocol, wanted.host, 0, ssl=tls)
-        port = int(self._listener.sockets[0].getsockname()[1])
+            sockets = await Listener.listen(wanted.host, 0, BACKLOG)
+        port = int(sockets[0].getsockname()[1])
         self._own = replace(self._own, port=port, has_tls=tls is not None)
+        self._listener = Listener(
+            sockets, tls, self._protocol, self._strangers, spawn, handshake_seconds=GREETING_SECONDS
+        )
 
     def _protocol(self) -> Inbound:
         return Inbound(self._own, self._key, self)
@@ -194,16 +204,19 @@ class Peering:
             # It was accepted just before.
             inbound.close()
             return
-        self._inbound[inbound] = None
-        strangers = [each for each in self._inbound if each.peer is None]
-        if len(strangers) > MOST_STRANGERS:
-            del self._inbound[strangers[0]]
-            strangers[0].close()
+        self._strangers.enter(inbound.address, inbound, inbound.close)
 
     def closed(self, inbound: Inbound) -> None:
-        self._inbound.pop(inbound, None)
+        self._strangers.end(inbound.address, inbound)
+        self._inbound.discard(inbound)
 
     def linked(self, inbound: Inbound) -> None:
+        self._strangers.end(inbound.address, inbound)
+        if len(self._inbound) >= MOST_LINKED:
+            noticed.info(TOO_MANY, peer=inbound.address)
+            inbound.close()
+            return
+        self._inbound.add(inbound)
         self.membership.linked(inbound)
 
     def heard(self, inbound: Inbound) -> None:
@@ -273,6 +286,7 @@ class Peering:
         for peer in self.membership.members():
             if peer.link is not None:
                 peer.link.close()
+        self._strangers.close()
         for inbound in list(self._inbound):
             inbound.close()
 

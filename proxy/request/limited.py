@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
 from catalog.errors import CommandError
-from catalog.identity import Identity
+from catalog.identity import Identity, User
 from proxy.observe.allowance import Allowance
 from proxy.observe.limit_numbers import LimitCounts, LimitNumbers
 from proxy.request.exchange import Exchange
@@ -263,7 +263,7 @@ class LimitBook:
         self._numbers = numbers
         self._users: Mapping[str, UserLimits] = {}
         self._databases: Mapping[str, DatabaseLimits] = {}
-        self._known: dict[tuple[str, str], Limited] = {}
+        self._known: dict[tuple[str, str | User], Limited] = {}
         self._tidy_at = _IDLE_ENTRIES
         self._connections: dict[int, Limited] = {}
         self.limits_users = False
@@ -286,15 +286,14 @@ class LimitBook:
                 self._numbers.of(kind, name)
         self.limits_users = any(effective(users, name).limit_anything for name in users)
         self.limits_databases = any(effective(databases, name).limit_anything for name in databases)
-        for (kind, name), limited in self._known.items():
-            limited.configure(self._limits(kind, name))
+        for (kind, who), limited in self._known.items():
+            limited.configure(self._limits(kind, _name_of(who)))
 
     def user(self, identity: Identity) -> Limited | None:
         """The user of a connection, the first if it has several; ``None`` if it has none, or no limits."""
         if not self.limits_users or not identity.users:
             return None
-        first = identity.users[0]
-        return self._of(USER, f"{first.name}@{first.database}")
+        return self._of(USER, identity.users[0])
 
     def database(self, name: str) -> Limited | None:
         """The database with this name; ``None`` if it has no limits."""
@@ -315,10 +314,11 @@ class LimitBook:
         if user is not None:
             user.disconnect()
 
-    def _of(self, kind: str, name: str) -> Limited | None:
-        known = self._known.get((kind, name))
+    def _of(self, kind: str, who: str | User) -> Limited | None:
+        known = self._known.get((kind, who))
         if known is not None:
             return known
+        name = _name_of(who)
         limits = self._limits(kind, name)
         if not limits.limit_anything:
             return None
@@ -327,7 +327,7 @@ class LimitBook:
             self._tidy_at = 2 * len(self._known) + _IDLE_ENTRIES
         table: Mapping[str, object] = self._users if kind == USER else self._databases
         counts = self._numbers.of(kind, name if name in table else EVERYONE)
-        known = self._known[kind, name] = Limited(kind, name, limits, counts)
+        known = self._known[kind, who] = Limited(kind, _shown(who), limits, counts)
         return known
 
     def _limits(self, kind: str, name: str) -> EffectiveLimits:
@@ -336,3 +336,12 @@ class LimitBook:
         if name in NEEDS_A_NAME and name not in self._databases:
             return EffectiveLimits()
         return effective(self._databases, name)
+
+
+def _shown(who: str | User) -> str:
+    return who if isinstance(who, str) else f"{who.name}@{who.database}"
+
+
+def _name_of(who: str | User) -> str:
+    """The name in the settings, where the database begins behind the last @; ``""`` for one that contains an @."""
+    return "" if isinstance(who, User) and "@" in who.database else _shown(who)

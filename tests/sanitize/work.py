@@ -107,7 +107,8 @@ def alone(chance: random.Random, until: float) -> int:
 
 def _job(document: bytes) -> Any:
     packed = _outcome(KERNEL.compressed, document, b"t")
-    return packed, isinstance(packed, bytes) and KERNEL.same_rows(document, packed, b"t")
+    same = isinstance(packed, bytes) and KERNEL.same_rows(document, packed, b"t")
+    return packed, same, _outcome(KERNEL.has_true_header, document, b"t")
 
 
 def threads(chance: random.Random, until: float) -> int:
@@ -117,7 +118,7 @@ def threads(chance: random.Random, until: float) -> int:
         while time.monotonic() < until:
             documents = [_bucket(chance) for _ in range(16)]
             made = [_job(each) for each in documents]
-            assert all(same for packed, same in made if isinstance(packed, bytes)), "compressed wrongly"
+            assert all(same for packed, same, _ in made if isinstance(packed, bytes)), "compressed wrongly"
             for _ in range(4):
                 order = chance.sample(range(len(documents)), len(documents))
                 together = list(pool.map(_job, (documents[each] for each in order)))

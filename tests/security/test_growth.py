@@ -11,6 +11,7 @@ import pymongo
 import pytest
 from bson import ObjectId
 
+from catalog.identity import User
 from proxy.backend.current_op import CurrentOperations, process_name
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
@@ -79,7 +80,8 @@ def test_account_that_may_not_see_other_readers_grows_buckets_in_place_by_defaul
 
 
 def test_right_that_is_lost_later_ends_growth_in_parts(guarded: GuardedMongod, joiner_uri: str, tmp_path: Path) -> None:
-    """What was told at the start may change: the first join that is refused tells."""
+    """What was told at the start may change: the first join that is refused tells, without any data."""
+    secret = "a value of a client"
     database = f"revoked_{ObjectId()}"
     start = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
     series = guarded.shared_client[database].create_collection("ts", timeseries={"timeField": "t", "metaField": "m"})
@@ -90,11 +92,13 @@ def test_right_that_is_lost_later_ends_growth_in_parts(guarded: GuardedMongod, j
         admin.command("revokePrivilegesFromRole", "joiner", privileges=[APPLY_OPS])
         with proxy.client(username="writer", password=PASSWORD, authSource=database) as client:
             for second in range(4):
-                rows = [{"t": start + dt.timedelta(seconds=second), "m": device} for device in range(20)]
+                at = start + dt.timedelta(seconds=second)
+                rows = [{"t": at, "m": device, "p": secret} for device in range(20)]
                 client[database].ts.insert_many(rows)
         proxy.wait_until(lambda: LATER in proxy.log)
         assert proxy.metrics()[GAUGE] == 0
         assert series.count_documents({}) == 80
+        assert secret not in proxy.log
     finally:
         proxy.stop()
         admin.command("grantPrivilegesToRole", "joiner", privileges=[APPLY_OPS])
@@ -144,7 +148,7 @@ async def test_a_client_that_calls_itself_a_proxy_is_none(tmp_path: Path) -> Non
             return "127.0.0.1", backend_port
 
         pool = ServicePool(primary, introducing(name, lambda _: None, authenticator(account)), None, 5.0)
-        others = CurrentOperations(pool, name, "looker@admin")
+        others = CurrentOperations(pool, name, User("looker", "admin"))
         try:
             with pymongo.MongoClient[dict[str, Any]](
                 alone.uri_of("liar", PASSWORD, "admin"), appname="tsproxy 0123456789ab"

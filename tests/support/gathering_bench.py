@@ -26,7 +26,7 @@ class Server(RememberingStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.error: CommandError | None = None
+        self.error: Exception | None = None
         self.loses_replies = False
 
     async def prepare_join(
@@ -80,15 +80,21 @@ class Readers:
 
     def __init__(self) -> None:
         self.are_active = False
+        self.databases: set[str] = set()
+        """Those of which there are active ones though ``are_active`` is not set."""
+        self.tried = 0
         self.still_kept_out = True
 
     @asynccontextmanager
     async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
-        yield not self.are_active
+        self.tried += 1
+        yield not (self.are_active or namespace.database in self.databases)
 
 
 class Process(CatalogBench):
     """Writes in parts."""
+
+    forms = UNTOUCHED
 
     def __init__(self, name: str, server: Server, processes: dict[str, Process]) -> None:
         super().__init__(
@@ -102,7 +108,7 @@ class Process(CatalogBench):
         self.refused: list[CommandError] = []
         self.processes = processes
         processes[name] = self
-        self.joining = Joining(self.catalog, server, self.clock, self.readers, OPTIONS, self.refused.append, UNTOUCHED)
+        self.joining = Joining(self.catalog, server, self.clock, self.readers, OPTIONS, self.refused.append, self.forms)
         self.gathering: Gathering = self.joining.gathering
         self.links = Links(self)
         self.gathering.link(self.links)

@@ -14,13 +14,13 @@ from catalog.joining_pace import JoiningOptions
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import part_document
 from catalog.ports import PreparedJoin, Span
-from catalog.replacing import Differs, Forms
+from catalog.replacing import Forms
 from tests.support.catalog_parts import START_MS, CatalogBench, ScriptedStore, measurement
 
 OPTIONS = JoiningOptions(many=8, idle_seconds=2.0)
 
 
-def _unexpected(fault: Differs) -> None:
+def _unexpected(fault: Exception) -> None:
     raise fault
 
 

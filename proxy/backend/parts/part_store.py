@@ -21,7 +21,7 @@ from bson.objectid import ObjectId
 from catalog.bson.codec import decode, encode
 from catalog.bson.raw import documents_of, fields_of, unpack_int64
 from catalog.empty_timestamps import has_empty_timestamp
-from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
+from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.parts import IdRange
@@ -29,6 +29,7 @@ from catalog.ports import PreparedJoin, Span
 from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of, update_of_the_last
 from proxy.backend.parts.readings import Reading, by_span, ranges_of, windows
 from proxy.backend.service import ServicePool
+from proxy.request.own_steps import client_message
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from rewrite.profile import Profile
 
@@ -218,7 +219,7 @@ class _Step:
             found = by_span(readings, self._spans)
             if replacements := await self._merged(found):
                 await self._replace(readings, replacements, fields)
-        except (CommandError, ValueError, InvariantViolated):
+        except Exception:
             await self.abort(session)
             raise
         return _Transaction(self, session, members, free, found)
@@ -309,7 +310,7 @@ class _Step:
         if not reply.get("ok"):
             raise self._error(reply)
         if errors := reply.get("writeErrors"):
-            raise CommandError(int(errors[0]["code"]), str(errors[0].get("errmsg", "")))
+            raise _own_error(errors[0])
         return reply
 
     async def abort(self, session: _Session) -> None:
@@ -321,10 +322,16 @@ class _Step:
             return
 
     def _error(self, reply: Mapping[str, Any]) -> CommandError:
-        error = CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
+        error = _own_error(reply)
         if error.code in NOT_PRIMARY_CODES:
             self._pool.forget_primary()
         return error
+
+
+def _own_error(error: Mapping[str, Any]) -> CommandError:
+    """The message is logged, and the server's quotes the command, with the measurements that are joined."""
+    code = int(error.get("code", 1))
+    return CommandError(code, client_message(code, str(error.get("errmsg", "")), holds_data=True))
 
 
 def in_session(session: _Session) -> dict[str, Any]:

@@ -105,7 +105,7 @@ async def _asked(found: Found, server: Member, backend: Backend, timeout_seconds
         if isinstance(build, Unknown):
             build = await _known(run("admin", {"buildInfo": 1}))
         account = account_from(status, is_checked=asking.access.enforced)
-        others = CurrentOperations(asking.account, NAME, account.name)
+        others = CurrentOperations(asking.account, NAME, account_of(status))
         return replace(
             found,
             build=build,
@@ -132,9 +132,9 @@ async def _known(question: Awaitable[T]) -> T | Unknown:
 
 def account_from(status: bytes, *, is_checked: bool) -> Account:
     """The account, from a raw reply to ``connectionStatus`` with privileges."""
-    found = decode(status)["authInfo"]
+    found, user = decode(status)["authInfo"], account_of(status)
     return Account(
-        name=account_of(status),
+        name="" if user is None else f"{user.name}@{user.database}",
         is_checked=is_checked,
         roles=tuple((str(role["role"]), str(role["db"])) for role in found.get("authenticatedUserRoles", ())),
         privileges=tuple(found.get("authenticatedUserPrivileges", ())),

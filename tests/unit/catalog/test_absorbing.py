@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from catalog.absorbing import ATTEMPTS, MOST_DOCUMENTS, PAUSE_SECONDS, Absorbing, Order
 from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
+from catalog.namespaces import Namespace
 from catalog.parts import bucket_of
+from catalog.replacing import Forms
 from catalog.resting import Given
-from tests.support.catalog_parts import measurement
-from tests.support.gathering_bench import Step, World, one_series_of_two, world_of
+from tests.support.catalog_parts import measurement, virtual
+from tests.support.gathering_bench import Process, Step, World, one_series_of_two, world_of
 from tests.support.joining_bench import UNTOUCHED
 
 
@@ -56,6 +60,41 @@ async def test_readers_are_waited_for_and_other_writers_too() -> None:
     world.server.error = None
     await world.look()
     assert world.server.rows == [3]
+
+
+async def test_readers_of_one_database_do_not_keep_others_from_absorbing() -> None:
+    world = await world_of("one", "two")
+    one, two = world.processes.values()
+    other = replace(virtual("ts2", uuid=2), namespace=Namespace("other", "ts2"))
+    for process, offset_ms in ((one, 0), (two, 60_000)):
+        process.write("a", offset_ms)
+        process.buckets = process.catalog.collection(other)
+        process.write("b", offset_ms)
+    await world.join()
+    one.readers.databases = {"db"}
+    await world.look()
+    assert world.server.rows == [1, 1, 2]
+    tried = one.readers.tried
+    for _ in range(9):
+        await one.gathering.look()
+    assert one.readers.tried == tried, "readers were asked to wait again at once"
+    one.readers.databases = set()
+    world.pass_time(PAUSE_SECONDS)
+    await world.look()
+    assert world.server.rows == [2, 2]
+
+
+async def test_an_error_of_our_own_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    noticed: list[Exception] = []
+    monkeypatch.setattr(Process, "forms", Forms(noticed.append))
+    world, _, _ = await one_series_of_two()
+    world.server.error = TypeError("a bug")
+    await world.look()
+    assert noticed == [world.server.error]
+    world.server.error = None
+    world.pass_time(PAUSE_SECONDS)
+    await world.look()
+    assert world.server.rows == [1, 2]
 
 
 async def test_it_is_tried_so_often() -> None:

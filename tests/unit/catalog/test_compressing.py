@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -13,8 +14,9 @@ from catalog.errors import CommandError
 from catalog.kernel import Limits, compressed
 from catalog.parts import bucket_of
 from catalog.ports import Applied, Rejected
-from catalog.replacing import Differs, Forms
+from catalog.replacing import Forms
 from tests.support.catalog_parts import ACKNOWLEDGED, HOUR_MS, START_MS, CatalogBench, ScriptedStore, measurement
+from tests.support.eventually import eventually
 
 ROWS = 20
 
@@ -23,7 +25,7 @@ class Bench:
     """A catalog of buckets of twenty rows whose first one is full, and a store that holds it."""
 
     def __init__(self, compress: Callable[[bytes, bytes], bytes | None] = compressed, **fields: object) -> None:
-        self.noticed: list[Differs] = []
+        self.noticed: list[Exception] = []
         self.bench = CatalogBench(limits=Limits(max_count=ROWS))
         self.catalog: BucketCatalog = self.bench.catalog
         self.store = ScriptedStore()
@@ -196,3 +198,33 @@ async def test_what_is_compressed_wrongly_is_not_written(broken: Callable[[bytes
     assert bench.left == {"wrong": 1}
     await bench.compressing.compress_due()
     assert len(bench.noticed) == 1
+
+
+async def test_an_error_of_our_own_is_told_and_the_bucket_stays() -> None:
+    error = TypeError("a bug")
+
+    def compress(document: bytes, time_field: bytes) -> bytes | None:
+        raise error
+
+    bench = Bench(compress)
+    bench.bench.commit(measurement(1000 * ROWS, v=1))
+    await bench.compressing.compress_due()
+    assert (bench.noticed, bench.left, bench.store.sent) == ([error], {"wrong": 1}, [])
+
+
+async def test_compressing_goes_on_after_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, error = Bench(), TypeError("a bug")
+    bench.compressing.options = CompressingOptions(interval_seconds=0.001)
+    passes = 0
+
+    async def compress_due() -> None:
+        nonlocal passes
+        passes += 1
+        if passes == 1:
+            raise error
+
+    monkeypatch.setattr(bench.compressing, "compress_due", compress_due)
+    running = asyncio.create_task(bench.compressing.run())
+    await eventually(lambda: passes >= 3)
+    running.cancel()
+    assert bench.noticed == [error]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -13,7 +14,9 @@ from catalog.joining import Joining
 from catalog.namespaces import Namespace
 from catalog.parts import IdRange
 from catalog.ports import COPIES_SECONDS, Span
+from catalog.replacing import Forms
 from tests.support.catalog_parts import HOUR_MS, measurement
+from tests.support.eventually import eventually
 from tests.support.joining_bench import OPTIONS, UNTOUCHED, JoiningBench, Nobody, RememberingStore, bench_of_parts
 
 HURRIED = replace(
@@ -366,3 +369,32 @@ async def test_at_the_end_of_the_process_a_bucket_becomes_one_document() -> None
     await bench.joining.join_all()
     assert last < bench.store.joins[-1][1]
     assert not bench.catalog.growth.parted
+
+
+@pytest.mark.parametrize("which", ["orphans", "gathering", "join_due"])
+async def test_an_error_of_our_own_is_told_and_joining_goes_on(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails does not keep the rest from being done, and is tried again after a pause."""
+    monkeypatch.setattr(joining_module, "AFTER_ERROR_SECONDS", 0.01)
+    bench, noticed = JoiningBench(), list[Exception]()
+    options = replace(OPTIONS, interval_seconds=0.001)
+    joining = Joining(bench.catalog, bench.store, bench.clock, Nobody(), options, lambda _: None, Forms(noticed.append))
+    calls: dict[str, int] = dict.fromkeys(("orphans", "gathering", "join_due"), 0)
+    error = TypeError("a bug")
+
+    def counting(name: str) -> Callable[[], Awaitable[int]]:
+        async def call() -> int:
+            calls[name] += 1
+            if name == which and calls[name] == 1:
+                raise error
+            return 0
+
+        return call
+
+    monkeypatch.setattr(joining.orphans, "sweep", counting("orphans"))
+    monkeypatch.setattr(joining.gathering, "look", counting("gathering"))
+    monkeypatch.setattr(joining, "join_due", counting("join_due"))
+    running = asyncio.create_task(joining.run())
+    await eventually(lambda: min(calls.values()) >= 3)
+    running.cancel()
+    assert noticed == [error]
+    assert set(calls.values()) == {calls[which]}

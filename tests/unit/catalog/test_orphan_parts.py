@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,8 +24,7 @@ from catalog.orphan_parts import (
 )
 from catalog.parts import IdRange, join
 from catalog.ports import COPIES_SECONDS, PreparedJoin, Span
-from catalog.replacing import Differs
-from tests.support.catalog_parts import CatalogBench, ManualClock, measurement
+from tests.support.catalog_parts import KEY, CatalogBench, ManualClock, RememberingWriter, measurement, virtual
 from tests.support.joining_bench import Nobody, RememberedJoin, RememberingStore
 
 IDS = [b"fourS%cplc\0\0%c" % position for position in ((0, 0), (0, 4), (0, 5), (1, 0), (3, 2), (3, 3))]
@@ -42,7 +42,7 @@ class LeftStore(RememberingStore):
         self.steps_committed = 0
         self.looks = 0
         self.unreachable = False
-        self.error: CommandError | None = None
+        self.error: Exception | None = None
         self.prepares = False
         """Whether the error comes when a join is committed."""
         self.found: list[list[bytes]] = [IDS]
@@ -85,6 +85,19 @@ class Somebody:
     still_kept_out = True
 
 
+def readers_of(database: str) -> Any:
+    """Readers of this database are always under way, of others never."""
+
+    class Readers:
+        still_kept_out = True
+
+        @asynccontextmanager
+        async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:
+            yield namespace.database != database
+
+    return Readers()
+
+
 class SweptBench(CatalogBench):
     """A process that writes to a collection in which another one has left parts."""
 
@@ -93,7 +106,7 @@ class SweptBench(CatalogBench):
         self.store = LeftStore(self.clock)
         self.readers = Nobody()
         self.refused: list[CommandError] = []
-        self.noticed: list[Differs] = []
+        self.noticed: list[Exception] = []
         self.orphans = OrphanParts(
             self.catalog,
             self.store,
@@ -250,6 +263,41 @@ async def test_what_cannot_be_joined_is_tried_again_only_where_that_may_help(
     assert (len(bench.refused), len(bench.store.joins)) == (refused, int(again))
     assert bench.noticed == []
     assert bench.store.open == 0
+
+
+@pytest.mark.parametrize("prepares", [False, True], ids=["it is prepared", "it is committed"])
+async def test_an_error_of_our_own_is_told_and_the_parts_stay(prepares: bool) -> None:
+    bench = SweptBench()
+    bench.store.error, bench.store.prepares = TypeError("a bug"), prepares
+    await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    assert await bench.orphans.sweep() == 0
+    assert bench.noticed == [bench.store.error]
+    bench.store.error = None
+    bench.clock.now += PAUSE_SECONDS
+    assert await bench.orphans.sweep() == 0
+
+
+async def test_readers_of_one_database_do_not_keep_parts_of_another_from_being_joined() -> None:
+    bench = SweptBench()
+    other = bench.catalog.collection(replace(virtual("ts2", uuid=2), namespace=Namespace("other", "ts2")))
+    bench.orphans = OrphanParts(
+        bench.catalog,
+        bench.store,
+        bench.clock,
+        readers_of("db"),
+        lambda *_: join,
+        bench.refused.append,
+        bench.noticed.append,
+    )
+    other.stored_until_ms = 0
+    bench.catalog.place(other, measurement(), RememberingWriter(), 0, KEY)
+    for _ in range(3):
+        await bench.orphans.sweep()
+    bench.clock.now += COPIES_SECONDS
+    joined = [await bench.orphans.sweep() for _ in range(3)]
+    assert sum(joined) == len(IDS)
+    assert (bench.store.abandoned, bench.store.open) == (1, 0)
 
 
 async def test_what_is_prepared_when_readers_no_longer_wait_is_given_up_and_tried_again() -> None:

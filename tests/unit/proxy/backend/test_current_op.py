@@ -13,9 +13,10 @@ from typing import Any
 import pymongo
 import pytest
 
-from catalog.bson.codec import encode
+from catalog.bson.codec import decode, encode
 from catalog.errors import CommandError
-from proxy.backend.current_op import Activity, CurrentOperations, listener_in, listener_text, process_name
+from catalog.identity import User
+from proxy.backend.current_op import Activity, CurrentOperations, account_of, listener_in, listener_text, process_name
 from proxy.backend.service import NotSent, ServicePool
 from proxy.backend.service_auth import introducing
 from tests.support.mongod import MongodProcess
@@ -204,3 +205,25 @@ async def test_a_process_is_absent_idle_or_works(alone: tuple[MongodProcess, Cur
         slow.join()
         assert Activity.WORKS in seen
     assert await others.activity("tsproxy 2") is Activity.ABSENT
+
+
+def test_user_and_database_of_the_account_are_kept_apart() -> None:
+    """Either name may have any character."""
+    status = {"authInfo": {"authenticatedUsers": [{"user": "a", "db": "b@c"}]}}
+    account = account_of(encode(status))
+    assert account == User("a", "b@c")
+    assert account_of(encode({"authInfo": {"authenticatedUsers": []}})) is None
+
+
+async def test_a_database_of_the_account_with_any_name_is_asked_for() -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Pool:
+        async def request(self, command: bytes, deadline_seconds: float) -> bytes:
+            asked.append(decode(command))
+            return encode({"ok": 1, "cursor": {"firstBatch": []}})
+
+    others = CurrentOperations(Pool(), NAME, User("a", "b@c"))  # type: ignore[arg-type]
+    await others.proxies()
+    matched = asked[0]["pipeline"][1]["$match"]
+    assert matched["effectiveUsers"] == {"$elemMatch": {"user": "a", "db": "b@c"}}

@@ -286,8 +286,10 @@ async def test_an_internal_error_and_a_session_that_cannot_be_asked_about_are_to
     one.members = lambda: 1 / 0  # type: ignore[method-assign,return-value,assignment]
     error = await one.asked(1)
     assert error is not None
-    assert "internal error" in error.message
-    assert len(one.reported) == 1
+    assert "internal error while asking other proxies, reference " in error.message
+    assert "division" not in error.message
+    (reported,) = one.reported
+    assert error.message.endswith(reported.__notes__[0])
     told: list[CommandError | None] = []
     one.asking.ask((bytes(LONGEST_SESSION_BYTES + 1), NOBODY), 1, told.append)
     assert told[0] is not None

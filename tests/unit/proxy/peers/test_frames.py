@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -11,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.absorbing import Order
+from catalog.bson.codec import encode
 from catalog.families import MOST_OF_A_SERIES
 from catalog.identity import NOBODY, identity_of
 from catalog.resting import Given, Rested
 from proxy.peers.frames import (
     BUSY,
     CODE_BYTES,
+    KNOWN_USERS_BYTES,
     LONGEST_GREETING_BYTES,
+    LONGEST_SESSION_BYTES,
     MOST_QUESTIONS,
     NEWER,
     UNKNOWN,
@@ -29,6 +33,7 @@ from proxy.peers.frames import (
     answer_bytes,
     answers_in,
     ask_bytes,
+    encoded_users,
     frame_bytes,
     given_bytes,
     given_in,
@@ -36,8 +41,10 @@ from proxy.peers.frames import (
     held_in,
     hold_bytes,
     hold_in,
+    identities,
     ids_bytes,
     ids_in,
+    is_askable,
     orders_bytes,
     orders_in,
     questions_in,
@@ -169,3 +176,32 @@ def test_holds_are_read_as_they_were_written() -> None:
 def test_other_bytes_are_no_holds(read: Callable[[bytes], object], said: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a|codec"):
         read(said)
+
+
+def question_of(session_bytes: int, users: bytes) -> bytes:
+    return struct.pack("<IqHH", 1, 7, session_bytes, len(users)) + bytes(session_bytes) + users
+
+
+def test_a_question_longer_than_is_ever_asked_is_none() -> None:
+    """Its users would be kept, and nobody else limits how many of them there are."""
+    users = encode({"users": [["x" * 300, "admin"]]})
+    longest = LONGEST_SESSION_BYTES - len(users)
+    assert len(questions_in(question_of(longest, users))) == 1
+    with pytest.raises(ValueError, match="too long"):
+        questions_in(question_of(longest + 1, users))
+
+
+def test_known_users_are_bounded_in_bytes() -> None:
+    for number in range(3_000):
+        users = encode({"users": [[f"{number} {'x' * 3_000}", "admin"]]})
+        (asked,) = questions_in(question_of(1, users))
+        assert is_askable(asked.client)
+        assert ask_bytes([asked]) == question_of(1, users)
+        for cache in (identities, encoded_users):
+            assert 0 < cache.size_bytes <= KNOWN_USERS_BYTES
+
+
+def test_users_that_cannot_be_asked_about_are_not_kept() -> None:
+    before = len(encoded_users)
+    assert not is_askable((b"session", identity_of([("x" * LONGEST_SESSION_BYTES, "admin")])))
+    assert len(encoded_users) == before

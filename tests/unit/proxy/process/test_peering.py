@@ -19,9 +19,12 @@ from catalog.identity import NOBODY
 from catalog.namespaces import Namespace
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
-from proxy.peers.link import GREETING_SECONDS
+from proxy.peers.handshake import Introduction, key_of
+from proxy.peers.link import GREETING_SECONDS, Link
+from proxy.peers.strangers import MOST_STRANGERS
 from proxy.process.assembly import assemble
-from proxy.process.peering import MOST_STRANGERS, Peering, is_loopback, now_seconds
+from proxy.process.peering import Peering, is_loopback, now_seconds
+from proxy.request.service_sessions import session_secret
 from proxy.settings.config import ConfigurationError
 from proxy.settings.table import Address, Settings
 from tests.support.certificates import Certificates
@@ -123,8 +126,14 @@ async def test_an_address_in_use_is_replaced_and_one_that_is_not_here_refused(se
             pass
 
 
-async def test_who_says_nothing_is_disconnected_with_the_others(settings: Settings) -> None:
-    """And at most MOST_STRANGERS are kept; a proxy can connect beside them."""
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_who_says_nothing_is_disconnected_with_the_others(
+    has_tls: bool, settings: Settings, tmp_path: Path
+) -> None:
+    """And at most MOST_STRANGERS are kept, TLS handshakes in progress included; a proxy can connect beside them."""
+    if has_tls:
+        files = Certificates.make(tmp_path)
+        settings = replace(settings, tls_certificate_file=files.server, tls_key_file=files.server)
     async with part(settings) as one, AsyncExitStack() as stack:
         assert one.peering is not None
         name = one.peering.membership.own_name
@@ -147,6 +156,44 @@ async def test_who_says_nothing_is_disconnected_with_the_others(settings: Settin
         one.peering.close()
         async with asyncio.timeout(GREETING_SECONDS / 2):
             assert await asyncio.gather(*said) == [b""] * len(said)
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_a_connection_has_little_time_to_prove_who_it_is(
+    has_tls: bool, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("proxy.process.peering", "proxy.peers.link"):
+        monkeypatch.setattr(f"{module}.GREETING_SECONDS", 0.5)
+    if has_tls:
+        files = Certificates.make(tmp_path)
+        settings = replace(settings, tls_certificate_file=files.server, tls_key_file=files.server)
+    port = free_port()
+    async with part(replace(settings, peer_listen=Address("127.0.0.1", port))), asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_linked_processes_are_bounded_too(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without access control, whoever reaches the address can prove to be a process."""
+    monkeypatch.setattr("proxy.process.peering.MOST_LINKED", 3)
+    port = free_port()
+    async with part(replace(settings, peer_listen=Address("127.0.0.1", port))) as one, asyncio.timeout(10):
+        assert one.peering is not None
+        key = key_of(session_secret(settings.backend or ""))
+        links: list[Link] = []
+        for number in range(5):
+            own = Introduction(f"tsproxy pretended {number}", 1)
+            _, link = await asyncio.get_running_loop().create_connection(
+                lambda own=own: Link(own, key, ""), "127.0.0.1", port
+            )
+            links.append(link)
+            await link.introduce()
+        await eventually(lambda: not links[-1].is_open)
+        assert sum(each.is_open for each in links) <= 3
+        assert "tsproxy pretended 4" not in one.peering.membership.peers
+        for each in links:
+            each.close()
 
 
 async def test_without_retryable_writes_and_parts_there_is_nothing_to_ask(mongod: MongodProcess) -> None:

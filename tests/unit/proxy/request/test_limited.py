@@ -10,7 +10,7 @@ from catalog.identity import NOBODY, identity_of
 from proxy.observe.limit_numbers import LimitNumbers
 from proxy.request.exchange import Exchange
 from proxy.request.limited import LABELS, OVERLOADED, LimitBook, Limited, QueuedCommand
-from proxy.settings.limits import DatabaseLimits, EffectiveLimits, UserLimits
+from proxy.settings.limits import EVERYONE, DatabaseLimits, EffectiveLimits, UserLimits
 from proxy.wire.message import Message
 from tests.support.eventually import eventually
 from tests.support.exchanges import Told
@@ -199,6 +199,17 @@ def test_users_and_databases_are_found_by_name() -> None:
     assert weather.limits.max_commands == 2
     assert limits.database("admin") is None
     assert book({}, {"admin": DatabaseLimits(max_commands=1)}).database("admin") is not None
+
+
+def test_users_whose_joined_names_are_equal_have_limits_of_their_own() -> None:
+    """The setting means the user of the database behind the last @."""
+    book = LimitBook(LimitNumbers())
+    book.configure({"a@b@c": UserLimits(max_commands=1), EVERYONE: UserLimits(max_commands=2)}, {})
+    one, other = book.user(identity_of([("a@b", "c")])), book.user(identity_of([("a", "b@c")]))
+    assert one is not None
+    assert other is not None
+    assert one is not other
+    assert (one.limits.max_commands, other.limits.max_commands) == (1, 2)
 
 
 def test_nothing_is_asked_without_limits() -> None:
