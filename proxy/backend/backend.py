@@ -34,7 +34,7 @@ from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import missing_natively, missing_rights
-from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry
+from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry, needed_of
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
@@ -194,7 +194,7 @@ class Backend:
 
         async def request(client: Client) -> list[dict[str, Any]]:
             listed = client.get_database(database, codec_options=TOLERANT)
-            return [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
+            return [needed_of(entry) async for entry in await listed.list_collections(filter=wanted)]
 
         try:
             entries = await calls.ask(request)

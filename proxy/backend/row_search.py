@@ -23,7 +23,7 @@ from catalog.bson import raw
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from catalog.rows import digest_of, digest_of_stored
 from proxy.backend import service_retry
 from proxy.backend.covering import covering_query
@@ -51,6 +51,14 @@ _SCALARS: Final = frozenset({raw.DOUBLE, raw.STRING, raw.OBJECT_ID, raw.BOOL, ra
 _TIMESTAMP: Final = 0x11
 
 
+_Key = tuple[Namespace, bytes]
+"""A collection by name and UUID, which take less memory than all that is known of it."""
+
+
+def _key(collection: VirtualCollection) -> _Key:
+    return collection.namespace, collection.uuid
+
+
 class RowSearch:
     """Searches rows over service connections, on the primary."""
 
@@ -62,22 +70,22 @@ class RowSearch:
         self._on_buckets = on_buckets
         self._pool = pool
         self._started = started
-        self._before: dict[VirtualCollection, Timestamp] = {}
+        self._before: dict[_Key, Timestamp] = {}
         """The latest known moment before this process wrote to a collection."""
-        self._written: set[VirtualCollection] = set()
+        self._written: set[_Key] = set()
 
     def writes(self, collection: VirtualCollection) -> None:
         """Record that this process begins to write to the collection."""
         if len(self._written) < MOMENTS_LIMIT:
-            self._written.add(collection)
+            self._written.add(_key(collection))
 
     async def stored(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
     ) -> Counter[bytes]:
         """The number of equal rows that are stored now, by digest; raises ``CommandError``."""
         rows, at = await self._find(collection, measurements, deadline_seconds, {})
-        if at is not None and collection not in self._written and len(self._before) < MOMENTS_LIMIT:
-            self._before.setdefault(collection, at)
+        if at is not None and _key(collection) not in self._written and len(self._before) < MOMENTS_LIMIT:
+            self._before.setdefault(_key(collection), at)
         return rows
 
     async def earlier(
@@ -102,7 +110,7 @@ class RowSearch:
                 return there
             window_ago = Timestamp(max(now.time - int(window_seconds), 1), 1)
             return there - await self._at(collection, measurements, window_ago, deadline_seconds)
-        begun = self._before.get(collection, self._started)
+        begun = self._before.get(_key(collection), self._started)
         long_before = Timestamp(max(self._started.time - int(window_seconds), 1), 1)
         there = await self._at(collection, measurements, begun, deadline_seconds)
         if not there:
