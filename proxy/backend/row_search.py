@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from bson.datetime_ms import DatetimeMS
@@ -28,6 +29,7 @@ from catalog.rows import digest_of, digest_of_stored
 from proxy.backend import service_retry
 from proxy.backend.covering import covering_query
 from proxy.backend.service import LostAfterSending, ServicePool
+from proxy.request.step_places import StepPlaces
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 
 ROWS_AT_ONCE: Final = 1_000
@@ -62,11 +64,15 @@ def _key(collection: VirtualCollection) -> _Key:
 class RowSearch:
     """Searches rows over service connections, on the primary."""
 
-    def __init__(self, pool: ServicePool, started: Timestamp | None, *, on_buckets: bool = True) -> None:
+    def __init__(
+        self, pool: ServicePool, started: Timestamp | None, places: StepPlaces, *, on_buckets: bool = True
+    ) -> None:
         """``started``: the backend's time before this process wrote anything; ``None`` if it reports none.
 
-        ``on_buckets``: whether buckets are read, or the collection itself.
+        ``places`` limits the searches of all databases and of one. ``on_buckets``: whether buckets are read, or the
+        collection itself.
         """
+        self._places = places
         self._on_buckets = on_buckets
         self._pool = pool
         self._started = started
@@ -78,6 +84,21 @@ class RowSearch:
         """Record that this process begins to write to the collection."""
         if len(self._written) < MOMENTS_LIMIT:
             self._written.add(_key(collection))
+
+    @asynccontextmanager
+    async def turn(self, collection: VirtualCollection, deadline_seconds: float) -> AsyncIterator[None]:
+        """Wait until a search may begin, which ends inside the context; raises ``BackendUnavailable``.
+
+        A search unpacks all buckets that may hold the rows, and the first statement of any session may cause one, so
+        the databases take turns.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout_at(deadline_seconds):
+                    await stack.enter_async_context(self._places.place(collection.namespace.database))
+            except TimeoutError:
+                raise _too_late(collection) from None
+            yield
 
     async def stored(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
@@ -186,7 +207,7 @@ class RowSearch:
                 if error.code not in CURSOR_LOST:
                     raise
             if asyncio.get_running_loop().time() >= deadline_seconds:
-                raise BackendUnavailable(f"the stored rows of {collection.namespace} could not be read in time")
+                raise _too_late(collection)
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _request(self, collection: VirtualCollection, body: Mapping[str, Any], deadline_seconds: float) -> bytes:
@@ -239,6 +260,10 @@ class RowSearch:
             **options,
             "$db": collection.buckets.database,
         }
+
+
+def _too_late(collection: VirtualCollection) -> BackendUnavailable:
+    return BackendUnavailable(f"the stored rows of {collection.namespace} could not be read in time")
 
 
 def _times(collection: VirtualCollection, measurements: Sequence[Measurement]) -> dict[str, Any]:
