@@ -30,6 +30,11 @@ LOOK_SECONDS: Final = 0.5
 class Company(Protocol):
     """The other processes."""
 
+    @property
+    def series_key(self) -> bytes:
+        """The key with which all of them digest series (``Rested``)."""
+        ...
+
     def gatherer(self) -> str | None:
         """The name of the process that gathers; ``""`` if it is this one, ``None`` if there is no other."""
         ...
@@ -52,6 +57,8 @@ class Company(Protocol):
 
 class Alone:
     """Where other processes cannot be known; implements ``Company``."""
+
+    series_key: Final = b""
 
     def gatherer(self) -> str | None:
         return None
@@ -113,7 +120,7 @@ class Gathering:
             resting.forget_all()
             return
         resting.is_wanted = True
-        rested = resting.take(now_seconds, self._catalog.growth.committed_at_seconds)
+        rested = resting.take(now_seconds, self._catalog.growth.committed_at_seconds, self.company.series_key)
         if not gatherer:
             self._families.told("", rested, now_seconds)
         elif rested:

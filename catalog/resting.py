@@ -22,8 +22,8 @@ SERIES_BYTES: Final = 16
 class Rested(NamedTuple):
     """A bucket that rests, as its process tells of it.
 
-    ``collection``: the UUID; ``series``: a digest of collection and meta value, the same in every process;
-    ``size_bytes``: what a measurement must fit into (W46).
+    ``collection``: the UUID; ``series``: a digest of collection and meta value, the same in every process, with a key,
+    so that whoever reads it cannot try meta values; ``size_bytes``: what a measurement must fit into (W46).
     """
 
     collection: bytes
@@ -65,8 +65,11 @@ class Resting:
         if self.is_wanted and len(self._untold) < MOST_RESTING:
             self._untold[_stored_id(bucket)] = None
 
-    def take(self, now_seconds: float, stored_at_seconds: float) -> list[Rested]:
-        """Buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part."""
+    def take(self, now_seconds: float, stored_at_seconds: float, series_key: bytes) -> list[Rested]:
+        """Buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part.
+
+        ``series_key``: of the digests, the same in all processes.
+        """
         is_quiet = now_seconds - stored_at_seconds >= self._rest_seconds
         found: list[Rested] = []
         for stored_id in list(islice(self._untold, LOOKED_AT_ONCE)):
@@ -81,7 +84,7 @@ class Resting:
                 continue
             self._told.pop(stored_id, None)
             self._told[stored_id] = bucket.state.rows
-            found.append(_rested(bucket, stored_id))
+            found.append(_rested(bucket, stored_id, series_key))
         for stored_id in list(islice(self._told, max(0, len(self._told) - MOST_RESTING))):
             del self._told[stored_id]
         return found
@@ -132,7 +135,7 @@ def _is_whole(bucket: Bucket) -> bool:
     return bucket.is_known and bucket.is_idle
 
 
-def _rested(bucket: Bucket, stored_id: bytes) -> Rested:
+def _rested(bucket: Bucket, stored_id: bytes, series_key: bytes) -> Rested:
     uuid = bucket.series.collection.collection.uuid
-    series = blake2b(uuid + bucket.series.meta, digest_size=SERIES_BYTES).digest()
+    series = blake2b(uuid + bucket.series.meta, key=series_key, digest_size=SERIES_BYTES).digest()
     return Rested(uuid, series, stored_id, bucket.state.rows, bucket.state.size_bytes)

@@ -21,7 +21,9 @@ SILENT_SECONDS: Final = 30.0
 class GatheringLinks:
     """Implements ``catalog.gathering.Company``. The process with the smallest name gathers."""
 
-    def __init__(self, membership: Membership, now_seconds: Callable[[], float]) -> None:
+    def __init__(self, membership: Membership, now_seconds: Callable[[], float], series_key: bytes) -> None:
+        """``series_key``: see ``proxy.peers.handshake.series_key_of``."""
+        self.series_key: Final = series_key
         self._membership = membership
         self._now_seconds = now_seconds
         self._silent_until: dict[str, float] = {}

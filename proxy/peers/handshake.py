@@ -19,7 +19,7 @@ from typing import Final
 
 from proxy.peers.frames import CODE_BYTES, Frame, Kind, frame_bytes
 
-VERSION: Final = 4
+VERSION: Final = 5
 NONCE_BYTES: Final = 16
 _MAGIC: Final = b"tsproxy peer %d\0" % VERSION
 _HELLO: Final = struct.Struct("<HBBi")
@@ -51,6 +51,11 @@ class Introduction:
 def key_of(secret: bytes) -> bytes:
     """The key of all links of an account."""
     return hmac.digest(secret, b"links between proxies", "sha256")
+
+
+def series_key_of(secret: bytes) -> bytes:
+    """The key of what proxies of an account call series: nobody else can find out a meta value by trying."""
+    return hmac.digest(secret, b"series of resting buckets", "sha256")
 
 
 def nonce() -> bytes:

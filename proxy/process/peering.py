@@ -27,7 +27,7 @@ from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
 from proxy.peers.frames import Answer, Question
 from proxy.peers.gathering_links import GatheringLinks
-from proxy.peers.handshake import Introduction, key_of
+from proxy.peers.handshake import Introduction, key_of, series_key_of
 from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import Inbound, Link, LinkLost
 from proxy.peers.membership import Membership
@@ -71,7 +71,8 @@ class Peering:
         options, statements = assembly.committer.options, assembly.ingest.statements
         self.numbers = PeerNumbers()
         self._assembly = assembly
-        self._key = key_of(session_secret(settings.backend or ""))
+        secret = session_secret(settings.backend or "")
+        self._key = key_of(secret)
         in_parts = assembly.in_parts
         self._own = Introduction(
             assembly.backend.others.own_name,
@@ -114,14 +115,14 @@ class Peering:
         if in_parts is not None:
             in_parts.elsewhere.holding = holding
             in_parts.joining.orphans.others = self.membership
-            self._gather(in_parts.joining.gathering)
+            self._gather(in_parts.joining.gathering, series_key_of(secret))
         if assembly.ingest.retryable_writes:
             self.membership.changed = self._changed
             self.membership.lapsed = statements.begin_era
             self.membership.stood_still = self._withdraw
 
-    def _gather(self, gathering: Gathering) -> None:
-        gathering.company = GatheringLinks(self.membership, now_seconds)
+    def _gather(self, gathering: Gathering, series_key: bytes) -> None:
+        gathering.company = GatheringLinks(self.membership, now_seconds, series_key)
         self.numbers.gathered = lambda: (gathering.given_up, gathering.absorbed)
 
     @classmethod

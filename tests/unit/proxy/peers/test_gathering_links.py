@@ -48,7 +48,11 @@ def links(own_name: str, *doubles: LinkDouble, clock: Callable[[], float] = lamb
         peers={each.name: each for each in others},
         holders=lambda: [each for each in others if each.keeps_readers],
     )
-    return GatheringLinks(membership, clock)  # type: ignore[arg-type]
+    return GatheringLinks(membership, clock, b"key")  # type: ignore[arg-type]
+
+
+def test_all_processes_digest_series_with_the_key_of_the_account() -> None:
+    assert links("b").series_key == b"key"
 
 
 def test_the_process_with_the_smallest_name_gathers() -> None:
