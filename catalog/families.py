@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from catalog.parts import bucket_key
@@ -19,7 +18,8 @@ MOST_BUCKETS: Final = 30_000
 MOST_OF_A_SERIES: Final = 16
 SETTLED_SECONDS: Final = 1.5
 """Processes tell of their buckets within this time after one another, if all of them rest."""
-LOOKED_AT_ONCE: Final = 2_000
+BUCKETS_AT_ONCE: Final = 500
+"""The event loop is not held for longer than it takes to look at these, and at those of one more series."""
 
 
 class Bounds(NamedTuple):
@@ -53,6 +53,8 @@ class Families:
     def __init__(self) -> None:
         self._series: OrderedDict[bytes, _Series] = OrderedDict()
         """The one that was told of last at the end."""
+        self._waiting: OrderedDict[bytes, None] = OrderedDict()
+        """Those that were told of since they were looked at, in the same order; the others cannot have families."""
         self._buckets = 0
 
     def told(self, owner: str, rested: Iterable[Rested], now_seconds: float) -> None:
@@ -73,47 +75,60 @@ class Families:
             series.buckets[key] = owner, each
             series.told_seconds = now_seconds
             self._series.move_to_end(each.series)
+            self._waiting[each.series] = None
+            self._waiting.move_to_end(each.series)
         while self._buckets > MOST_BUCKETS:
             self._forget(next(iter(self._series)))
 
-    def due(self, now_seconds: float, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
-        """Families of series of which nothing was told for ``SETTLED_SECONDS``; their buckets are forgotten.
+    def is_due(self, now_seconds: float) -> bool:
+        """Whether there is a series to look at."""
+        first = next(iter(self._waiting), None)
+        return first is not None and now_seconds - self._series[first].told_seconds >= SETTLED_SECONDS
 
-        ``bounds`` gives those of a collection; ``None``: this process does not know it.
+    def due(self, now_seconds: float, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
+        """Families of some series of which nothing was told for ``SETTLED_SECONDS``; their buckets are forgotten.
+
+        ``bounds`` gives those of a collection; ``None``: this process does not know it yet. What has no family waits
+        until it is told of again.
         """
         found: list[Family] = []
-        for key in list(islice(self._series, LOOKED_AT_ONCE)):
+        left = BUCKETS_AT_ONCE
+        while left > 0 and self.is_due(now_seconds):
+            key, _ = self._waiting.popitem(last=False)
             series = self._series[key]
-            if now_seconds - series.told_seconds < SETTLED_SECONDS:
-                break
-            families = _families(series, bounds)
+            left -= len(series.buckets)
+            limits = bounds(next(iter(series.buckets.values()))[1].collection)
+            if limits is None:
+                series.told_seconds = now_seconds
+                self._waiting[key] = None
+                continue
+            families = _families(series, limits)
             for family in families:
                 for stored_id in (family.stored_id, *(each for _, each in family.others)):
                     del series.buckets[bucket_key(stored_id)]
                     self._buckets -= 1
             found += families
-            # The others may rest later.
-            self._series.move_to_end(key)
             if not series.buckets:
                 self._forget(key)
         return found
 
     def _forget(self, key: bytes) -> None:
         self._buckets -= len(self._series.pop(key).buckets)
+        self._waiting.pop(key, None)
 
     def forget_all(self) -> None:
         """Another process gathers from now on."""
         self._series.clear()
+        self._waiting.clear()
         self._buckets = 0
 
 
-def _families(series: _Series, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
+def _families(series: _Series, limits: Bounds) -> list[Family]:
     found: list[Family] = []
     if len({owner for owner, _ in series.buckets.values()}) < 2:
         return found
     left = sorted(series.buckets.values(), key=lambda each: each[1].stored_id)
-    limits = bounds(left[0][1].collection)
-    while limits is not None and left:
+    while left:
         (owner, first), *rest = left
         left = []
         rows, size_bytes = first.rows, first.size_bytes

@@ -15,7 +15,8 @@ from catalog.open_bucket import Bucket
 
 MOST_RESTING: Final = 20_000
 """Buckets that are remembered; others keep their rows for themselves."""
-LOOKED_AT_ONCE: Final = 2_000
+LOOKED_AT_ONCE: Final = 500
+"""The event loop is not held for longer than this takes."""
 SERIES_BYTES: Final = 16
 
 
@@ -65,8 +66,13 @@ class Resting:
         if self.is_wanted and len(self._untold) < MOST_RESTING:
             self._untold[_stored_id(bucket)] = None
 
+    @property
+    def untold(self) -> int:
+        """The number of buckets that may rest and were not told of."""
+        return len(self._untold)
+
     def take(self, now_seconds: float, stored_at_seconds: float, series_key: bytes) -> list[Rested]:
-        """Buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part.
+        """Some buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part.
 
         ``series_key``: of the digests, the same in all processes.
         """
