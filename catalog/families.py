@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from catalog.parts import bucket_key
@@ -20,8 +19,8 @@ MOST_OF_A_SERIES: Final = 16
 """Maximum number of remembered buckets of one series."""
 SETTLED_SECONDS: Final = 1.5
 """Wait this long after the last report of a series: all processes report within it."""
-LOOKED_AT_ONCE: Final = 2_000
-"""Maximum number of series examined in one pass."""
+BUCKETS_AT_ONCE: Final = 500
+"""Maximum number of buckets examined in one piece, apart from those of the last series."""
 
 
 class Bounds(NamedTuple):
@@ -55,6 +54,8 @@ class Families:
     def __init__(self) -> None:
         self._series: OrderedDict[bytes, _Series] = OrderedDict()
         """In the order of their latest reports."""
+        self._waiting: OrderedDict[bytes, None] = OrderedDict()
+        """Series reported since they were examined, in the same order; the others cannot have families."""
         self._buckets = 0
 
     def told(self, owner: str, rested: Iterable[Rested], now_seconds: float) -> None:
@@ -75,47 +76,60 @@ class Families:
             series.buckets[key] = owner, each
             series.told_seconds = now_seconds
             self._series.move_to_end(each.series)
+            self._waiting[each.series] = None
+            self._waiting.move_to_end(each.series)
         while self._buckets > MOST_BUCKETS:
             self._forget(next(iter(self._series)))
 
-    def due(self, now_seconds: float, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
-        """Families of series that nobody reported for ``SETTLED_SECONDS``; their buckets are forgotten.
+    def is_due(self, now_seconds: float) -> bool:
+        """Whether a series can be examined."""
+        first = next(iter(self._waiting), None)
+        return first is not None and now_seconds - self._series[first].told_seconds >= SETTLED_SECONDS
 
-        ``bounds`` gives those of a collection; ``None``: this process does not know it.
+    def due(self, now_seconds: float, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
+        """Families of some series that nobody reported for ``SETTLED_SECONDS``; their buckets are forgotten.
+
+        ``bounds`` gives those of a collection; ``None``: this process does not know it yet. What has no family waits
+        until it is told of again.
         """
         found: list[Family] = []
-        for key in list(islice(self._series, LOOKED_AT_ONCE)):
+        left = BUCKETS_AT_ONCE
+        while left > 0 and self.is_due(now_seconds):
+            key, _ = self._waiting.popitem(last=False)
             series = self._series[key]
-            if now_seconds - series.told_seconds < SETTLED_SECONDS:
-                break
-            families = _families(series, bounds)
+            left -= len(series.buckets)
+            limits = bounds(next(iter(series.buckets.values()))[1].collection)
+            if limits is None:
+                series.told_seconds = now_seconds
+                self._waiting[key] = None
+                continue
+            families = _families(series, limits)
             for family in families:
                 for stored_id in (family.stored_id, *(each for _, each in family.others)):
                     del series.buckets[bucket_key(stored_id)]
                     self._buckets -= 1
             found += families
-            # The others may rest later.
-            self._series.move_to_end(key)
             if not series.buckets:
                 self._forget(key)
         return found
 
     def _forget(self, key: bytes) -> None:
         self._buckets -= len(self._series.pop(key).buckets)
+        self._waiting.pop(key, None)
 
     def forget_all(self) -> None:
         """Another process gathers from now on."""
         self._series.clear()
+        self._waiting.clear()
         self._buckets = 0
 
 
-def _families(series: _Series, bounds: Callable[[bytes], Bounds | None]) -> list[Family]:
+def _families(series: _Series, limits: Bounds) -> list[Family]:
     found: list[Family] = []
     if len({owner for owner, _ in series.buckets.values()}) < 2:
         return found
     left = sorted(series.buckets.values(), key=lambda each: each[1].stored_id)
-    limits = bounds(left[0][1].collection)
-    while limits is not None and left:
+    while left:
         (owner, first), *rest = left
         left = []
         rows, size_bytes = first.rows, first.size_bytes

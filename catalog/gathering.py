@@ -14,6 +14,7 @@ if it fails. So there, each process keeps its buckets.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
@@ -22,14 +23,23 @@ from catalog.catalog import BucketCatalog
 from catalog.errors import InvariantViolated
 from catalog.families import Bounds, Families, Family
 from catalog.ports import Clock
-from catalog.resting import Given, Rested
+from catalog.resting import LOOKED_AT_ONCE, Given, Rested
 
 LOOK_SECONDS: Final = 0.5
 """Interval at which this process reports its resting buckets, and gathers those of others."""
+PIECES: Final = 8
+"""Maximum number of pieces of one report; between them, the event loop goes on."""
+MOST_GIVEN_UP: Final = 500
+"""Maximum number of buckets given up at once, for the same reason; the others stay as they are."""
 
 
 class GatheringPeers(Protocol):
     """The other processes."""
+
+    @property
+    def series_key(self) -> bytes:
+        """The key with which all of them digest series (``Rested``)."""
+        ...
 
     def gatherer(self) -> str | None:
         """The name of the process that gathers; ``""`` if it is this one, ``None`` if there is no other."""
@@ -53,6 +63,8 @@ class GatheringPeers(Protocol):
 
 class Alone:
     """Where other processes cannot be known; implements ``GatheringPeers``."""
+
+    series_key: Final = b""
 
     def gatherer(self) -> str | None:
         return None
@@ -97,7 +109,9 @@ class Gathering:
         now_seconds = self._clock.monotonic_seconds()
         if now_seconds >= self._looked_seconds + LOOK_SECONDS:
             self._looked_seconds = now_seconds
-            self._tell(now_seconds)
+            self._follow_gatherer()
+            if self._gatherer is not None:
+                await self._tell(self._gatherer, now_seconds)
             if self._gatherer == "":
                 await self._gather(now_seconds)
         await self._absorbing.work()
@@ -107,7 +121,7 @@ class Gathering:
         growth = self._catalog.growth
         return None if growth.is_sealed or growth.obstacles.are_everywhere else self._company.gatherer()
 
-    def _tell(self, now_seconds: float) -> None:
+    def _follow_gatherer(self) -> None:
         resting, gatherer = self._catalog.growth.resting, self._current()
         if gatherer != self._gatherer:
             self._gatherer = gatherer
@@ -117,20 +131,35 @@ class Gathering:
         if gatherer is None:
             resting.forget_all()
             return
-        rested = self._catalog.growth.rested(now_seconds)
-        if not gatherer:
-            self._families.told("", rested, now_seconds)
-        elif rested:
-            self._company.tell(gatherer, rested)
+
+    async def _tell(self, gatherer: str, now_seconds: float) -> None:
+        growth = self._catalog.growth
+        for piece in range(min(PIECES, 1 + growth.resting.untold // LOOKED_AT_ONCE)):
+            if piece:
+                await asyncio.sleep(0)
+            rested = growth.rested(now_seconds, self._company.series_key)
+            if not gatherer:
+                self._families.told("", rested, now_seconds)
+            elif rested:
+                self._company.tell(gatherer, rested)
 
     async def _gather(self, now_seconds: float) -> None:
         """Have families become one bucket each."""
+        if not self._families.is_due(now_seconds):
+            return
         limits = self._catalog.options.limits
         known = {
             buckets.collection.uuid: Bounds(buckets.span_ms // 1000, limits.max_count, limits.max_size_bytes)
             for buckets in self._catalog.collections()
         }
-        families = self._families.due(now_seconds, known.get)
+        for piece in range(PIECES):
+            if piece:
+                await asyncio.sleep(0)
+            await self._gather_some(self._families.due(now_seconds, known.get))
+            if not self._families.is_due(now_seconds):
+                break
+
+    async def _gather_some(self, families: Sequence[Family]) -> None:
         wanted: dict[str, list[bytes]] = {}
         for family in families:
             for owner, stored_id in family.others:
@@ -155,10 +184,10 @@ class Gathering:
             self._families.told(name, rested, self._clock.monotonic_seconds())
 
     def give_up(self, ids: Sequence[bytes]) -> list[Given]:
-        """Give up the buckets that are these documents, if they still rest; returns those."""
+        """Give up the buckets that are these documents, if they rest, at most ``MOST_GIVEN_UP``; returns those."""
         resting, now_seconds = self._catalog.growth.resting, self._clock.monotonic_seconds()
         given: list[Given] = []
-        for stored_id in ids:
+        for stored_id in ids[:MOST_GIVEN_UP]:
             bucket = resting.bucket(stored_id, now_seconds)
             if bucket is not None:
                 given.append(Given(stored_id, bucket.state.rows))

@@ -235,9 +235,12 @@ class BucketGrowth:
         """Whether this document belongs to a bucket that is stored in parts."""
         return bucket_key(stored_id) in self._parted
 
-    def rested(self, now_seconds: float) -> list[Rested]:
-        """Buckets that rest, of which other processes were not told; from now on, these are remembered."""
-        return self.resting.take(now_seconds, self.committed_at_seconds)
+    def rested(self, now_seconds: float, series_key: bytes) -> list[Rested]:
+        """Some buckets that rest, of which other processes were not told; from now on, these are remembered.
+
+        ``series_key``: of the digests of series (``catalog.resting``).
+        """
+        return self.resting.take(now_seconds, self.committed_at_seconds, series_key)
 
     # --- the catalog tells ---------------------------------------------------------------------------------
 

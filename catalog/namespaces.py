@@ -12,6 +12,13 @@ from typing import Any, NamedTuple, assert_never
 
 BUCKETS_PREFIX = "system.buckets."
 
+LONGEST_FIELD_NAME = 255
+"""Maximum length of the time field and the meta field of a virtual collection.
+
+A server allows megabytes. Every bucket, header and rewritten command repeats these names, and every listing keeps them,
+so commands on collections with longer ones are relayed.
+"""
+
 
 class Namespace(NamedTuple):
     """A database and a collection name."""

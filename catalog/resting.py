@@ -15,8 +15,8 @@ from catalog.open_bucket import Bucket
 
 MOST_RESTING: Final = 20_000
 """Maximum number of remembered buckets before, and again after, they are reported; others keep their rows."""
-LOOKED_AT_ONCE: Final = 2_000
-"""Maximum number of buckets examined in one pass."""
+LOOKED_AT_ONCE: Final = 500
+"""Maximum number of buckets examined in one piece."""
 SERIES_BYTES: Final = 16
 """Length of the digest of a series."""
 
@@ -24,8 +24,8 @@ SERIES_BYTES: Final = 16
 class Rested(NamedTuple):
     """A bucket that rests, as its process tells of it.
 
-    ``collection``: the UUID; ``series``: a digest of collection and meta value, the same in every process;
-    ``size_bytes``: what a measurement must fit into (W46).
+    ``collection``: the UUID; ``series``: a digest of collection and meta value, the same in every process, with a key,
+    so that whoever reads it cannot try meta values; ``size_bytes``: what a measurement must fit into (W46).
     """
 
     collection: bytes
@@ -67,10 +67,15 @@ class Resting:
         if self.is_wanted and len(self._untold) < MOST_RESTING:
             self._untold[_stored_id(bucket)] = None
 
-    def take(self, now_seconds: float, stored_at_seconds: float) -> list[Rested]:
-        """Buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part.
+    @property
+    def untold(self) -> int:
+        """The number of buckets that may rest and have not been reported."""
+        return len(self._untold)
 
-        From now on, all are remembered.
+    def take(self, now_seconds: float, stored_at_seconds: float, series_key: bytes) -> list[Rested]:
+        """Some buckets that rest and were not told of; ``stored_at_seconds``: when this process stored its latest part.
+
+        From now on, all are remembered. ``series_key``: of the digests, the same in all processes.
         """
         self.is_wanted = True
         is_quiet = now_seconds - stored_at_seconds >= self._rest_seconds
@@ -87,7 +92,7 @@ class Resting:
                 continue
             self._told.pop(stored_id, None)
             self._told[stored_id] = bucket.state.rows
-            found.append(_rested(bucket, stored_id))
+            found.append(_rested(bucket, stored_id, series_key))
         for stored_id in list(islice(self._told, max(0, len(self._told) - MOST_RESTING))):
             del self._told[stored_id]
         return found
@@ -138,7 +143,7 @@ def _is_whole(bucket: Bucket) -> bool:
     return bucket.is_known and bucket.is_idle
 
 
-def _rested(bucket: Bucket, stored_id: bytes) -> Rested:
+def _rested(bucket: Bucket, stored_id: bytes, series_key: bytes) -> Rested:
     uuid = bucket.series.collection.collection.uuid
-    series = blake2b(uuid + bucket.series.meta, digest_size=SERIES_BYTES).digest()
+    series = blake2b(uuid + bucket.series.meta, key=series_key, digest_size=SERIES_BYTES).digest()
     return Rested(uuid, series, stored_id, bucket.state.rows, bucket.state.size_bytes)

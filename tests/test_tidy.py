@@ -365,7 +365,7 @@ READS_PRIVATE_FIELDS = {
     "tests/unit/proxy/backend/test_driver_calls.py": "locks of the driver, which a cancelled request breaks",
     "tests/unit/proxy/inserts/test_held_insert.py": "whose insert was staged",
     "tests/unit/proxy/inserts/test_insert_reply.py": "a second reply to the same insert",
-    "tests/unit/proxy/reads/test_step_places.py": "places that are given back",
+    "tests/unit/proxy/request/test_step_places.py": "places that are given back",
     "tests/unit/proxy/request/test_fair_queue.py": "what the queue keeps is bounded",
 }
 """Tests that look inside where there is no public way, and for what. The list only shrinks."""

@@ -34,18 +34,19 @@ from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import missing_natively, missing_rights
-from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry
+from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry, needed_of
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
 from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import authenticator, introducing
+from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.observe.tasks import TaskSet
 from proxy.request.authorisation import AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import client_message
-from proxy.request.ports import STEPS_AT_ONCE, Readers
+from proxy.request.ports import Readers
 from proxy.request.session_fields import GOSSIP
 from proxy.upstream.dialing import upstream_name
 from rewrite.profile import Profile
@@ -99,9 +100,10 @@ class Backend:
         members: MemberWatch,
         others: CurrentOperations,
         waits: WriteConcernWaits | None,
+        side: SidePools,
     ) -> None:
         self.waits = waits
-        self._steps = pool.another(STEPS_AT_ONCE)
+        self._side = side
         self._calls = calls
         self.members = members
         self.others = others
@@ -161,12 +163,13 @@ class Backend:
         # These tasks end when the driver's client is closed: commits during shutdown may still need them.
         questions = TaskSet(lambda error: log.error("listing collections ended with an error", exc_info=error))
         registry = NamespaceRegistry(list_collections, questions.spawn, loop.time, refresh_seconds)
-        others = CurrentOperations(pool, name, account_of(answer))
+        side = SidePools(pool)
+        others = CurrentOperations(side.questions, name, account_of(answer))
         patience_seconds = server_selection_timeout_seconds
         waits = (
             WriteConcernWaits(pool.another(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
         )
-        backend = cls(calls, probe, hello, pool, registry, patience_seconds, members, others, waits)
+        backend = cls(calls, probe, hello, pool, registry, patience_seconds, members, others, waits, side)
         backend.started = time_of(answer)
         backend.told = told
         return backend
@@ -194,7 +197,7 @@ class Backend:
 
         async def request(client: Client) -> list[dict[str, Any]]:
             listed = client.get_database(database, codec_options=TOLERANT)
-            return [dict(entry) async for entry in await listed.list_collections(filter=wanted)]
+            return [needed_of(entry) async for entry in await listed.list_collections(filter=wanted)]
 
         try:
             entries = await calls.ask(request)
@@ -259,17 +262,20 @@ class Backend:
             parts=PartStore(
                 self.pool, transactions=self.profile.is_replica_set, members_read=members_read, alone=alone
             ),
-            rows=RowSearch(self.pool, self.started),
+            rows=self._row_search(on_buckets=True),
             waits=self.waits,
             readers=readers,
             closed=self.probe.buckets_closed,
         )
 
+    def _row_search(self, *, on_buckets: bool) -> RowSearch:
+        return RowSearch(self._side.searches, self.started, self._side.search_places, on_buckets=on_buckets)
+
     def collection_store(self) -> CollectionStore:
         """What inserts into time-series collections by public commands."""
         return CollectionStore(
             self.pool,
-            RowSearch(self.pool, self.started, on_buckets=False),
+            self._row_search(on_buckets=False),
             self.waits,
             retryable=self.profile.is_replica_set or self.profile.is_mongos,
         )
@@ -332,7 +338,7 @@ class Backend:
         Raises ``BackendUnavailable``, or ``CommandError`` 13 if the proxy's account is not authorised.
         """
         deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
-        reply = await service_retry.request(self._steps, {**body, "$db": database}, deadline_seconds)
+        reply = await service_retry.request(self._side.steps, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
             raise CommandError(UNAUTHORIZED, client_message(UNAUTHORIZED, "", holds_data=True))
         return reply
@@ -355,7 +361,7 @@ class Backend:
     async def close(self) -> None:
         """Close every connection."""
         self.pool.close()
-        self._steps.close()
+        self._side.close()
         if self.waits is not None:
             self.waits.close()
         await self._calls.aclose()

@@ -235,7 +235,8 @@ class MongoBucketStore:
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
     ) -> Mapping[bytes, int]:
-        async with self._reading(collection):
+        # In this order: joins wait for what is registered as a reader.
+        async with self._rows.turn(collection, deadline_seconds), self._reading(collection):
             return await self._rows.stored(collection, measurements, deadline_seconds)
 
     async def earlier_rows(
@@ -247,7 +248,7 @@ class MongoBucketStore:
         *,
         until_now: bool = False,
     ) -> Mapping[bytes, int]:
-        async with self._reading(collection):
+        async with self._rows.turn(collection, deadline_seconds), self._reading(collection):
             return await self._rows.earlier(
                 collection, measurements, window_seconds, deadline_seconds, until_now=until_now
             )

@@ -96,7 +96,8 @@ class CollectionStore:
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
     ) -> Mapping[bytes, int]:
-        return await self._rows.stored(collection, measurements, deadline_seconds)
+        async with self._rows.turn(collection, deadline_seconds):
+            return await self._rows.stored(collection, measurements, deadline_seconds)
 
     async def earlier_rows(
         self,
@@ -107,7 +108,10 @@ class CollectionStore:
         *,
         until_now: bool = False,
     ) -> Mapping[bytes, int]:
-        return await self._rows.earlier(collection, measurements, window_seconds, deadline_seconds, until_now=until_now)
+        async with self._rows.turn(collection, deadline_seconds):
+            return await self._rows.earlier(
+                collection, measurements, window_seconds, deadline_seconds, until_now=until_now
+            )
 
     async def _send(
         self,

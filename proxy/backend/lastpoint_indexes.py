@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from catalog.errors import CommandError
+from catalog.namespaces import LONGEST_FIELD_NAME
 
 Run = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 """One command on a database; raises ``CommandError``."""
@@ -41,11 +42,14 @@ async def lastpoint_indexes(
 
 
 def telling_the_latest(reply: Mapping[str, Any], time_field: str) -> LastpointIndexes:
-    """From a reply to ``listIndexes``; indexes of further batches are ignored."""
+    """From a reply to ``listIndexes``; indexes of further batches, and of very long paths, are ignored."""
     return frozenset(
         (str(paths[0][0]), int(paths[0][1]))
         for paths in usable_indexes(reply)
-        if len(paths) > 1 and paths[1] == (time_field, -1) and paths[0][1] in (1, -1)
+        if len(paths) > 1
+        and paths[1] == (time_field, -1)
+        and paths[0][1] in (1, -1)
+        and len(paths[0][0]) <= LONGEST_FIELD_NAME
     )
 
 

@@ -14,17 +14,22 @@ from typing import Any
 
 from catalog.bounded import BoundedCache
 from catalog.errors import CommandError
-from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
+from catalog.namespaces import BUCKETS_PREFIX, LONGEST_FIELD_NAME, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.request.router import UNRESOLVED, Unresolved
 
 STALE_FACTOR = 6
+
+_SHORT: Mapping[str, Any] = {"$not": {"$regex": f"^.{{{LONGEST_FIELD_NAME + 1}}}", "$options": "s"}}
 
 LISTING_FILTER: Mapping[str, Any] = {
     "$or": [
         {"type": "timeseries"},
         {"name": {"$regex": "^system\\.buckets\\."}, "options.timeseries": {"$exists": True}},
-    ]
+    ],
+    "options.timeseries.timeField": _SHORT,
+    "options.timeseries.metaField": _SHORT,
 }
+"""Time-series collections, without those whose field names are too long, which could be hundreds of megabytes."""
 
 MOST_DOUBTFUL = 1_000
 """Maximum number of forgotten collections of a database; above it, the whole database is listed again."""
@@ -37,7 +42,7 @@ LASTPOINT_INDEXES = "lastpointIndexes"
 
 
 class _Listing:
-    __slots__ = ("collections", "doubtful", "listed_at_seconds", "refreshing")
+    __slots__ = ("collections", "doubtful", "listed_at_seconds", "refreshing", "size_bytes")
 
     def __init__(self, collections: dict[str, VirtualCollection], listed_at_seconds: float, doubtful: set[str]) -> None:
         """``doubtful``: names whose collections may have changed since."""
@@ -45,16 +50,33 @@ class _Listing:
         self.listed_at_seconds = listed_at_seconds
         self.doubtful = doubtful
         self.refreshing = False
+        self.size_bytes = sum(map(_weight, collections.values()))
+
+    def put(self, name: str, collection: VirtualCollection | None) -> None:
+        """Add or replace the collection of this name, or remove it."""
+        before = self.collections.pop(name, None)
+        self.size_bytes -= _weight(before) if before is not None else 0
+        if collection is not None:
+            self.collections[name] = collection
+            self.size_bytes += _weight(collection)
 
 
 LISTINGS_BYTES = 32 << 20
 """Limit of the listings of all databases. A listing that is in use is fetched again, and then counts as used."""
 
 
-def _weight(database: str, listing: _Listing) -> int:
-    """An upper bound of the memory of a listing, at four bytes for each character."""
-    names = sum(8 * len(name) + 2_000 for name in listing.collections)
-    return 4 * len(database) + 1_000 + names
+def _weight(collection: VirtualCollection) -> int:
+    """An upper bound of the memory of a collection in a listing, at four bytes for each character."""
+    options, collation, indexes = collection.options, collection.collation or {}, collection.lastpoint_indexes or ()
+    characters = 2 * len(collection.namespace.collection) + len(options.time_field) + len(options.meta_field or "")
+    # A server accepts only fields of a collation that it knows.
+    values = sum(len(value) for value in collation.values() if isinstance(value, str))
+    paths = sum(len(path) + 50 for path, _ in indexes)
+    return 4 * (characters + values + paths) + 2_000
+
+
+def _weight_of_listing(database: str, listing: _Listing) -> int:
+    return 4 * len(database) + 1_000 + listing.size_bytes
 
 
 class _Fetch:
@@ -88,7 +110,7 @@ class NamespaceRegistry:
         self._spawn = spawn
         self._now_seconds = now_seconds
         self.refresh_seconds = refresh_seconds
-        self._listings: BoundedCache[str, _Listing] = BoundedCache(LISTINGS_BYTES, _weight)
+        self._listings: BoundedCache[str, _Listing] = BoundedCache(LISTINGS_BYTES, _weight_of_listing)
         self._fetching: dict[Namespace, _Fetch] = {}
 
     def lookup(self, namespace: Namespace) -> VirtualCollection | Unresolved | None:
@@ -202,9 +224,7 @@ class NamespaceRegistry:
         if name in collections:
             listing.doubtful.discard(name)
             listing.doubtful.add("")
-            listing.collections[name] = collections[name]
-        else:
-            listing.collections.pop(name, None)
+        listing.put(name, collections.get(name))
         # Its weight has changed.
         self._listings.put(database, listing)
 
@@ -216,8 +236,18 @@ def _filter(namespace: Namespace) -> Mapping[str, Any]:
     return {"$and": [{"name": {"$in": names}}, LISTING_FILTER]}
 
 
+def needed_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What is used of an entry of ``listCollections``. Other options, such as ``storageEngine``, may be of any size."""
+    options = entry.get("options", {})
+    kept = {name: options[name] for name in ("timeseries", "collation") if name in options}
+    return {**{name: entry[name] for name in ("name", "type", "info") if name in entry}, "options": kept}
+
+
 def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[str, VirtualCollection]:
-    """The time-series collections among ``listCollections`` entries: those with a view and buckets (C5, C20)."""
+    """The time-series collections among ``listCollections`` entries: those with a view and buckets (C5, C20).
+
+    Those whose field names are too long are left out (``LONGEST_FIELD_NAME``).
+    """
     buckets = {entry["name"]: entry for entry in entries if entry["name"].startswith(BUCKETS_PREFIX)}
     found: dict[str, VirtualCollection] = {}
     for entry in entries:
@@ -227,10 +257,13 @@ def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[st
         if entry.get("type") != "timeseries" or stored is None:
             continue
         options = stored["options"]
+        fields = options["timeseries"]
+        if max(len(fields["timeField"]), len(fields.get("metaField", ""))) > LONGEST_FIELD_NAME:
+            continue
         uuid = stored.get("info", {}).get("uuid")
         found[entry["name"]] = VirtualCollection(
             namespace=Namespace(database, entry["name"]),
-            options=TimeseriesOptions.from_document(options["timeseries"]),
+            options=TimeseriesOptions.from_document(fields),
             uuid=bytes(uuid) if uuid is not None else b"",
             collation=options.get("collation"),
             extended_range=bool(entry.get(EXTENDED_RANGE, False)),

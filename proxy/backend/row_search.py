@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from bson.datetime_ms import DatetimeMS
@@ -23,11 +24,12 @@ from catalog.bson import raw
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from catalog.rows import digest_of, digest_of_stored
 from proxy.backend import service_retry
 from proxy.backend.covering import covering_query
 from proxy.backend.service import LostAfterSending, ServicePool
+from proxy.request.step_places import StepPlaces
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 
 ROWS_AT_ONCE: Final = 1_000
@@ -51,33 +53,60 @@ _SCALARS: Final = frozenset({raw.DOUBLE, raw.STRING, raw.OBJECT_ID, raw.BOOL, ra
 _TIMESTAMP: Final = 0x11
 
 
+_Key = tuple[Namespace, bytes]
+"""A collection by name and UUID, which take less memory than all that is known of it."""
+
+
+def _key(collection: VirtualCollection) -> _Key:
+    return collection.namespace, collection.uuid
+
+
 class RowSearch:
     """Searches rows over service connections, on the primary."""
 
-    def __init__(self, pool: ServicePool, started: Timestamp | None, *, on_buckets: bool = True) -> None:
+    def __init__(
+        self, pool: ServicePool, started: Timestamp | None, places: StepPlaces, *, on_buckets: bool = True
+    ) -> None:
         """``started``: the backend's time before this process wrote anything; ``None`` if it reports none.
 
-        ``on_buckets``: whether buckets are read, or the collection itself.
+        ``places`` limits the searches of all databases and of one. ``on_buckets``: whether buckets are read, or the
+        collection itself.
         """
+        self._places = places
         self._on_buckets = on_buckets
         self._pool = pool
         self._started = started
-        self._before: dict[VirtualCollection, Timestamp] = {}
+        self._before: dict[_Key, Timestamp] = {}
         """The latest known moment before this process wrote to a collection."""
-        self._written: set[VirtualCollection] = set()
+        self._written: set[_Key] = set()
 
     def writes(self, collection: VirtualCollection) -> None:
         """Record that this process begins to write to the collection."""
         if len(self._written) < MOMENTS_LIMIT:
-            self._written.add(collection)
+            self._written.add(_key(collection))
+
+    @asynccontextmanager
+    async def turn(self, collection: VirtualCollection, deadline_seconds: float) -> AsyncIterator[None]:
+        """Wait until a search may begin, which ends inside the context; raises ``BackendUnavailable``.
+
+        A search unpacks all buckets that may hold the rows, and the first statement of any session may cause one, so
+        the databases take turns.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout_at(deadline_seconds):
+                    await stack.enter_async_context(self._places.place(collection.namespace.database))
+            except TimeoutError:
+                raise _too_late(collection) from None
+            yield
 
     async def stored(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
     ) -> Counter[bytes]:
         """The number of equal rows that are stored now, by digest; raises ``CommandError``."""
         rows, at = await self._find(collection, measurements, deadline_seconds, {})
-        if at is not None and collection not in self._written and len(self._before) < MOMENTS_LIMIT:
-            self._before.setdefault(collection, at)
+        if at is not None and _key(collection) not in self._written and len(self._before) < MOMENTS_LIMIT:
+            self._before.setdefault(_key(collection), at)
         return rows
 
     async def earlier(
@@ -102,7 +131,7 @@ class RowSearch:
                 return there
             window_ago = Timestamp(max(now.time - int(window_seconds), 1), 1)
             return there - await self._at(collection, measurements, window_ago, deadline_seconds)
-        begun = self._before.get(collection, self._started)
+        begun = self._before.get(_key(collection), self._started)
         long_before = Timestamp(max(self._started.time - int(window_seconds), 1), 1)
         there = await self._at(collection, measurements, begun, deadline_seconds)
         if not there:
@@ -178,7 +207,7 @@ class RowSearch:
                 if error.code not in CURSOR_LOST:
                     raise
             if asyncio.get_running_loop().time() >= deadline_seconds:
-                raise BackendUnavailable(f"the stored rows of {collection.namespace} could not be read in time")
+                raise _too_late(collection)
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _request(self, collection: VirtualCollection, body: Mapping[str, Any], deadline_seconds: float) -> bytes:
@@ -231,6 +260,10 @@ class RowSearch:
             **options,
             "$db": collection.buckets.database,
         }
+
+
+def _too_late(collection: VirtualCollection) -> BackendUnavailable:
+    return BackendUnavailable(f"the stored rows of {collection.namespace} could not be read in time")
 
 
 def _times(collection: VirtualCollection, measurements: Sequence[Measurement]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+ALL: Final = "*"
+
 REFUSED: Final = ("connections", "commands", "measurements")
 """What is refused."""
 
@@ -26,12 +28,23 @@ class LimitCounts:
         self.waiting_inserts = 0
         self.refused = dict.fromkeys(REFUSED, 0)
 
+    def add(self, other: LimitCounts) -> None:
+        """Add the counts of another label."""
+        self.connections += other.connections
+        self.commands += other.commands
+        self.waiting_commands += other.waiting_commands
+        self.waiting_inserts += other.waiting_inserts
+        for limit, count in other.refused.items():
+            self.refused[limit] += count
+
 
 class LimitNumbers:
     """All counts, by kind (``user`` or ``database``) and label."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], LimitCounts] = {}
+        self.shows_names = False
+        """Whether labels are shown; otherwise, the sums of all."""
 
     def of(self, kind: str, label: str) -> LimitCounts:
         """The counts of a label, which must be the name of an entry in the settings."""
@@ -39,6 +52,13 @@ class LimitNumbers:
         if counts is None:
             counts = self._counts[kind, label] = LimitCounts()
         return counts
+
+    def _sums(self) -> dict[tuple[str, str], LimitCounts]:
+        """The counts of each kind under the one label ``*``."""
+        sums: dict[tuple[str, str], LimitCounts] = {}
+        for (kind, _), counts in list(self._counts.items()):
+            sums.setdefault((kind, ALL), LimitCounts()).add(counts)
+        return sums
 
     def collect(self) -> Iterator[Metric]:
         """The metrics with their current values."""
@@ -60,7 +80,7 @@ class LimitNumbers:
         refused = CounterMetricFamily(
             "tsproxy_limit_refusals", "Commands and inserts that were refused at a limit.", labels=(*labels, "limit")
         )
-        for key, counts in list(self._counts.items()):
+        for key, counts in list((self._counts if self.shows_names else self._sums()).items()):
             if key[0] == "user":
                 connections.add_metric(key, counts.connections)
             commands.add_metric(key, counts.commands)

@@ -210,6 +210,10 @@ class Metrics(Collector):
         self.catalog: CatalogReadings | None = None
         registry.register(self)
 
+    def show_names(self, shows: bool) -> None:
+        """Whether comments, names of applications, and those of limited users and databases are shown from now on."""
+        self.slow.shows_names = self.limited.shows_names = shows
+
     def requests(self, command: str, way: str) -> RequestMeter:
         return self.request_numbers.meter(command, way)
 

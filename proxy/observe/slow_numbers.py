@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from proxy.observe.bounded_counts import BoundedCounts
+from proxy.observe.bounded_counts import OTHERS, BoundedCounts
 
 
 class SlowNumbers:
@@ -15,6 +15,8 @@ class SlowNumbers:
     def __init__(self) -> None:
         self.applications = BoundedCounts()
         self.comments = BoundedCounts()
+        self.shows_names = False
+        """Whether texts of clients are shown; otherwise, all of them count as other."""
         self.not_logged = 0
         """Slow commands that were counted only, because there were too many at once."""
         self.threshold_seconds: Callable[[], float] | None = None
@@ -42,7 +44,10 @@ class SlowNumbers:
                 f"Slow commands by {name}; the first 100, others count as other.",
                 labels=(name,),
             )
-            for text, count in counts.items():
+            items = counts.items()
+            if items and not self.shows_names:
+                items = [(OTHERS, sum(count for _, count in items))]
+            for text, count in items:
                 family.add_metric((text,), count)
             yield family
         yield CounterMetricFamily(

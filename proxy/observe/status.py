@@ -33,8 +33,8 @@ class StatusServer:
 
     ``why_not_ready`` returns the reason why the proxy is not ready, or ``""`` if it is; ``remark`` what clients must do
     without although it is, or ``""``. ``before_scrape`` is awaited before each response of ``/metrics``.
-    ``pages``: further paths. ``sockets``: bound ones to listen on, instead of the address; ``reuse_port``:
-    other processes may listen on it, too.
+    ``before_metrics`` decides what a request may see of them. ``pages``: further paths. ``sockets``: bound ones to
+    listen on, instead of the address; ``reuse_port``: other processes may listen on it, too.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class StatusServer:
         before_scrape: Callable[[], Awaitable[None]] = nothing_to_do,
         pages: Mapping[str, Page] | None = None,
         remark: Callable[[], str] = lambda: "",
+        before_metrics: Callable[[HttpRequest], None] = lambda request: None,
         sockets: Sequence[socket.socket] = (),
         *,
         reuse_port: bool = False,
@@ -53,6 +54,7 @@ class StatusServer:
         self._registry = registry
         self._why_not_ready = why_not_ready
         self._remark = remark
+        self._before_metrics = before_metrics
         self._before_scrape = before_scrape
         self._sockets = tuple(sockets)
         self._reuse_port = reuse_port
@@ -106,6 +108,7 @@ class StatusServer:
         return HttpAnswer(HTTPStatus.OK, f"ok\n{remark}\n".encode() if remark else b"ok\n")
 
     def _metrics(self, request: HttpRequest) -> HttpAnswer:
+        self._before_metrics(request)
         return HttpAnswer(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -89,6 +89,13 @@ class StatusDocument:
         if self.serving is not None and self._mode != "numbers":
             await self.serving.busiest.look_when_due()
 
+    def shows_names(self, request: HttpRequest) -> bool:
+        """Whether this request may see names; see ``names_are_shown``."""
+        serving = self.serving
+        return serving is not None and names_are_shown(
+            self._mode, request, has_access_control=serving.has_access_control()
+        )
+
     def answer(self, request: HttpRequest) -> HttpAnswer:
         """The answer to ``/status.json``; with ``?after=N`` only the points after this one."""
         body = msgspec.json.encode(self._document(request))
@@ -102,9 +109,7 @@ class StatusDocument:
         lacks = "" if serving is None else serving.lacks
         watched = Watched(latest, recent, self._metrics.limits, state, held, beside_others, lacks)
         reason = self._why_not_ready()
-        shows_names = serving is not None and names_are_shown(
-            self._mode, request, has_access_control=serving.has_access_control()
-        )
+        shows_names = self.shows_names(request)
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "tsproxy": self._process.version,

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from catalog.absorbing import Order
+from catalog.gathering import MOST_GIVEN_UP
 from catalog.resting import Given, Rested
 from proxy.peers.link import LinkLost
 from proxy.peers.membership import Membership
 from proxy.peers.peer import Peer
 
-MOST_AT_ONCE: Final = 5_000
-"""Buckets that a process is asked for at once; what is more stays as it is."""
 SILENT_SECONDS: Final = 30.0
 """Time for which a process that has not answered is not asked again."""
 
@@ -21,7 +20,9 @@ SILENT_SECONDS: Final = 30.0
 class GatheringLinks:
     """Implements ``catalog.gathering.GatheringPeers``. The process with the smallest name gathers."""
 
-    def __init__(self, membership: Membership, now_seconds: Callable[[], float]) -> None:
+    def __init__(self, membership: Membership, now_seconds: Callable[[], float], series_key: bytes) -> None:
+        """``series_key``: see ``proxy.peers.handshake.series_key_of``."""
+        self.series_key: Final = series_key
         self._membership = membership
         self._now_seconds = now_seconds
         self._silent_until: dict[str, float] = {}
@@ -47,9 +48,9 @@ class GatheringLinks:
         if peer is None or now_seconds < self._silent_until.get(name, now_seconds):
             return []
         self._silent_until.pop(name, None)
-        asked = frozenset(ids[:MOST_AT_ONCE])
+        asked = frozenset(ids[:MOST_GIVEN_UP])
         try:
-            given = await peer.let_give_up(ids[:MOST_AT_ONCE])
+            given = await peer.let_give_up(ids[:MOST_GIVEN_UP])
         except LinkLost:
             silent = {each: until for each, until in self._silent_until.items() if until > now_seconds}
             self._silent_until = {**silent, name: now_seconds + SILENT_SECONDS}

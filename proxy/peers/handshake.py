@@ -20,7 +20,7 @@ from typing import Final
 
 from proxy.peers.frames import CODE_BYTES, Frame, Kind, frame_bytes
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Version of this protocol; proxies with different versions do not link."""
 NONCE_BYTES: Final = 16
 """Length of the random number of each side."""
@@ -54,6 +54,11 @@ class Introduction:
 def key_of(secret: bytes) -> bytes:
     """The key of all links of an account."""
     return hmac.digest(secret, b"links between proxies", "sha256")
+
+
+def series_key_of(secret: bytes) -> bytes:
+    """The key of what proxies of an account call series: nobody else can find out a meta value by trying."""
+    return hmac.digest(secret, b"series of resting buckets", "sha256")
 
 
 def nonce() -> bytes:

@@ -191,6 +191,7 @@ class _App:
             partial(asyncio.to_thread, self._process_metrics.read),
             self._page.paths,
             self._control.remark,
+            self._page.before_metrics,
             self._launch.given.get("status_listen", ()),
             reuse_port=self._settings.reuse_port,
         )

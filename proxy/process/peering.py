@@ -30,7 +30,7 @@ from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
 from proxy.peers.frames import Answer, Question
 from proxy.peers.gathering_links import GatheringLinks
-from proxy.peers.handshake import Introduction, key_of
+from proxy.peers.handshake import Introduction, key_of, series_key_of
 from proxy.peers.holding import HeldHere, Holding
 from proxy.peers.link import GREETING_SECONDS, Inbound, Link, LinkLost
 from proxy.peers.membership import Membership, Reactions
@@ -77,7 +77,8 @@ class Peering:
         """``spawn`` owns what runs in the background; ``report`` gets internal errors."""
         options, statements = assembly.committer.options, assembly.ingest.statements
         self._assembly = assembly
-        self._key = key_of(session_secret(settings.backend or ""))
+        secret = session_secret(settings.backend or "")
+        self._key = key_of(secret)
         in_parts = assembly.in_parts
         self._own = Introduction(
             assembly.backend.others.own_name,
@@ -121,7 +122,7 @@ class Peering:
             spawn,
         )
         if in_parts is not None:
-            in_parts.link(holding, self.membership, GatheringLinks(self.membership, now_seconds))
+            in_parts.link(holding, self.membership, GatheringLinks(self.membership, now_seconds, series_key_of(secret)))
 
     def _gathered(self) -> tuple[int, int]:
         in_parts = self._assembly.in_parts

@@ -15,7 +15,7 @@ from proxy.backend.probing import without_timeseries
 from proxy.observe import page_files
 from proxy.observe.busiest import BusiestCollections
 from proxy.observe.history import History, wall_ms
-from proxy.observe.http_messages import Page
+from proxy.observe.http_messages import HttpRequest, Page
 from proxy.observe.metrics import Metrics
 from proxy.observe.readings import read
 from proxy.observe.status_document import Process, Serving, StatusDocument
@@ -29,6 +29,7 @@ class StatusPage:
     def __init__(self, settings: Settings, metrics: Metrics, why_not_ready: Callable[[], str]) -> None:
         self.paths: Mapping[str, Page] = {}
         self._document: StatusDocument | None = None
+        self._metrics = metrics
         if settings.status_listen is None or settings.status_page == "off":
             return
         self._history = History(lambda: read(metrics, time.monotonic()), wall_ms)
@@ -42,6 +43,10 @@ class StatusPage:
         """Record the history until the task is cancelled."""
         if self._document is not None:
             await self._history.run(self._document.look)
+
+    def before_metrics(self, request: HttpRequest) -> None:
+        """The metrics show names to those to whom the page shows them."""
+        self._metrics.show_names(self._document is not None and self._document.shows_names(request))
 
     def serves(self, serving: Serving) -> None:
         """The backend was reached."""

@@ -17,7 +17,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import CODEC
-from proxy.reads.step_places import StepPlaces
+from proxy.request.step_places import StepPlaces
 from proxy.request.times import Times
 from rewrite.plan import Document, Effect, PassThrough, Pause, Step
 

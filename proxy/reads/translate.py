@@ -27,7 +27,6 @@ from proxy.reads.cursors import (
 from proxy.reads.final_wait import FinalWait, Replication
 from proxy.reads.replies import decoded, reshaped_by, retryable
 from proxy.reads.rewriting_pace import RewritingPace
-from proxy.reads.step_places import StepPlaces
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import HAS_VIEW, INLINE, OPENS_CURSOR
 from proxy.request.outcome import may_have_changed
@@ -35,6 +34,7 @@ from proxy.request.own_steps import client_reply
 from proxy.request.ports import ReadGate
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
+from proxy.request.step_places import StepPlaces
 from proxy.request.times import Times, WaitKind
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import not_primary

@@ -135,8 +135,8 @@ _TEXTS: Mapping[str, Mapping[str, str]] = {
         "listen": "Address for MongoDB clients.",
         "status_listen": "Address for /metrics, /livez, /readyz and the status page; empty = disabled.",
         "status_page": (
-            "What the status page shows. numbers: no more than the metrics. names: also names of collections, and slow "
-            "commands. auto: names to this machine only, and only without access control."
+            "What the status page and the metrics show. numbers: no names. names: also names of collections and "
+            "limited users, and slow commands. auto: names to this machine only, and only without access control."
         ),
         "admin_listen": "Address that accepts admin commands only, also beyond max_connections; empty = disabled.",
         "admin_without_login": (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from catalog.namespaces import Namespace, VirtualCollection
+from catalog.namespaces import LONGEST_FIELD_NAME, Namespace, VirtualCollection
 from rewrite.profile import Profile
 
 
@@ -63,15 +63,11 @@ class Scope:
         return _are_plain(self.time_field, self.meta_field)
 
 
-LONGEST_NAME = 255
-"""Maximum length of a name in rewritten commands, which repeat it."""
-
-
 @lru_cache(maxsize=1024)
 def _are_plain(time_field: str, meta_field: str | None) -> bool:
     names = (time_field,) if meta_field is None else (time_field, meta_field)
     return all(
-        0 < len(name) <= LONGEST_NAME and not name.startswith("$") and "." not in name and "\0" not in name
+        0 < len(name) <= LONGEST_FIELD_NAME and not name.startswith("$") and "." not in name and "\0" not in name
         for name in names
     )
 

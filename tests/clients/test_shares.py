@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from proxy.reads.step_places import PLACES_OF_ONE
 from proxy.request.ports import STEPS_AT_ONCE
+from proxy.request.step_places import PLACES_OF_ONE
 from proxy.upstream.back_pressure import AHEAD_COMMANDS
 from proxy.wire.op_msg import MORE_TO_COME
 from tests.support.heavy_clients import COLLECTION, insert

@@ -37,7 +37,8 @@ def limited(guarded: GuardedMongod, tmp_path_factory: pytest.TempPathFactory) ->
     (folder / "tsproxy.toml").write_text(SETTINGS)
     for name in ("ann", "bob", "busy"):
         guarded.create_user("admin", name, ["readWriteAnyDatabase"])
-    process = ProxyProcess(folder, guarded.account_uri, flags=["--config", str(folder / "tsproxy.toml")]).start()
+    flags = ["--config", str(folder / "tsproxy.toml"), "--status-page", "names"]
+    process = ProxyProcess(folder, guarded.account_uri, flags=flags).start()
     try:
         yield process
     finally:

@@ -94,6 +94,14 @@ def long_questions(client: RawClient, database: str) -> None:
         client.run({"find": "ts", "filter": {"$or": arms}, "lsid": session(), "$db": database})
 
 
+def long_field_names(client: RawClient, database: str) -> None:
+    """Those of the fields of collections, which a listing shows twice; a user needs only to be allowed to create."""
+    for number in range(24):
+        series = {"timeField": f"{number}{MEGABYTE}", "metaField": f"m{MEGABYTE}"}
+        client.run({"create": f"ts_{number}", "timeseries": series, "$db": database})
+    client.run({"find": "ts_0", "$db": database})
+
+
 FOOD: list[Callable[[RawClient, str], None]] = [
     unknown_commands,
     long_bodies,
@@ -102,6 +110,7 @@ FOOD: list[Callable[[RawClient, str], None]] = [
     long_write_concerns,
     long_names,
     long_questions,
+    long_field_names,
 ]
 
 

@@ -6,14 +6,16 @@ import http.client
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.observe.http_messages import POLICY
+from tests.support.access import PASSWORD, GuardedMongod
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, own_address
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 
 PATHS = ("/", "/page/page.css", "/page/page.js", "/status.json", "/metrics", "/livez", "/readyz")
 
@@ -79,7 +81,11 @@ def test_names_stay_on_this_machine(everywhere: ProxyProcess, db_name: str) -> N
     assert b"secretvalue" not in here
     assert document(everywhere)["shows"] == "names"
     everywhere.wait_until(lambda: document(everywhere)["totals"]["measurements"] > 0)
+    assert b"secretcomment" in ask(everywhere, "/metrics")[2]
     for where in ({"address": own_address()}, {"host": "rebound.example"}):
+        status, _, body = ask(everywhere, "/metrics", **where)
+        assert (status, b"secret" in body) == (200, False)
+        assert b'comment="other"' in body
         status, _, body = ask(everywhere, "/status.json", **where)
         assert (status, b"secret" in body) == (200, False)
         assert json.loads(body)["totals"]["measurements"] > 0
@@ -90,3 +96,22 @@ def test_with_access_control_names_are_not_shown_by_default(guarded_proxy: Proxy
     assert (shown["shows"], shown["backend"]["accessControl"]) == ("numbers", True)
     assert {"collections", "slow"}.isdisjoint(shown)
     assert "uri" not in shown["backend"]
+
+
+@pytest.mark.parametrize("page", ["numbers", "names"])
+def test_metrics_show_names_only_with_the_setting(guarded: GuardedMongod, tmp_path: Path, page: str) -> None:
+    """Neither users with limits nor texts of clients: nobody logs in to read the metrics."""
+    guarded.create_user("app", f"alice_{page}", ["readWrite"])
+    config = tmp_path / "config.toml"
+    config.write_text(f'[user_limits."alice_{page}@app"]\nmax_commands = 5\n')
+    flags = ["--slow-command-ms", "0", "--status-page", page, "--config", str(config)]
+    login = {"username": f"alice_{page}", "password": PASSWORD, "authSource": "app"}
+    with (
+        started(ProxyProcess(tmp_path, guarded.account_uri, flags=flags)) as proxy,
+        proxy.client(appname="secretapplication", **login) as client,
+    ):
+        list(client.app.secretcollection.find(comment="secretcomment"))
+        shown = ask(proxy, "/metrics")[2]
+    names = (b"alice", b"secretapplication", b"secretcomment")
+    assert [each in shown for each in names] == [page == "names"] * 3
+    assert b"secretcollection" not in shown

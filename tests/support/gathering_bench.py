@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from catalog.absorbing import Order
 from catalog.bson.codec import decode
@@ -134,6 +134,8 @@ class Links:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.are_cut = False
+
+    series_key: Final = b"key"
 
     def gatherer(self) -> str | None:
         names = sorted(self.process.processes)

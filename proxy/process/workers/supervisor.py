@@ -180,7 +180,7 @@ class Supervisor:
             overview.before_scrape,
             overview.paths,
             self._remark,
-            self._launch.given.get("status_listen", ()),
+            sockets=self._launch.given.get("status_listen", ()),
             reuse_port=self._settings.reuse_port,
         )
 

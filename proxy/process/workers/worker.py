@@ -228,6 +228,8 @@ class _Shown:
         self.registry = CollectorRegistry()
         self.process = ProcessMetrics(self.registry)
         self.metrics = Metrics(self.registry, {name: getattr(settings, name) for name in LIMITS})
+        # The supervisor asks for them, and does not say for whom.
+        self.metrics.show_names(settings.status_page == "names")
         self.trouble = "the proxy is starting"
         self.listen = ""
         self.serving: Serving | None = None

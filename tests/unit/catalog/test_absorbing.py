@@ -200,7 +200,7 @@ async def test_orders_that_make_no_sense_change_nothing(damage: str) -> None:
     await world.join()
     one.gathering.look = two.gathering.look = None  # type: ignore[assignment, method-assign]
     resting = one.catalog.growth.resting
-    told = {each.rows: each for each in resting.take(one.clock.now, 0.0)}
+    told = {each.rows: each for each in resting.take(one.clock.now, 0.0, b"")}
     others = {
         "itself": Given(told[1].stored_id, 1),
         "earlier": Given(next(key for key in world.server.documents if two.catalog.is_under_way(key)), 1),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from catalog.families import MOST_BUCKETS, MOST_OF_A_SERIES, SETTLED_SECONDS, Bounds, Families, Family
+from catalog.families import BUCKETS_AT_ONCE, MOST_BUCKETS, MOST_OF_A_SERIES, SETTLED_SECONDS, Bounds, Families, Family
 from catalog.resting import Rested
 
 BOUNDS = Bounds(span_seconds=3600, rows=1000, size_bytes=100_000)
@@ -80,11 +80,12 @@ def test_what_does_not_fit_may_fit_into_another_one() -> None:
     ]
 
 
-def test_collections_that_are_not_known_are_left() -> None:
+def test_collections_that_are_not_known_are_left_until_they_are() -> None:
     families = Families()
     families.told("one", [rested(100, "a")], 0.0)
     families.told("two", [rested(100, "b")], 0.0)
     assert due(families, bounds=lambda _: None) == []
+    assert len(due(families, 2 * SETTLED_SECONDS)) == 1
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -93,7 +94,7 @@ def test_what_is_remembered_is_bounded() -> None:
     families.told("two", [rested(100, "b", series=0)], 0.0)
     families.told("two", [rested(100, "b", series=5)], 0.0)
     found: list[Family] = []
-    for _ in range(MOST_BUCKETS // 1000):
+    while families.is_due(SETTLED_SECONDS):
         found += due(families)
     assert [family.others[0][0] for family in found] == ["two"]
     families = Families()
@@ -101,6 +102,30 @@ def test_what_is_remembered_is_bounded() -> None:
     families.told("one", [first, *(rested(200 + number, "x") for number in range(MOST_OF_A_SERIES - 1))], 0.0)
     families.told("two", [rested(100, "y")], 0.0)
     assert due(families)[0].stored_id != first.stored_id
+
+
+def test_some_buckets_are_looked_at_at_once_and_only_what_was_told_of_again() -> None:
+    """However many buckets the series have, so the event loop goes on meanwhile."""
+    families = Families()
+    count = 4 * BUCKETS_AT_ONCE // MOST_OF_A_SERIES
+    for owner, name in (("one", "a"), ("two", "b")):
+        starts = range(100, 100 + 10_000 * MOST_OF_A_SERIES // 2, 10_000)
+        families.told(owner, [rested(start, name, series=each) for each in range(count) for start in starts], 0.0)
+    asked: list[bytes] = []
+
+    def counted(collection: bytes) -> Bounds | None:
+        asked.append(collection)
+        return Bounds(span_seconds=3600, rows=15, size_bytes=100_000)
+
+    assert due(families, bounds=counted) == []
+    assert len(asked) <= BUCKETS_AT_ONCE // MOST_OF_A_SERIES + 1
+    for _ in range(5):
+        due(families, bounds=counted)
+    assert len(asked) == count
+    assert not families.is_due(SETTLED_SECONDS)
+    families.told("one", [rested(100, "a", rows=1)], 1.0)
+    assert len(due(families, 1.0 + SETTLED_SECONDS, counted)) == 1
+    assert len(asked) == count + 1
 
 
 def test_the_latest_that_was_told_of_a_bucket_counts() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from catalog.bson.codec import decode
-from catalog.gathering import Alone
+from catalog.families import BUCKETS_AT_ONCE
+from catalog.gathering import MOST_GIVEN_UP, Alone
+from catalog.resting import LOOKED_AT_ONCE
 from tests.support.catalog_parts import START_MS
 from tests.support.gathering_bench import Process, world_of
 
@@ -43,6 +47,45 @@ async def test_the_bucket_that_starts_first_absorbs_the_others() -> None:
     assert int(document["control"]["min"]["t"]) == START_MS
     assert list(document["data"]["t"]) == ["0", "1", "2", "3"]
     assert two.bucket("a").state.rows == 4
+
+
+async def test_the_loop_goes_on_while_many_buckets_are_gathered() -> None:
+    """Few are told of, asked for and given up at once; and all are by and by."""
+    world = await world_of("one", "two")
+    one, two = world.processes.values()
+    count = 2 * MOST_GIVEN_UP
+    for number in range(count):
+        one.write(number, 0)
+        two.write(number, 60_000)
+    await world.join()
+    turns = 0
+
+    async def look(process: Process) -> int:
+        nonlocal turns
+        before, looking = turns, asyncio.create_task(process.gathering.look())
+        while not looking.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns - before
+
+    assert await look(two) >= count // LOOKED_AT_ONCE
+    await look(one)
+    world.pass_time(2)
+    assert await look(one) >= 2 * count // BUCKETS_AT_ONCE
+    assert two.gathering.given_up == count
+
+
+async def test_a_process_gives_up_a_limited_number_at_once() -> None:
+    world = await world_of("one", "two")
+    one = world.processes["one"]
+    for number in range(MOST_GIVEN_UP + 10):
+        one.write(number, 0)
+    await world.join()
+    resting, ids = one.catalog.growth.resting, []
+    while resting.untold:
+        ids += [each.stored_id for each in resting.take(one.clock.now, 0.0, b"")]
+    assert len(ids) == MOST_GIVEN_UP + 10
+    assert len(one.gathering.give_up(ids)) == MOST_GIVEN_UP
 
 
 async def test_series_and_buckets_that_belong_to_one_process_stay() -> None:

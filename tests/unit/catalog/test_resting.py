@@ -28,8 +28,8 @@ class RestingBench(JoiningBench):
         self.clock.now += 2.5
         await self.joining.join_due()
 
-    def take(self) -> list[Rested]:
-        return self.resting.take(self.clock.now, self.catalog.growth.committed_at_seconds)
+    def take(self, series_key: bytes = b"key") -> list[Rested]:
+        return self.resting.take(self.clock.now, self.catalog.growth.committed_at_seconds, series_key)
 
     def take_one(self) -> tuple[Rested, Bucket]:
         """The only one that rests."""
@@ -73,6 +73,16 @@ async def test_the_series_of_a_bucket_is_the_same_in_every_process() -> None:
         bench.clock.now += 1
         told += bench.take()
     assert told[0].series == told[1].series
+
+
+async def test_who_does_not_have_the_key_cannot_try_meta_values() -> None:
+    benches = [RestingBench(), RestingBench()]
+    told = []
+    for bench, key in zip(benches, (b"one", b"other"), strict=True):
+        await bench.joined("a")
+        bench.clock.now += 1
+        told += bench.take(key)
+    assert told[0].series != told[1].series
 
 
 async def test_a_bucket_that_gets_rows_again_no_longer_rests() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import bson
 import pytest
@@ -10,7 +13,10 @@ from pymongo.hello import Hello
 from pymongo.monitoring import ServerHeartbeatFailedEvent, ServerHeartbeatSucceededEvent
 
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.namespaces import Namespace
+from catalog.kernel import parse_measurement
+from catalog.namespaces import Namespace, VirtualCollection
+from catalog.ports import Applied, WriteConcern
+from catalog.restart_dedup import NOTHING_UPDATE
 from proxy.backend.backend import Backend, MemberWatch
 from proxy.observe.tasks import TaskSet
 from tests.support.mongod import MongodProcess
@@ -60,6 +66,37 @@ async def test_the_backend_is_probed(backend: Backend, mongod: MongodProcess) ->
     assert not backend.access.enforced
     assert await backend.may_on_cluster("inprog")
     assert await backend.missing_rights() == []
+
+
+async def test_commits_do_not_wait_for_searches_nor_for_questions(
+    backend: Backend, mongod: MongodProcess, db_name: str
+) -> None:
+    """However many of them the backend executes slowly; and other databases have places for theirs."""
+    mongod.shared_client[db_name].create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    x = await backend.registry.resolve(Namespace(db_name, "x"))
+    assert isinstance(x, VirtualCollection)
+    others = [replace(x, namespace=Namespace(f"{db_name}_{number}", "x")) for number in range(20)]
+    row = parse_measurement(bson.encode({"t": dt.datetime.now(dt.UTC), "m": 1, "_id": 1}), b"t", b"m")
+    store, now = backend.bucket_store(1000, lambda: 1, lambda: True, None), asyncio.get_running_loop().time
+    slow = {
+        "failCommands": ["aggregate"],
+        "blockConnection": True,
+        "blockTimeMS": 1_000,
+        "appName": backend.others.own_name,
+    }
+    fail_point = {"configureFailPoint": "failCommand", "data": slow}
+    mongod.shared_client.admin.command({**fail_point, "mode": "alwaysOn"})
+    try:
+        tasks = [asyncio.create_task(store.stored_rows(each, [row], now() + 30)) for each in (x,) * 20]
+        tasks += [asyncio.create_task(store.stored_rows(each, [row], now() + 30)) for each in others]
+        questions = [asyncio.create_task(backend.others.read(db_name)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        begun = now()
+        assert isinstance(await store.update(x, [NOTHING_UPDATE], WriteConcern(), now() + 30), Applied)
+        assert now() - begun < 0.5
+    finally:
+        mongod.shared_client.admin.command({**fail_point, "mode": "off"})
+    await asyncio.gather(*tasks, *questions)
 
 
 async def test_a_command_by_the_driver_and_by_a_service_connection(backend: Backend, db_name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo import IndexModel
 
 from catalog.errors import CommandError
-from proxy.backend.lastpoint_indexes import lastpoint_indexes, usable_indexes
+from proxy.backend.lastpoint_indexes import lastpoint_indexes, telling_the_latest, usable_indexes
 from tests.support.mongod import MongodProcess
 
 
@@ -42,6 +42,11 @@ def test_server_that_does_not_say() -> None:
         raise CommandError(13, "not authorized")
 
     assert asyncio.run(lastpoint_indexes(refuse, "db", {"x": "t"})) == {"x": None}
+
+
+def test_very_long_paths_are_not_kept() -> None:
+    listed = [{"key": {f"m.{'a' * length}": 1, "t": -1}} for length in (200, 1_000_000)]
+    assert [len(path) for path, _ in telling_the_latest({"cursor": {"firstBatch": listed}}, "t")] == [202]
 
 
 def test_indexes_without_every_bucket_are_not_usable() -> None:

@@ -10,15 +10,19 @@ import pytest
 from bson.binary import Binary
 
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.namespaces import Namespace, VirtualCollection
+from catalog.namespaces import LONGEST_FIELD_NAME, Namespace, VirtualCollection
 from proxy.backend.namespace_registry import (
+    LASTPOINT_INDEXES,
     LISTING_FILTER,
+    LISTINGS_BYTES,
     MOST_DOUBTFUL,
     STALE_FACTOR,
     NamespaceRegistry,
+    needed_of,
     virtual_collections,
 )
 from proxy.request.router import UNRESOLVED
+from tests.support.mongod import MongodProcess
 
 OPTIONS = {"timeField": "t", "metaField": "m", "granularity": "seconds", "bucketMaxSpanSeconds": 3600}
 X = Namespace("db", "x")
@@ -65,6 +69,61 @@ def test_c5_a_view_with_its_buckets_is_virtual_and_nothing_else() -> None:
     assert virtual_collections("db", [view]) == virtual_collections("db", [buckets]) == {}
     found = virtual_collections("db", [view, buckets])["x"]
     assert (found.namespace, found.uuid, found.options.time_field) == (X, bytes(15) + b"\1", "t")
+
+
+@pytest.mark.parametrize("field", ["timeField", "metaField"])
+def test_collections_with_very_long_field_names_are_not_virtual(field: str) -> None:
+    """They would be kept as long as their listing is used, and repeated in each bucket and command."""
+
+    def found(length: int) -> bool:
+        return bool(virtual_collections("db", entries(timeseries={**OPTIONS, field: "f" * length})))
+
+    assert found(LONGEST_FIELD_NAME)
+    assert not found(LONGEST_FIELD_NAME + 1)
+
+
+def test_a_server_leaves_collections_with_very_long_field_names_out(mongod: MongodProcess, db_name: str) -> None:
+    database = mongod.shared_client[db_name]
+    for name, field in (("a", "t" * LONGEST_FIELD_NAME), ("b", "t" * (LONGEST_FIELD_NAME + 1))):
+        database.create_collection(f"time_{name}", timeseries={"timeField": field})
+        database.create_collection(f"meta_{name}", timeseries={"timeField": "t", "metaField": f"m{field[1:]}"})
+    listed = [dict(entry) for entry in database.list_collections(filter=LISTING_FILTER)]
+    assert virtual_collections(db_name, listed).keys() == {"time_a", "meta_a"}
+    assert len(listed) == 4
+
+
+def test_of_an_entry_only_what_is_used_is_kept() -> None:
+    view, buckets = entries(storageEngine={"wiredTiger": {"configString": "x" * 1_000_000}}, collation={"locale": "de"})
+    kept = [needed_of(view), needed_of(buckets)]
+    assert len(str(kept)) < 1_000
+    assert virtual_collections("db", kept)["x"].collation == {"locale": "de"}
+    assert virtual_collections("db", kept) == virtual_collections("db", [view, buckets])
+    assert needed_of({"name": "v"}) == {"name": "v", "options": {}}
+
+
+async def test_listings_are_limited_in_bytes_whatever_their_collections_are() -> None:
+    """Also when one collection is looked up by itself."""
+    series = {**OPTIONS, "metaField": "m" * LONGEST_FIELD_NAME}
+    paths = frozenset((f"{number}{'p' * LONGEST_FIELD_NAME}", 1) for number in range(60))
+    backend = Backend([])
+
+    def listing(count: int) -> list[dict[str, Any]]:
+        each = [
+            entries(f"{number}{'n' * 200}", timeseries=series, collation={"locale": "l" * 99})
+            for number in range(count)
+        ]
+        return [{**entry, LASTPOINT_INDEXES: paths} for pair in each for entry in pair]
+
+    backend.listing = listing(100)
+    for number in range(LISTINGS_BYTES // (100 * 60 * LONGEST_FIELD_NAME * 4) + 20):
+        await backend.registry.resolve(Namespace(f"db_{number}", "x"))
+    kept = len(backend.registry.known())
+    assert kept * 60 * LONGEST_FIELD_NAME * 4 < LISTINGS_BYTES
+    newest = backend.registry.known()[-1].namespace
+    backend.registry.forget(newest)
+    backend.listing = [{**entry, LASTPOINT_INDEXES: None} for entry in listing(100)]
+    await backend.registry.resolve(newest)
+    assert len(backend.registry.known()) == kept
 
 
 async def test_first_lookup_asks_later_ones_do_not() -> None:

@@ -13,7 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
-from catalog.errors import CommandError
+from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement, bucket_id, compressed, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import bucket_of
@@ -21,6 +21,7 @@ from catalog.rows import digest_of
 from proxy.backend import row_search
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import ServicePool
+from proxy.request.step_places import StepPlaces
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 from tests.support.mongod import MongodProcess
 
@@ -68,7 +69,7 @@ class Case:
         self.client.admin.command("configureFailPoint", "failCommand", mode={"times": times}, data=data)
 
     def search(self, started: Timestamp | None = None) -> RowSearch:
-        return RowSearch(self.pool, started)
+        return RowSearch(self.pool, started, StepPlaces(2, 1))
 
     async def stored(self, *measurements: Measurement, search: RowSearch | None = None) -> Counter[bytes]:
         deadline_seconds = asyncio.get_running_loop().time() + 20
@@ -103,6 +104,27 @@ async def set_case(replica_set: MongodProcess, db_name: str) -> AsyncIterator[Ca
     pool = pool_to(replica_set)
     yield Case(replica_set, db_name, pool)
     pool.close()
+
+
+async def test_searches_take_turns_by_database() -> None:
+    """One that does not get its turn by the deadline fails, and does not keep it from the next one."""
+
+    async def primary(timeout_seconds: float) -> tuple[str, int]:
+        raise AssertionError
+
+    search, now = (
+        RowSearch(ServicePool(primary, None, None, 5.0), None, StepPlaces(2, 1)),
+        asyncio.get_running_loop().time,
+    )
+    mine, other = (VirtualCollection(Namespace(database, "c"), OPTIONS) for database in ("mine", "other"))
+    async with search.turn(mine, now() + 20):
+        async with search.turn(other, now() + 20):
+            pass
+        with pytest.raises(BackendUnavailable):
+            async with search.turn(mine, now() + 0.01):
+                raise AssertionError
+    async with search.turn(mine, now() + 20):
+        pass
 
 
 @pytest.mark.parametrize("packed", [False, True])

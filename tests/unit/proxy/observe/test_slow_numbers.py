@@ -19,6 +19,7 @@ def test_slow_commands_are_shown_by_command_comment_and_application() -> None:
     slow.comments.count('nightly "report"')
     slow.applications.count("mongosh")
     slow.not_logged += 1
+    metrics.show_names(True)
     shown = generate_latest(registry).decode().splitlines()
     for line in (
         'tsproxy_slow_commands_total{command="find",way="relay"} 2.0',
@@ -29,6 +30,17 @@ def test_slow_commands_are_shown_by_command_comment_and_application() -> None:
         "tsproxy_slow_threshold_seconds 0.1",
     ):
         assert line in shown
+
+
+def test_texts_of_clients_are_shown_only_with_names() -> None:
+    registry = CollectorRegistry()
+    slow = Metrics(registry).slow
+    for text in ("customer 4711", "nightly"):
+        slow.comments.count(text)
+    shown = generate_latest(registry).decode()
+    assert "4711" not in shown
+    assert 'tsproxy_slow_commands_by_comment_total{comment="other"} 2.0' in shown
+    assert "application=" not in shown
 
 
 def test_no_threshold_is_infinite() -> None:

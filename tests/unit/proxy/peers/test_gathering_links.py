@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from catalog.absorbing import Order
+from catalog.gathering import MOST_GIVEN_UP
 from catalog.resting import Given, Rested
 from proxy.peers import peer as peers
-from proxy.peers.gathering_links import MOST_AT_ONCE, SILENT_SECONDS, GatheringLinks
+from proxy.peers.gathering_links import SILENT_SECONDS, GatheringLinks
 from proxy.peers.handshake import Introduction
 from proxy.peers.link import LinkLost
 from proxy.peers.peer import Peer
@@ -48,7 +49,11 @@ def links(own_name: str, *doubles: LinkDouble, clock: Callable[[], float] = lamb
         peers={each.name: each for each in others},
         holders=lambda: [each for each in others if each.keeps_readers],
     )
-    return GatheringLinks(membership, clock)  # type: ignore[arg-type]
+    return GatheringLinks(membership, clock, b"key")  # type: ignore[arg-type]
+
+
+def test_all_processes_digest_series_with_the_key_of_the_account() -> None:
+    assert links("b").series_key == b"key"
 
 
 def test_the_process_with_the_smallest_name_gathers() -> None:
@@ -64,11 +69,11 @@ async def test_what_is_said_goes_over_the_link_of_that_process() -> None:
     company = links("b", one, two)
     company.tell("a", RESTED)
     company.order("c", ORDERS)
-    ids = [number.to_bytes(12, "big") for number in range(MOST_AT_ONCE + 1)]
+    ids = [number.to_bytes(12, "big") for number in range(MOST_GIVEN_UP + 1)]
     given = await company.give_up({"c": ids, "a": ids[:2]})
     assert [each.stored_id for each in given] == [*ids[:-1], *ids[:2]]
     assert one.heard == [RESTED, 2]
-    assert two.heard == [ORDERS, MOST_AT_ONCE]
+    assert two.heard == [ORDERS, MOST_GIVEN_UP]
 
 
 async def test_a_process_that_has_gone_is_told_nothing_and_gives_nothing_up() -> None:

@@ -16,6 +16,7 @@ from proxy.peers.handshake import (
     nonce,
     proof,
     read_greeting,
+    series_key_of,
 )
 
 ONE, TWO = Introduction("tsproxy one", 1234), Introduction("tsproxy two", 65535, has_tls=True)
@@ -81,3 +82,9 @@ def test_changed_reflected_and_foreign_frames_are_not_genuine() -> None:
     asker, answerer = channels()
     stranger, _ = channels()
     assert not answerer.is_genuine(received(stranger.seal(Kind.ASK, b"abc")))
+
+
+def test_series_have_a_key_of_their_own() -> None:
+    """It says nothing of that of the links, and both are those of the account."""
+    assert len({series_key_of(b"secret"), key_of(b"secret"), series_key_of(b"another")}) == 3
+    assert series_key_of(b"secret") == series_key_of(b"secret")

@@ -10,7 +10,7 @@ import bson
 import pytest
 
 from proxy.reads.conversation import LARGE_BYTES, Conversation
-from proxy.reads.step_places import StepPlaces
+from proxy.request.step_places import StepPlaces
 from proxy.request.times import Times
 from rewrite.plan import Document, Effect, PassThrough, Pause, Step
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from proxy.reads.step_places import StepPlaces
+from proxy.request.step_places import StepPlaces
 from proxy.request.times import Times
 
 

@@ -39,8 +39,8 @@ class StepPlaces:
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
 
     @asynccontextmanager
-    async def place(self, owner: Hashable, times: Times) -> AsyncIterator[None]:
-        """Wait for a place, and keep it inside the context; ``times`` records the wait."""
+    async def place(self, owner: Hashable, times: Times | None = None) -> AsyncIterator[None]:
+        """Wait for a place, and keep it inside the context; ``times`` records the wait of a command."""
         since_seconds = time.perf_counter()
         state = self._owners.get(owner)
         if state is None:
@@ -49,7 +49,8 @@ class StepPlaces:
         try:
             async with state.own:
                 await self._take(owner)
-                times.wait(WaitKind.QUEUE, since_seconds)
+                if times is not None:
+                    times.wait(WaitKind.QUEUE, since_seconds)
                 try:
                     yield
                 finally:
