@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from catalog.identity import NOBODY, Identity
+
+# Imported before the class is made, and not for the types alone: compiled, it refers to these classes.
+from proxy.request.authorisation import KnownRights
+from proxy.upstream.connection import Upstream, UpstreamConnection
 from proxy.wire.limits import MAX_MESSAGE_SIZE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from proxy.request.authorisation import KnownRights
-    from proxy.upstream.connection import Upstream, UpstreamConnection
 
 
 @dataclass(slots=True, eq=False)
