@@ -260,7 +260,7 @@ class Node:
             committer.kick()
 
         self._handler, self._withdraws = handler, withdraw
-        joining.link(self.members, GatheringLinks(self.members, asyncio.get_running_loop().time))
+        joining.link(self.members, GatheringLinks(self.members, asyncio.get_running_loop().time, b"simulated"))
         self.gathering = joining.gathering
 
     def _changed(self) -> None:

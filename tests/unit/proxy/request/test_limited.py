@@ -233,6 +233,7 @@ async def test_names_that_are_not_in_use_are_forgotten() -> None:
 
 def test_labels_of_metrics_are_names_of_the_settings() -> None:
     numbers = LimitNumbers()
+    numbers.shows_names = True
     limits = LimitBook(numbers)
     limits.configure({"*": UserLimits(max_commands=2), "ann@admin": UserLimits(max_commands=1)}, {})
     (connections, *_) = numbers.collect()
