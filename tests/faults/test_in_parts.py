@@ -7,6 +7,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import bson
 import pymongo
 
 from tests.support.fleet import START, Fleet
@@ -109,8 +110,8 @@ async def test_what_two_proxies_wrote_for_a_series_becomes_one_bucket(
                     while native[name]["system.buckets.c"].estimated_document_count() > SERIES * buckets:  # noqa: ASYNC110
                         await asyncio.sleep(0.2)
                 for client in (native, one, other):
-                    assert sorted(client[name].c.find({}, {"_id": 1}), key=_identity) == [
-                        {"_id": [each, number, series]}
+                    assert list(map(_bytes, sorted(client[name].c.find(), key=_identity))) == [
+                        _bytes(_row(each, number, series))
                         for each in range(written)
                         for number in range(2)
                         for series in range(SERIES)
@@ -127,7 +128,14 @@ async def test_what_two_proxies_wrote_for_a_series_becomes_one_bucket(
 
 
 def _row(number: int, proxy: int, series: int) -> dict[str, Any]:
-    return {"_id": [number, proxy, series], "t": START + dt.timedelta(seconds=number), "m": series, "v": number * 0.5}
+    times = {"t": START + dt.timedelta(seconds=number, milliseconds=proxy)}
+    values = {"v": number * 0.5, "w": {"text": f"{number} {proxy}", "list": [number, None, proxy]}}
+    return {"_id": [number, proxy, series], **times, "m": series, **values}
+
+
+def _bytes(row: dict[str, Any]) -> bytes:
+    """The whole row, bit for bit; buckets do not keep the order of fields."""
+    return bson.encode(dict(sorted(row.items())))
 
 
 def _identity(row: dict[str, Any]) -> list[int]:

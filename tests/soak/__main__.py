@@ -1,4 +1,4 @@
-"""``python -m tests.soak SECONDS [SEED]``: chapters on a standalone and a replica set in turn until the time is over.
+"""``python -m tests.soak SECONDS [SEED]``: chapters on a standalone, a replica set, and it with two proxies, in turn.
 
 ``SOAK_EQUAL_IDS=no`` gives each row an ``_id`` of its own, ``SOAK_FAULTS=no`` kills and cuts nothing, ``SOAK_FINDINGS``
 is where rows that are not as they were acknowledged are written to. A chapter can be run again by its seed (that of the
@@ -47,16 +47,19 @@ def main() -> None:
             MongodProcess(Path(folder) / "standalone", arguments=short),
             MongodProcess(Path(folder) / "set", replica_set="rs0", arguments=short),
         ]
+        turns = [(backends[0], 1), (backends[1], 1), (backends[1], 2)]
         try:
             while (left := end - time.monotonic()) > 0:
-                backend = backends[number % 2]
+                backend, proxies = turns[number % len(turns)]
                 if not backend.running:
                     backend.start()
                 name = seed if number == 0 else f"{seed}.{number}"
-                chapter = Chapter(Path(folder), backend, name, findings, equal_ids=equal_ids, faults=faults)
+                chapter = Chapter(
+                    Path(folder), backend, name, findings, equal_ids=equal_ids, faults=faults, proxies=proxies
+                )
                 account = chapter.run(min(left, CHAPTER_SECONDS))
                 kind = "replica set" if backend.replica_set else "standalone"
-                print(f"chapter {name} ({kind}): {account}", flush=True)
+                print(f"chapter {name} ({kind}, proxies: {proxies}): {account}", flush=True)
                 for violation in account.violations:
                     print(f"  VIOLATION: {violation[:5000]}", flush=True)
                 add(total, account)

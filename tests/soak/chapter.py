@@ -1,4 +1,8 @@
-"""One chapter: new collections, writers, faults at random, and at the end every row is read back and compared."""
+"""One chapter: new collections, writers, faults at random, and at the end every row is read back and compared.
+
+With several proxies, the writers of each write to the same series, and rest together now and then, so that buckets of
+one proxy are given up, and another one absorbs them (``tests.soak.together``).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +26,7 @@ from pymongo.write_concern import WriteConcern
 from catalog import headers, kernel
 from tests.soak.headers import wrong_headers
 from tests.soak.ledger import Key, Ledger, keys_of
+from tests.soak.together import Together, target_for
 from tests.soak.writers import Crowd, Tally, Target, Threaded, Writer
 from tests.support.generated_rows import document, element, metas, template, text
 from tests.support.link import Link
@@ -47,6 +52,10 @@ CLIENTS: tuple[dict[str, Any], ...] = (
     {"retryWrites": False},
 )
 GROWTH = ("auto", "in_parts", "in_parts", "in_parts", "in_place", "native")
+GATHER_SECONDS = 3.5
+"""Quiet for so long, buckets of several proxies become one."""
+LINKED_SECONDS = 30.0
+COUNTS = ("1000", "1000", "50", "50", "7")
 PATIENCE = {"serverSelectionTimeoutMS": 8000, "socketTimeoutMS": 20_000}
 UNPACK = {"$_internalUnpackBucket": {"timeField": "t", "metaField": "m", "bucketMaxSpanSeconds": 3600}}
 
@@ -62,6 +71,7 @@ class Account:
     buckets: int = 0
     compressed: int = 0
     joined: int = 0
+    absorbed: int = 0
     headers: int = 0
     events: Counter[str] = field(default_factory=Counter)
     tally: Tally = field(default_factory=Tally)
@@ -73,7 +83,8 @@ class Account:
             f"{self.values} values compared ({self.comparisons} times a value), {self.rows} rows acknowledged, "
             f"{self.in_doubt} in doubt, {tally.inserts} inserts, {tally.deletes} deletes of {tally.deleted} rows, "
             f"{tally.single_deletes} deletes of one row, {tally.taken} rows taken out by findAndModify, "
-            f"{tally.updates} changes of meta, {self.headers} headers compared with their rows, {self.joined} joined, "
+            f"{tally.updates} changes of meta, {self.headers} headers compared with their rows, "
+            f"{self.joined} joined, {self.absorbed} absorbed, "
             f"{self.compressed} of {self.buckets} buckets compressed, "
             f"{dict(self.events)}, refused {dict(tally.refused)}, errors {dict(tally.errors)}, "
             f"{len(self.violations)} violations"
@@ -92,31 +103,46 @@ class Chapter:
         *,
         equal_ids: bool = True,
         faults: bool = True,
+        proxies: int = 1,
+        collections: int = len(COLLECTIONS),
     ) -> None:
+        """``collections``: in how many of ``COLLECTIONS`` the writers write; all proxies together use one more."""
         self.account = Account()
         self.seed = seed
         self._chance = random.Random(seed)
         self._backend = backend
+        self._collections = COLLECTIONS[:collections]
         self._findings = findings
         self._equal_ids = equal_ids
         self._faults = faults
         self._database = f"soak_{crc32(seed.encode())}"
         self._link = Link(backend.port)
-        self._proxy = ProxyProcess(folder / f"proxy_{self._database}", self._link.uri)
+        self._proxies = [
+            ProxyProcess(folder / f"proxy_{self._database}_{number}", self._link.uri) for number in range(proxies)
+        ]
         self._targets: list[Target] = []
+        self._together: Together | None = None
 
     def run(self, seconds: float) -> Account:
         with ExitStack() as stack:
             stack.enter_context(self._link)
-            stack.callback(self._proxy.stop)
+            for proxy in self._proxies:
+                stack.callback(proxy.stop)
             self._prepare()
-            self._start_proxy()
+            for proxy in self._proxies:
+                self._start(proxy)
+            self._wait_for_links()
             self._write(seconds)
-            time.sleep(seconds / 15)  # for joins and compression, which wait for a quiet moment
+            # For joins and compression, which wait for a quiet moment.
+            time.sleep(GATHER_SECONDS if self._are_several else seconds / 15)
             self._compare()
             if not self.account.violations:
                 self._backend.shared_client.drop_database(self._database)
         return self.account
+
+    @property
+    def _are_several(self) -> bool:
+        return len(self._proxies) > 1
 
     # --- before ----------------------------------------------------------------------------------------------------
 
@@ -124,7 +150,7 @@ class Chapter:
         chance = self._chance
         with self._backend.client() as client:
             database = client[self._database]
-            for name, options in COLLECTIONS:
+            for name, options in self._collections:
                 database.create_collection(name, timeseries=options)
                 sent = metas(chance, 24)
                 private = {
@@ -143,8 +169,19 @@ class Chapter:
                 if chance.random() < 0.3:
                     kinds.append(template(chance, large=True))
                 self._targets.append(Target(name, options, kinds, sent, Ledger(stored), private))
+            if self._are_several:
+                target = target_for(chance, database)
+                self._together = Together(self.seed, target, self.account.tally)
+                self._targets.append(target)
 
-    def _start_proxy(self) -> None:
+    def _wait_for_links(self) -> None:
+        end = time.monotonic() + LINKED_SECONDS
+        while any(each.metrics()["tsproxy_peers_linked"] < len(self._proxies) - 1 for each in self._proxies):
+            if time.monotonic() > end:
+                raise TimeoutError("the proxies do not find one another")
+            time.sleep(0.1)
+
+    def _start(self, proxy: ProxyProcess) -> None:
         chance = self._chance
         flags = [
             "--server-selection-timeout-ms",
@@ -152,33 +189,39 @@ class Chapter:
             "--compress-after-seconds",
             chance.choice(("0.2", "0.5", "0.5", "2", "60")),
         ]
-        flags += ["--write-strategy", chance.choice(GROWTH)]
-        flags += ["--timeseries-bucket-max-count", chance.choice(("1000", "1000", "50", "50", "7"))]
-        self._proxy.flags = tuple(flags)
-        self._proxy.start()
+        flags += ["--write-strategy", "in_parts" if self._are_several else chance.choice(GROWTH)]
+        flags += ["--timeseries-bucket-max-count", chance.choice(COUNTS[: -1 if self._are_several else None])]
+        proxy.flags = tuple(flags)
+        proxy.start()
 
     # --- meanwhile -------------------------------------------------------------------------------------------------
 
     def _write(self, seconds: float) -> None:
         journaled = {"w": "majority", "j": True} if self._backend.replica_set else {"w": 1, "j": True}
         concern = WriteConcern(**journaled)
+        targets = self._targets if self._together is None else self._targets[:-1]
         made = [
-            Writer(number, self.seed, self._targets, self.account.tally, equal_ids=self._equal_ids)
+            Writer(number, self.seed, targets, self.account.tally, equal_ids=self._equal_ids)
             for number in range(THREADS + CROWD)
         ]
+        uris = [proxy.uri for proxy in self._proxies]
         writers: list[Threaded | Crowd] = [
-            Threaded(made[number], self._proxy.uri, self._database, concern, {**PATIENCE, **CLIENTS[number]})
-            for number in range(THREADS)
+            Threaded(made[number], uris[number % len(uris)], self._database, concern, {**PATIENCE, **CLIENTS[number]})
+            for number in range(THREADS if targets else 0)
         ]
-        writers.append(Crowd(made[THREADS:], self._proxy.uri, self._database, concern))
+        for number, uri in enumerate(uris if targets else ()):
+            writers.append(Crowd(made[THREADS + number :: len(uris)], uri, self._database, concern))
         for writer in writers:
             writer.start()
         end = time.monotonic() + seconds
         try:
             while (left := end - time.monotonic()) > 0:
-                time.sleep(min(left, self._chance.uniform(2, 8)))
+                time.sleep(min(left, self._chance.uniform(2, 8)) if targets else 0.0)
                 if self._faults and left > min(8.0, seconds / 3):
                     self._event()
+                if self._together is not None:
+                    self._together.write(uris, self._database, concern, PATIENCE)
+                    end += _rest(writers)
         finally:
             self._link.release()
             for writer in writers:
@@ -188,6 +231,9 @@ class Chapter:
                 if writer.is_alive():
                     self.account.violations.append("a writer does not end")
         self.account.violations += self.account.tally.wrong
+
+    def _one(self) -> ProxyProcess:
+        return self._chance.choice(self._proxies)
 
     def _event(self) -> None:
         table: tuple[tuple[str, Callable[[], None]], ...] = (
@@ -205,16 +251,18 @@ class Chapter:
         event()
 
     def _restart(self) -> None:
-        self._note_joins()
-        self._proxy.stop()
+        proxy = self._one()
+        self._note_joins(proxy)
+        proxy.stop()
         self._judge_headers(kernel, MOST_AT_CHECKPOINT)
-        self._start_proxy()
+        self._start(proxy)
 
     def _kill(self) -> None:
-        self._note_joins()
-        self._proxy.kill()
+        proxy = self._one()
+        self._note_joins(proxy)
+        proxy.kill()
         self._judge_headers(kernel, MOST_AT_CHECKPOINT)
-        self._start_proxy()
+        self._start(proxy)
 
     def _judge_headers(self, form: Any, most: int) -> None:
         """Of so many buckets of each collection, past the proxy, by this form of the kernel."""
@@ -243,15 +291,16 @@ class Chapter:
         time.sleep(self._chance.uniform(0, 3))
         self._link.release()
 
-    def _note_joins(self) -> None:
+    def _note_joins(self, proxy: ProxyProcess) -> None:
         try:
-            metrics = self._proxy.metrics()
+            metrics = proxy.metrics()
         except OSError:
             return
         self.account.joined += int(sum(value for name, value in metrics.items() if "joined" in name))
+        self.account.absorbed += int(metrics.get("tsproxy_peer_buckets_absorbed_total", 0))
         if wrong := metrics.get("tsproxy_invariant_violations_total"):
             self.account.violations.append(
-                f"the proxy counted {wrong:.0f} violations of its invariants:\n{self._proxy.log[-3000:]}"
+                f"the proxy counted {wrong:.0f} violations of its invariants:\n{proxy.log[-3000:]}"
             )
 
     # --- afterwards ------------------------------------------------------------------------------------------------
@@ -261,18 +310,20 @@ class Chapter:
         for target in self._targets:
             account.rows += target.ledger.rows
             account.in_doubt += target.ledger.in_doubt
-        with self._proxy.client(**PATIENCE) as client:
-            for target in self._targets:
-                self._look(
-                    "through the proxy",
-                    target,
-                    lambda target=target: client[self._database][target.name].find_raw_batches({}),
-                )
-        self._note_joins()
-        # A read past the proxy may meet what is being joined twice, so nothing may be under way.
-        (self._proxy.kill if self._faults and self._chance.random() < 0.3 else self._proxy.stop)()
-        if "Traceback" in self._proxy.log:
-            account.violations.append(f"a traceback in the log:\n{self._proxy.log[-6000:]}")
+        for proxy in self._proxies:
+            with proxy.client(**PATIENCE) as client:
+                for target in self._targets:
+                    self._look(
+                        "through the proxy",
+                        target,
+                        lambda target=target, client=client: client[self._database][target.name].find_raw_batches({}),
+                    )
+            self._note_joins(proxy)
+        for proxy in self._proxies:
+            # A read past the proxy may meet what is being joined twice, so nothing may be under way.
+            (proxy.kill if self._faults and self._chance.random() < 0.3 else proxy.stop)()
+            if "Traceback" in proxy.log:
+                account.violations.append(f"a traceback in the log:\n{proxy.log[-6000:]}")
         self._judge_headers(headers, MOST_AT_END)
         database = self._backend.shared_client[self._database]
         for target in self._targets:
@@ -317,15 +368,25 @@ class Chapter:
         path = self._findings / f"{self._database}_{target.name}_{way.replace(' ', '_')}.json"
         told = {
             "what": what,
-            "growth": self._proxy.flags,
+            "growth": [proxy.flags for proxy in self._proxies],
             "missing": [_shown(target.ledger.raw[key[1]], count, key[0]) for key, count in missing.most_common(SHOWN)],
             "strange": [
                 _shown(kept[key], count, key[0], key[1] in target.ledger.raw)
                 for key, count in strange.most_common(SHOWN)
             ],
-            "log": self._proxy.log[-10_000:],
+            "logs": [proxy.log[-10_000:] for proxy in self._proxies],
         }
         path.write_text(json.dumps(told, indent=1))
+
+
+def _rest(writers: Sequence[Threaded | Crowd]) -> float:
+    """Let them write nothing for a while; how long."""
+    for writer in writers:
+        writer.is_quiet = True
+    time.sleep(GATHER_SECONDS)
+    for writer in writers:
+        writer.is_quiet = False
+    return GATHER_SECONDS
 
 
 def _shown(raw: bytes, count: int, meta: bytes, known: bool | None = None) -> dict[str, Any]:

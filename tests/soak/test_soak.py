@@ -21,6 +21,7 @@ from tests.support.raw_rows import elements, split
 from tests.support.stored_metas import stored_metas
 
 SECONDS = 6
+TOGETHER_SECONDS = 1
 FINDINGS = Path("build/soak")
 
 
@@ -34,6 +35,22 @@ def test_every_value_is_stored_as_it_was_acknowledged(tmp_path: Path, scale: flo
         account = chapter.run(SECONDS * scale)
         assert account.violations == [], f"seed {chapter.seed}: {account}"
         assert account.values > 10_000, str(account)
+    finally:
+        backend.remove()
+
+
+@pytest.mark.timeout(300)
+def test_what_two_proxies_write_is_stored_as_it_was_acknowledged(tmp_path: Path, scale: float) -> None:
+    """Buckets of one are given up, and the other absorbs them, while both go on."""
+    backend = MongodProcess(tmp_path / "mongod", replica_set="rs0")
+    try:
+        backend.start()
+        seed, wide = str(random.randrange(1 << 31)), scale > 1
+        chapter = Chapter(tmp_path, backend, seed, FINDINGS, faults=wide, proxies=2, collections=4 if wide else 0)
+        account = chapter.run(TOGETHER_SECONDS * scale)
+        assert account.violations == [], f"seed {chapter.seed}: {account}"
+        assert account.absorbed > 0, f"seed {chapter.seed}: {account}"
+        assert account.values > 1_000, str(account)
     finally:
         backend.remove()
 

@@ -164,6 +164,8 @@ class Threaded(threading.Thread):
         self._client: pymongo.MongoClient[Any] = pymongo.MongoClient(uri, **options)
         self._over = threading.Event()
         self._failures = 0
+        self.is_quiet = False
+        """Whether to write nothing for now."""
 
     def end(self) -> None:
         self._over.set()
@@ -172,7 +174,10 @@ class Threaded(threading.Thread):
         try:
             with self._client:
                 while not self._over.is_set():
-                    self._step()
+                    if self.is_quiet:
+                        self._over.wait(0.05)
+                    else:
+                        self._step()
         except Exception as error:  # noqa: BLE001 - the soak tells it at the end of the chapter
             self._writer.tally.wrong.append(f"a writer failed: {error!r}")
 
@@ -276,6 +281,7 @@ class Crowd(threading.Thread):
         self._database = database
         self._concern = concern
         self._over = False
+        self.is_quiet = False
 
     def end(self) -> None:
         self._over = True
@@ -293,6 +299,9 @@ class Crowd(threading.Thread):
 
     async def _write(self, client: AsyncMongoClient[Any], writer: Writer) -> None:
         while not self._over:
+            if self.is_quiet:
+                await asyncio.sleep(0.05)
+                continue
             target = writer.chance.choice(writer.targets)
             collection = client[self._database].get_collection(target.name, write_concern=self._concern)
             meta, tag, rows = writer.batch(target, 1)
