@@ -299,7 +299,7 @@ class Server:
             self.admission.on_change = board.publish
             board.publish(0)
         address = await self._listen(self.settings.listen, tls, sockets, board, is_for_admin=False)
-        self._tasks.spawn(self._sweep())
+        self._tasks.keep(self._sweep)
         return address
 
     async def start_admin(

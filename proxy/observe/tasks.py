@@ -8,6 +8,8 @@ from typing import Any, Final
 
 END_SECONDS: Final = 2.0
 """Time in which a cancelled task must end; one that does not is abandoned."""
+AGAIN_SECONDS: Final = 5.0
+"""Pause before work that goes on for as long as the process, and has ended with an error, begins again."""
 
 
 class TaskSet:
@@ -26,6 +28,20 @@ class TaskSet:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def keep(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Run the work that ``begin`` makes, and again if it ends with an exception, which ``on_error`` gets."""
+        return self.spawn(self._kept(begin))
+
+    async def _kept(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            try:
+                await begin()
+            except Exception as error:  # noqa: BLE001  (whatever it is, the work is still needed)
+                self._on_error(error)
+            else:
+                return
+            await asyncio.sleep(AGAIN_SECONDS)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

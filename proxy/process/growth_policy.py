@@ -224,10 +224,10 @@ class InParts:
         self.elsewhere.ask(holding)
         self.joining.link(departed, company)
 
-    def work(self) -> list[Coroutine[Any, Any, None]]:
-        """The background tasks."""
-        watching = [] if self.company is None else [self.company.watch()]
-        return [self.joining.run(), *watching]
+    def work(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """What goes on in the background."""
+        watching = [] if self.company is None else [self.company.watch]
+        return [self.joining.run, *watching]
 
     async def finish(self, patience_seconds: float) -> None:
         """Join what there is time for; there are no more readers."""

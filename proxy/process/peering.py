@@ -27,6 +27,7 @@ from proxy.clients.accepting import Listener, Spawn
 from proxy.observe.limited_log import noticed
 from proxy.observe.metrics import Metrics
 from proxy.observe.peer_numbers import PeerNumbers
+from proxy.observe.tasks import TaskSet
 from proxy.peers.asking import Asking
 from proxy.peers.frames import Answer, Question
 from proxy.peers.gathering_links import GatheringLinks
@@ -137,7 +138,7 @@ class Peering:
         settings: Settings,
         assembly: Assembly,
         metrics: Metrics,
-        spawn: Spawn,
+        tasks: TaskSet,
         report: Callable[[BaseException], None],
     ) -> Self | None:
         """Listen for other processes and link with those that are there; ``None`` if there is nothing to ask them.
@@ -147,8 +148,8 @@ class Peering:
         asks = assembly.ingest.retryable_writes or assembly.in_parts is not None
         if not (asks and assembly.backend.profile.has_native_timeseries):
             return None
-        peering = cls(settings, assembly, spawn, report)
-        await peering._listen(settings, spawn)
+        peering = cls(settings, assembly, tasks.spawn, report)
+        await peering._listen(settings, tasks.spawn)
         if metrics.catalog is not None:
             metrics.read_catalog(replace(metrics.catalog, peers=peering.numbers))
         try:
@@ -158,8 +159,8 @@ class Peering:
         except CommandError as error:
             log.warning(CANNOT_ANNOUNCE, reason=error.message)
         await peering.membership.begin()
-        for work in (peering.membership.watch(), peering.membership.beat(lambda: assembly.ids.places)):
-            spawn(work)
+        tasks.keep(peering.membership.watch)
+        tasks.keep(lambda: peering.membership.beat(lambda: assembly.ids.places))
         return peering
 
     async def _listen(self, settings: Settings, spawn: Spawn) -> None:

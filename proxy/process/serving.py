@@ -107,13 +107,13 @@ async def serve(
         if settings.fail_fast:
             account.insist()
         # Before clients are served, so that every process knows all others that have sessions.
-        peering = await Peering.begin(settings, assembly, metrics, tasks.spawn, partial(_report, metrics))
+        peering = await Peering.begin(settings, assembly, metrics, tasks, partial(_report, metrics))
         address = await _listen(server, settings, tls.context if tls is not None else None, sockets, worker)
         _show(server, assembly, metrics, address, settings, control, peering)
         if tls is not None:
-            tasks.spawn(tls.watch())
-        for work in (*_background(assembly, metrics, server), account.watch()):
-            tasks.spawn(work)
+            tasks.keep(tls.watch)
+        for work in (*_background(assembly, metrics, server), account.watch):
+            tasks.keep(work)
         on_ready(address)
         on_waiting(account.trouble)
         await stop.wait()
@@ -157,14 +157,16 @@ def _warned_of(profile: Profile) -> str:
     return lacks
 
 
-def _background(assembly: Assembly, metrics: Metrics, server: Server) -> Iterator[Coroutine[Any, Any, None]]:
+def _background(
+    assembly: Assembly, metrics: Metrics, server: Server
+) -> Iterator[Callable[[], Coroutine[Any, Any, None]]]:
     """What runs as long as clients are served."""
-    yield LoopWatch(metrics.held).run()
-    yield _watch_backend(assembly, metrics, server)
+    yield LoopWatch(metrics.held).run
+    yield partial(_watch_backend, assembly, metrics, server)
     if assembly.in_parts is not None:
         yield from assembly.in_parts.work()
     if assembly.compressing is not None:
-        yield assembly.compressing.run()
+        yield assembly.compressing.run
 
 
 async def _listen(

@@ -29,7 +29,7 @@ async def listening(
     except OSError as error:
         raise cannot_listen("status_listen", server.address, error) from None
     recording = TaskSet(report)
-    recording.spawn(record())
+    recording.keep(record)
     try:
         yield
     finally:

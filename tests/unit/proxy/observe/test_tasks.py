@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from proxy.observe import tasks as under_test
 from proxy.observe.tasks import TaskSet
 
 
@@ -32,6 +35,28 @@ async def test_tasks_that_end_soon_are_not_cancelled() -> None:
     await tasks.close(patience_seconds=0.05)
     assert not soon.cancelled()
     assert never.cancelled()
+
+
+async def test_work_that_is_needed_begins_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "AGAIN_SECONDS", 0.0)
+    heard: list[BaseException] = []
+    tasks = TaskSet(heard.append)
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        if begun < 4:
+            raise ValueError(begun)
+
+    await tasks.keep(work)
+    assert [str(error) for error in heard] == ["1", "2", "3"]
+    assert begun == 4
+
+    kept = tasks.keep(asyncio.Event().wait)  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert kept.cancelled()
 
 
 async def _wait(event: asyncio.Event) -> None:

@@ -63,7 +63,7 @@ async def part(settings: Settings) -> AsyncIterator[Part]:
     assembly = await assemble(settings, metrics, tasks.spawn, errors.append)
     peering = None
     try:
-        peering = await Peering.begin(settings, assembly, metrics, tasks.spawn, errors.append)
+        peering = await Peering.begin(settings, assembly, metrics, tasks, errors.append)
         yield Part(assembly, peering, metrics)
     finally:
         await tasks.close()
@@ -257,14 +257,13 @@ async def test_a_backend_that_cannot_be_told_is_no_reason_to_stop(settings: Sett
 
         assembly = one.assembly
         backend = SimpleNamespace(announce=fails, others=assembly.backend.others, profile=assembly.backend.profile)
-        spawned: list[Any] = []
-        another = await Peering.begin(
-            settings, replace(assembly, backend=backend), one.metrics, spawned.append, lambda error: None
-        )
-        for work in spawned:
-            work.close()
+        errors: list[BaseException] = []
+        tasks = TaskSet(errors.append)
+        another = await Peering.begin(settings, replace(assembly, backend=backend), one.metrics, tasks, errors.append)
         assert another is not None
         another.close()
+        await tasks.close()
+        assert errors == []
     assert now_seconds() > 0
 
 
