@@ -16,7 +16,7 @@ LISTEN ?= $(or $(TSPROXY_LISTEN),127.0.0.1:27018)
 DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 # A test module stays in one process; each process has servers and ports of its own. A process that dies ends the run:
 # pytest-xdist would start another one and then wait forever for the modules that the dead one had left.
-PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
+PARALLEL ?= --numprocesses 4 --dist loadfile --max-worker-restart 0
 VERSIONS ?= 5.0.4 6.0.27
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py tests/faults
 

@@ -71,9 +71,9 @@ def test_settings_that_need_a_restart_are_named_and_left(
     reloaded: tuple[ProxyProcess, Callable[[str, str], str]],
 ) -> None:
     proxy, change = reloaded
-    log = change("max_connections = 50\nwrite_strategy = 'in_place'\nreopening = false", "need a restart")
+    log = change("max_connections = 50\nwrite_strategy = 'in_place'\nreopening = false", "require a restart")
     assert "settings reloaded" in log
-    assert all(name in log.partition("need a restart")[2] for name in ("write_strategy", "reopening"))
+    assert all(name in log.partition("require a restart")[2] for name in ("write_strategy", "reopening"))
     assert limit(proxy, "max_connections") == 50
     # A flag of the start is stronger than the file, as at the start.
     log = change("commit_rounds_in_flight = 5\nmax_connections = 51", "settings reloaded")

@@ -11,7 +11,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,9 @@ CLIENTS: tuple[dict[str, Any], ...] = (
 GROWTH = ("auto", "in_parts", "in_parts", "in_parts", "in_place", "native")
 GATHER_SECONDS = 3.5
 """Quiet for so long, buckets of several proxies become one."""
+LONGEST_GATHER_SECONDS = 30.0
+"""What is waited for until the first buckets have become one."""
+ABSORBED = "tsproxy_peer_buckets_absorbed_total"
 LINKED_SECONDS = 30.0
 COUNTS = ("1000", "1000", "50", "50", "7")
 PATIENCE = {"serverSelectionTimeoutMS": 8000, "socketTimeoutMS": 20_000}
@@ -221,7 +224,7 @@ class Chapter:
                     self._event()
                 if self._together is not None:
                     self._together.write(uris, self._database, concern, PATIENCE)
-                    end += _rest(writers)
+                    end += self._rest(writers)
         finally:
             self._link.release()
             for writer in writers:
@@ -231,6 +234,23 @@ class Chapter:
                 if writer.is_alive():
                     self.account.violations.append("a writer does not end")
         self.account.violations += self.account.tally.wrong
+
+    def _rest(self, writers: Sequence[Threaded | Crowd]) -> float:
+        """Let them write nothing until buckets have become one; how long. A busy machine takes longer."""
+        began = time.monotonic()
+        for writer in writers:
+            writer.is_quiet = True
+        time.sleep(GATHER_SECONDS)
+        while time.monotonic() < began + LONGEST_GATHER_SECONDS and not self._has_absorbed():
+            time.sleep(0.5)
+        for writer in writers:
+            writer.is_quiet = False
+        return time.monotonic() - began
+
+    def _has_absorbed(self) -> bool:
+        with suppress(OSError):
+            return any(proxy.metrics().get(ABSORBED, 0) for proxy in self._proxies)
+        return False
 
     def _one(self) -> ProxyProcess:
         return self._chance.choice(self._proxies)
@@ -297,7 +317,7 @@ class Chapter:
         except OSError:
             return
         self.account.joined += int(sum(value for name, value in metrics.items() if "joined" in name))
-        self.account.absorbed += int(metrics.get("tsproxy_peer_buckets_absorbed_total", 0))
+        self.account.absorbed += int(metrics.get(ABSORBED, 0))
         if wrong := metrics.get("tsproxy_invariant_violations_total"):
             self.account.violations.append(
                 f"the proxy counted {wrong:.0f} violations of its invariants:\n{proxy.log[-3000:]}"
@@ -377,16 +397,6 @@ class Chapter:
             "logs": [proxy.log[-10_000:] for proxy in self._proxies],
         }
         path.write_text(json.dumps(told, indent=1))
-
-
-def _rest(writers: Sequence[Threaded | Crowd]) -> float:
-    """Let them write nothing for a while; how long."""
-    for writer in writers:
-        writer.is_quiet = True
-    time.sleep(GATHER_SECONDS)
-    for writer in writers:
-        writer.is_quiet = False
-    return GATHER_SECONDS
 
 
 def _shown(raw: bytes, count: int, meta: bytes, known: bool | None = None) -> dict[str, Any]:
