@@ -22,9 +22,6 @@ from catalog.replacing import Forms
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 """Larger buckets are not compressed, because the guard of the update contains the whole document."""
 
-AFTER_ERROR_SECONDS = 5.0
-"""Pause after an error of our own."""
-
 _NOT_CLOSED = b"\x08\0"
 
 REASONS = ("too_large", "not_smaller", "one_row", "other_form", "changed", "wrong", "unavailable")
@@ -86,14 +83,10 @@ class Compressing:
         self.options = replace(self.options, inactive_seconds=inactive_seconds)
 
     async def run(self) -> None:
-        """Compress closed buckets until the task is cancelled."""
+        """Compress closed buckets until the task is cancelled; after an error, it may be run again."""
         while True:
             await asyncio.sleep(self.options.interval_seconds)
-            try:
-                await self._pass()
-            except Exception as error:  # noqa: BLE001 - otherwise one error would end compression for good
-                self._forms.noticed(error)
-                await asyncio.sleep(AFTER_ERROR_SECONDS)
+            await self._pass()
 
     async def _pass(self) -> None:
         """Close inactive buckets, if it is time for that, and compress closed ones."""

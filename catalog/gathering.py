@@ -130,7 +130,6 @@ class Gathering:
             resting.tell_again()
         if gatherer is None:
             resting.forget_all()
-            return
 
     async def _tell(self, gatherer: str, now_seconds: float) -> None:
         growth = self._catalog.growth

@@ -181,8 +181,10 @@ class BucketGrowth:
         if options.sealed:
             # Joins are dear there: while look-ups are slow, single rows had better be coalesced (``is_scattered``).
             return False
+        if not options.in_parts or load.level < BEGINNING * options.busy:
+            return False
         now_seconds = self._clock.monotonic_seconds()
-        if not options.in_parts or load.level < BEGINNING * options.busy or not load.is_on(now_seconds):
+        if not load.is_on(now_seconds):
             return False
         if load.batches < options.batches_in_round and not self._lookups.are_slow(buckets, now_seconds):
             return False

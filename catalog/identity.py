@@ -16,6 +16,9 @@ class User:
     name: str
     database: str
 
+    def __str__(self) -> str:
+        return f"{self.name}@{self.database}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:

@@ -73,7 +73,7 @@ def describe(connection: Connection, state: str, now_seconds: float, clock_secon
     else:
         shown["idleSeconds"] = round(now_seconds - connection.active_at_seconds, 3)
     shown["connectedSeconds"] = round(now_seconds - session.came_at_seconds, 3)
-    shown["users"] = [f"{user.name}@{user.database}" for user in session.identity.users]
+    shown["users"] = [str(user) for user in session.identity.users]
     return shown | _program(session)
 
 
@@ -141,7 +141,7 @@ class ClientList:
     def _fits(self, call: Call, connection: Connection, state: str, seconds: float) -> bool:
         session, fields = connection.session, call.fields
         assert session is not None
-        users = [f"{user.name}@{user.database}" for user in session.identity.users]
+        users = [str(user) for user in session.identity.users]
         return (
             fields.get("address", session.peer) in (session.peer, connection.address)
             and ("user" not in fields or fields["user"] in users)

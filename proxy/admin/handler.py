@@ -62,7 +62,7 @@ class AdminHandler:
         await self._rights.check(session, call.name, right)
         if right is not Right.CHANGE:
             return await self._act(call)
-        users = [f"{user.name}@{user.database}" for user in session.identity.users]
+        users = [str(user) for user in session.identity.users]
         # Not the meta value, which may be secret.
         fields = {name: value for name, value in call.fields.items() if name != "meta"}
         who = {"command": call.name, "fields": fields, "peer": session.peer, "users": users}

@@ -6,13 +6,14 @@ handshake of the address with the most of them is cancelled, so that other addre
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 from proxy.clients.receiving import ReceivingRoom
 from proxy.observe.limited_log import noticed
 from proxy.observe.metrics import ConnectionNumbers
+from proxy.request.by_address import ByAddress
 from proxy.settings.table import Settings
 
 HANDSHAKES_AT_ONCE: Final = 512
@@ -34,8 +35,7 @@ class Admission:
         self._numbers = numbers
         self._clients = 0
         self._per_address: Counter[str] = Counter()
-        self._handshakes: dict[str, OrderedDict[Handshake, None]] = {}
-        self._handshaking = 0
+        self._handshakes: ByAddress[Handshake] = ByAddress()
         self.room = ReceivingRoom(settings.max_receiving_bytes)
         self.on_change: Callable[[int], object] | None = None
         """Called with the number of connections, handshakes in progress included, when it has changed."""
@@ -48,8 +48,8 @@ class Admission:
     def refuses(self, address: str) -> bool:
         """Whether to reject one more connection; counts rejections. Handshakes in progress count as connections."""
         settings = self._settings
-        connections = self._per_address[address] + len(self._handshakes.get(address, ()))
-        if self._clients + self._handshaking >= settings.max_connections:
+        connections = self._per_address[address] + self._handshakes.of(address)
+        if self._clients + len(self._handshakes) >= settings.max_connections:
             self._reject(address, "too_many")
         elif 0 < settings.max_connections_per_address <= connections:
             self._reject(address, "too_many_per_address")
@@ -63,7 +63,7 @@ class Admission:
 
     def arriving(self) -> int:
         """Connections that are accepted and not yet admitted."""
-        return self._handshaking
+        return len(self._handshakes)
 
     def entered(self, address: str) -> None:
         """A client has been admitted."""
@@ -83,15 +83,13 @@ class Admission:
 
     def _changed(self) -> None:
         if self.on_change is not None:
-            self.on_change(self._clients + self._handshaking)
+            self.on_change(self._clients + len(self._handshakes))
 
     def begin(self, address: str, handshake: Handshake) -> None:
         """A handshake begins; another one may be cancelled for it."""
-        self._handshakes.setdefault(address, OrderedDict())[handshake] = None
-        self._handshaking += 1
-        if self._handshaking > HANDSHAKES_AT_ONCE:
-            busiest = max(self._handshakes, key=lambda each: len(self._handshakes[each]))
-            oldest = next(iter(self._handshakes[busiest]))
+        self._handshakes.add(address, handshake)
+        if len(self._handshakes) > HANDSHAKES_AT_ONCE:
+            busiest, oldest = self._handshakes.oldest_of_busiest()
             self.end(busiest, oldest)
             self._reject(busiest, "too_many_handshakes")
             oldest.cancel()
@@ -99,11 +97,5 @@ class Admission:
 
     def end(self, address: str, handshake: Handshake) -> None:
         """The handshake has ended; does nothing if it no longer counts."""
-        of_address = self._handshakes.get(address)
-        if of_address is None or handshake not in of_address:
-            return
-        del of_address[handshake]
-        self._handshaking -= 1
-        if not of_address:
-            del self._handshakes[address]
-        self._changed()
+        if self._handshakes.remove(address, handshake):
+            self._changed()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import Final, Protocol
-from uuid import uuid4
 
 import structlog
 
+from catalog.internal_errors import new_reference
 from proxy.request.command import Command
 from proxy.request.command_table import TABLE
 from proxy.request.exchange import Exchange, Meter
@@ -49,7 +49,7 @@ class Measuring:
     def report(self, exchange: Exchange, error: Exception) -> str:
         """Log and count an internal error; returns the reference that the client gets."""
         self._numbers.invariant_violations += 1
-        reference, command = uuid4().hex[:12], exchange.command
+        reference, command = new_reference(), exchange.command
         known = command.name if command is not None and command.name in TABLE else OTHER_COMMANDS
         log.error("unexpected error", reference=reference, command=known, exc_info=error)
         return reference

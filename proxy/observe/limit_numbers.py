@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-ALL: Final = "*"
+from proxy.settings.limits import EVERYONE
 
 REFUSED: Final = ("connections", "commands", "measurements")
 """What is refused."""
@@ -57,7 +57,7 @@ class LimitNumbers:
         """The counts of each kind under the one label ``*``."""
         sums: dict[tuple[str, str], LimitCounts] = {}
         for (kind, _), counts in list(self._counts.items()):
-            sums.setdefault((kind, ALL), LimitCounts()).add(counts)
+            sums.setdefault((kind, EVERYONE), LimitCounts()).add(counts)
         return sums
 
     def collect(self) -> Iterator[Metric]:

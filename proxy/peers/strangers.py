@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Final
 
+from proxy.request.by_address import ByAddress
+
 MOST_STRANGERS: Final = 128
 
 
@@ -17,11 +19,11 @@ class Strangers:
     """Counts strangers by address; implements ``proxy.clients.accepting.Door``."""
 
     def __init__(self) -> None:
-        self._by_address: dict[str, dict[Hashable, Callable[[], object]]] = {}
-        self._number = 0
+        self._strangers: ByAddress[Hashable] = ByAddress()
+        self._close: dict[Hashable, Callable[[], object]] = {}
 
     def __len__(self) -> int:
-        return self._number
+        return len(self._strangers)
 
     def refuses(self, address: str) -> bool:
         # A proxy that connects must not wait for those that say nothing.
@@ -32,26 +34,22 @@ class Strangers:
 
     def enter(self, address: str, stranger: Hashable, close: Callable[[], object]) -> None:
         """One more has connected; another one may be closed for it."""
-        self._by_address.setdefault(address, {})[stranger] = close
-        self._number += 1
-        if self._number > MOST_STRANGERS:
-            busiest = max(self._by_address, key=lambda each: len(self._by_address[each]))
-            oldest, close_oldest = next(iter(self._by_address[busiest].items()))
+        self._strangers.add(address, stranger)
+        self._close[stranger] = close
+        if len(self._strangers) > MOST_STRANGERS:
+            busiest, oldest = self._strangers.oldest_of_busiest()
+            close_oldest = self._close[oldest]
             self.end(busiest, oldest)
             close_oldest()
 
     def end(self, address: str, handshake: Hashable) -> None:
-        of_address = self._by_address.get(address)
-        if of_address is None or of_address.pop(handshake, None) is None:
-            return
-        self._number -= 1
-        if not of_address:
-            del self._by_address[address]
+        if self._strangers.remove(address, handshake):
+            del self._close[handshake]
 
     def close(self) -> None:
         """Close them all."""
-        all_of_them = [close for of_address in self._by_address.values() for close in of_address.values()]
-        self._by_address.clear()
-        self._number = 0
+        all_of_them = list(self._close.values())
+        self._strangers.clear()
+        self._close.clear()
         for close in all_of_them:
             close()

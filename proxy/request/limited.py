@@ -327,7 +327,7 @@ class LimitBook:
             self._tidy_at = 2 * len(self._known) + _IDLE_ENTRIES
         table: Mapping[str, object] = self._users if kind == USER else self._databases
         counts = self._numbers.of(kind, name if name in table else EVERYONE)
-        known = self._known[kind, who] = Limited(kind, _shown(who), limits, counts)
+        known = self._known[kind, who] = Limited(kind, str(who), limits, counts)
         return known
 
     def _limits(self, kind: str, name: str) -> EffectiveLimits:
@@ -338,10 +338,6 @@ class LimitBook:
         return effective(self._databases, name)
 
 
-def _shown(who: str | User) -> str:
-    return who if isinstance(who, str) else f"{who.name}@{who.database}"
-
-
 def _name_of(who: str | User) -> str:
     """The name in the settings, where the database begins behind the last @; ``""`` for one that contains an @."""
-    return "" if isinstance(who, User) and "@" in who.database else _shown(who)
+    return "" if isinstance(who, User) and "@" in who.database else str(who)

@@ -212,7 +212,7 @@ def _comment(command: Command) -> str:
 
 
 def _client(session: Session) -> dict[str, Any]:
-    users = ",".join(f"{user.name}@{user.database}" for user in session.identity.users)
+    users = ",".join(map(str, session.identity.users))
     return {"peer": session.peer, "connection": session.connection_id, "user": printable(users)}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +14,8 @@ from catalog.kernel import Limits, compressed
 from catalog.parts import bucket_of
 from catalog.ports import Applied, Rejected
 from catalog.replacing import Forms
+from proxy.observe import tasks as tasks_module
+from proxy.observe.tasks import TaskSet
 from tests.support.catalog_parts import ACKNOWLEDGED, HOUR_MS, START_MS, CatalogBench, ScriptedStore, measurement
 from tests.support.eventually import eventually
 
@@ -224,7 +225,9 @@ async def test_compressing_goes_on_after_an_error_of_our_own(monkeypatch: pytest
             raise error
 
     monkeypatch.setattr(bench.compressing, "compress_due", compress_due)
-    running = asyncio.create_task(bench.compressing.run())
+    monkeypatch.setattr(tasks_module, "AGAIN_SECONDS", 0.01)
+    tasks = TaskSet(bench.noticed.append)
+    tasks.keep(bench.compressing.run)
     await eventually(lambda: passes >= 3)
-    running.cancel()
+    await tasks.close()
     assert bench.noticed == [error]
