@@ -34,6 +34,7 @@ BETWEEN = 3
 """What hostile clients left behind, or the heavy client has under way, ends; who waits meanwhile does not count."""
 PACE_SECONDS = 0.01
 FIND_EVERY = 20
+HELLO_EVERY = 5
 SLOW_SECONDS = 5.0
 """Steps of the heavy client that take longer are told."""
 LARGE = 20
@@ -43,6 +44,8 @@ SMALL = 10
 NICENESS = 5
 """Of the heavy and the hostile clients, which would have machines of their own: what it costs to make their messages is
 not the servers' work. On Linux it is that of the calling thread."""
+_HELLO = raw_message({"hello": 1, "$db": "admin"})
+"""The proxy answers it without the backend, so how long it takes is the proxy's doing alone."""
 SESSION = bson.Binary(bytes(range(16)), 4)
 """The id of the measured client's session, which is no secret here: hostile users send it, too."""
 
@@ -53,6 +56,7 @@ class Measured:
 
     waits: dict[int, list[float]] = field(default_factory=lambda: {ALONE: [], ATTACKED: [], BETWEEN: []})
     finds: dict[int, list[float]] = field(default_factory=lambda: {ALONE: [], ATTACKED: [], BETWEEN: []})
+    hellos: dict[int, list[float]] = field(default_factory=lambda: {ALONE: [], ATTACKED: [], BETWEEN: []})
     acknowledged: dict[ObjectId, bytes] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -76,7 +80,7 @@ def _measurement(number: int, chance: random.Random) -> dict[str, Any]:
 
 
 def measured(door: Door, phase: Any, results: Connection, seed: int) -> None:
-    """Single inserts at a steady pace, now and then a find, until the phase is over; sends a ``Measured``."""
+    """Single inserts at a steady pace, now and then a find or a hello, until the phase ends; sends a ``Measured``."""
     _leave_signals_to_the_run()
     chance = random.Random(seed)
     seen = Measured()
@@ -107,6 +111,10 @@ def measured(door: Door, phase: Any, results: Connection, seed: int) -> None:
                     seen.errors[str(reply.get("writeErrors") or reply.get("errmsg"))[:300]] += 1
                     continue
                 seen.acknowledged[identity] = digest(raw)
+                if number % HELLO_EVERY == 0:
+                    began = time.perf_counter()
+                    caller.ask(_HELLO)
+                    seen.hellos[now_phase].append(time.perf_counter() - began)
                 if number % FIND_EVERY == 0:
                     began = time.perf_counter()
                     found = bson.decode(caller.ask(find))

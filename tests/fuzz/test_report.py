@@ -7,9 +7,23 @@ from collections import Counter
 from tests.fuzz.report import ALONE, ATTACKED, Report, verdict
 
 
-def _round(*, guarded: bool, attacked_seconds: float = 0.002, count: int = 1000, **more: object) -> Report:
-    waits = {ALONE: [0.001] * count, ATTACKED: [attacked_seconds] * count}
-    report = Report(guarded, waits=waits, memory_bytes=300 << 20, requests=Counter(damaged=5))
+def _round(
+    *,
+    guarded: bool,
+    attacked_seconds: float = 0.002,
+    native_seconds: float = 0.001,
+    hello_seconds: float = 0.001,
+    count: int = 1000,
+    **more: object,
+) -> Report:
+    report = Report(
+        guarded,
+        waits={ALONE: [0.001] * count, ATTACKED: [attacked_seconds] * count},
+        natively={ATTACKED: [native_seconds] * count},
+        hellos={ATTACKED: [hello_seconds] * count},
+        memory_bytes=300 << 20,
+        requests=Counter(damaged=5),
+    )
     for name, value in more.items():
         setattr(report, name, value)
     return report
@@ -32,6 +46,18 @@ def test_one_arena_too_slow_fails_the_run() -> None:
     assert not told.passed
     assert told.text.count("BROKEN") == 1
     assert verdict([_round(guarded=False), _round(guarded=True, attacked_seconds=0.004)], judge_waits=False).passed
+
+
+def test_where_clients_past_the_proxy_wait_as_long_the_run_passes() -> None:
+    slow = {"guarded": True, "attacked_seconds": 0.03}
+    assert verdict([_round(guarded=False), _round(**slow, native_seconds=0.021)]).passed
+    assert not verdict([_round(guarded=False), _round(**slow, native_seconds=0.019)]).passed
+    assert not verdict([_round(guarded=False), _round(**slow, natively={})]).passed
+
+
+def test_the_proxys_own_answers_are_prompt_whatever_the_backend_does() -> None:
+    assert not verdict([_round(guarded=False), _round(guarded=True, hello_seconds=0.021)]).passed
+    assert not verdict([_round(guarded=False), _round(guarded=True, hellos={})]).passed
 
 
 def test_one_odd_round_does_not_fail_an_hour() -> None:
