@@ -21,6 +21,7 @@ HOT_MODULES = (
     "catalog/commit_tasks.py",
     "catalog/committer.py",
     "catalog/growth.py",
+    "catalog/identity.py",
     "catalog/join_obstacles.py",
     "catalog/lookup_cost.py",
     "catalog/memory.py",
@@ -44,6 +45,7 @@ HOT_MODULES = (
     "proxy/clients/turns.py",
     "proxy/inserts/catalog_staging.py",
     "proxy/inserts/coalescing.py",
+    "proxy/inserts/held_insert.py",
     "proxy/inserts/ingest.py",
     "proxy/inserts/insert_command.py",
     "proxy/inserts/insert_reply.py",
@@ -56,6 +58,9 @@ HOT_MODULES = (
     "proxy/inserts/small_inserts.py",
     "proxy/inserts/staging.py",
     "proxy/inserts/write_strategy.py",
+    "proxy/observe/histograms.py",
+    "proxy/observe/request_meter.py",
+    "proxy/process/process_ids.py",
     "proxy/readers/active_readers.py",
     "proxy/reads/cursor_names.py",
     "proxy/reads/cursor_stream.py",
@@ -68,6 +73,7 @@ HOT_MODULES = (
     "proxy/request/command.py",
     "proxy/request/command_clock.py",
     "proxy/request/exchange.py",
+    "proxy/request/fair_queue.py",
     "proxy/request/needs.py",
     "proxy/request/recognition.py",
     "proxy/request/refusal.py",
@@ -80,6 +86,7 @@ HOT_MODULES = (
     "proxy/wire/message.py",
     "proxy/wire/op_msg.py",
     "proxy/wire/reader.py",
+    "proxy/wire/request_ids.py",
 )
 
 

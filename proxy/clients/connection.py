@@ -95,6 +95,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, host: Host, dispatcher: Starts, reader: MessageReader, turns: Turns) -> None:
         self._host = host
+        self._traffic = host.traffic
         self._turns = turns
         self._dispatcher = dispatcher
         self._reader = reader
@@ -124,7 +125,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        self._host.traffic.bytes_received += len(data)
+        self._traffic.bytes_received += len(data)
         self._reader.feed(data)
         if self._busy or self._writing_paused:
             if self._reader.buffered_bytes > READ_AHEAD_BYTES and not self._reading_paused:
@@ -184,7 +185,7 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Queue bytes for the client; they are dropped if it has disconnected."""
         if self._transport is not None and data:
-            self._host.traffic.bytes_sent += len(data)
+            self._traffic.bytes_sent += len(data)
             self._transport.write(data)
 
     @property

@@ -81,11 +81,12 @@ class Dispatcher:
         """Start the command in ``message``; raises ``ProtocolError`` if the connection must be closed."""
         if message.response_to != 0:
             raise ProtocolError("a request that answers something")
-        if message.pieces is not None or op_compressed.claimed_bytes(message) > LARGE_MESSAGE_BYTES:
+        is_compressed = message.opcode == _COMPRESSED
+        if message.pieces is not None or (is_compressed and op_compressed.claimed_bytes(message) > LARGE_MESSAGE_BYTES):
             unwrapping = Unwrapping(client, lambda whole: self.start(session, whole, client))
             self._tasks.spawn(unwrapping.run(message, session.message_limit_bytes))
             return unwrapping
-        if message.opcode == _COMPRESSED:
+        if is_compressed:
             message = op_compressed.unwrap(message, session.message_limit_bytes)
         exchange = Exchange(session, client, message, self, self.measuring.slow)
         if self.hold is not None and self.hold.holds(exchange):

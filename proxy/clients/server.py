@@ -100,6 +100,7 @@ class Server:
     def __init__(self, settings: Settings, parts: Parts) -> None:
         self.settings = settings
         self._parts = parts
+        self.now_seconds = time.monotonic
         self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
         in_replica_set = "setName" in parts.backend.hello
         self._step_downs = PrimaryMonitor(
@@ -212,9 +213,6 @@ class Server:
             session.on_login = lambda: limit_messages(MAX_MESSAGE_SIZE_BYTES)
         log.debug("client connected", peer=peer, connection=session.connection_id)
         return session
-
-    def now_seconds(self) -> float:
-        return time.monotonic()
 
     def has_room(self, connection: ClientConnection, size_bytes: int) -> bool:
         """See ``proxy.clients.connection.Host``. All clients that have yet to log in count as one."""

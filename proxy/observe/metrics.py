@@ -23,10 +23,10 @@ from prometheus_client.registry import Collector
 
 from catalog.stats import CLOSED_COUNTERS, Counters
 from proxy.observe.access_numbers import AccessNumbers
-from proxy.observe.error_classes import ErrorClass, class_of
 from proxy.observe.histograms import Held, Histogram
 from proxy.observe.limit_numbers import LimitNumbers
 from proxy.observe.peer_numbers import PeerNumbers
+from proxy.observe.request_meter import RequestMeter
 from proxy.observe.slow_numbers import SlowNumbers
 
 LATENCY_BOUNDS_SECONDS: Final = (
@@ -47,26 +47,6 @@ REJECTIONS: Final = ("too_many", "too_many_per_address", "too_many_handshakes")
 """Why client connections are rejected. Each is shown from the start: an increase from nothing would not be noticed."""
 
 _COMMIT_KINDS = {"documents": "insert", "updates": "update"}
-
-
-class RequestMeter:
-    """Counts the requests of one command name that went one way through the proxy (relay, translate, ingest …)."""
-
-    __slots__ = ("errors", "latency", "succeeded", "way")
-
-    def __init__(self, way: str, latency: Histogram) -> None:
-        self.way = way
-        self.latency = latency
-        self.succeeded = 0
-        self.errors = dict.fromkeys(ErrorClass, 0)
-
-    def done(self, seconds: float, code: int = 0) -> None:
-        """Count one request that took ``seconds``; ``code``: of the error that the client got, 0 for none."""
-        if code:
-            self.errors[class_of(code)] += 1
-        else:
-            self.succeeded += 1
-        self.latency.observe(seconds)
 
 
 class RequestNumbers:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final
 
+from catalog.bson.raw import unpack_int64
 from catalog.namespaces import Namespace
+from proxy.reads.cursor_names import CursorNames
 
-Answered: TypeAlias = "Callable[[CountedReader, bytes], None]"
-"""Processes the last bytes of a relayed reply, ``b""`` for none."""
+_CURSOR_ID: Final = b"\x12id\0"
+_CURSOR_NAME: Final = b"\x02ns\0"
+
+
+def cursor_left_by(tail: bytes) -> int:
+    """The cursor that a reply with these last bytes leaves open, 0 for none."""
+    at = tail.rfind(_CURSOR_ID)
+    while at >= 0:
+        after = at + len(_CURSOR_ID) + 8
+        if tail.startswith(_CURSOR_NAME, after):
+            return int(unpack_int64(tail, after - 8)[0])
+        at = tail.rfind(_CURSOR_ID, 0, at)
+    return 0
 
 
 class ActiveReaders:
@@ -72,23 +84,25 @@ class ActiveReaders:
 class CountedReader:
     """What a command reads: a database, and the cursors that it leaves open there. See ``proxy.request.exchange``."""
 
-    __slots__ = ("_active", "_answered", "leaves_cursor", "more_of", "namespace")
+    __slots__ = ("_active", "_cursors", "_more_of", "leaves_cursor", "namespace")
 
     def __init__(
         self,
         active: ActiveReaders,
         namespace: Namespace,
-        answered: Answered,
+        cursors: CursorNames | None = None,
         *,
-        leaves_cursor: bool = False,
         more_of: int = 0,
     ) -> None:
-        """``leaves_cursor``: its relayed reply may leave one; ``more_of``: the cursor that it continues, 0 for none."""
+        """``cursors`` records a cursor that the relayed reply leaves open, ``None`` if there can be none.
+
+        ``more_of``: the cursor that the command continues, 0 for none.
+        """
         self._active = active
-        self._answered = answered
+        self._cursors = cursors
+        self.leaves_cursor = cursors is not None
+        self._more_of = more_of
         self.namespace = namespace
-        self.leaves_cursor = leaves_cursor
-        self.more_of = more_of
 
     def enter(self) -> None:
         """A command begins to read."""
@@ -96,8 +110,11 @@ class CountedReader:
 
     def leave(self, tail: bytes) -> None:
         """It has ended, with these last bytes of its relayed reply."""
-        if self.leaves_cursor:
-            self._answered(self, tail)
+        if self._cursors is not None:
+            if cursor_id := cursor_left_by(tail):
+                self._cursors.opened(cursor_id, self.namespace)
+            elif self._more_of:
+                self._cursors.ended(self._more_of)
         self._active.leave(self.namespace.database)
 
     @property

@@ -8,7 +8,6 @@ unused for as long as servers keep cursors. Change streams and tailable cursors 
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
@@ -25,10 +24,6 @@ WAIT_FOR_READERS_SECONDS = 0.25
 
 LONGEST_PAUSE_SECONDS = 8.0
 """If waiting for long readers was in vain, others do not wait for a while, at most for this time."""
-
-
-_CURSOR_ID = b"\x12id\0"
-_CURSOR_NAME = b"\x02ns\0"
 
 
 def may_read_buckets(command: Command) -> bool:
@@ -51,18 +46,6 @@ def _waits_for_changes(command: Command) -> bool:
     if not endless or endless not in command.body:
         return False
     return command.name != "find" or bool(command.get("tailable"))
-
-
-def cursor_left_by(tail: bytes) -> int:
-    """The cursor that a reply with these last bytes leaves open, 0 for none."""
-    at = tail.rfind(_CURSOR_ID)
-    while at >= 0:
-        after = at + len(_CURSOR_ID) + 8
-        if tail.startswith(_CURSOR_NAME, after):
-            cursor_id: int = struct.unpack_from("<q", tail, after - 8)[0]
-            return cursor_id
-        at = tail.rfind(_CURSOR_ID, 0, at)
-    return 0
 
 
 class OutsideReaders(Protocol):
@@ -128,23 +111,14 @@ class ReaderRegister:
             return None
         if asks_for_cursor(command, self.relayed):
             more_of = int(command.get("getMore"))
-            return CountedReader(self.active, command.namespace, self._answered, leaves_cursor=True, more_of=more_of)
+            return CountedReader(self.active, command.namespace, self.relayed, more_of=more_of)
         if may_read_buckets(command):
-            leaves_cursor = command.name in OPENS_CURSOR
-            return CountedReader(self.active, command.namespace, self._answered, leaves_cursor=leaves_cursor)
+            return CountedReader(self.active, command.namespace, self.relayed if command.name in OPENS_CURSOR else None)
         return None
 
     def of_rewritten(self, namespace: Namespace) -> CountedReader:
         """What a rewritten command reads; its cursors are known to who rewrites it."""
-        return CountedReader(self.active, namespace, self._answered)
-
-    def _answered(self, reader: CountedReader, tail: bytes) -> None:
-        """Process the last bytes of a relayed reply, ``b""`` for none."""
-        cursor_id = cursor_left_by(tail)
-        if cursor_id:
-            self.relayed.opened(cursor_id, reader.namespace)
-        elif reader.more_of:
-            self.relayed.ended(reader.more_of)
+        return CountedReader(self.active, namespace)
 
     @asynccontextmanager
     async def kept_out(self, namespace: Namespace) -> AsyncIterator[bool]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import bson
+from bson import Int64
+
 from catalog.namespaces import Namespace
 from proxy.readers.active_readers import ActiveReaders, CountedReader
+from proxy.reads.cursor_names import CursorNames
 
 COLLECTION = Namespace("d", "x")
 
@@ -35,18 +39,16 @@ async def test_new_readers_wait_while_they_are_kept_out() -> None:
     assert not active.keeps_out("d")
 
 
-def test_the_end_of_a_reply_is_shown_for_the_cursor_that_it_may_leave() -> None:
-    active, seen = ActiveReaders(), list[tuple[int, bytes]]()
-    for reader in (
-        CountedReader(active, COLLECTION, lambda reader, tail: seen.append((reader.more_of, tail))),
-        CountedReader(
-            active,
-            COLLECTION,
-            lambda reader, tail: seen.append((reader.more_of, tail)),
-            leaves_cursor=True,
-            more_of=5,
-        ),
+def test_cursors_that_replies_leave_open_are_recorded_until_they_end() -> None:
+    active, cursors = ActiveReaders(), CursorNames()
+    reply = bson.encode({"cursor": {"firstBatch": [], "id": Int64(7), "ns": "d.c"}, "ok": 1.0})
+    for reader, tail, open_cursor in (
+        (CountedReader(active, COLLECTION), reply, False),
+        (CountedReader(active, COLLECTION, cursors), reply, True),
+        (CountedReader(active, COLLECTION, cursors), b"", True),
+        (CountedReader(active, COLLECTION, cursors, more_of=7), reply, True),
+        (CountedReader(active, COLLECTION, cursors, more_of=7), b"", False),
     ):
         reader.enter()
-        reader.leave(b"tail")
-    assert seen == [(5, b"tail")]
+        reader.leave(tail)
+        assert (cursors.backend_namespace(7) == COLLECTION) is open_cursor

@@ -12,7 +12,8 @@ import pytest
 from bson import Int64
 
 from catalog.namespaces import Namespace
-from proxy.readers.register import WAIT_FOR_READERS_SECONDS, ReaderRegister, cursor_left_by
+from proxy.readers.active_readers import cursor_left_by
+from proxy.readers.register import WAIT_FOR_READERS_SECONDS, ReaderRegister
 from proxy.reads.cursor_names import CursorNames
 from proxy.request.command import Command, parse_command
 from proxy.wire.message import Message
