@@ -11,7 +11,6 @@ command that wants one (``proxy.clients.left_client``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol, cast
 
@@ -90,6 +89,8 @@ class ClientConnection(asyncio.Protocol):
     """Whether it came through the listener for admin commands; set when it is made."""
     _is_closed: bool = False
     """Whether it was the proxy that closed the connection."""
+    _is_draining: bool = False
+    """Whether it closes as soon as no command is in progress."""
     _is_heavy: bool = False
     """Whether its last start held the event loop for a whole turn (``proxy.clients.turns``)."""
 
@@ -106,7 +107,6 @@ class ClientConnection(asyncio.Protocol):
         self._pumping = False
         self._reading_paused = False
         self._writing_paused = False
-        self._draining: Callable[[], None] | None = None
 
     # --- asyncio.Protocol ---------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
         self.active_at_seconds = self._host.now_seconds()
         if self._pumping or self._writing_paused:
             return
-        if self._reading_paused or self._draining is not None or self._reader.buffered_bytes:
+        if self._reading_paused or self._is_draining or self._reader.buffered_bytes:
             self._pump()
         elif isinstance(self._transport, LeftClient):
             self._transport.close()
@@ -252,7 +252,7 @@ class ClientConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Close as soon as no command is in progress."""
-        self._draining = self.close
+        self._is_draining = True
         if not self._busy:
             self.close()
 
@@ -284,8 +284,8 @@ class ClientConnection(asyncio.Protocol):
         left = STARTS_AT_ONCE
         try:
             while not self._busy and not self._writing_paused:
-                if self._draining is not None:
-                    self._draining()
+                if self._is_draining:
+                    self.close()
                     return
                 if not left and self._reader.buffered_bytes:
                     self._busy = True

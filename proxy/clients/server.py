@@ -100,7 +100,6 @@ class Server:
     def __init__(self, settings: Settings, parts: Parts) -> None:
         self.settings = settings
         self._parts = parts
-        self.now_seconds = time.monotonic
         self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
         in_replica_set = "setName" in parts.backend.hello
         self._step_downs = PrimaryMonitor(
@@ -170,6 +169,8 @@ class Server:
         self._dispatchers[0].hold = hold
 
     # --- Host -----------------------------------------------------------------------------------------------
+
+    now_seconds = staticmethod(time.monotonic)
 
     @property
     def traffic(self) -> ConnectionNumbers:

@@ -59,7 +59,7 @@ class Ingest:
         size_bytes = sum(map(len, documents))
         insert = InsertCommand(documents, ordered, b"", b"session", txn_number, statements, True, size_bytes)
         reply = Recipient(lambda raw, _: self.replies.append(bson.decode(raw or b"")), session())
-        self.handler.take(insert, self.bench.virtual, "", reply)
+        self.handler.take(insert, self.bench.virtual, NOBODY, reply)
 
     def insert_one(self, raw: bytes, txn_number: int | None = None) -> FakeClient:
         client = FakeClient()
@@ -318,7 +318,7 @@ async def test_w102_what_only_the_backend_can_tell_is_sent_again_by_the_driver()
     elsewhere = ElsewhereDouble(5)
     ingest.handler.ask_others(elsewhere)
     ingest.insert(document(1), document(2), txn_number=5)
-    ingest.handler.statements.transaction((b"session", ""), 5).is_native = True
+    ingest.handler.statements.transaction((b"session", NOBODY), 5).is_native = True
     elsewhere.answer()
     await ingest.rest()
     assert ingest.replies[0]["errorLabels"] == ["RetryableWriteError"]
