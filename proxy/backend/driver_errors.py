@@ -44,4 +44,6 @@ def command_error(error: PyMongoError, *, holds_data: bool = False) -> CommandEr
         return BackendUnavailable(f"the connection to the backend was lost: {plain_reason(str(error))}")
     if type(error.__cause__).__module__.startswith("dns."):
         return BackendUnavailable(f"cannot resolve the backend's SRV record: {error}")
-    return CommandError(1, f"request to the backend failed: {error}", labels=labels)
+    # The text of an error that the driver made itself may quote what it was to send.
+    reason = type(error).__name__ if holds_data else str(error)
+    return CommandError(1, f"request to the backend failed: {reason}", labels=labels)

@@ -54,9 +54,14 @@ def _database_of_role(account: Account) -> str | None:
 
 
 def _new_role_for(account: Account, further: Iterable[Privilege] = ()) -> tuple[Remedy, ...]:
-    user, _, source = account.name.rpartition("@")
-    grant = on_database(source, "grantRolesToUser", user, [{"role": ROLE, "db": ADMIN}])
-    return _new_role(further), mongosh(grant)
+    return _new_role(further), *_grant(account, ROLE)
+
+
+def _grant(account: Account, role: str) -> tuple[Remedy, ...]:
+    if account.user is None:
+        return ()
+    roles = [{"role": role, "db": ADMIN}]
+    return (mongosh(on_database(account.user.database, "grantRolesToUser", account.user.name, roles)),)
 
 
 def _new_role(further: Iterable[Privilege] = ()) -> Remedy:
@@ -78,10 +83,10 @@ def login(found: Found) -> Finding | None:
     if account is None:
         return None
     if isinstance(account, Account):
-        if not account.name:
+        if account.user is None:
             return note("no account: the backend has no access control, and everybody may do everything")
         return ok(
-            f"as {account.name}" if account.is_checked else f"as {account.name}; the backend has no access control"
+            f"as {account.user}" if account.is_checked else f"as {account.user}; the backend has no access control"
         )
     if not target.user:
         return _account_needed(account)
@@ -123,18 +128,15 @@ def rights(found: Found) -> Finding | None:
         lacking = missing_natively(account.privileges)
         if not lacking:
             return ok("the account has the privileges that native access requires")
-        return wrong_backend(f"the account {account.name} lacks {'; '.join(lacking)}", *_read_write_for(account))
+        return wrong_backend(
+            f"the account {account.user} lacks {'; '.join(lacking)}", *_grant(account, "readWriteAnyDatabase")
+        )
     missing = missing_rights(account.privileges)
     if not missing:
         return ok("the account has the privileges of the least role")
     wanted = missing_privileges(account.privileges)
     remedies = granting(account, wanted) if _database_of_role(account) is not None else _new_role_for(account)
-    return wrong_backend(f"the account {account.name} lacks {'; '.join(missing)}", *remedies)
-
-
-def _read_write_for(account: Account) -> tuple[Remedy, ...]:
-    user, _, source = account.name.rpartition("@")
-    return (mongosh(on_database(source, "grantRolesToUser", user, [{"role": "readWriteAnyDatabase", "db": ADMIN}])),)
+    return wrong_backend(f"the account {account.user} lacks {'; '.join(missing)}", *remedies)
 
 
 def growth(found: Found) -> Finding | None:

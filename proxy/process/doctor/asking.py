@@ -134,7 +134,7 @@ def account_from(status: bytes, *, is_checked: bool) -> Account:
     """The account, from a raw reply to ``connectionStatus`` with privileges."""
     found, user = decode(status)["authInfo"], account_of(status)
     return Account(
-        name="" if user is None else str(user),
+        user=user,
         is_checked=is_checked,
         roles=tuple((str(role["role"]), str(role["db"])) for role in found.get("authenticatedUserRoles", ())),
         privileges=tuple(found.get("authenticatedUserPrivileges", ())),

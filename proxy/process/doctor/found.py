@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from catalog.identity import User
 from catalog.namespaces import Namespace
 from proxy.settings.table import Settings
 
@@ -85,11 +86,11 @@ class Member:
 class Account:
     """The proxy's account after its login.
 
-    ``name`` is ``user@database``, ``""`` without a login; ``roles`` are pairs of name and database. Without access
-    control (``is_checked`` is false), everybody may do everything.
+    ``user`` is ``None`` without a login; ``roles`` are pairs of name and database. Without access control
+    (``is_checked`` is false), everybody may do everything.
     """
 
-    name: str
+    user: User | None
     is_checked: bool
     roles: tuple[tuple[str, str], ...] = ()
     privileges: tuple[Mapping[str, Any], ...] = ()

@@ -8,6 +8,7 @@ from pymongo.errors import (
     AutoReconnect,
     ConfigurationError,
     OperationFailure,
+    ProtocolError,
     PyMongoError,
     ServerSelectionTimeoutError,
 )
@@ -46,3 +47,8 @@ def test_anything_else_is_an_ordinary_error() -> None:
     error = command_error(ConfigurationError("odd"))
     assert not isinstance(error, BackendUnavailable)
     assert "odd" in error.message
+
+
+def test_what_the_driver_says_of_data_is_not_passed_on() -> None:
+    error = command_error(ProtocolError("not a reply: {a: 1}"), holds_data=True)
+    assert error.message == "request to the backend failed: ProtocolError"

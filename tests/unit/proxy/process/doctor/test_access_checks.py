@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from catalog.identity import User
 from proxy.backend.least_role import least_privileges
 from proxy.process.doctor import access_checks, account_checks
 from proxy.process.doctor.finding import Finding, Severity
@@ -13,10 +14,10 @@ from proxy.process.doctor.found import Account, Found, Member, Target, Unknown
 from proxy.settings.config import load_settings
 
 BUILD = {"versionArray": [6, 0, 5, 0]}
-LEAST = Account("tsproxy@admin", True, (), tuple(least_privileges()))
+LEAST = Account(User("tsproxy", "admin"), True, (), tuple(least_privileges()))
 READ_WRITE = {"resource": {"db": "d", "collection": ""}, "actions": ["find", "insert", "listCollections", "remove"]}
-LIMITED = Account("app@d", True, (), (READ_WRITE,))
-BARE = Account("bare@d", True)
+LIMITED = Account(User("app", "d"), True, (), (READ_WRITE,))
+BARE = Account(User("bare", "d"), True)
 
 
 def found(account: Any = LEAST, *, wanted: str = "auto", build: Any = BUILD, **known: Any) -> Found:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from catalog.identity import User
 from proxy.backend.least_role import least_privileges
 from proxy.process.doctor import account_checks as checks
 from proxy.process.doctor.finding import Finding, Severity
@@ -16,10 +17,10 @@ from proxy.settings.config import load_settings
 
 ALONE = Member("db:1", {"isWritablePrimary": True})
 PRIMARY = Member("db:1", {"isWritablePrimary": True, "setName": "rs0"})
-LEAST = Account("tsproxy@admin", True, (("tsproxy", "admin"),), tuple(least_privileges()))
-OWN_ROLE = Account("x@app", True, (("mine", "app"),), tuple(least_privileges()))
-BARE = Account("x@app", True)
-OPEN = Account("", False)
+LEAST = Account(User("tsproxy", "admin"), True, (("tsproxy", "admin"),), tuple(least_privileges()))
+OWN_ROLE = Account(User("x", "app"), True, (("mine", "app"),), tuple(least_privileges()))
+BARE = Account(User("x", "app"), True)
+OPEN = Account(None, False)
 
 
 def found(account: Any, *, growth: str = "auto", user: str = "x", server: Member = ALONE, **known: Any) -> Found:
@@ -71,8 +72,14 @@ def test_missing_rights_are_granted_with_a_new_role() -> None:
     assert grant == 'db.getSiblingDB("app").grantRolesToUser("x", [{"role": "tsproxy", "db": "admin"}])'
 
 
+def test_an_account_of_a_database_with_an_at_sign_is_named_as_it_is() -> None:
+    odd = checked(checks.rights(found(Account(User("x", "app@eu"), True))))
+    _, grant = (each.text for each in odd.remedies)
+    assert grant == 'db.getSiblingDB("app@eu").grantRolesToUser("x", [{"role": "tsproxy", "db": "admin"}])'
+
+
 def test_missing_rights_are_added_to_the_role_that_is_there() -> None:
-    partly = Account("x@app", True, (("tsproxy", "app"),), tuple(least_privileges()[:1]))
+    partly = Account(User("x", "app"), True, (("tsproxy", "app"),), tuple(least_privileges()[:1]))
     (grant,) = checked(checks.rights(found(partly))).remedies
     assert grant.text.startswith(
         'db.getSiblingDB("app").grantPrivilegesToRole("tsproxy", [{"resource": {"db": "", "sys'

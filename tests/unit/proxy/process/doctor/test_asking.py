@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from catalog.bson.codec import encode
+from catalog.identity import User
 from proxy.process.doctor.asking import account_from, examined, in_place_reason
 from proxy.process.doctor.found import Account, Collections, Member, Unknown
 from proxy.process.growth_policy import CANNOT_JOIN, MAY_NOT_ASK, MAY_NOT_JOIN
@@ -19,7 +20,7 @@ from tests.support.ports import LOOPBACK, free_port
 async def test_a_server_without_access_control(replica_set: MongodProcess) -> None:
     found = await examined(Settings(backend=replica_set.uri))
     assert found.server is not None
-    assert found.account == Account("", False)
+    assert found.account == Account(None, False)
     assert found.in_place_reason == ""
     assert isinstance(found.proxies, int)
     assert isinstance(found.collections, Collections)
@@ -53,8 +54,8 @@ def test_account_of_a_reply() -> None:
         "authenticatedUserPrivileges": [privilege],
     }
     account = account_from(encode({"authInfo": told}), is_checked=True)
-    assert account == Account("u@app", True, (("tsproxy", "admin"),), (privilege,))
-    assert account_from(encode({"authInfo": {}}), is_checked=False) == Account("", False)
+    assert account == Account(User("u", "app"), True, (("tsproxy", "admin"),), (privilege,))
+    assert account_from(encode({"authInfo": {}}), is_checked=False) == Account(None, False)
 
 
 ALONE, MEMBER = Member("db:1", {}), Member("db:1", {"setName": "rs0"})
@@ -64,13 +65,13 @@ MAY = tuple({"resource": {"cluster": True}, "actions": [each]} for each in ("inp
 @pytest.mark.parametrize(
     ("growth", "server", "version", "account", "reason"),
     [
-        ("in_place", ALONE, [6, 0, 5], Account("u@a", True, (), MAY), "write_strategy is in_place"),
-        ("auto", ALONE, [6, 0, 5], Account("u@a", True, (), MAY), ""),
-        ("auto", ALONE, [6, 0, 5], Account("u@a", False), ""),
-        ("auto", ALONE, [6, 0, 5], Account("u@a", True), MAY_NOT_JOIN),
-        ("auto", MEMBER, [6, 0, 5], Account("u@a", True), MAY_NOT_ASK),
-        ("in_parts", MEMBER, [6, 0, 5], Account("u@a", True), ""),
-        ("auto", ALONE, [7, 0, 1], Account("u@a", False), CANNOT_JOIN),
+        ("in_place", ALONE, [6, 0, 5], Account(User("u", "a"), True, (), MAY), "write_strategy is in_place"),
+        ("auto", ALONE, [6, 0, 5], Account(User("u", "a"), True, (), MAY), ""),
+        ("auto", ALONE, [6, 0, 5], Account(User("u", "a"), False), ""),
+        ("auto", ALONE, [6, 0, 5], Account(User("u", "a"), True), MAY_NOT_JOIN),
+        ("auto", MEMBER, [6, 0, 5], Account(User("u", "a"), True), MAY_NOT_ASK),
+        ("in_parts", MEMBER, [6, 0, 5], Account(User("u", "a"), True), ""),
+        ("auto", ALONE, [7, 0, 1], Account(User("u", "a"), False), CANNOT_JOIN),
     ],
 )
 async def test_why_buckets_would_grow_in_place(
@@ -81,6 +82,6 @@ async def test_why_buckets_would_grow_in_place(
 
 
 async def test_growth_without_a_version_is_not_known() -> None:
-    account = Account("", False)
+    account = Account(None, False)
     assert isinstance(await in_place_reason(Settings(), ALONE, {"versionArray": []}, account), Unknown)
     assert await in_place_reason(Settings(), ALONE, Unknown("refused"), account) == Unknown("refused")

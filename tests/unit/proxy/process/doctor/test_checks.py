@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+from catalog.identity import User
 from catalog.namespaces import Namespace
 from proxy.process.doctor.checks import CHECKS, MOST_SHOWN, examination, indexes
 from proxy.process.doctor.finding import Severity
 from proxy.process.doctor.found import Account, Collections, Found, Member, SeriesIndexes, Target, Unknown
 from proxy.settings.table import Settings
 
-ACCOUNT = Account("tsproxy@admin", True, (("tsproxy", "admin"),))
+ACCOUNT = Account(User("tsproxy", "admin"), True, (("tsproxy", "admin"),))
 
 
 def found(collections: Any = None, account: Any = ACCOUNT) -> Found:
