@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from typing import Final
 
 PACE_SECONDS: Final = 0.001
 """After this time, no further command is rewritten in a turn."""
+WOKEN_IN_A_TURN: Final = 16
+"""Maximum number of waiting tasks that run in a turn to see whether they may go on; waking costs time, too."""
 
 
 class RewritingPace:
@@ -20,18 +23,43 @@ class RewritingPace:
 
     def __init__(self) -> None:
         self._spent_seconds = 0.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._too_late: deque[asyncio.Future[None]] = deque()
+        """Those that were woken in this turn when its time was already spent; they are the first of the next turn."""
+        self._is_scheduled = False
 
     async def turn(self) -> float:
-        """Wait until a command may be rewritten; returns that time."""
-        while self._spent_seconds >= PACE_SECONDS:  # noqa: ASYNC110  (the next turn is what it waits for)
-            await asyncio.sleep(0)
+        """Wait until a command may be rewritten; returns that time. Call ``took`` afterwards."""
+        if self._waiting or self._too_late or self._spent_seconds >= PACE_SECONDS:
+            await self._woken(self._waiting)
+            while self._spent_seconds >= PACE_SECONDS:
+                await self._woken(self._too_late)
         return time.perf_counter()
 
     def took(self, since_seconds: float) -> None:
         """A command has been rewritten since then."""
-        if not self._spent_seconds:
-            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._schedule()
         self._spent_seconds += time.perf_counter() - since_seconds
 
-    def _end_turn(self) -> None:
+    async def _woken(self, queue: deque[asyncio.Future[None]]) -> None:
+        woken = asyncio.get_running_loop().create_future()
+        queue.append(woken)
+        self._schedule()
+        await woken
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_scheduled = False
         self._spent_seconds = 0.0
+        while self._too_late:
+            self._waiting.appendleft(self._too_late.pop())
+        for _ in range(min(WOKEN_IN_A_TURN, len(self._waiting))):
+            woken = self._waiting.popleft()
+            if not woken.done():
+                woken.set_result(None)
+        if self._waiting:
+            self._schedule()
