@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 PACE_SECONDS: Final = 0.001
 """After this time, no further command is rewritten in a turn."""
 WOKEN_IN_A_TURN: Final = 16
 """Maximum number of waiting tasks that run in a turn to see whether they may go on; waking costs time, too."""
+
+
+T = TypeVar("T")
 
 
 class RewritingPace:
@@ -28,18 +32,24 @@ class RewritingPace:
         """Those that were woken in this turn when its time was already spent; they are the first of the next turn."""
         self._is_scheduled = False
 
-    async def turn(self) -> float:
-        """Wait until a command may be rewritten; returns that time. Call ``took`` afterwards."""
+    async def run(self, work: Callable[[], T], ended: Callable[[float], None] = lambda since_seconds: None) -> T:
+        """The result of ``work``, a step of rewriting; ``ended`` is called after it with the time of its beginning."""
+        await self._turn()
+        since_seconds = time.perf_counter()
+        try:
+            result = work()
+        finally:
+            self._schedule()
+            self._spent_seconds += time.perf_counter() - since_seconds
+        ended(since_seconds)
+        return result
+
+    async def _turn(self) -> None:
+        """Wait until there is time in a turn."""
         if self._waiting or self._too_late or self._spent_seconds >= PACE_SECONDS:
             await self._woken(self._waiting)
             while self._spent_seconds >= PACE_SECONDS:
                 await self._woken(self._too_late)
-        return time.perf_counter()
-
-    def took(self, since_seconds: float) -> None:
-        """A command has been rewritten since then."""
-        self._schedule()
-        self._spent_seconds += time.perf_counter() - since_seconds
 
     async def _woken(self, queue: deque[asyncio.Future[None]]) -> None:
         woken = asyncio.get_running_loop().create_future()

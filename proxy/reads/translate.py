@@ -142,7 +142,7 @@ class TranslateHandler:
                     session, self._environment.cursors, command, self._environment.resolve, session_fields
                 )
         try:
-            fields = take_apart(command.body, command.sequences, command.name)
+            fields = await self._pace.run(lambda: take_apart(command.body, command.sequences, command.name))
         except Undecodable:
             refuse_always(command.name, command.namespace, self.profile)
             raise
@@ -151,12 +151,9 @@ class TranslateHandler:
             with times.at_backend():
                 reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
         target = None if collection is None else self.as_written(collection)
-        since_seconds = await self._pace.turn()
-        try:
-            plan = self._plan(command, target, fields, reads_buckets=reads_buckets)
-        finally:
-            self._pace.took(since_seconds)
-        times.was_rewritten(since_seconds)
+        plan = await self._pace.run(
+            lambda: self._plan(command, target, fields, reads_buckets=reads_buckets), times.was_rewritten
+        )
         return await self._carry_out(
             plan, command, _Steps(session, self._environment, fields, command.namespace, times)
         )
