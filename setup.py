@@ -76,6 +76,7 @@ HOT_MODULES = (
     "proxy/reads/inline_reply.py",
     "proxy/reads/plain_read.py",
     "proxy/reads/plan_cache.py",
+    "proxy/reads/plan_context.py",
     "proxy/relay/plain_relay.py",
     "proxy/request/authorisation.py",
     "proxy/request/command.py",

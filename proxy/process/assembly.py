@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any, assert_never
 
 import structlog
@@ -247,7 +249,8 @@ def _environment(
 ) -> PlanEnvironment:
     return PlanEnvironment(
         rewriters=rewriters(settings),
-        profile=lambda: backend.profile,
+        # Every read looks at it, so there is no function of our own in between.
+        profile=partial(attrgetter("profile"), backend.probe),
         resolve=lambda namespace: _known(backend.registry, namespace),
         catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
         about=lambda: about(catalog, backend.profile),

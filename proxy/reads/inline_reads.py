@@ -77,15 +77,15 @@ class InlineReads:
         """Send the step; the exchange gets the outcome. Raises ``UpstreamLost`` if the connection has just ended."""
         raw = op_msg.build(next_request_id(), 0, step.document)
         exchange.sent()
-        connection.stream(raw, InlineReply(exchange, collection, step.prepared, self._translate.cursors))
+        connection.stream(raw, InlineReply(exchange, collection, step.prepared, self._translate.context.cursors))
 
     def _read(self, command: Command, collection: VirtualCollection) -> ReadStep | None:
         asked = question(command)
         if asked is None:
             return None
         translate, database = self._translate, command.raw(b"$db")
-        target = translate.as_written(collection)
-        kept = self._kept.find(database, asked, target, translate.profile)
+        target = translate.context.as_written(collection)
+        kept = self._kept.find(database, asked, target, translate.context.profile)
         is_known = kept is not None
         if kept is None:
             kept = self._plan(command, target)
@@ -97,7 +97,7 @@ class InlineReads:
         whole = whole_command(kept.document, asked.session, database)
         # Only reads that are repeated are worth recognising.
         pieces = pieces_of(command, whole) if is_known else None
-        shortcut = None if pieces is None else PlainQuestion(translate, kept, prepared, pieces)
+        shortcut = None if pieces is None else PlainQuestion(translate.context, kept, prepared, pieces)
         return ReadStep(whole, prepared, shortcut)
 
     def _plan(self, command: Command, target: VirtualCollection) -> CachedPlan | None:
@@ -109,7 +109,7 @@ class InlineReads:
             return None
         renaming = Renaming(target.buckets) if isinstance(plan, Cursor) else None
         return CachedPlan(
-            target, self._translate.profile, plan, bson.encode(plan.step.body, codec_options=CODEC), renaming
+            target, self._translate.context.profile, plan, bson.encode(plan.step.body, codec_options=CODEC), renaming
         )
 
     def _finish(self, plan: Single | Cursor) -> Finish:
@@ -131,14 +131,14 @@ class InlineReads:
         def finish(reply: bytes) -> bytes:
             if command.name in OPENS_CURSOR and b"$changeStream\0" not in command.body and is_ok(reply):
                 _, cursor_id, backend = rename_cursor(reply, command.namespace)
-                self._translate.cursors.opened(cursor_id, backend or command.namespace)
+                self._translate.context.cursors.opened(cursor_id, backend or command.namespace)
             return reply
 
         return ReadStep(command.body, Prepared(finish, grown_bytes=0))
 
     def _more(self, command: Command) -> ReadStep | None:
         """A ``getMore`` of a cursor that this process opened on buckets, if it names the cursor's collection."""
-        cursors = self._translate.cursors
+        cursors = self._translate.context.cursors
         cursor_id = command.get("getMore")
         buckets = cursors.backend_namespace(cursor_id) if isinstance(cursor_id, int) else None
         if buckets is None or not isinstance(cursor_id, int):

@@ -7,15 +7,15 @@ usual.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from catalog.bson.raw import unpack_int64
 from catalog.errors import CommandError
-from catalog.namespaces import VirtualCollection
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.cursor_stream import Renaming
 from proxy.reads.inline_reply import InlineReply, Prepared, prepared_more
 from proxy.reads.plan_cache import CachedPlan
+from proxy.reads.plan_context import PlanContext
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange
 from proxy.request.recognition import Form, Recognised, Shortcut, cuts_of
@@ -23,27 +23,8 @@ from proxy.request.session_fields import TRANSACTION_FIELDS
 from proxy.wire import op_msg
 from proxy.wire.framing import top_level
 from proxy.wire.request_ids import next_request_id
-from rewrite.profile import Profile
 
 _WEIGHT_BYTES: Final = 1_200
-
-
-class PlanContext(Protocol):
-    """What plans depend on in addition to the question (``proxy.reads.translate``)."""
-
-    @property
-    def profile(self) -> Profile:
-        """The version and capabilities of the backend."""
-        ...
-
-    @property
-    def cursors(self) -> CursorNames:
-        """The cursors on buckets."""
-        ...
-
-    def as_written(self, collection: VirtualCollection) -> VirtualCollection:
-        """``collection`` with what this process has written since the backend's listing."""
-        ...
 
 
 Pieces = tuple[bytes, ...]

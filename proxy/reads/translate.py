@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, assert_never
 
 import bson
@@ -25,6 +25,7 @@ from proxy.reads.cursors import (
     knows_cursor,
 )
 from proxy.reads.final_wait import FinalWait, Replication
+from proxy.reads.plan_context import PlanContext
 from proxy.reads.replies import decoded, reshaped_by, retryable
 from proxy.reads.rewriting_pace import RewritingPace
 from proxy.request.authorisation import is_unauthorized
@@ -115,6 +116,7 @@ class TranslateHandler:
 
     def __init__(self, environment: PlanEnvironment) -> None:
         self._environment = environment
+        self.context = PlanContext(environment.profile, environment.cursors, environment.holds_extended_range)
         self._pace = RewritingPace()
         self.commands = frozenset((*environment.rewriters, "getMore"))
 
@@ -144,13 +146,13 @@ class TranslateHandler:
         try:
             fields = await self._pace.run(lambda: take_apart(command.body, command.sequences, command.name))
         except Undecodable:
-            refuse_always(command.name, command.namespace, self.profile)
+            refuse_always(command.name, command.namespace, self.context.profile)
             raise
         reads_buckets = True
         if collection is not None and command.name in HAS_VIEW:
             with times.at_backend():
                 reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
-        target = None if collection is None else self.as_written(collection)
+        target = None if collection is None else self.context.as_written(collection)
         plan = await self._pace.run(
             lambda: self._plan(command, target, fields, reads_buckets=reads_buckets), times.was_rewritten
         )
@@ -166,7 +168,7 @@ class TranslateHandler:
             namespace=command.namespace,
             body=fields.body,
             target=target,
-            profile=self.profile,
+            profile=self.context.profile,
             resolve=self._environment.resolve,
             in_transaction=fields.in_transaction,
             has_txn_number=fields.has_txn_number,
@@ -179,22 +181,6 @@ class TranslateHandler:
 
     # --- parts of it, for ``proxy.reads.inline_reads`` --------------------------------------------------------------
 
-    @property
-    def profile(self) -> Profile:
-        """The version and capabilities of the backend."""
-        return self._environment.profile()
-
-    @property
-    def cursors(self) -> CursorNames:
-        """The names of open cursors."""
-        return self._environment.cursors
-
-    def as_written(self, collection: VirtualCollection) -> VirtualCollection:
-        """``collection`` with ``extended_range`` if this process has written such times since the listing (Q12)."""
-        if collection.extended_range or not self._environment.holds_extended_range(collection.namespace):
-            return collection
-        return replace(collection, extended_range=True)
-
     def plan_of_read(self, command: ClientCommand, target: VirtualCollection) -> Plan:
         """The plan for a client that may read buckets; raises ``CommandError`` and ``Undecodable``."""
         return self._plan(command, target, take_apart(command.body, command.sequences), reads_buckets=True)
@@ -205,7 +191,7 @@ class TranslateHandler:
         if collection is None or command.name not in INLINE:
             return ()
         try:
-            plan = self.plan_of_read(command, self.as_written(collection))
+            plan = self.plan_of_read(command, self.context.as_written(collection))
         except (CommandError, Undecodable):
             return ()
         return (plan.step.body,) if isinstance(plan, Single | Cursor) else ()

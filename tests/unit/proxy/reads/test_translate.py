@@ -200,12 +200,12 @@ def test_more_of_a_cursor_is_taken_where_it_may_be_on_buckets(collection: str, t
     handler = Translated(PassThrough()).handler
     more = parse_command(Message.from_bytes(command({"getMore": Int64(1), "collection": collection, "$db": "db"})))
     assert handler.takes_cursor(more) is taken
-    handler.cursors.opened(1, Namespace("db", "system.buckets.other"))
+    handler.context.cursors.opened(1, Namespace("db", "system.buckets.other"))
     assert handler.takes_cursor(more)
     assert not handler.takes_cursor(parse_command(Message.from_bytes(command({"find": "x", "$db": "db"}))))
 
 
 def test_q12_times_that_this_process_wrote_count_before_the_listing_shows_them() -> None:
-    written = Translated(PassThrough()).handler.as_written(TARGET)
+    written = Translated(PassThrough()).handler.context.as_written(TARGET)
     assert written.extended_range
     assert not TARGET.extended_range
