@@ -12,6 +12,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
+# Never the interpreted form of the kernel: compiled modules that call the kernel would be bound to it.
 HOT_MODULES = (
     "catalog/back_off.py",
     "catalog/backlog.py",
@@ -24,12 +25,8 @@ HOT_MODULES = (
     "catalog/growth.py",
     "catalog/identity.py",
     "catalog/join_obstacles.py",
-    "catalog/join_step.py",
-    "catalog/joining.py",
-    "catalog/joins_due.py",
     "catalog/lookup_cost.py",
     "catalog/memory.py",
-    "catalog/merging.py",
     "catalog/namespaces.py",
     "catalog/open_bucket.py",
     "catalog/parts.py",

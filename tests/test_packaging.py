@@ -76,6 +76,14 @@ def test_compiled_modules_exist() -> None:
         assert (ROOT / name).exists(), f"setup.py compiles {name}, which does not exist"
 
 
+def test_the_interpreted_form_of_the_kernel_is_not_compiled() -> None:
+    """Type checkers, and so the compiler, take the kernel for that form, and would bind its callers to it."""
+    forms = set(re.findall(r"from catalog\.(\w+) import", (ROOT / "catalog" / "kernel.py").read_text()))
+    forms -= {"_kernel", "documents", "rollover"}
+    assert {"merging", "bucket", "measurement"} <= forms
+    assert not {f"catalog/{name}.py" for name in forms} & set(hot_modules())
+
+
 def test_an_installation_is_compiled() -> None:
     """``make test`` tests an installation as users make it; in a bare checkout there is only the kernel."""
     if PROGRAM:
