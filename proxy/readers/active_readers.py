@@ -84,7 +84,7 @@ class ActiveReaders:
 class CountedReader:
     """What a command reads: a database, and the cursors that it leaves open there. See ``proxy.request.exchange``."""
 
-    __slots__ = ("_active", "_cursors", "_more_of", "leaves_cursor", "namespace")
+    __slots__ = ("_active", "_cursors", "_more_of", "namespace")
 
     def __init__(
         self,
@@ -100,7 +100,6 @@ class CountedReader:
         """
         self._active = active
         self._cursors = cursors
-        self.leaves_cursor = cursors is not None
         self._more_of = more_of
         self.namespace = namespace
 
@@ -116,6 +115,11 @@ class CountedReader:
             elif self._more_of:
                 self._cursors.ended(self._more_of)
         self._active.leave(self.namespace.database)
+
+    @property
+    def leaves_cursor(self) -> bool:
+        """Whether its relayed reply may leave a cursor open."""
+        return self._cursors is not None
 
     @property
     def is_kept_out(self) -> bool:
