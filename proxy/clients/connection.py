@@ -275,6 +275,8 @@ class ClientConnection(asyncio.Protocol):
         since_seconds = perf_counter()
         self._pump()
         self._is_heavy = perf_counter() - since_seconds >= TURN_SECONDS
+        if self._is_heavy:
+            self._turns.held()
 
     def _pump(self) -> None:
         """Start commands until one does not end at once or no complete message is left."""

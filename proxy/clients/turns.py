@@ -19,6 +19,9 @@ wait for their first start: a client that sends one command and waits for the re
 many, however many connections they open. One of those is served in each turn at least, and all together have
 ``IN_ADVANCE_SECONDS`` of it: a turn is repeated at once if nobody else has anything to do.
 
+A few small commands are started before a turn begins: a turn needs a call of the event loop, which then polls once more,
+and few clients never have to wait for one another. A command that held the event loop ends that.
+
 A wait counts from the beginning of the turn in which it began, which is when the command was received, so it needs no
 look at the clock.
 """
@@ -40,6 +43,9 @@ PROMPT_STARTS: Final = 8
 """So many starts of prompt commands are possible beyond the limits of a turn,"""
 PROMPT_SECONDS: Final = TURN_SECONDS / 2
 """and for so long."""
+
+UNCOUNTED_STARTS: Final = 4
+"""So many small commands are started before a turn begins. Each may take nearly ``TURN_SECONDS``."""
 
 IN_ADVANCE_SECONDS: Final = 0.00025
 """Time in a turn for connections that send without waiting for replies."""
@@ -64,10 +70,16 @@ class Turns:
         call_soon: Callable[[Callable[[], None]], Any],
         limit: int = STARTS_IN_A_TURN,
         now_seconds: Callable[[], float] = perf_counter,
+        uncounted: int = UNCOUNTED_STARTS,
     ) -> None:
-        """``call_soon`` schedules a call for the next turn of the event loop; ``limit``: starts per turn."""
+        """``call_soon`` schedules a call for the next turn of the event loop; ``limit``: starts per turn.
+
+        ``uncounted``: starts before a turn begins.
+        """
         self._call_soon = call_soon
         self._limit = limit
+        self._uncounted = uncounted
+        self._uncounted_left = uncounted
         self._now_seconds = now_seconds
         self._left = limit
         self._began_seconds = 0.0
@@ -82,6 +94,9 @@ class Turns:
 
     def take(self, connection: QueuedConnection, size_bytes: int, *, is_prompt: bool, is_heavy: bool = False) -> bool:
         """Whether the connection may start a command of this size now; otherwise ``go_on`` is called later."""
+        if self._uncounted_left and size_bytes < START_BYTES and not self._is_scheduled and not is_heavy:
+            self._uncounted_left -= 1
+            return True
         starts = 1 + size_bytes // START_BYTES
         if not self._is_scheduled:
             self._begin()
@@ -107,6 +122,10 @@ class Turns:
         self._left -= starts
         self._prompt_left -= starts
 
+    def held(self) -> None:
+        """A command has held the event loop for a whole turn."""
+        self._uncounted_left = 0
+
     def wait(self, connection: QueuedConnection) -> None:
         """The connection has used its share of this turn; ``go_on`` is called when it may start further commands."""
         if not self._is_scheduled:
@@ -122,6 +141,7 @@ class Turns:
     def _next(self) -> None:
         self._left = self._limit
         self._prompt_left = PROMPT_STARTS
+        self._uncounted_left = self._uncounted
         self._is_scheduled = False
         if not self._waiting and not self._prompt and not self._in_advance and not self._heavy:
             return

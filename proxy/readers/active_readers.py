@@ -11,11 +11,15 @@ from proxy.reads.cursor_names import CursorNames
 
 _CURSOR_ID: Final = b"\x12id\0"
 _CURSOR_NAME: Final = b"\x02ns\0"
+_NO_CURSOR: Final = _CURSOR_ID + bytes(8) + _CURSOR_NAME
+_NO_CURSOR_BYTES: Final[int] = len(_NO_CURSOR)
 
 
 def cursor_left_by(tail: bytes) -> int:
     """The cursor that a reply with these last bytes leaves open, 0 for none."""
     at = tail.rfind(_CURSOR_ID)
+    if tail[at : at + _NO_CURSOR_BYTES] == _NO_CURSOR:
+        return 0
     while at >= 0:
         after = at + len(_CURSOR_ID) + 8
         if tail.startswith(_CURSOR_NAME, after):

@@ -31,7 +31,8 @@ class PlainRelay(Shortcut):
     def start(self, exchange: Exchange, known: Recognised, form: Form, end: int) -> bool:
         raw = exchange.message.raw
         for each in self._avoid:
-            if each in raw:
+            # ``in`` would first try whether ``each`` is a number, by an exception.
+            if raw.find(each) >= 0:
                 return False
         return known.send(exchange, raw, exchange)
 

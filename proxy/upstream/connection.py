@@ -253,7 +253,7 @@ class UpstreamConnection(BackPressure):
 
     def _judge(self, reply: bytes) -> bool:
         """Detect that the primary steps down. A user's document may contain such a code, so the reply is parsed."""
-        if self._on_not_primary is None or len(reply) > _ERROR_REPLY_MAX_BYTES or _CODE not in reply:
+        if self._on_not_primary is None or len(reply) > _ERROR_REPLY_MAX_BYTES or reply.find(_CODE) < 0:
             return False
         try:
             says_so = not_primary(reply[op_msg.BODY_AT : document_end(reply, op_msg.BODY_AT, len(reply))])

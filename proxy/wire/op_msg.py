@@ -27,6 +27,8 @@ BODY_AT: Final[int] = HEADER_SIZE_BYTES + 5
 """Where the body starts when it is the first section."""
 
 _INSERT: Final = b"\x02insert\0"
+_NAME_AT: Final[int] = BODY_AT + 4
+_INSERT_END: Final[int] = _NAME_AT + len(_INSERT)
 _MANY_BYTES: Final = 30_000
 _CUT_AT_ONCE_BYTES: Final = 256 * 1024
 _MOST_FIELDS: Final = 1_000
@@ -62,9 +64,9 @@ class OpMsg:
 def is_no_insert(start: bytes) -> bool:
     """Whether a message that starts with these bytes is certainly no insert; a compressed one does not show that."""
     return (
-        start.startswith(_OPCODE_BYTES, _OPCODE_AT)
+        start[_OPCODE_AT:HEADER_SIZE_BYTES] == _OPCODE_BYTES
         and start[BODY_AT - 1 : BODY_AT] == b"\0"
-        and not start.startswith(_INSERT, BODY_AT + 4)
+        and start[_NAME_AT:_INSERT_END] != _INSERT
     )
 
 

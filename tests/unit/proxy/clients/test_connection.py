@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import bson
 
 from proxy.clients.connection import READ_AHEAD_BYTES, STARTS_AT_ONCE, ClientConnection
-from proxy.clients.turns import Turns
+from proxy.clients.turns import TURN_SECONDS, Turns
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.request.exchange import Client, Exchange
 from proxy.request.session import Session
@@ -73,9 +74,9 @@ class Host:
 class EventLoop:
     """Turns that come when the test says so."""
 
-    def __init__(self, limit: int = 1_000_000) -> None:
+    def __init__(self, limit: int = 1_000_000, uncounted: int = 0) -> None:
         self.later: list[Callable[[], None]] = []
-        self.turns = Turns(self.later.append, limit, now_seconds=lambda: 0.0)
+        self.turns = Turns(self.later.append, limit, now_seconds=lambda: 0.0, uncounted=uncounted)
 
     def next_turn(self) -> None:
         later, self.later[:] = self.later[:], []
@@ -407,3 +408,14 @@ def test_a_ping_does_not_wait_behind_inserts() -> None:
     assert len(host.started) == 1
     connected(host, loop)[0].data_received(PING)
     assert len(host.started) == 2
+
+
+def test_a_turn_begins_after_a_command_that_has_held_the_event_loop() -> None:
+    """A few commands start uncounted; were each of them dear, others would wait for all of them."""
+    host = Host()
+    host.at_once = lambda client: time.sleep(2 * TURN_SECONDS)
+    loop = EventLoop(uncounted=4)
+    connected(host, loop)[0].data_received(PING)
+    assert loop.later == []
+    connected(host, loop)[0].data_received(PING)
+    assert len(loop.later) == 1

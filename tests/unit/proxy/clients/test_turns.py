@@ -28,12 +28,12 @@ class Connection:
 
 
 class Loop:
-    def __init__(self, limit: int = 2) -> None:
+    def __init__(self, limit: int = 2, uncounted: int = 0) -> None:
         self.calls: list[Callable[[], None]] = []
         self.started: list[str] = []
         self.now_seconds = 0.0
         """Connections with capital letters as names have prompt commands; those with digits are heavy, too."""
-        self.turns = Turns(self.calls.append, limit=limit, now_seconds=lambda: self.now_seconds)
+        self.turns = Turns(self.calls.append, limit, lambda: self.now_seconds, uncounted)
 
     def ask(self, names: str, size_bytes: int = 100) -> None:
         for name in names:
@@ -272,3 +272,44 @@ def test_heavy_connections_do_not_overtake_each_other() -> None:
     assert loop.next_turn() == "c3"
     loop.ask("6")
     assert [loop.next_turn() for _ in range(3)] == ["45", "6", ""]
+
+
+def test_a_few_commands_start_before_a_turn_begins() -> None:
+    loop = Loop(uncounted=2)
+    loop.ask("ab")
+    assert loop.calls == []
+    loop.ask("cdef")
+    assert loop.started == list("abcd")
+    assert [loop.next_turn() for _ in range(2)] == ["ef", ""]
+    loop.ask("gh")
+    assert loop.started == list("gh")
+    assert loop.calls == []
+
+
+@pytest.mark.parametrize(("name", "size_bytes"), [("1", 100), ("a", START_BYTES)])
+def test_dear_commands_count_at_once(name: str, size_bytes: int) -> None:
+    loop = Loop(uncounted=2)
+    loop.ask(name, size_bytes)
+    assert len(loop.calls) == 1
+
+
+def test_a_turn_begins_after_a_command_that_held_the_loop() -> None:
+    loop = Loop(uncounted=2)
+    loop.ask("a")
+    loop.turns.held()
+    loop.ask("b")
+    assert len(loop.calls) == 1
+    assert loop.next_turn() == ""
+    loop.ask("c")
+    assert loop.calls == []
+
+
+def test_those_who_wait_are_not_overtaken_by_uncounted_ones() -> None:
+    loop = Loop(uncounted=2)
+    loop.ask("abcdef")
+    loop.started.clear()
+    calls, loop.calls[:] = loop.calls[:], []
+    calls[0]()
+    loop.ask("g")
+    assert loop.started == ["e", "f"]
+    assert loop.next_turn() == "g"
