@@ -19,8 +19,8 @@ wait for their first start: a client that sends one command and waits for the re
 many, however many connections they open. One of those is served in each turn at least, and all together have
 ``IN_ADVANCE_SECONDS`` of it: a turn is repeated at once if nobody else has anything to do.
 
-A few small commands are started before a turn begins: a turn needs a call of the event loop, which then polls once more,
-and few clients never have to wait for one another. A command that held the event loop ends that.
+A few small commands are started before a turn begins: a turn needs a call of the event loop, which then polls once
+more, and few clients never have to wait for one another. A command that held the event loop ends that.
 
 A wait counts from the beginning of the turn in which it began, which is when the command was received, so it needs no
 look at the clock.
