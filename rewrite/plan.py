@@ -137,8 +137,8 @@ GUESS_FAILED: Final = 241
 class Single:
     """One step; ``reshape`` maps its ``ok: 1`` reply to the client's. Errors pass through ``reshape_error``.
 
-    ``reshape_raw`` does so without decoding, for replies that hold stored values. ``otherwise`` takes the place of a
-    step that was refused with ``GUESS_FAILED``.
+    ``reshape_raw`` does so without decoding, for replies that hold stored values. ``otherwise`` makes what takes the
+    place of a step that was refused with ``GUESS_FAILED``.
     """
 
     step: Step
@@ -146,7 +146,7 @@ class Single:
     reshape_raw: Callable[[bytes], bytes] | None = None
     effects: tuple[Effect, ...] = ()
     reshape_error: Callable[[Document], Document] | None = None
-    otherwise: Step | None = None
+    otherwise: Callable[[], Step] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Cursor:
     namespace: Namespace
     effects: tuple[Effect, ...] = ()
     reshape_error: Callable[[Document], Document] | None = None
-    otherwise: Step | None = None
+    otherwise: Callable[[], Step] | None = None
 
 
 @dataclass(frozen=True, slots=True)

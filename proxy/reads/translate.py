@@ -204,7 +204,7 @@ class TranslateHandler:
             case Single() | Cursor():
                 reply = await steps.run(plan.step)
                 if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:
-                    reply = await steps.run(plan.otherwise)
+                    reply = await steps.run(await self._pace.run(plan.otherwise))
                 if plan.step.via is Via.CLIENT and is_unauthorized(reply):
                     # The backend decides about the client's own command, and its refusal is the reply.
                     return await self._pass(PassThrough(plan.effects), steps, command)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import guessed, reads_buckets, scope_of
+from rewrite.commands.reading import reads_buckets, scope_of, step_or_guess
 from rewrite.commands.statistics import is_collection_statistics, rewrite_collection_statistics
 from rewrite.indexes import bucket_hint
-from rewrite.plan import Cursor, PassThrough, Plan, Request, Single, Step
-from rewrite.stages.draft import only
+from rewrite.plan import Cursor, PassThrough, Plan, Request, Single
+from rewrite.stages.draft import Stage, only
 from rewrite.stages.pipeline import rewrite_pipeline
 
 LEFT_TO_THE_VIEW = frozenset(
@@ -29,28 +29,34 @@ def rewrite_aggregate(request: Request) -> Plan:
         return PassThrough()
     if is_collection_statistics(request.body.get("pipeline")):
         return rewrite_collection_statistics(request, request.target)
-    body = translate_aggregate(request.body, request.target, request)
-    if body is None:
+    body, target = request.body, request.target
+    pipeline = _pipeline_of(body)
+    if pipeline is None:
         return PassThrough()
-    step = Step(request.namespace.database, body)
-    if body.get("explain"):
-        return Single(step)
-    guess = guessed(body, request.body, request.body["pipeline"], request.target, request)
-    if guess is None:
-        return Cursor(step, request.namespace)
-    return Cursor(guess, request.namespace, otherwise=step)
+    step, otherwise = step_or_guess(request, pipeline, target, lambda stages: _on_buckets(body, stages, target))
+    return Single(step) if body.get("explain") else Cursor(step, request.namespace, otherwise=otherwise)
 
 
 def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The same aggregate on the buckets."""
+    pipeline = _pipeline_of(body)
+    if pipeline is None:
+        return None
+    return _on_buckets(body, rewrite_pipeline(pipeline, scope_of(body, target, request)), target)
+
+
+def _pipeline_of(body: Mapping[str, Any]) -> list[Stage] | None:
+    """The stages on the measurements; ``None`` for what only the backend answers."""
     pipeline = body.get("pipeline")
     if not isinstance(pipeline, list) or not all(isinstance(stage, dict) and only(stage)[0] for stage in pipeline):
         return None
     if pipeline and (only(pipeline[0])[0] in LEFT_TO_THE_VIEW or only(pipeline[0])[0].startswith("$_internal")):
         return None
-    command = dict(body)
-    command["aggregate"] = target.buckets.collection
-    command["pipeline"] = rewrite_pipeline(pipeline, scope_of(body, target, request))
+    return pipeline
+
+
+def _on_buckets(body: Mapping[str, Any], stages: Sequence[Stage], target: VirtualCollection) -> dict[str, Any]:
+    command = {**body, "aggregate": target.buckets.collection, "pipeline": stages}
     if command.get("hint"):
         command["hint"] = bucket_hint(command["hint"], target.options)
     return command

@@ -7,14 +7,15 @@ from typing import Any
 
 from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import (
+    aggregate_of_buckets,
     asks_for_text,
     cursor_reply_fields,
-    guessed,
     on_buckets,
     reads_buckets,
+    step_or_guess,
     whole_number,
 )
-from rewrite.plan import Document, PassThrough, Plan, Request, Single, Step
+from rewrite.plan import Document, PassThrough, Plan, Request, Single
 from rewrite.stages.draft import Stage
 
 _UNDERSTOOD = {"count", "query", "limit", "skip", "hint", "collation", "readConcern", "maxTimeMS", "comment"}
@@ -24,24 +25,25 @@ def rewrite_count(request: Request) -> Plan:
     """An aggregate on the buckets whose one row becomes ``n``."""
     if request.target is None or not reads_buckets(request) or request.in_transaction:
         return PassThrough()
-    body = translate_count(request.body, request.target, request)
-    if body is None:
+    body, target = request.body, request.target
+    stages = _stages_of(body)
+    if stages is None:
         return PassThrough()
-    step = Step(request.namespace.database, body)
-    guess = guessed(body, request.body, _stages(request.body) or (), request.target, request)
-    return Single(guess or step, reshape=count_reply, otherwise=step if guess else None)
+    step, otherwise = step_or_guess(request, stages, target, lambda made: aggregate_of_buckets(body, made, target))
+    return Single(step, reshape=count_reply, otherwise=otherwise)
 
 
 def translate_count(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The ``aggregate`` that answers this ``count``."""
-    read_concern = body.get("readConcern")
-    if not body.keys() <= _UNDERSTOOD or (isinstance(read_concern, dict) and "snapshot" in read_concern.values()):
-        return None
-    stages = _stages(body)
+    stages = _stages_of(body)
     return None if stages is None else on_buckets(body, stages, target, request)
 
 
-def _stages(body: Mapping[str, Any]) -> list[Stage] | None:
+def _stages_of(body: Mapping[str, Any]) -> list[Stage] | None:
+    """The stages on the measurements that count; ``None`` for what only the backend answers."""
+    read_concern = body.get("readConcern")
+    if not body.keys() <= _UNDERSTOOD or (isinstance(read_concern, dict) and "snapshot" in read_concern.values()):
+        return None
     query = body.get("query") or {}
     skip, limit = whole_number(body.get("skip", 0)), whole_number(body.get("limit", 0))
     if (

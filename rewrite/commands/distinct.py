@@ -32,7 +32,7 @@ def rewrite_distinct(request: Request) -> Plan:
     if plans is None:
         return PassThrough()
     guess, otherwise = (Step(request.namespace.database, plan) for plan in plans)
-    return Single(guess, reshape_raw=distinct_reply, otherwise=otherwise)
+    return Single(guess, reshape_raw=distinct_reply, otherwise=lambda: otherwise)
 
 
 def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:

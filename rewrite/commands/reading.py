@@ -55,10 +55,22 @@ def on_buckets(
     hint: Any = None,
 ) -> dict[str, Any]:
     """An ``aggregate`` on the buckets that runs ``pipeline`` on the measurements, with ``body``'s options."""
-    scope = scope_of(body, target, request)
+    stages = rewrite_pipeline(pipeline, scope_of(body, target, request))
+    return aggregate_of_buckets(body, stages, target, batch_size=batch_size, hint=hint)
+
+
+def aggregate_of_buckets(
+    body: Mapping[str, Any],
+    stages: Sequence[Stage],
+    target: VirtualCollection,
+    *,
+    batch_size: Any = None,
+    hint: Any = None,
+) -> dict[str, Any]:
+    """An ``aggregate`` that runs ``stages`` on the buckets, with ``body``'s options."""
     command: dict[str, Any] = {
         "aggregate": target.buckets.collection,
-        "pipeline": rewrite_pipeline(pipeline, scope),
+        "pipeline": stages,
         "cursor": {} if batch_size is None else {"batchSize": batch_size},
     }
     wanted_hint = body.get("hint") if hint is None else hint
@@ -72,23 +84,32 @@ def on_buckets(
     return command
 
 
-def guessed(
-    sure: Mapping[str, Any],
-    body: Mapping[str, Any],
+Alternative: TypeAlias = Callable[[], Step] | None
+"""Makes the step that takes the place of a guess that failed; ``None`` for a step that is no guess."""
+
+
+def step_or_guess(
+    request: Request,
     pipeline: Sequence[Stage],
     target: VirtualCollection,
-    request: Request,
-) -> Step | None:
-    """The command ``sure``, which runs ``pipeline``, with a guess in its place (see ``Scope.may_guess``).
+    command: Callable[[list[Stage]], dict[str, Any]],
+) -> tuple[Step, Alternative]:
+    """The step that runs ``pipeline``, a guess if there is one (see ``Scope.may_guess``).
 
-    There is no guess if the first batch is empty, because its error would only occur in a later batch.
+    ``command`` makes the body of a command from stages on the buckets. There is no guess if the first batch is empty,
+    because its error would only occur in a later batch.
     """
-    cursor = body.get("cursor") or {}
-    if body.get("explain") or not isinstance(cursor, dict) or not whole_number(cursor.get("batchSize", 1)):
-        return None
+    body, database = request.body, request.namespace.database
     scope = scope_of(body, target, request)
-    stages = guess_pipeline(pipeline, scope)
-    return None if stages is None else Step(request.namespace.database, {**sure, "pipeline": stages})
+    cursor = body.get("cursor") or {}
+
+    def sure() -> Step:
+        return Step(database, command(rewrite_pipeline(pipeline, scope)))
+
+    if body.get("explain") or not isinstance(cursor, dict) or not whole_number(cursor.get("batchSize", 1)):
+        return sure(), None
+    stages, is_guess = guess_pipeline(pipeline, scope)
+    return Step(database, command(stages)), sure if is_guess else None
 
 
 def asks_for_text(query: Mapping[str, Any]) -> bool:

@@ -33,15 +33,16 @@ def rewrite_pipeline(pipeline: Sequence[Stage], scope: Scope) -> list[Stage]:
     return _drafted(pipeline, scope).stages(scope)
 
 
-def guess_pipeline(pipeline: Sequence[Stage], scope: Scope) -> list[Stage] | None:
-    """Faster stages that fail with ``GUESS_FAILED`` for unusual stored values; ``None`` if there are none.
+def guess_pipeline(pipeline: Sequence[Stage], scope: Scope) -> tuple[list[Stage], bool]:
+    """As ``rewrite_pipeline``, or faster stages that fail with ``GUESS_FAILED`` for unusual stored values; which it is.
 
-    There are none in a transaction, because an error would abort it.
+    There is no guess in a transaction, because an error would abort it.
     """
     if scope.in_transaction or not any(only(stage)[0] in _GUESSED for stage in pipeline):
-        return None
+        return rewrite_pipeline(pipeline, scope), False
+    # A draft without a guess is the same as one that must not guess.
     draft = _drafted(pipeline, replace(scope, may_guess=True))
-    return draft.stages(scope) if draft.guesses else None
+    return draft.stages(scope), draft.guesses
 
 
 _GUESSED = frozenset({"$count", "$group"})

@@ -66,9 +66,8 @@ def planned(raw: bytes) -> Plan | None:
     except (Undecodable, CommandError):
         return None
     if isinstance(plan, Single | Cursor):
-        for step in (plan.step, plan.otherwise):
-            if step is not None:
-                bson.encode(step.body, codec_options=CODEC)
+        for step in (plan.step, *(() if plan.otherwise is None else (plan.otherwise(),))):
+            bson.encode(step.body, codec_options=CODEC)
     return plan
 
 

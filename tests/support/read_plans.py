@@ -56,7 +56,8 @@ def carry_out(client: MongoClient[dict[str, Any]], request: Request, **options: 
         case Single() | Cursor():
             reply = send(client, plan.step.database, plan.step.body, **options)
             if plan.otherwise is not None and reply.get("code") == GUESS_FAILED:
-                reply = send(client, plan.otherwise.database, plan.otherwise.body, **options)
+                sure = plan.otherwise()
+                reply = send(client, sure.database, sure.body, **options)
             if reply.get("ok") != 1:
                 return reply
             if isinstance(plan, Cursor):

@@ -130,7 +130,9 @@ async def test_one_step_is_reshaped_and_errors_are_not() -> None:
 
 
 async def test_a_guess_that_failed_is_followed_by_the_certain_step() -> None:
-    world = Translated(Single(STEP, otherwise=OTHERWISE), {"ok": 0.0, "code": GUESS_FAILED}, {"n": 1, "ok": 1.0})
+    world = Translated(
+        Single(STEP, otherwise=lambda: OTHERWISE), {"ok": 0.0, "code": GUESS_FAILED}, {"n": 1, "ok": 1.0}
+    )
     assert await world.run({"count": "x"}) == {"n": 1, "ok": 1.0}
     assert [body["count"] for body in world.asked] == ["system.buckets.x", "x"]
 

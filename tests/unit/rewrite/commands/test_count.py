@@ -45,5 +45,5 @@ def test_count_is_guessed_from_headers() -> None:
     plan = rewrite_count(request({"count": "x", "query": {"m": 1}}))
     assert isinstance(plan, Single)
     assert plan.otherwise is not None
-    assert "$unionWith" in str(plan.otherwise.body)
+    assert "$unionWith" in str(plan.otherwise().body)
     assert "$unionWith" not in str(plan.step.body)

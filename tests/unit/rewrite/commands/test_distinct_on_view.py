@@ -74,7 +74,7 @@ def test_the_whole_meta_value_is_guessed() -> None:
     assert plan.otherwise is not None
     match = {"$match": {"m": {"$gt": 3}}}
     assert plan.step.body["pipeline"][:2] == [match, {"$group": {"_id": "$m"}}]
-    assert plan.otherwise.body["pipeline"] == [match, *values_by_path("m")]
+    assert plan.otherwise().body["pipeline"] == [match, *values_by_path("m")]
     assert plan_of({"key": "m"}, in_transaction=True) == PassThrough()
     assert rewrite_explain(request({"explain": {"distinct": "x", "key": "m"}}, reads_buckets=False)) == PassThrough()
 

@@ -10,7 +10,7 @@ from bson import Int64
 from bson.datetime_ms import DatetimeMS
 
 from rewrite.stages.lastpoint import LATEST, pick_latest_buckets
-from rewrite.stages.pipeline import guess_pipeline
+from rewrite.stages.pipeline import guess_pipeline, rewrite_pipeline
 from tests.support.scopes import OLD_SCOPE, SCOPE, draft
 
 FIRST = {"v": {"$first": "$v"}}
@@ -153,10 +153,10 @@ def test_headers_are_checked_where_times_may_be_before_1970() -> None:
     """W32: the start of such a bucket may be in its header, and 1970 is the latest of these."""
     pipeline = [{"$sort": {"m": 1, "t": -1}}, {"$group": {"_id": "$m", **FIRST}}]
     scope = replace(SCOPE, extended_range=True)
-    guess = guess_pipeline(pipeline, scope)
-    assert guess is not None
+    guess, is_guess = guess_pipeline(pipeline, scope)
+    assert is_guess
     over_buckets, check, *_ = guess
     assert over_buckets["$group"]["latest"] == {"$max": {"time": "$control.max.t", "bucket": "$_id"}}
     assert check["$match"]["$expr"]["$cond"][0] == {"$gt": ["$latest.time", DatetimeMS(0)]}
-    assert guess_pipeline(pipeline, SCOPE) is None
-    assert guess_pipeline(pipeline, replace(scope, in_transaction=True)) is None
+    for other in (SCOPE, replace(scope, in_transaction=True)):
+        assert guess_pipeline(pipeline, other) == (rewrite_pipeline(pipeline, other), False)
