@@ -33,6 +33,7 @@ ROOMS = (
     "proxy/request",
     "proxy/upstream",
     "proxy/wire",
+    "rewrite",
 )
 REPLACES_PARTS = (
     "tests/unit/proxy/clients/test_ruled_creation.py",

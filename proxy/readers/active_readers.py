@@ -18,7 +18,8 @@ _NO_CURSOR_BYTES: Final[int] = len(_NO_CURSOR)
 def cursor_left_by(tail: bytes) -> int:
     """The cursor that a reply with these last bytes leaves open, 0 for none."""
     at = tail.rfind(_CURSOR_ID)
-    if tail[at : at + _NO_CURSOR_BYTES] == _NO_CURSOR:
+    # Compiled, a slice must not begin behind its end, as it would for -1.
+    if at < 0 or tail[at : at + _NO_CURSOR_BYTES] == _NO_CURSOR:
         return 0
     while at >= 0:
         after = at + len(_CURSOR_ID) + 8

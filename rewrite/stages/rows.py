@@ -11,6 +11,8 @@ UNKNOWN_COUNT: Stage = {"control.version": {"$ne": 1}, "control.count": {"$exist
 """Matches compressed buckets without ``control.count``, which have to be unpacked."""
 
 _DOCUMENT_BYTES = 5
+_DIGITS = (1, 2, 3)
+"""Of the keys of a bucket's rows: a server stores up to 1,000 in one. More would make short queries longer to plan."""
 _ROW_BYTES = 10
 """Size of a row's type, date and the zero byte after the key, without the digits of the key."""
 
@@ -19,7 +21,7 @@ def rows_in_bucket(scope: Scope) -> dict[str, Any]:
     """The number of rows in a bucket that ``UNKNOWN_COUNT`` does not match.
 
     An uncompressed time column is a document ``{"0": date, "1": date, …}``, so its number of rows follows from its
-    size. If the size does not fit rows that are numbered without gaps, the server counts them.
+    size. If the size does not fit up to 1,000 rows that are numbered without gaps, the server counts them.
     """
     column = f"$data.{scope.time_field}"
     counted = {"$size": {"$objectToArray": column}}
@@ -35,7 +37,7 @@ def rows_in_bucket(scope: Scope) -> dict[str, Any]:
 def _rows_by_size(size_bytes: Any) -> dict[str, Any]:
     branches = []
     size_before, rows_before = _DOCUMENT_BYTES, 0
-    for digits in (1, 2, 3, 4, 5, 6):
+    for digits in _DIGITS:
         row_bytes = _ROW_BYTES + digits
         rows_until = 10**digits
         size_until = size_before + (rows_until - rows_before) * row_bytes
