@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -51,6 +52,17 @@ IN_ADVANCE_SECONDS: Final = 0.00025
 """Time in a turn for connections that send without waiting for replies."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnLimits:
+    """``starts`` in one turn, and ``uncounted`` ones of small commands before it begins."""
+
+    starts: int = STARTS_IN_A_TURN
+    uncounted: int = UNCOUNTED_STARTS
+
+
+LIMITS: Final = TurnLimits()
+
+
 class QueuedConnection(Protocol):
     """A connection that has a command to start."""
 
@@ -68,20 +80,15 @@ class Turns:
     def __init__(
         self,
         call_soon: Callable[[Callable[[], None]], Any],
-        limit: int = STARTS_IN_A_TURN,
+        limits: TurnLimits = LIMITS,
         now_seconds: Callable[[], float] = perf_counter,
-        uncounted: int = UNCOUNTED_STARTS,
     ) -> None:
-        """``call_soon`` schedules a call for the next turn of the event loop; ``limit``: starts per turn.
-
-        ``uncounted``: starts before a turn begins.
-        """
+        """``call_soon`` schedules a call for the next turn of the event loop."""
         self._call_soon = call_soon
-        self._limit = limit
-        self._uncounted = uncounted
-        self._uncounted_left = uncounted
+        self._limits = limits
         self._now_seconds = now_seconds
-        self._left = limit
+        self._left = limits.starts + limits.uncounted
+        """Starts until the end of the turn; before it begins, those that do not count come first."""
         self._began_seconds = 0.0
         self._until_seconds = 0.0
         self._prompt_left = PROMPT_STARTS
@@ -94,8 +101,8 @@ class Turns:
 
     def take(self, connection: QueuedConnection, size_bytes: int, *, is_prompt: bool, is_heavy: bool = False) -> bool:
         """Whether the connection may start a command of this size now; otherwise ``go_on`` is called later."""
-        if self._uncounted_left and size_bytes < START_BYTES and not self._is_scheduled and not is_heavy:
-            self._uncounted_left -= 1
+        if not self._is_scheduled and not is_heavy and size_bytes < START_BYTES and self._left > self._limits.starts:
+            self._left -= 1
             return True
         starts = 1 + size_bytes // START_BYTES
         if not self._is_scheduled:
@@ -124,7 +131,7 @@ class Turns:
 
     def held(self) -> None:
         """A command has held the event loop for a whole turn."""
-        self._uncounted_left = 0
+        self._left = min(self._left, self._limits.starts)
 
     def wait(self, connection: QueuedConnection) -> None:
         """The connection has used its share of this turn; ``go_on`` is called when it may start further commands."""
@@ -134,14 +141,14 @@ class Turns:
 
     def _begin(self) -> None:
         self._is_scheduled = True
+        self._left = min(self._left, self._limits.starts)
         self._began_seconds = self._now_seconds()
         self._until_seconds = self._began_seconds + TURN_SECONDS
         self._call_soon(self._next)
 
     def _next(self) -> None:
-        self._left = self._limit
+        self._left = self._limits.starts + self._limits.uncounted
         self._prompt_left = PROMPT_STARTS
-        self._uncounted_left = self._uncounted
         self._is_scheduled = False
         if not self._waiting and not self._prompt and not self._in_advance and not self._heavy:
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import bson
 
 from proxy.clients.connection import READ_AHEAD_BYTES, STARTS_AT_ONCE, ClientConnection
-from proxy.clients.turns import TURN_SECONDS, Turns
+from proxy.clients.turns import TURN_SECONDS, TurnLimits, Turns
 from proxy.observe.metrics import ConnectionNumbers
 from proxy.request.exchange import Client, Exchange
 from proxy.request.session import Session
@@ -76,7 +76,7 @@ class EventLoop:
 
     def __init__(self, limit: int = 1_000_000, uncounted: int = 0) -> None:
         self.later: list[Callable[[], None]] = []
-        self.turns = Turns(self.later.append, limit, now_seconds=lambda: 0.0, uncounted=uncounted)
+        self.turns = Turns(self.later.append, TurnLimits(limit, uncounted), now_seconds=lambda: 0.0)
 
     def next_turn(self) -> None:
         later, self.later[:] = self.later[:], []

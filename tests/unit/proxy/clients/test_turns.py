@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.clients.turns import IN_ADVANCE_SECONDS, PROMPT_STARTS, START_BYTES, TURN_SECONDS, Turns
+from proxy.clients.turns import IN_ADVANCE_SECONDS, PROMPT_STARTS, START_BYTES, TURN_SECONDS, TurnLimits, Turns
 
 
 class Connection:
@@ -33,7 +33,7 @@ class Loop:
         self.started: list[str] = []
         self.now_seconds = 0.0
         """Connections with capital letters as names have prompt commands; those with digits are heavy, too."""
-        self.turns = Turns(self.calls.append, limit, lambda: self.now_seconds, uncounted)
+        self.turns = Turns(self.calls.append, TurnLimits(limit, uncounted), lambda: self.now_seconds)
 
     def ask(self, names: str, size_bytes: int = 100) -> None:
         for name in names:
