@@ -33,7 +33,8 @@ def test_a_generator_tells_of_each_interval(
     assert len(ends) == 4
     assert all(0.24 < later - end < 0.4 for end, later in zip([0.0, *ends], ends, strict=False))
     counted = sum(count for _, count, _ in result.curve)
-    assert 0.7 * result.measurements < counted <= result.measurements
+    # The last tenth of a second is in no interval; on a busy machine, much may finish in it.
+    assert 0.5 * result.measurements < counted <= result.measurements
     assert counted % 3 == 0
     assert all(p99_us >= result.latency_us["p50"] / 4 for _, _, p99_us in result.curve)
 
