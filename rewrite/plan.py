@@ -133,12 +133,16 @@ GUESS_FAILED: Final = 241
 """The error code (ConversionFailure) of a guess that finds values for which it is not valid."""
 
 
+Alternative: TypeAlias = Callable[[], Step]
+"""Makes the step that takes the place of a guess that failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Single:
     """One step; ``reshape`` maps its ``ok: 1`` reply to the client's. Errors pass through ``reshape_error``.
 
-    ``reshape_raw`` does so without decoding, for replies that hold stored values. ``otherwise`` makes what takes the
-    place of a step that was refused with ``GUESS_FAILED``.
+    ``reshape_raw`` does so without decoding, for replies that hold stored values. ``otherwise``: ``None`` for a step
+    that is no guess.
     """
 
     step: Step
@@ -146,7 +150,7 @@ class Single:
     reshape_raw: Callable[[bytes], bytes] | None = None
     effects: tuple[Effect, ...] = ()
     reshape_error: Callable[[Document], Document] | None = None
-    otherwise: Callable[[], Step] | None = None
+    otherwise: Alternative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ class Cursor:
     namespace: Namespace
     effects: tuple[Effect, ...] = ()
     reshape_error: Callable[[Document], Document] | None = None
-    otherwise: Callable[[], Step] | None = None
+    otherwise: Alternative | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from catalog.namespaces import VirtualCollection
 from rewrite.indexes import bucket_hint
-from rewrite.plan import Request, Step
+from rewrite.plan import Alternative, Request, Step
 from rewrite.stages.draft import Stage, keys_inside
 from rewrite.stages.pipeline import guess_pipeline, rewrite_pipeline
 from rewrite.stages.scope import Scope
@@ -84,16 +84,12 @@ def aggregate_of_buckets(
     return command
 
 
-Alternative: TypeAlias = Callable[[], Step] | None
-"""Makes the step that takes the place of a guess that failed; ``None`` for a step that is no guess."""
-
-
 def step_or_guess(
     request: Request,
     pipeline: Sequence[Stage],
     target: VirtualCollection,
     command: Callable[[list[Stage]], dict[str, Any]],
-) -> tuple[Step, Alternative]:
+) -> tuple[Step, Alternative | None]:
     """The step that runs ``pipeline``, a guess if there is one (see ``Scope.may_guess``).
 
     ``command`` makes the body of a command from stages on the buckets. There is no guess if the first batch is empty,
