@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from catalog.buckets.open_bucket import Bucket, CollectionBuckets, Parked, Series
+from catalog.buckets.stats import Counters
+from catalog.buckets.write_batch import SETTLED, BatchEvent, WriteBatch, Writer
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
-from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.placement import CatalogOptions, Placement
 from catalog.ports import Acknowledgement
-from catalog.stats import Counters
-from catalog.write_batch import SETTLED, BatchEvent, WriteBatch, Writer
 
 __all__ = ["BucketCatalog", "BucketSearch", "CatalogOptions"]
 
@@ -314,7 +314,7 @@ class BucketCatalog(Placement):
             writer.settle((0,), error, None)
 
     def give_up(self, bucket: Bucket) -> None:
-        """Forget a bucket that rests: it is another process's from now on (``catalog.gathering``)."""
+        """Forget a bucket that rests: it is another process's from now on (``catalog.background.gathering``)."""
         bucket.is_given_up = True
         self._move(self._forget(bucket))
 

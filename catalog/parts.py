@@ -2,17 +2,17 @@
 
 To append one row, a server rewrites the whole bucket. Therefore, when many buckets grow at once, the rows of a batch
 are inserted as a *part*: a valid bucket with the same meta value and the same start as the bucket in memory. The parts
-of a bucket are joined later, in one atomic step (``catalog.joining``). At every moment, the stored documents have every
-row exactly once, and any reader of buckets can read them.
+of a bucket are joined later, in one atomic step (``catalog.background.joining``). At every moment, the stored documents
+have every row exactly once, and any reader of buckets can read them.
 
 An id has twelve bytes::
 
     start (4) | segment (2) | place (3) | counter (3)
 
 ``start`` is that of the bucket, as servers require. ``segment`` numbers the *segments* of a process
-(``catalog.segments``): its new parts lie together in the clustered collection, whatever bucket they belong to, so a
-server writes to few pages. ``place`` identifies the bucket among those of the process. So in each segment, buckets lie
-in the same order, each with its parts side by side, and neighbouring buckets are joined with few ranges of ids.
+(``catalog.growth.segments``): its new parts lie together in the clustered collection, whatever bucket they belong to,
+so a server writes to few pages. ``place`` identifies the bucket among those of the process. So in each segment, buckets
+lie in the same order, each with its parts side by side, and neighbouring buckets are joined with few ranges of ids.
 ``counter`` numbers the parts of a bucket in a segment.
 
 The parts of a segment become one *run* for each bucket. When some runs have about the same size, they become one, so a
@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from catalog.errors import InvariantViolated
 from catalog.kernel import BucketState, Limits, Measurement, join_documents, one_row_part
-from catalog.merging import closed
+from catalog.kernel.merging import closed
 
 SEGMENT_AT: Final = 4
 PLACE_AT: Final = 6

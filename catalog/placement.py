@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from catalog.buckets.memory import BucketMemory, EndedBucket
+from catalog.buckets.open_bucket import Bucket, CollectionBuckets, Parked, Series
+from catalog.buckets.stats import Counters
+from catalog.buckets.write_batch import SETTLED, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
 from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
-from catalog.growth import BucketGrowth, GrowthOptions
+from catalog.growth.growth import BucketGrowth, GrowthOptions
 from catalog.kernel import BucketState, Limits, Measurement, bucket_id, rounded_start_ms
-from catalog.memory import BucketMemory, EndedBucket
+from catalog.kernel.rollover import ID_RANGE_MS, RolloverReason, size_cap_bytes
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.open_bucket import Bucket, CollectionBuckets, Parked, Series
 from catalog.ports import Clock, IdSource
-from catalog.rollover import ID_RANGE_MS, RolloverReason, size_cap_bytes
-from catalog.stats import Counters
-from catalog.write_batch import SETTLED, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
 
 MOVES_LIMIT = 25
 """How often a measurement may be moved, because its bucket has changed, before its write fails."""

@@ -151,7 +151,7 @@ class BucketStore(Protocol):
     ) -> BulkOutcome:
         """One unordered ``insert`` of new buckets.
 
-        Buckets whose meta value is an empty timestamp are not mixed with others (``catalog.empty_timestamps``).
+        Buckets whose meta value is an empty timestamp are not mixed with others (``catalog.commit.empty_timestamps``).
         """
         ...
 
@@ -196,7 +196,7 @@ class BucketStore(Protocol):
     async def stored_rows(
         self, collection: VirtualCollection, measurements: Sequence[Measurement], deadline_seconds: float
     ) -> Mapping[bytes, int]:
-        """The number of stored rows that equal each of these measurements, by ``catalog.rows.digest_of`` (W102).
+        """The number of stored rows that equal each of these measurements, by ``catalog.commit.rows.digest_of`` (W102).
 
         Searches all buckets, also full, closed and compressed ones; raises ``CommandError``.
         """

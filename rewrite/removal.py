@@ -15,7 +15,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.raw import fields_of
 from catalog.errors import WRITE_CONFLICT, CommandError
-from catalog.merging import closed
+from catalog.kernel.merging import closed
 from rewrite import bucket_reads
 from rewrite.bucket_reads import TAG, Selection, Stage
 from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, checked, unchanged

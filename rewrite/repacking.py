@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from catalog.background.replacing import Differs
 from catalog.bson.raw import document, element, fields_of, iter_elements
-from catalog.documents import bucket_document
 from catalog.kernel import has_true_header, holds_rows
-from catalog.minmax import greatest_of, least_of
-from catalog.replacing import Differs
+from catalog.kernel.documents import bucket_document
+from catalog.kernel.minmax import greatest_of, least_of
 
 
 def columns_of(row: bytes, left_out: Iterable[bytes]) -> bytes:

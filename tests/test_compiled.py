@@ -71,7 +71,8 @@ WATCH = """
 import collections, json, os, pathlib, signal, sys
 
 calls = collections.Counter()
-program, joins = os.environ["TSPROXY_TEST_WATCHED"], ("/backend/parts/", "/catalog/merging.py", "/catalog/bson/raw.py")
+program = os.environ["TSPROXY_TEST_WATCHED"]
+joins = ("/backend/parts/", "/catalog/kernel/merging.py", "/catalog/bson/raw.py")
 
 def seen(frame, event, argument):
     file = frame.f_code.co_filename

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.write_batch import TRANSITIONS
+from catalog.buckets.write_batch import TRANSITIONS
 from docs.generator import event_page
 from docs.generator.pages import FOLDER, pages
 from proxy.settings.table import ROWS

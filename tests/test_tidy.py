@@ -35,10 +35,10 @@ DRIVER_REQUESTS = frozenset(
     ("command", "aggregate", "find", "find_one", "list_collections", "list_collection_names", "to_list", "primary")
 )
 """What is awaited of the driver, wherever its name stands."""
-MAY_START_TASKS = ("proxy/observe/tasks.py", "catalog/commit_tasks.py", "catalog/committer.py")
+MAY_START_TASKS = ("proxy/observe/tasks.py", "catalog/commit/commit_tasks.py", "catalog/commit/committer.py")
 
 WITHOUT_UNIT_TEST = {
-    "catalog/commit_observer.py": "declares what others implement",
+    "catalog/commit/commit_observer.py": "declares what others implement",
     "catalog/ports.py": "declares what others implement",
     "proxy/clients/handlers.py": "declares what the dispatcher calls",
     "proxy/admin/workers.py": "declares what admin commands know of other workers",
@@ -53,7 +53,7 @@ WITHOUT_UNIT_TEST = {
 """Modules that cannot have a test module of their own, and why."""
 
 
-KERNEL = sorted(path for path in (ROOT / "catalog").glob("_kernel*") if path.suffix in (".c", ".inc"))
+KERNEL = sorted(path for path in (ROOT / "catalog" / "kernel").glob("_kernel*") if path.suffix in (".c", ".inc"))
 SET_AT_IMPORT = frozenset(
     (
         "interpreted_parse",
@@ -335,18 +335,20 @@ def test_exceptions_are_still_needed(name: str) -> None:
 def test_files_of_c_are_named_after_what_they_are() -> None:
     """A header is included by more than one file; what one file is divided into is ``.inc``, and the build names it."""
     c = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.[ch]"))]
-    assert [relative(path) for path in c] == ["catalog/_kernel.c"]
-    included = re.findall(r'^#include "(.*)"$', (ROOT / "catalog" / "_kernel.c").read_text(), re.MULTILINE)
+    assert [relative(path) for path in c] == ["catalog/kernel/_kernel.c"]
+    included = re.findall(r'^#include "(.*)"$', (ROOT / "catalog" / "kernel" / "_kernel.c").read_text(), re.MULTILINE)
     assert sorted(included) == [path.name for path in KERNEL if path.suffix == ".inc"]
     (extension,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    assert extension["depends"] == [f"catalog/{name}" for name in included]
+    assert extension["depends"] == [f"catalog/kernel/{name}" for name in included]
 
 
 def test_unit_tests_mirror_the_tree() -> None:
+    """A module's test has its name and place; that of what a package itself has is named after the package."""
     strays = []
     for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")):
-        source = ROOT / path.relative_to(ROOT / "tests" / "unit").parent / path.name.removeprefix("test_")
-        if not source.exists():
+        room = ROOT / path.relative_to(ROOT / "tests" / "unit").parent
+        names = [path.name.removeprefix("test_")] + ["__init__.py"] * (path.stem == f"test_{room.name}")
+        if not any((room / name).exists() for name in names):
             strays.append(relative(path))
     assert strays == []
 
@@ -359,9 +361,9 @@ READS_PRIVATE_FIELDS = {
     "tests/support/committer_bench.py": "the catalog's clock becomes the loop's; lanes that nobody needs are gone",
     "tests/support/failover_world.py": "a connection without a server",
     "tests/support/recognising.py": "a connection without a server, who reads, and who is kept out",
-    "tests/unit/catalog/test_commit_outcome.py": "statements that a transaction has lost",
-    "tests/unit/catalog/test_committer.py": "tasks of the committer, to end them, and buckets, to break them",
-    "tests/unit/catalog/test_reopening.py": "ids of two processes that never collide",
+    "tests/unit/catalog/commit/test_commit_outcome.py": "statements that a transaction has lost",
+    "tests/unit/catalog/commit/test_committer.py": "tasks of the committer, to end them, and buckets, to break them",
+    "tests/unit/catalog/commit/test_reopening.py": "ids of two processes that never collide",
     "tests/unit/proxy/backend/test_driver_calls.py": "locks of the driver, which a cancelled request breaks",
     "tests/unit/proxy/inserts/test_held_insert.py": "whose insert was staged",
     "tests/unit/proxy/inserts/test_insert_reply.py": "a second reply to the same insert",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from catalog.compressing import REASONS
-from catalog.stats import Counters
+from catalog.background.compressing import REASONS
+from catalog.buckets.stats import Counters
 from docs.generator.markdown import code, page, table
 from proxy.observe.metrics import LIMITS, CatalogReadings, Metrics
 from proxy.observe.process_metrics import ProcessMetrics

@@ -16,11 +16,11 @@ from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import TOLERANT
+from catalog.buckets.open_bucket import Bucket, CollectionBuckets, Series
 from catalog.catalog import BucketCatalog
 from catalog.errors import NAMESPACE_NOT_FOUND, UNAUTHORIZED, CommandError
 from catalog.kernel import parse_measurement
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.open_bucket import Bucket, CollectionBuckets, Series
 from proxy.admin.arguments import Call
 from proxy.admin.handler import Action
 from proxy.admin.rights import AdminRights

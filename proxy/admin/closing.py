@@ -14,10 +14,10 @@ from typing import Any, Final
 import bson
 from bson import ObjectId
 
+from catalog.buckets.open_bucket import Bucket, CollectionBuckets
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
-from catalog.open_bucket import Bucket, CollectionBuckets
 from catalog.parts import PREFIX_BYTES
 from proxy.admin.arguments import Call
 from proxy.admin.catalog_views import Open, buckets_of

@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
-from catalog.empty_timestamps import has_empty_timestamp, inserting_statement
+from catalog.commit.empty_timestamps import has_empty_timestamp, inserting_statement
 from catalog.errors import INTERNAL_ERROR, BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection

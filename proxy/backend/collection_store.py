@@ -41,7 +41,7 @@ class WriteNumber:
 
 
 class CollectionStore:
-    """Implements the ports of ``proxy.inserts.coalescing`` and of ``catalog.restart_dedup``."""
+    """Implements the ports of ``proxy.inserts.coalescing`` and of ``catalog.commit.restart_dedup``."""
 
     def __init__(self, pool: ServicePool, rows: RowSearch, waits: WriteConcernWaits | None, *, retryable: bool) -> None:
         """``rows`` searches the collections themselves; ``waits``: for replica sets; ``retryable``: see above."""

@@ -1,6 +1,6 @@
 """Detects other users of the backend with ``$currentOp``.
 
-Parts are joined when there are no readers (``catalog.joining``). Readers through this process are known
+Parts are joined when there are no readers (``catalog.background.joining``). Readers through this process are known
 (``proxy.readers.register``); this module detects those that bypass it, directly or through another proxy. Connections
 of a tsproxy have its name, with a number that is unique for the process.
 

@@ -22,10 +22,10 @@ from bson.timestamp import Timestamp
 
 from catalog.bson import raw
 from catalog.bson.codec import decode, encode
+from catalog.commit.rows import digest_of, digest_of_stored
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.rows import digest_of, digest_of_stored
 from proxy.backend import service_retry
 from proxy.backend.covering import covering_query
 from proxy.backend.service import LostAfterSending, ServicePool

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
+from catalog.buckets.open_bucket import CollectionBuckets
+from catalog.buckets.write_batch import CombineKey, WriteBatch
 from catalog.catalog import BucketCatalog
-from catalog.committer import Committer
+from catalog.commit.committer import Committer
+from catalog.commit.restart_dedup import Found
+from catalog.commit.statements import Statement, StatementLog, Transaction, withdrawn
 from catalog.errors import CommandError
 from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
-from catalog.open_bucket import CollectionBuckets
 from catalog.ports import WriteConcern
-from catalog.restart_dedup import Found
-from catalog.statements import Statement, StatementLog, Transaction, withdrawn
-from catalog.write_batch import CombineKey, WriteBatch
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert

@@ -22,14 +22,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from catalog.commit_tasks import CommitTasks
-from catalog.committer import CommitterMetrics, CommitterOptions
+from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer
+from catalog.commit.commit_tasks import CommitTasks
+from catalog.commit.committer import CommitterMetrics, CommitterOptions
+from catalog.commit.precedence import Precedence
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.internal_errors import internal_error
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
-from catalog.precedence import Precedence
-from catalog.write_batch import CombineKey, DoubtfulWriter, Writer
 
 WHOLE_DOCUMENTS: Final = 64
 """So many documents are not divided among rounds. Smaller commands would cost more for each document."""

@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from catalog.buckets.write_batch import CombineKey
 from catalog.catalog import BucketCatalog
-from catalog.committer import Committer
+from catalog.commit.committer import Committer
+from catalog.commit.statements import NETWORK_TIMEOUT, ClientSession, StatementLog, Transaction
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.internal_errors import internal_error
 from catalog.namespaces import VirtualCollection
-from catalog.statements import NETWORK_TIMEOUT, ClientSession, StatementLog, Transaction
-from catalog.write_batch import CombineKey
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from catalog.commit.statements import ClientSession
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
-from catalog.statements import ClientSession
 from proxy.request.exchange import Exchange
 
 if TYPE_CHECKING:

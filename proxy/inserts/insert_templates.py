@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from catalog.buckets.write_batch import CombineKey
 from catalog.errors import CommandError
 from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
-from catalog.write_batch import CombineKey
 from proxy.inserts.insert_command import MAX_DOCUMENTS, InsertCommand, too_many_documents, with_documents
 from proxy.inserts.insert_port import InsertPort
 from proxy.request.attempt import Refused

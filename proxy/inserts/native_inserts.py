@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from catalog.commit.restart_dedup import RestartDedup
+from catalog.commit.statements import StatementLog, Transaction
 from catalog.identity import Identity
 from catalog.kernel import count_plain_times
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.restart_dedup import RestartDedup
-from catalog.statements import StatementLog, Transaction
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.write_strategy import InsertPath, WriteStrategy
 from proxy.request.exchange import Exchange
@@ -144,7 +144,7 @@ class NativeInserts:
 
 
 def count_plain(pieces: Sequence[bytes], start: int, collection: VirtualCollection) -> int:
-    """The number of documents that may be left to the server, 0 if some may not (``catalog.time_range``)."""
+    """The number of documents that may be left to the server, 0 if some may not (``catalog.kernel.time_range``)."""
     options = collection.options
     meta_field = None if options.meta_field is None else options.meta_field.encode()
     return count_plain_times(pieces, start, options.time_field.encode(), meta_field)

@@ -1,7 +1,7 @@
 """Stages documents for coalesced native inserts: the way of inserts while buckets are not used.
 
 Documents are not parsed: the server checks them. Only those that an earlier process may have written are, because
-stored rows are compared with them (``catalog.restart_dedup``).
+stored rows are compared with them (``catalog.commit.restart_dedup``).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from catalog.buckets.write_batch import CombineKey
+from catalog.commit.restart_dedup import Found, RestartDedup
+from catalog.commit.statements import Statement, StatementLog, Transaction, withdrawn
 from catalog.errors import CommandError
 from catalog.kernel import Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
 from catalog.ports import WriteConcern
-from catalog.restart_dedup import Found, RestartDedup
-from catalog.statements import Statement, StatementLog, Transaction, withdrawn
-from catalog.write_batch import CombineKey
 from proxy.inserts.coalescing import Coalescer
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from catalog.buckets.write_batch import DoubtfulWriter
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement
-from catalog.write_batch import DoubtfulWriter
 from proxy.inserts.insert_command import parse_insert, takes_inserts
 from proxy.inserts.insert_port import InsertPort
 from proxy.inserts.insert_reply import InsertReply, plain_reply, stored_reply

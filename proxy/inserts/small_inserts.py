@@ -2,7 +2,7 @@
 
 Buckets may not grow in parts while other proxies use the backend, while readers prevent joins, and where the account or
 the backend cannot join. If the rows of many clients are scattered over many buckets then, native inserts of many
-documents are cheaper than one update for each (``catalog.scatter``).
+documents are cheaper than one update for each (``catalog.growth.scatter``).
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from catalog.buckets.write_batch import CombineKey
+from catalog.commit.restart_dedup import RestartDedup
+from catalog.commit.statements import Transaction
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
-from catalog.restart_dedup import RestartDedup
-from catalog.statements import Transaction
-from catalog.write_batch import CombineKey
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert

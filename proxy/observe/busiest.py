@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from catalog.buckets.open_bucket import CollectionBuckets
 from catalog.namespaces import Namespace
-from catalog.open_bucket import CollectionBuckets
 
 LOOK_SECONDS: Final = 10.0
 MOST_COLLECTIONS: Final = 10_000

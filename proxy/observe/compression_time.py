@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from catalog.replacing import Forms
+from catalog.background.replacing import Forms
 
 
 class Spent:

@@ -21,7 +21,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from catalog.stats import CLOSED_COUNTERS, Counters
+from catalog.buckets.stats import CLOSED_COUNTERS, Counters
 from proxy.observe.access_numbers import AccessNumbers
 from proxy.observe.histograms import Held, Histogram
 from proxy.observe.limit_numbers import LimitNumbers
@@ -101,7 +101,7 @@ class RequestNumbers:
 
 
 class CommitterNumbers(Protocol):
-    """The counters of ``catalog.committer``."""
+    """The counters of ``catalog.commit.committer``."""
 
     rounds: int
     commands: int

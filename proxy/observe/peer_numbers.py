@@ -35,7 +35,7 @@ class PeerNumbers:
     ) -> None:
         """``links``: the other processes that are known, and those of them with a link.
 
-        ``gathered``: buckets that were given up, and that were absorbed (``catalog.gathering``).
+        ``gathered``: buckets that were given up, and that were absorbed (``catalog.background.gathering``).
         """
         self._links = links
         self._gathered = gathered

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.stats import CLOSED_COUNTERS
+from catalog.buckets.stats import CLOSED_COUNTERS
 from proxy.observe.metrics import CatalogReadings, Metrics
 
 COMMIT: Final = "commit"

@@ -1,13 +1,13 @@
 """Asks other proxies about retryable statements, and answers them (W102).
 
-A session belongs to at most one process (``catalog.statements``). A process that gets a number of a session that does
-not belong to it asks all others; each tells what it knows of this number, and gives the session away. So no process can
-execute a statement that another one has executed, or is executing. Questions that arrive while one is being asked share
-the next one.
+A session belongs to at most one process (``catalog.commit.statements``). A process that gets a number of a session that
+does not belong to it asks all others; each tells what it knows of this number, and gives the session away. So no
+process can execute a statement that another one has executed, or is executing. Questions that arrive while one is being
+asked share the next one.
 
 If two processes ask one another about the same statement, the one with the smaller name goes first: the other one lets
 it pass, and asks again. What a process knows that cannot be asked is looked up in the stored rows
-(``catalog.restart_dedup``), after what it has sent to the backend is over.
+(``catalog.commit.restart_dedup``), after what it has sent to the backend is over.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
+from catalog.commit.statements import NETWORK_TIMEOUT, TRANSACTION_TOO_OLD, ClientSession, StatementLog
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.internal_errors import internal_error
-from catalog.statements import NETWORK_TIMEOUT, TRANSACTION_TOO_OLD, ClientSession, StatementLog
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.frames import BUSY, MOST_QUESTIONS, MOST_RUNS, NEWER, UNKNOWN, Answer, Question, Told, is_askable
 from proxy.peers.link import LinkLost

@@ -1,10 +1,10 @@
 """What proxies tell one another, as bytes: frames, questions about statements and the answers, and holds of readers.
 
-A frame is its length, kind and content, and a code that proves who sent it (``proxy.peers.handshake``). A question
-has sessions with a transaction number each; an answer has one entry for each of them, in their order. A hold
+A frame is its length, kind and content, and a code that proves who sent it (``proxy.peers.handshake``). A question has
+sessions with a transaction number each; an answer has one entry for each of them, in their order. A hold
 (``proxy.peers.holding``) has a number, which its answer and its end repeat, and the name of a database. A ping has the
-number of places for buckets that its sender has used. Messages about buckets that rest (``catalog.gathering``) have the
-ids of their documents.
+number of places for buckets that its sender has used. Messages about buckets that rest
+(``catalog.background.gathering``) have the ids of their documents.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 from bson.errors import InvalidBSON
 
-from catalog.absorbing import Order
+from catalog.background.absorbing import Order
+from catalog.background.families import MOST_OF_A_SERIES
 from catalog.bounded import BoundedCache
 from catalog.bson.codec import decode, encode
-from catalog.families import MOST_OF_A_SERIES
+from catalog.buckets.resting import Given, Rested
+from catalog.commit.statements import ClientSession
 from catalog.identity import NOBODY, Identity, identity_of
-from catalog.resting import Given, Rested
-from catalog.statements import ClientSession
 
 CODE_BYTES: Final = 16
 """Length of the code that proves the sender of a frame."""

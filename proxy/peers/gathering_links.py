@@ -1,4 +1,4 @@
-"""Links the gathering of buckets of several processes (``catalog.gathering``)."""
+"""Links the gathering of buckets of several processes (``catalog.background.gathering``)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from catalog.absorbing import Order
-from catalog.gathering import MOST_GIVEN_UP
-from catalog.resting import Given, Rested
+from catalog.background.absorbing import Order
+from catalog.background.gathering import MOST_GIVEN_UP
+from catalog.buckets.resting import Given, Rested
 from proxy.peers.link import LinkLost
 from proxy.peers.membership import Membership
 from proxy.peers.peer import Peer
@@ -18,7 +18,7 @@ SILENT_SECONDS: Final = 30.0
 
 
 class GatheringLinks:
-    """Implements ``catalog.gathering.GatheringPeers``. The process with the smallest name gathers."""
+    """Implements ``catalog.background.gathering.GatheringPeers``. The process with the smallest name gathers."""
 
     def __init__(self, membership: Membership, now_seconds: Callable[[], float], series_key: bytes) -> None:
         """``series_key``: see ``proxy.peers.handshake.series_key_of``."""

@@ -1,4 +1,4 @@
-"""Keeps the readers of all proxies waiting while one of them joins parts (``catalog.joining``).
+"""Keeps the readers of all proxies waiting while one of them joins parts (``catalog.background.joining``).
 
 A cursor that is between two parts when they are joined would miss rows or return them twice. So the proxy that joins
 asks the others to keep their readers of the database waiting, for a *hold*: no more than a few hundredths of a second,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, Protocol, TypeVar
 
-from catalog.absorbing import Order
-from catalog.resting import Given, Rested
+from catalog.background.absorbing import Order
+from catalog.buckets.resting import Given, Rested
 from proxy.peers.frames import (
     LONGEST_BYTES,
     Answer,

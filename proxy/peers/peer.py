@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from catalog.resting import Given
+from catalog.buckets.resting import Given
 from proxy.peers.frames import Answer, Question
 from proxy.peers.link import Inbound, Link, LinkLost
 
@@ -69,7 +69,7 @@ class Peer:
             self.link.release(number)
 
     async def let_give_up(self, ids: Sequence[bytes]) -> list[Given]:
-        """Ask it to give these buckets up (``catalog.gathering``); those that it has. Raises ``LinkLost``."""
+        """Ask it to give these buckets up (``catalog.background.gathering``); those it has. Raises ``LinkLost``."""
         if self.link is None:
             raise LinkLost("not connected")
         try:

@@ -13,9 +13,9 @@ from typing import Any
 import structlog
 
 from catalog.catalog import BucketCatalog
-from catalog.committer import Committer
+from catalog.commit.committer import Committer
+from catalog.commit.restart_dedup import RestartDedup
 from catalog.ports import Clock
-from catalog.restart_dedup import RestartDedup
 from proxy.backend.backend import Backend
 from proxy.clients.server import Server
 from proxy.inserts.coalescing import Coalescer

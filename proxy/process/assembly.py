@@ -11,17 +11,17 @@ from typing import Any, assert_never
 
 import structlog
 
+from catalog.background.compressing import Compressing, CompressingMetrics, CompressingOptions
+from catalog.background.join_step import JoiningMetrics
+from catalog.background.joining_pace import JoiningOptions
+from catalog.buckets.stats import counters_document
 from catalog.catalog import BucketCatalog, CatalogOptions
-from catalog.committer import Committer, CommitterOptions
-from catalog.compressing import Compressing, CompressingMetrics, CompressingOptions
-from catalog.growth import GrowthOptions
-from catalog.join_step import JoiningMetrics
-from catalog.joining_pace import JoiningOptions
+from catalog.commit.committer import Committer, CommitterOptions
+from catalog.commit.statements import StatementLog
+from catalog.growth.growth import GrowthOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Clock
-from catalog.statements import StatementLog
-from catalog.stats import counters_document
 from proxy.backend.backend import Backend
 from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.clients.ruled_creation import RuledCreation

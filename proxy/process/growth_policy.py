@@ -11,15 +11,15 @@ from typing import Any, Protocol, Self
 
 import structlog
 
+from catalog.background.gathering import GatheringPeers
+from catalog.background.joining import Joining
+from catalog.background.joining_pace import JoiningOptions
+from catalog.background.orphan_parts import DepartedProcesses
+from catalog.background.replacing import Forms
 from catalog.catalog import BucketCatalog
 from catalog.errors import CommandError
-from catalog.gathering import GatheringPeers
-from catalog.growth import GrowthOptions
-from catalog.joining import Joining
-from catalog.joining_pace import JoiningOptions
-from catalog.orphan_parts import DepartedProcesses
+from catalog.growth.growth import GrowthOptions
 from catalog.ports import Clock
-from catalog.replacing import Forms
 from proxy.backend.backend import Backend
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.current_op import MOST_PROXIES, Proxy
@@ -47,7 +47,7 @@ NOT_BESIDE = "every other tsproxy can be asked to keep its readers waiting: buck
 JOIN_AT_THE_END_SECONDS = 5.0
 """Time for joins at shutdown. Remaining parts can be read, and the next process joins them."""
 BUSY = 200.0
-"""About a hundred rounds a second, or fewer that concern many buckets (``catalog.growth.Load``)."""
+"""About a hundred rounds a second, or fewer that concern many buckets (``catalog.growth.growth.Load``)."""
 DEAR_SEGMENT_PARTS = 10_000
 DEAR_BEHIND_PARTS = 20_000
 DEAR_BEHIND_SECONDS = 1.0
@@ -238,5 +238,5 @@ class InParts:
 
 
 def _not_allowed(error: CommandError) -> None:
-    """Logs that a privilege has been lost since startup; ``catalog.joining`` ends growth in parts."""
+    """Logs that a privilege has been lost since startup; ``catalog.background.joining`` ends growth in parts."""
     log.warning(MAY_NOT_ANY_MORE, reason=error.message)

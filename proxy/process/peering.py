@@ -2,7 +2,7 @@
 
 They ask one another about retried statements, so that these are executed once (W102); drivers retry inserts on replica
 sets and sharded clusters only. They keep their readers waiting while one of them joins parts, and their buckets of one
-series become one (``catalog.gathering``).
+series become one (``catalog.background.gathering``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Final, Self
 
 import structlog
 
-from catalog.absorbing import Order
+from catalog.background.absorbing import Order
+from catalog.buckets.resting import Given, Rested
+from catalog.commit.statements import withdrawn
 from catalog.errors import CommandError
-from catalog.resting import Given, Rested
-from catalog.statements import withdrawn
 from proxy.backend.current_op import MOST_PROXIES
 from proxy.clients.accepting import Listener, Spawn
 from proxy.observe.limited_log import noticed

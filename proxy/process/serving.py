@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from catalog.background.replacing import Differs
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.replacing import Differs
 from proxy.admin.catalog_views import CatalogViews, Open
 from proxy.admin.closing import Closing
 from proxy.admin.handler import Action

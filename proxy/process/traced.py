@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from catalog.committer import Committer
+from catalog.commit.committer import Committer
 from proxy.backend.service import ServicePool
 from proxy.observe.spans import Tracer
 from proxy.observe.trace_numbers import TraceNumbers

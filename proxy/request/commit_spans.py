@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from catalog.commit_outcome import Commit
+from catalog.buckets.write_batch import BatchState
+from catalog.commit.commit_outcome import Commit
 from catalog.errors import code_name
 from catalog.ports import Applied, BulkOutcome
-from catalog.write_batch import BatchState
 from proxy.observe.spans import Tracer
 from proxy.request.command_spans import CommandSpans, backend_of
 from proxy.request.command_trace import CommitTrace

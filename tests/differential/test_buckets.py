@@ -23,7 +23,7 @@ from bson import (
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from catalog.rollover import RolloverReason
+from catalog.kernel.rollover import RolloverReason
 from tests.support.kernel_driver import KernelCollection, bucket_forms, stored_rows
 from tests.support.kernels import KERNELS
 from tests.support.mongod import MongodProcess

@@ -10,8 +10,8 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
+from catalog.background.compressing import replacement
 from catalog.bson.codec import encode
-from catalog.compressing import replacement
 from catalog.kernel import bucket_id, compressed, parse_measurement
 from catalog.parts import bucket_of
 from tests.support.mongod import MongodProcess

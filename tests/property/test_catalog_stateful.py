@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from catalog.bson.codec import decode, encode
+from catalog.buckets.open_bucket import CollectionBuckets
+from catalog.buckets.write_batch import BatchState, CombineKey, DoubtfulWriter, WriteBatch
 from catalog.catalog import BucketCatalog, BucketSearch, CatalogOptions
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.kernel import BucketState, Limits, Measurement, parse_measurement
 from catalog.namespaces import VirtualCollection
-from catalog.open_bucket import CollectionBuckets
 from catalog.ports import Acknowledgement
-from catalog.write_batch import BatchState, CombineKey, DoubtfulWriter, WriteBatch
 from tests.support.catalog_parts import HOUR_MS, START_MS, CountingIds, ManualClock, virtual
 from tests.support.update_expressions import matches, updated
 from tests.support.wanted import SCALE

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from catalog.bson import raw
-from catalog.compression import compressed
+from catalog.kernel.compression import compressed
 from tests.support.bucket_strategies import damaged, stored_buckets
 from tests.support.column_strategies import RAW, buckets
 from tests.support.kernels import COMPILED

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from catalog.bson import raw
-from catalog.compression import compressed
+from catalog.kernel.compression import compressed
 from tests.support.bucket_strategies import damaged
 from tests.support.column_strategies import (
     ABSENT,

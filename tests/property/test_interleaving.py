@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from catalog.bson import raw
-from catalog.column import encode_column
-from catalog.compression import compressed
-from catalog.interleaving import sections
+from catalog.kernel.column import encode_column
+from catalog.kernel.compression import compressed
+from catalog.kernel.interleaving import sections
 from tests.support.bucket_strategies import damaged
 from tests.support.column_strategies import (
     ABSENT,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.errors import CommandError
-from catalog.rollover import Limits
+from catalog.kernel.rollover import Limits
 from tests.support.bucket_strategies import damaged, one_document, stored_buckets
 from tests.support.kernels import COMPILED, FORMS, INTERPRETED
 from tests.support.measurement_strategies import START_MS, series

@@ -8,8 +8,8 @@ from bson import DatetimeMS, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.merging import closed
-from catalog.rollover import Limits
+from catalog.kernel.merging import closed
+from catalog.kernel.rollover import Limits
 from tests.support.bucket_strategies import damaged, one_document, stored_buckets
 from tests.support.kernels import FORMS, INTERPRETED
 from tests.support.measurement_strategies import START_MS, series

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from catalog.growth import GrowthOptions
+from catalog.growth.growth import GrowthOptions
 from tests.support.catalog_parts import HOUR_MS, CatalogBench, measurement
 from tests.support.yardstick import least_seconds, seconds_of
 

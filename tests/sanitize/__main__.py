@@ -22,7 +22,10 @@ BUILD = Path(sys.prefix) / "sanitize"
 TESTS = (
     *(f"tests/property/test_{name}.py" for name in ("kernel_forms", "part_forms", "compression", "interleaving")),
     *("tests/property/test_decoding.py", "tests/property/test_kernel_threads.py"),
-    *(f"tests/unit/catalog/test_{name}.py" for name in ("decoding", "comparing", "bucket", "measurement", "merging")),
+    *(
+        f"tests/unit/catalog/kernel/test_{name}.py"
+        for name in ("decoding", "comparing", "bucket", "measurement", "merging")
+    ),
 )
 FULL_PASS_SECONDS = 600.0
 """What the property tests take with all of their examples; in less time there are fewer."""
@@ -45,7 +48,8 @@ class Variant:
         self.library.parent.mkdir(parents=True, exist_ok=True)
         flags = ("-g", "-O1", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-Wall", *self.flags)
         include = f"-I{sysconfig.get_paths()['include']}"
-        subprocess.run([*compiler, *flags, include, "catalog/_kernel.c", "-o", self.library], cwd=ROOT, check=True)
+        source = "catalog/kernel/_kernel.c"
+        subprocess.run([*compiler, *flags, include, source, "-o", self.library], cwd=ROOT, check=True)
 
     def environment(self, compiler: list[str]) -> dict[str, str]:
         found = [_library(compiler, name) for name in self.preload]

@@ -5,31 +5,34 @@ A plugin of pytest (``-p tests.sanitize.plugin``), imported before anything else
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from types import ModuleType
 
-import catalog
-
+NAME = "catalog.kernel._kernel"
 VARIABLE = "TSPROXY_SANITIZED_KERNEL"
 """The path of that kernel."""
 
 
-def take_sanitized_kernel() -> None:
-    """From now on ``catalog._kernel`` is the sanitized one."""
-    # Servers and other programs that tests start have sanitizers of their own, or none.
-    os.environ.pop("LD_PRELOAD", None)
-    path = Path(os.environ[VARIABLE])
-    loader = importlib.machinery.ExtensionFileLoader("catalog._kernel", str(path))
-    spec = importlib.util.spec_from_loader("catalog._kernel", loader)
-    assert spec is not None
-    kernel = importlib.util.module_from_spec(spec)
-    loader.exec_module(kernel)
-    sys.modules["catalog._kernel"] = kernel
-    catalog._kernel = kernel  # type: ignore[attr-defined]
+class SanitizedKernel(importlib.abc.MetaPathFinder):
+    """Finds the sanitized kernel before the import system finds the other one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != NAME:
+            return None
+        return importlib.util.spec_from_loader(NAME, importlib.machinery.ExtensionFileLoader(NAME, self._path))
 
 
 if VARIABLE in os.environ:
-    take_sanitized_kernel()
+    # Servers and other programs that tests start have sanitizers of their own, or none.
+    os.environ.pop("LD_PRELOAD", None)
+    sys.meta_path.insert(0, SanitizedKernel(os.environ[VARIABLE]))

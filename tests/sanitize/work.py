@@ -15,7 +15,7 @@ from typing import Any
 
 from catalog.bson import raw
 from catalog.errors import CommandError
-from catalog.rollover import Limits
+from catalog.kernel.rollover import Limits
 from tests.support.kernels import COMPILED, INTERPRETED
 from tests.support.wide_documents import BUCKET_ID, START_MS, damaged_bucket, wide_bucket, wide_rows
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from bson import Binary, Int64
 
-from catalog import statements
+from catalog.commit import statements
 from proxy.backend import namespace_registry
 from proxy.members import read_preference
 from proxy.reads import cursor_names

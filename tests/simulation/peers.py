@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from catalog.absorbing import Order
-from catalog.gathering import Gathering
-from catalog.joining import Joining
-from catalog.resting import Given, Rested
-from catalog.statements import StatementLog, withdrawn
+from catalog.background.absorbing import Order
+from catalog.background.gathering import Gathering
+from catalog.background.joining import Joining
+from catalog.buckets.resting import Given, Rested
+from catalog.commit.statements import StatementLog, withdrawn
 from proxy.backend.current_op import Activity, Proxy
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking

@@ -13,12 +13,12 @@ from bson import ObjectId
 
 from catalog.bson import raw
 from catalog.bson.codec import decode, encode
+from catalog.commit.restart_dedup import NOTHING_UPDATE
+from catalog.commit.rows import digest_of, rows_in
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, PreparedJoin, Rejected, Span, Unknown, WriteConcern
-from catalog.restart_dedup import NOTHING_UPDATE
-from catalog.rows import digest_of, rows_in
 from tests.simulation.auditor import Auditor
 from tests.support.catalog_parts import is_of_family
 from tests.support.update_expressions import MISSING, at, matches, milliseconds, updated

@@ -12,20 +12,20 @@ from typing import Any
 from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 
+from catalog.background.joining import Joining
+from catalog.background.joining_pace import JoiningOptions
+from catalog.background.orphan_parts import GONE_SECONDS
+from catalog.background.replacing import Forms
 from catalog.bson.codec import decode, encode
 from catalog.catalog import BucketCatalog, CatalogOptions
-from catalog.committer import Committer, CommitterOptions
-from catalog.growth import GrowthOptions
+from catalog.commit.committer import Committer, CommitterOptions
+from catalog.commit.round import RoundLimits
+from catalog.commit.statements import StatementLog
+from catalog.growth.growth import GrowthOptions
 from catalog.identity import NOBODY
-from catalog.joining import Joining
-from catalog.joining_pace import JoiningOptions
 from catalog.kernel import Limits, bucket_id
 from catalog.namespaces import VirtualCollection
-from catalog.orphan_parts import GONE_SECONDS
 from catalog.ports import COPIES_SECONDS, Acknowledgement
-from catalog.replacing import Forms
-from catalog.round import RoundLimits
-from catalog.statements import StatementLog
 from proxy.inserts.held_insert import Recipient
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand

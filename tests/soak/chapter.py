@@ -23,7 +23,8 @@ from bson.codec_options import CodecOptions
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
-from catalog import headers, kernel
+from catalog import kernel
+from catalog.kernel import headers
 from tests.soak.headers import wrong_headers
 from tests.soak.ledger import Key, Ledger, keys_of
 from tests.soak.together import Together, target_for

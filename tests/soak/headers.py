@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from catalog import decoding
 from catalog.bson import raw
+from catalog.kernel import decoding
 
 SPANS: Mapping[str, tuple[int, int]] = {"seconds": (60, 3600), "minutes": (3600, 86_400), "hours": (86_400, 2_592_000)}
 """By granularity: what starts are rounded to and how much a bucket covers, both in seconds."""

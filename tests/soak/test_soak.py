@@ -10,7 +10,8 @@ import pytest
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
-from catalog import headers, kernel
+from catalog import kernel
+from catalog.kernel import headers
 from tests.soak.chapter import Chapter
 from tests.soak.headers import wrong_headers
 from tests.soak.ledger import Ledger, key_of, keys_of

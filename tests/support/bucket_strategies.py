@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from catalog.rollover import Limits
+from catalog.kernel.rollover import Limits
 from tests.support.kernels import INTERPRETED
 from tests.support.measurement_strategies import series
 

@@ -9,16 +9,16 @@ from typing import Any
 from bson.datetime_ms import DatetimeMS
 
 from catalog.bson.codec import encode
+from catalog.buckets.open_bucket import CollectionBuckets
+from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, WriteBatch
 from catalog.catalog import BucketCatalog, CatalogOptions
+from catalog.commit.rows import digest_of, rows_in
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.open_bucket import CollectionBuckets
 from catalog.parts import bucket_key
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, PreparedJoin, Span, WriteConcern
-from catalog.rows import digest_of, rows_in
-from catalog.write_batch import CombineKey, DoubtfulWriter, WriteBatch
 
 KEY = CombineKey(b"", NOBODY)
 ACKNOWLEDGED = Acknowledgement()

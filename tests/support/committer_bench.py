@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from catalog.committer import Committer, CommitterOptions
+from catalog.commit.committer import Committer, CommitterOptions
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Applied, BulkOutcome, WriteConcern
 from tests.support.catalog_parts import ACKNOWLEDGED, KEY, CatalogBench, RememberingWriter, ScriptedStore

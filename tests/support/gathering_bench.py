@@ -1,4 +1,4 @@
-"""Processes that write the same series over one store, and gather their buckets (``catalog.gathering``)."""
+"""Processes that write the same series over one store, and gather their buckets (``catalog.background.gathering``)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from catalog.absorbing import Order
+from catalog.background.absorbing import Order
+from catalog.background.gathering import Gathering
+from catalog.background.joining import Joining
 from catalog.bson.codec import decode
+from catalog.buckets.open_bucket import Bucket
+from catalog.buckets.resting import Given, Rested
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.gathering import Gathering
-from catalog.growth import GrowthOptions
-from catalog.joining import Joining
+from catalog.growth.growth import GrowthOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.open_bucket import Bucket
 from catalog.ports import PreparedJoin, Span
-from catalog.resting import Given, Rested
 from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, CountingIds, measurement
 from tests.support.joining_bench import OPTIONS, UNTOUCHED, RememberingStore
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import bson
 
+from catalog.commit.statements import ClientSession
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.statements import ClientSession
 from proxy.inserts.insert_port import GoOn
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.plain_insert import Inserts

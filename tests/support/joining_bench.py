@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from catalog.growth import GrowthOptions
-from catalog.joining import Joining
-from catalog.joining_pace import JoiningOptions
+from catalog.background.joining import Joining
+from catalog.background.joining_pace import JoiningOptions
+from catalog.background.replacing import Forms
+from catalog.growth.growth import GrowthOptions
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import part_document
 from catalog.ports import PreparedJoin, Span
-from catalog.replacing import Forms
 from tests.support.catalog_parts import START_MS, CatalogBench, ScriptedStore, measurement
 
 OPTIONS = JoiningOptions(many=8, idle_seconds=2.0)

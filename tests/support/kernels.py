@@ -8,7 +8,8 @@ from typing import Any
 
 from bson import DatetimeMS, decode, encode
 
-from catalog import (
+from catalog.bson.codec import CODEC
+from catalog.kernel import (
     bucket,
     comparing,
     compression,
@@ -20,7 +21,6 @@ from catalog import (
     rollover,
     time_range,
 )
-from catalog.bson.codec import CODEC
 
 
 def _form(
@@ -48,7 +48,7 @@ def _form(
 
 def _compiled() -> ModuleType | None:
     try:
-        return importlib.import_module("catalog._kernel")
+        return importlib.import_module("catalog.kernel._kernel")
     except ImportError:
         return None
 

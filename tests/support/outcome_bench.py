@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from catalog.bson.codec import decode, encode
-from catalog.commit_outcome import Commit, CommitOutcomes
+from catalog.commit.commit_outcome import Commit, CommitOutcomes
+from catalog.commit.round import PreparedWrite
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.ports import Applied, Unknown, WriteConcern
-from catalog.round import PreparedWrite
 from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, RememberingWriter, ScriptedStore, measurement
 
 LOST = Unknown(BackendUnavailable("connection reset"))

@@ -9,11 +9,11 @@ from typing import Any
 from bson import ObjectId, decode
 from pymongo.collection import Collection
 
-from catalog.compression import compressed
+from catalog.background.replacing import Differs
+from catalog.kernel.compression import compressed
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import IdRange, join
 from catalog.ports import PreparedJoin, Span
-from catalog.replacing import Differs
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.service import ServicePool
 from tests.support.mongod import MongodProcess

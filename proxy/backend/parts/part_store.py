@@ -20,9 +20,9 @@ from bson.objectid import ObjectId
 
 from catalog.bson.codec import decode, encode
 from catalog.bson.raw import documents_of, fields_of, unpack_int64
-from catalog.empty_timestamps import has_empty_timestamp
+from catalog.commit.empty_timestamps import has_empty_timestamp
 from catalog.errors import WRITE_CONFLICT, CommandError
-from catalog.merging import is_closed
+from catalog.kernel.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.parts import IdRange
 from catalog.ports import PreparedJoin, Span

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from catalog.stats import Counters
+from catalog.buckets.stats import Counters
 from proxy.observe import page_files
 from proxy.observe.busiest import BusiestCollections
 from proxy.observe.history import SAMPLE_SECONDS, History, wall_ms

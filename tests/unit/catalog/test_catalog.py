@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import RESUMED_AT_ONCE, BucketSearch
 from catalog.errors import CommandError
-from catalog.growth import GrowthOptions
+from catalog.growth.growth import GrowthOptions
 from catalog.identity import identity_of
 from catalog.kernel import Limits
 from catalog.placement import FREED_AT_ONCE
 from catalog.ports import Acknowledgement
-from catalog.write_batch import BatchState, WriteBatch
 from tests.support.catalog_parts import (
     ACKNOWLEDGED,
     HOUR_MS,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from catalog.buckets.write_batch import CombineKey
+from catalog.commit.statements import StatementLog
 from catalog.identity import NOBODY, Identity, User, identity_of
-from catalog.statements import StatementLog
-from catalog.write_batch import CombineKey
 
 
 def test_names_that_read_alike_when_they_are_joined_are_different() -> None:

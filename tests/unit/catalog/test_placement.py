@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from catalog.buckets.open_bucket import Bucket
 from catalog.identity import identity_of
 from catalog.kernel import Limits
 from catalog.namespaces import Granularity
-from catalog.open_bucket import Bucket
 from catalog.ports import Acknowledgement
 from tests.support.catalog_parts import (
     HOUR_MS,

@@ -9,9 +9,9 @@ import pytest
 from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 
+from catalog.background.replacing import Differs
 from catalog.bson.codec import CODEC
-from catalog.documents import bucket_document
-from catalog.replacing import Differs
+from catalog.kernel.documents import bucket_document
 from rewrite import repacking
 from rewrite.repacking import columns_of, repacked, survivors
 

@@ -9,12 +9,12 @@ from typing import Any
 import bson
 import pytest
 
+from catalog.buckets.write_batch import WriteBatch
 from catalog.catalog import BucketCatalog, CatalogOptions
 from catalog.errors import CommandError
-from catalog.growth import GrowthOptions
+from catalog.growth.growth import GrowthOptions
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Acknowledgement
-from catalog.write_batch import WriteBatch
 from proxy.admin import closing as closing_module
 from proxy.admin.catalog_views import Open
 from proxy.admin.closing import Closing

@@ -12,11 +12,11 @@ import pytest
 from pymongo.hello import Hello
 from pymongo.monitoring import ServerHeartbeatFailedEvent, ServerHeartbeatSucceededEvent
 
+from catalog.commit.restart_dedup import NOTHING_UPDATE
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import parse_measurement
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, WriteConcern
-from catalog.restart_dedup import NOTHING_UPDATE
 from proxy.backend.backend import Backend, MemberWatch
 from proxy.observe.tasks import TaskSet
 from tests.support.mongod import MongodProcess

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import bson
 import pytest
 
+from catalog.commit.restart_dedup import NOTHING_UPDATE
+from catalog.commit.rows import digest_of
 from catalog.kernel import parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Applied, Rejected, WriteConcern
-from catalog.restart_dedup import NOTHING_UPDATE
-from catalog.rows import digest_of
 from proxy.backend.backend import Backend
 from proxy.backend.collection_store import CollectionStore, _own_message
 from proxy.observe.tasks import TaskSet

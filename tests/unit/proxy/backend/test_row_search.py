@@ -13,11 +13,11 @@ from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
+from catalog.commit.rows import digest_of
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement, bucket_id, compressed, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import bucket_of
-from catalog.rows import digest_of
 from proxy.backend import row_search
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import ServicePool

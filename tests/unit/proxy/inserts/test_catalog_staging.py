@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import bson
 import pytest
 
-from catalog.statements import StatementLog
+from catalog.commit.statements import StatementLog
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply

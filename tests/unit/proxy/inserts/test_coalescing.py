@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from catalog.committer import CommitterOptions
+from catalog.buckets.write_batch import CombineKey
+from catalog.commit.committer import CommitterOptions
+from catalog.commit.precedence import Precedence
+from catalog.commit.round import RoundLimits
+from catalog.commit.statements import Statement, StatementLog, Transaction
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import identity_of
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
-from catalog.precedence import Precedence
-from catalog.round import RoundLimits
-from catalog.statements import Statement, StatementLog, Transaction
-from catalog.write_batch import CombineKey
 from proxy.inserts.coalescing import Coalescer
 from tests.support.catalog_parts import KEY, RememberingWriter, virtual
 from tests.support.committer_bench import LoopClock

@@ -8,10 +8,10 @@ from typing import Any
 import bson
 import pytest
 
+from catalog.commit.precedence import GIVES_WAY_SECONDS, GIVING_WAY
+from catalog.commit.statements import StatementLog
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
-from catalog.precedence import GIVES_WAY_SECONDS, GIVING_WAY
-from catalog.statements import StatementLog
 from proxy.inserts.catalog_staging import BATCHES_IN_A_TURN
 from proxy.inserts.held_insert import Recipient
 from proxy.inserts.ingest import InsertHandler

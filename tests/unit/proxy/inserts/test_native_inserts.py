@@ -5,8 +5,8 @@ from __future__ import annotations
 import bson
 import pytest
 
-from catalog.restart_dedup import RestartDedup
-from catalog.statements import StatementLog
+from catalog.commit.restart_dedup import RestartDedup
+from catalog.commit.statements import StatementLog
 from proxy.inserts.native_inserts import LARGE_BYTES, NativeInserts
 from proxy.inserts.write_strategy import FEWEST_BYTES, InsertPath, Mode, WriteStrategy
 from proxy.request.exchange import Exchange

@@ -10,13 +10,13 @@ from typing import Any
 import bson
 import pytest
 
-from catalog.committer import CommitterOptions
+from catalog.commit.committer import CommitterOptions
+from catalog.commit.precedence import Precedence
+from catalog.commit.restart_dedup import RestartDedup
+from catalog.commit.rows import digest_of
+from catalog.commit.statements import StatementLog
 from catalog.errors import CommandError
 from catalog.kernel import parse_measurement
-from catalog.precedence import Precedence
-from catalog.restart_dedup import RestartDedup
-from catalog.rows import digest_of
-from catalog.statements import StatementLog
 from proxy.inserts.coalescing import Coalescer
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply

@@ -8,8 +8,8 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
-from catalog.growth import GrowthOptions
-from catalog.scatter import FIRST_HOLD_SECONDS
+from catalog.growth.growth import GrowthOptions
+from catalog.growth.scatter import FIRST_HOLD_SECONDS
 from proxy.inserts.small_inserts import SmallInserts
 from proxy.inserts.staging import Staging
 from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, measurement

@@ -7,10 +7,10 @@ from typing import Any
 import bson
 import pytest
 
+from catalog.commit.restart_dedup import RestartDedup
+from catalog.commit.statements import Statement, StatementLog
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement
-from catalog.restart_dedup import RestartDedup
-from catalog.statements import Statement, StatementLog
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply

@@ -9,7 +9,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from catalog.committer import CommitterMetrics
+from catalog.commit.committer import CommitterMetrics
 from proxy.observe.access_numbers import AccessNumbers
 
 

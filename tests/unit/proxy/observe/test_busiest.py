@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from catalog.buckets.open_bucket import CollectionBuckets
+from catalog.buckets.stats import Counters
 from catalog.namespaces import Namespace, TimeseriesOptions, VirtualCollection
-from catalog.open_bucket import CollectionBuckets
-from catalog.stats import Counters
 from proxy.observe import busiest as module
 from proxy.observe.busiest import LOOK_SECONDS, LOOKED_AT_ONCE, MOST_SHOWN, BusiestCollections
 

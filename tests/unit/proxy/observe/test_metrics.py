@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from catalog.rollover import RolloverReason
-from catalog.stats import Counters
+from catalog.buckets.stats import Counters
+from catalog.kernel.rollover import RolloverReason
 from proxy.observe.error_classes import ErrorClass
 from proxy.observe.metrics import LATENCY_BOUNDS_SECONDS, LIMITS, CatalogReadings, Metrics
 from proxy.settings.table import ROWS

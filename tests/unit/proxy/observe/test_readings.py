@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from catalog.rollover import RolloverReason
-from catalog.stats import Counters
+from catalog.buckets.stats import Counters
+from catalog.kernel.rollover import RolloverReason
 from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.observe.readings import read
 

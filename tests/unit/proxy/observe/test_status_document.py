@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from catalog.buckets.open_bucket import CollectionBuckets
+from catalog.buckets.stats import Counters
 from catalog.namespaces import Namespace, TimeseriesOptions, VirtualCollection
-from catalog.open_bucket import CollectionBuckets
-from catalog.stats import Counters
 from proxy.observe.busiest import LOOK_SECONDS, MOST_SHOWN, BusiestCollections
 from proxy.observe.error_classes import ErrorClass
 from proxy.observe.history import MOST_POINTS, History

@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
+from catalog.commit.statements import TRANSACTION_TOO_OLD, Statement, StatementLog
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.ports import Acknowledgement
-from catalog.statements import TRANSACTION_TOO_OLD, Statement, StatementLog
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.asking import Asking
 from proxy.peers.frames import BUSY, LONGEST_SESSION_BYTES, MOST_RUNS, NEWER, UNKNOWN, Answer, Question, Told

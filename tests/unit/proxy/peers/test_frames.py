@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.absorbing import Order
+from catalog.background.absorbing import Order
+from catalog.background.families import MOST_OF_A_SERIES
 from catalog.bson.codec import encode
-from catalog.families import MOST_OF_A_SERIES
+from catalog.buckets.resting import Given, Rested
 from catalog.identity import NOBODY, identity_of
-from catalog.resting import Given, Rested
 from proxy.peers.frames import (
     BUSY,
     CODE_BYTES,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from catalog.absorbing import Order
-from catalog.gathering import MOST_GIVEN_UP
-from catalog.resting import Given, Rested
+from catalog.background.absorbing import Order
+from catalog.background.gathering import MOST_GIVEN_UP
+from catalog.buckets.resting import Given, Rested
 from proxy.peers import peer as peers
 from proxy.peers.gathering_links import SILENT_SECONDS, GatheringLinks
 from proxy.peers.handshake import Introduction

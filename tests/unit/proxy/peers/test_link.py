@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from catalog.absorbing import Order
+from catalog.background.absorbing import Order
+from catalog.buckets.resting import Given, Rested
 from catalog.identity import NOBODY
-from catalog.resting import Given, Rested
 from proxy.peers.frames import UNKNOWN, Answer, Kind, Question, frame_bytes
 from proxy.peers.handshake import Introduction, greeting, key_of, nonce
 from proxy.peers.link import Inbound, Link, LinkLost

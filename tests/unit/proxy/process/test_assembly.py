@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from catalog.growth import GrowthOptions
+from catalog.growth.growth import GrowthOptions
 from catalog.namespaces import Namespace
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet

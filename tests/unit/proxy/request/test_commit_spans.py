@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
-from catalog.commit_outcome import Commit
+from catalog.commit.commit_outcome import Commit
+from catalog.commit.round import PreparedWrite
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, WriteConcern
-from catalog.round import PreparedWrite
 from proxy.request.command_spans import CommandSpans
 from proxy.request.commit_spans import MOST_LINKS, CommitSpans
 from proxy.request.exchange import Exchange, encode

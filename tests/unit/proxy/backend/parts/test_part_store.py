@@ -12,8 +12,8 @@ import pytest
 from bson import ObjectId, Regex, Timestamp, decode, encode
 from pymongo.collection import Collection
 
+from catalog.background.replacing import Differs
 from catalog.errors import CommandError
-from catalog.replacing import Differs
 from proxy.backend.parts.part_store import LARGEST_JOIN_BYTES
 from tests.support.eventually import eventually
 from tests.support.mongod import MongodProcess

@@ -1,0 +1,1 @@
+"""Work that no client waits for: joins, compression, and gathering the buckets of several processes."""

@@ -1,0 +1,71 @@
+"""How much time joins take: the more parts wait, the larger a share of it, and all of it once joins are behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from catalog.growth.growth import BucketGrowth
+from catalog.ports import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningOptions:
+    """When parts are joined, and how.
+
+    A bucket's parts become a run when their segment has ended (``catalog.growth.segments``), or when there are ``many``
+    of them, because reads of many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without
+    commits, and when it takes no more rows. Joins are prepared for ``preparing_seconds``, and then committed for
+    ``window_seconds`` while readers wait; ``workers``: concurrent steps; ``group_parts``, ``group_rows``: limits of one
+    step. While parts are made, passes take ``gentle_seconds`` at most, and joins have this ``share`` of the time, so
+    that bursts are stored quickly; if more of what may wait does (``Backlog.fullness``), that share, so that a long
+    load is joined as fast as it is stored. While joins are behind (``catalog.growth.backlog``) and when no more parts
+    are made, passes take ``slice_seconds`` at most, and the next one follows after ``breath_seconds`` if there was more
+    to join, otherwise after ``interval_seconds``. A failed join is tried ``attempts`` times more, after
+    ``pause_seconds``, which double each time. ``compress``: the last join of a bucket writes its compressed form (W6).
+    """
+
+    many: int = 256
+    idle_seconds: float = 2.0
+    interval_seconds: float = 0.1
+    window_seconds: float = 0.01
+    preparing_seconds: float = 0.1
+    breath_seconds: float = 0.01
+    group_parts: int = 512
+    group_rows: int = 8_000
+    workers: int = 2
+    slice_seconds: float = 0.2
+    gentle_seconds: float = 0.05
+    share: float = 0.1
+    patience_seconds: float = 10.0
+    attempts: int = 6
+    pause_seconds: float = 0.25
+    compress: bool = False
+
+
+class JoiningPace:
+    """The lengths of passes, and of the pauses between them."""
+
+    def __init__(self, options: JoiningOptions, growth: BucketGrowth, clock: Clock) -> None:
+        self._options = options
+        self._growth = growth
+        self._clock = clock
+
+    def pass_seconds(self) -> float:
+        """Maximum length of the next pass."""
+        return self._options.gentle_seconds if self._is_gentle() else self._options.slice_seconds
+
+    def pause_after(self, busy_seconds: float, *, has_more: bool) -> float:
+        """Seconds until the next pass, after one of ``busy_seconds``; ``has_more``: whether it has left something."""
+        options = self._options
+        if self._is_gentle():
+            share = max(options.share, self._growth.backlog.fullness)
+            follows = has_more and share > options.share
+            least_seconds = options.breath_seconds if follows else options.interval_seconds
+            return max(least_seconds, busy_seconds * (1 / share - 1))
+        return options.breath_seconds if has_more else options.interval_seconds
+
+    def _is_gentle(self) -> bool:
+        """Whether parts are being made, and not too many wait."""
+        if self._growth.backlog.is_behind:
+            return False
+        return self._clock.monotonic_seconds() - self._growth.committed_at_seconds <= self._options.idle_seconds

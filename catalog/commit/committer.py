@@ -1,0 +1,326 @@
+"""Group commit: sends all batches that are ready at the same moment in as few commands as possible (W63-W68).
+
+Claimed batches queue in *lanes*, two for each collection and write concern: one for batches that only large inserts
+wait for, and one for all others, to which the former give way (``catalog.commit.precedence``). A round takes the ready
+batches of a lane and sends one ``insert`` for new buckets and one bulk ``update`` for buckets that grow; batches that
+arrive while ``rounds_in_flight`` rounds are in progress join the next one. Without a linger, a round starts in the same
+turn of the event loop, after the other callbacks of that turn, so measurements that arrived with one poll are committed
+together.
+
+Commits run in tasks of the committer, so a client that disconnects does not cancel a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from catalog.buckets.write_batch import BatchState, WriteBatch
+from catalog.catalog import BucketCatalog
+from catalog.commit.commit_observer import CommitObserver
+from catalog.commit.commit_outcome import Commit, CommitOutcomes
+from catalog.commit.commit_tasks import CANCEL_SECONDS, CommitTasks
+from catalog.commit.precedence import Precedence
+from catalog.commit.reopening import Reopening
+from catalog.commit.restart_dedup import RestartDedup
+from catalog.commit.round import PreparedWrite, Round, RoundLimits
+from catalog.errors import CommandError
+from catalog.internal_errors import internal_error
+from catalog.namespaces import VirtualCollection
+from catalog.ports import BucketStore, Clock, WriteConcern
+
+
+@dataclass(frozen=True, slots=True)
+class CommitterOptions:
+    """Options of the committer.
+
+    ``linger_seconds``: how long a round waits for more batches; 0: until the end of the event loop's turn.
+    ``rounds_in_flight``: maximum number of concurrent rounds of one lane. ``server_selection_timeout_seconds``: after
+    this time, a batch that was not sent fails, and the outcome of one that was sent is unknown.
+    ``restart_window_seconds``: for this time after the start, statements may be retries from before it
+    (``catalog.commit.restart_dedup``). ``limits``: of a round. ``observer`` sees every commit. ``before_round`` is
+    called before anything is taken for a round (``proxy.peers``).
+    """
+
+    linger_seconds: float = 0.0
+    rounds_in_flight: int = 2
+    server_selection_timeout_seconds: float = 30.0
+    restart_window_seconds: float = 120.0
+    limits: RoundLimits = RoundLimits()
+    observer: CommitObserver | None = None
+    before_round: Callable[[], None] | None = None
+
+
+PURSUIT_SLICE_SECONDS = 5.0
+PURSUIT_PAUSES_SECONDS = (0.1, 2.0)
+"""The first and the longest pause between attempts to resolve writes in doubt."""
+EXPIRY_SECONDS = 0.5
+"""Interval of checks for writers that have waited long enough for the outcome of a write in doubt."""
+
+
+class CommitterMetrics:
+    """Counters of the committer, which are read at any time."""
+
+    __slots__ = ("commands", "failures", "measurements", "rounds", "statements", "unknown_outcomes")
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.commands = 0
+        self.statements = 0
+        self.measurements = 0
+        self.unknown_outcomes = 0
+        self.failures = 0
+
+
+class _Lane:
+    """The ready batches of one collection and write concern, and the number of rounds in progress."""
+
+    __slots__ = ("collection", "in_flight", "is_bulk", "lanes", "ready", "scheduled", "write_concern")
+
+    def __init__(
+        self,
+        lanes: dict[bytes, _Lane],
+        collection: VirtualCollection,
+        write_concern: WriteConcern,
+        *,
+        is_bulk: bool,
+    ) -> None:
+        self.lanes = lanes
+        self.is_bulk = is_bulk
+        self.collection = collection
+        self.write_concern = write_concern
+        self.ready: list[WriteBatch] = []
+        self.in_flight = 0
+        self.scheduled = False
+
+
+class Committer:
+    """Commits batches and carries out the look-ups of the catalog."""
+
+    def __init__(
+        self,
+        catalog: BucketCatalog,
+        store: BucketStore,
+        clock: Clock,
+        options: CommitterOptions,
+        report: Callable[[BaseException], None],
+    ) -> None:
+        """``report`` gets internal errors."""
+        self.metrics = CommitterMetrics()
+        self._catalog = catalog
+        self._clock = clock
+        self.options = options
+        self.report = report
+        self._lanes: set[_Lane] = set()
+        self.precedence = Precedence(clock)
+        self._tasks = CommitTasks(clock, report, self.kick)
+        self._pursuit: asyncio.Task[None] | None = None
+        patience_seconds = options.server_selection_timeout_seconds
+        self._settlement = CommitOutcomes(catalog, store, clock, patience_seconds, self.kick)
+        self.restart_dedup = RestartDedup(
+            store, clock, options.restart_window_seconds, patience_seconds, self._tasks.spawn
+        )
+        self._reopening = Reopening(catalog, store, clock, patience_seconds / 3)
+
+    # --- how it commits from now on ------------------------------------------------------------------------
+
+    def pace(self, linger_seconds: float, rounds_in_flight: int) -> None:
+        """Change how long rounds wait for further batches, and how many are in flight (``CommitterOptions``)."""
+        self.options = replace(self.options, linger_seconds=linger_seconds, rounds_in_flight=rounds_in_flight)
+
+    def observe(self, observer: CommitObserver | None) -> None:
+        """``observer`` sees every commit; ``None``: nobody does."""
+        self.options = replace(self.options, observer=observer)
+
+    def check_before_rounds(self, check: Callable[[], None] | None) -> None:
+        """``check`` is called before anything is taken for a round; ``None``: nothing is."""
+        self.options = replace(self.options, before_round=check)
+
+    # --- what is ready -------------------------------------------------------------------------------------
+
+    def submit(self, batch: WriteBatch) -> None:
+        """Commit a batch that the caller has claimed."""
+        buckets = batch.bucket.series.collection
+        lanes: dict[bytes, _Lane] = buckets.lanes[batch.bulk]
+        lane = lanes.get(batch.key.write_concern)
+        if lane is None:
+            raw = batch.key.write_concern
+            lane = lanes[raw] = _Lane(lanes, buckets.collection, WriteConcern(raw), is_bulk=batch.bulk)
+            self._lanes.add(lane)
+        lane.ready.append(batch)
+        if not lane.scheduled and self._may_begin(lane):
+            self._schedule(lane)
+
+    def hasten(self, batch: WriteBatch) -> None:
+        """A small insert has joined a batch of a large one: move the batch to the ordinary lane."""
+        batch.bulk = False
+        if batch.state is BatchState.CLAIMED:
+            self.submit(batch)
+
+    def kick(self) -> None:
+        """Start the work that the catalog has queued: moved batches, look-ups, resumed placement, freeing."""
+        for batch in self._catalog.take_unclaimed():
+            if batch.claim():
+                self.submit(batch)
+        for batch in self._catalog.take_ready():
+            if batch.state is BatchState.CLAIMED:
+                self.submit(batch)
+        for buckets in self._catalog.take_openings():
+            self._tasks.spawn(self._reopening.open(buckets))
+        for lookup in self._catalog.take_lookups():
+            self._tasks.spawn(self._reopening.look_up(lookup))
+        if self._catalog.take_resumption():
+            self._tasks.spawn(self._resume())
+        if self._catalog.take_cleared():
+            self._tasks.spawn(self._free_cleared())
+        if self._settlement.doubts and self._pursuit is None:
+            self._pursuit = asyncio.get_running_loop().create_task(self._pursue())
+            self._pursuit.add_done_callback(self._pursued)
+
+    async def _resume(self) -> None:
+        """Place the measurements that waited for look-ups, a part of them in each turn of the event loop."""
+        while self._catalog.resume():
+            self.kick()
+            await asyncio.sleep(0)
+
+    async def _free_cleared(self) -> None:
+        """Free the buckets of dropped and cleared collections, a part of them in each turn of the event loop."""
+        has_more = True
+        while has_more:
+            await asyncio.sleep(0)
+            has_more = self._catalog.free_cleared()
+            self.kick()
+
+    def deadline_seconds(self) -> float:
+        """The time until which a writer that comes now may wait for its outcome."""
+        return self._clock.monotonic_seconds() + self.options.server_selection_timeout_seconds
+
+    def is_over(self, deadline_seconds: float) -> bool:
+        """Whether this deadline has passed."""
+        return self._clock.monotonic_seconds() >= deadline_seconds
+
+    async def drain(self, patience_seconds: float = math.inf) -> bool:
+        """Wait until no commit is in progress; writes in doubt are not resolved any further.
+
+        Commits that are in progress after ``patience_seconds`` are cancelled, and their writers get an error; then the
+        result is false.
+        """
+        linger_seconds = self.options.linger_seconds
+        drained = await self._tasks.drain(lambda: self.batches_ready > 0, linger_seconds, patience_seconds)
+        if self._pursuit is not None:
+            self._pursuit.cancel()
+            await asyncio.wait({self._pursuit}, timeout=CANCEL_SECONDS)
+        return drained
+
+    @property
+    def batches_ready(self) -> int:
+        """How many batches wait for a round."""
+        return sum(len(lane.ready) for lane in self._lanes)
+
+    # --- rounds --------------------------------------------------------------------------------------------
+
+    def _may_begin(self, lane: _Lane) -> bool:
+        return lane.in_flight < self.precedence.rounds(self.options.rounds_in_flight, is_bulk=lane.is_bulk)
+
+    def _limits(self, lane: _Lane) -> RoundLimits:
+        return self.precedence.limits(self.options.limits, is_bulk=lane.is_bulk)
+
+    def _schedule(self, lane: _Lane) -> None:
+        lane.scheduled = True
+        if self.options.linger_seconds > 0:
+            asyncio.get_running_loop().call_later(self.options.linger_seconds, self._start_round, lane)
+        else:
+            # A new task starts in the same turn as a callback would, and sends in that turn.
+            self._tasks.spawn(self._round(lane))
+
+    def _start_round(self, lane: _Lane) -> None:
+        self._tasks.spawn(self._round(lane))
+
+    async def _round(self, lane: _Lane) -> None:
+        lane.scheduled = False
+        if self.options.before_round is not None:
+            self.options.before_round()
+        ready, lane.ready = lane.ready, []
+        round_, left = Round.of(self._catalog, ready, self._limits(lane))
+        lane.ready.extend(left)
+        for failure in round_.failures:
+            self.metrics.failures += 1
+            self.report(failure)
+        if not round_.writes:
+            self._next(lane)
+            return
+        self.metrics.rounds += 1
+        lane.in_flight += 1
+        self.precedence.began(is_bulk=lane.is_bulk)
+        if lane.ready and self._may_begin(lane):
+            self._schedule(lane)
+        try:
+            commits = [self._commit(lane, writes) for writes in round_.commands]
+            if len(commits) == 1:
+                await commits[0]
+            else:
+                await asyncio.gather(*commits)
+        finally:
+            lane.in_flight -= 1
+            self._next(lane)
+
+    def _next(self, lane: _Lane) -> None:
+        self.kick()
+        if lane.ready:
+            if not lane.scheduled and self._may_begin(lane):
+                self._schedule(lane)
+        elif not lane.in_flight and not lane.scheduled:
+            self._lanes.discard(lane)
+            if lane.lanes.get(lane.write_concern.raw) is lane:
+                del lane.lanes[lane.write_concern.raw]
+
+    async def _commit(self, lane: _Lane, writes: Sequence[PreparedWrite]) -> None:
+        since = min(write.batch.staged_at_seconds for write in writes)
+        deadline = since + self.options.server_selection_timeout_seconds
+        self.metrics.commands += 1
+        self.metrics.statements += len(writes)
+        commit = Commit(lane.collection, lane.write_concern, writes, since, deadline)
+        observer, outcome = self.options.observer, None
+        observed = None if observer is None else observer.began(commit)
+        try:
+            outcome = await self._settlement.commit(commit)
+        except asyncio.CancelledError:
+            self._settlement.give_up(commit, CommandError(91, "the proxy is shutting down"))
+            raise
+        except Exception as error:  # noqa: BLE001 - reported
+            # An internal error: writers must not wait for ever, and what was sent may have been written.
+            self.metrics.failures += 1
+            told = internal_error("committing", error)
+            self.report(error)
+            self._settlement.give_up(commit, told)
+        finally:
+            if observed is not None:
+                observed.ended(outcome)
+
+    # --- in doubt ------------------------------------------------------------------------------------------
+
+    async def _pursue(self) -> None:
+        """Resolve writes in doubt, for clients that may send them again (W127)."""
+        pause_seconds, longest_seconds = PURSUIT_PAUSES_SECONDS
+        while self._settlement.doubts:
+            attempt = asyncio.get_running_loop().create_task(self._settlement.pursue(PURSUIT_SLICE_SECONDS))
+            try:
+                while not attempt.done():
+                    await asyncio.wait({attempt}, timeout=EXPIRY_SECONDS)
+                    self._settlement.expire()
+            finally:
+                attempt.cancel()
+            if not attempt.cancelled() and (error := attempt.exception()) is not None:
+                self.report(error)
+            await asyncio.sleep(pause_seconds)
+            self._settlement.expire()
+            pause_seconds = min(pause_seconds * 2, longest_seconds)
+
+    def _pursued(self, task: asyncio.Task[None]) -> None:
+        self._pursuit = None
+        if not task.cancelled():
+            if (error := task.exception()) is not None:
+                self.report(error)
+            self.kick()

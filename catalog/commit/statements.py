@@ -1,0 +1,289 @@
+"""Records which statements of retryable writes were executed (W102).
+
+A driver that has lost a reply sends the statement again with the same session, transaction number and statement id. If
+it was written, the reply comes from this record; if it is in progress, the retry waits for it; if it failed, it was not
+written and is executed again. A statement whose outcome is unknown at the deadline is *in doubt*: the proxy pursues it,
+and a retry waits for the outcome (W127). If the outcome will never be known, the statement is *lost*: a retry is
+refused, so that it is not written twice.
+
+Several proxies may get the statements of one session. A session *belongs* to the process that took its latest number;
+any other asks for it first (``proxy.peers``), and the process that is asked tells what it knows and gives it away. So a
+process that has a session knows everything about its statements, and no statement is in progress in two processes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from catalog.buckets.write_batch import DoubtfulWriter, Writer
+from catalog.errors import BackendUnavailable, CommandError
+from catalog.identity import Identity
+from catalog.ports import Acknowledgement
+
+TRANSACTION_TOO_OLD = 225
+NETWORK_TIMEOUT = 89
+
+LOG_BYTES = 64 * 1024 * 1024
+"""Limit of the records of all sessions; enough for 50,000 sessions of drivers, whose statements are one run."""
+SESSION_BYTES = 1200
+"""Size of a session's record: its id and users, and the acknowledgement of an unmet write concern."""
+RUN_BYTES = 96
+"""Size of one run of statement ids; there are many only if statements between them failed."""
+
+ClientSession: TypeAlias = tuple[bytes, Identity]
+"""A raw ``lsid`` and its users: equal ids of different users are different sessions."""
+
+
+class NumberSet:
+    """A set of integers, stored as runs of consecutive ones."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """The number after the last of each run."""
+
+    def __contains__(self, number: int) -> bool:
+        run = bisect_right(self._starts, number) - 1
+        return run >= 0 and number < self._ends[run]
+
+    def add(self, number: int) -> None:
+        """Add a number; adjacent runs become one."""
+        self.add_run(number, number + 1)
+
+    def add_run(self, start: int, end: int) -> None:
+        """Add the numbers from ``start`` to before ``end``."""
+        if start >= end:
+            return
+        starts, ends = self._starts, self._ends
+        # The runs from ``first`` to before ``last`` overlap the new one, or are adjacent to it.
+        first, last = bisect_left(ends, start), bisect_right(starts, end)
+        if first < last:
+            start, end = min(start, starts[first]), max(end, ends[last - 1])
+        starts[first:last] = [start]
+        ends[first:last] = [end]
+
+    @property
+    def runs(self) -> int:
+        """The number of runs, which determines its size."""
+        return len(self._starts)
+
+    def spans(self) -> list[tuple[int, int]]:
+        """The runs: the first number of each, and the one after its last."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+
+class Statement:
+    """One measurement of a retryable insert: a ``Writer`` that passes its result to all commands that wait for it."""
+
+    __slots__ = ("_transaction", "_waiters", "is_bulk", "number")
+
+    def __init__(self, transaction: Transaction, number: int) -> None:
+        """Adds itself to the statements in progress of ``transaction``."""
+        self._transaction = transaction
+        self._waiters: list[tuple[Writer, int, float]] = []
+        self.number = number
+        self.is_bulk = False
+        """Whether it belongs to a large insert."""
+        transaction.under_way[number] = self
+
+    def wait(self, writer: Writer, index: int, deadline_seconds: float) -> None:
+        """``writer`` gets the result under its own index; if it is in doubt, at the deadline at the latest."""
+        self._waiters.append((writer, index, deadline_seconds))
+
+    def settle(
+        self, indexes: Sequence[int], error: CommandError | None, acknowledgement: Acknowledgement | None
+    ) -> None:
+        transaction = self._transaction
+        if transaction.under_way.get(self.number) is self:
+            del transaction.under_way[self.number]
+        if error is None:
+            transaction.remember(transaction.written, self.number)
+            if acknowledgement is not None and not acknowledgement.is_met:
+                transaction.unmet_write_concern = acknowledgement
+        waiters, self._waiters = self._waiters, []
+        for writer, index, _ in waiters:
+            writer.settle((index,), error, acknowledgement)
+
+    def doubt(self, indexes: Sequence[int], error: CommandError, now_seconds: float) -> DoubtfulWriter | None:
+        """See ``Writer``: commands whose deadline has not passed go on waiting."""
+        self.expire(now_seconds, error)
+        return self
+
+    def origins(self) -> Sequence[object]:
+        return [origin for writer, _, _ in self._waiters for origin in writer.origins()]
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self._waiters)
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether another process may have executed it meanwhile, so that it must not be written without asking."""
+        return self._transaction.is_withdrawn
+
+    def expire(self, now_seconds: float, error: CommandError) -> None:
+        over = [waiter for waiter in self._waiters if waiter[2] <= now_seconds]
+        if over:
+            self._waiters = [waiter for waiter in self._waiters if waiter[2] > now_seconds]
+            for writer, index, _ in over:
+                writer.settle((index,), error, None)
+
+    def lose(self, error: CommandError) -> None:
+        self._transaction.remember(self._transaction.lost, self.number)
+        self.settle((), error, None)
+
+
+class Transaction:
+    """The statements of one (session, transaction number).
+
+    ``follows_another``: whether the session was known before. ``unmet_write_concern``: the last acknowledgement of a
+    write concern that was not met, or not yet, which a retry gets too. ``is_native``: the backend itself records its
+    statements, so it gets retries, too. ``era``: that of the log when the session came to this process, -1 if it was
+    given away. ``commands``: how many are being staged. ``is_sought``: a process that cannot be asked may have
+    written its statements, so they are looked up. ``is_withdrawn``: see ``Statement``.
+    """
+
+    __slots__ = (
+        "commands",
+        "era",
+        "follows_another",
+        "is_native",
+        "is_sought",
+        "is_withdrawn",
+        "log",
+        "lost",
+        "number",
+        "under_way",
+        "unmet_write_concern",
+        "written",
+    )
+
+    def __init__(self, log: StatementLog, number: int, *, follows_another: bool) -> None:
+        self.log: StatementLog | None = log
+        """The log that counts its size; ``None`` after the log has removed it."""
+        self.number = number
+        self.follows_another = follows_another
+        self.is_native = False
+        self.era = log.era
+        self.commands = 0
+        self.is_sought = False
+        self.is_withdrawn = False
+        self.written = NumberSet()
+        self.lost = NumberSet()
+        self.under_way: dict[int, Statement] = {}
+        self.unmet_write_concern: Acknowledgement | None = None
+
+    def remember(self, numbers: NumberSet, number: int) -> None:
+        """Add to one of its sets, and update the size of the log."""
+        self._remember_run(numbers, number, number + 1)
+
+    def _remember_run(self, numbers: NumberSet, start: int, end: int) -> None:
+        runs = numbers.runs
+        numbers.add_run(start, end)
+        if self.log is not None:
+            self.log.size_bytes += (numbers.runs - runs) * RUN_BYTES
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether statements are staged, or will be."""
+        return bool(self.under_way) or self.commands > 0
+
+    @property
+    def is_untried(self) -> bool:
+        """Whether none of its statements is known to have been tried, so that any way is open to them."""
+        return not (self.is_native or self.is_under_way or self.written.runs or self.lost.runs)
+
+    def take(self, *, sought: bool) -> None:
+        """All other processes were asked: it belongs to this one. ``sought``: some of them could not be."""
+        assert self.log is not None
+        self.era = self.log.era
+        self.is_sought = self.is_sought or sought
+        self.is_withdrawn = False
+
+    def learn(
+        self, written: Sequence[tuple[int, int]], lost: Sequence[tuple[int, int]], *, is_native: bool, is_sought: bool
+    ) -> None:
+        """Add what another process knows: runs of statement ids, each the first and the one after the last."""
+        for numbers, runs in ((self.written, written), (self.lost, lost)):
+            for start, end in runs:
+                self._remember_run(numbers, start, end)
+        self.is_native = self.is_native or is_native
+        self.is_sought = self.is_sought or is_sought
+
+    def check(self) -> None:
+        """Raise ``BackendUnavailable`` if its statements must not be staged now, but when they are sent again."""
+        if self.is_withdrawn:
+            raise withdrawn()
+
+    @property
+    def size_bytes(self) -> int:
+        """Its approximate size."""
+        return SESSION_BYTES + (self.written.runs + self.lost.runs) * RUN_BYTES
+
+
+class StatementLog:
+    """The record of all sessions, bounded in bytes; the least recently used sessions are removed first."""
+
+    def __init__(self, limit_bytes: int = LOG_BYTES) -> None:
+        self._sessions: OrderedDict[ClientSession, Transaction] = OrderedDict()
+        self._limit_bytes = limit_bytes
+        self.size_bytes = 0
+        self.era = 0
+        """Increases when other processes may have taken sessions of this one without asking it."""
+
+    def latest(self, session: ClientSession) -> Transaction | None:
+        """The record of the latest transaction number of a session."""
+        return self._sessions.get(session)
+
+    def transaction(self, session: ClientSession, number: int) -> Transaction:
+        """The record of this transaction number; raises ``CommandError`` 225 for one older than the latest."""
+        known = self._sessions.get(session)
+        if known is not None:
+            self._sessions.move_to_end(session)
+            if known.number == number:
+                return known
+            if number < known.number:
+                raise CommandError(
+                    TRANSACTION_TOO_OLD,
+                    f"Cannot start transaction {number} on session because a newer transaction "
+                    f"{known.number} has already started on the session.",
+                )
+            self._remove(known)
+        transaction = self._sessions[session] = Transaction(self, number, follows_another=known is not None)
+        self.size_bytes += transaction.size_bytes
+        while self.size_bytes > self._limit_bytes and len(self._sessions) > 1:
+            self._remove(self._sessions.popitem(last=False)[1])
+        return transaction
+
+    def belongs(self, session: ClientSession, number: int) -> bool:
+        """Whether the session belongs to this process; also true for a number that is older than its latest."""
+        known = self._sessions.get(session)
+        return known is not None and (known.era == self.era or known.number > number)
+
+    def begin_era(self) -> None:
+        """No session belongs to this process any more."""
+        self.era += 1
+
+    def withdraw(self) -> None:
+        """As ``begin_era``; statements that are under way, or being staged, are withdrawn."""
+        self.begin_era()
+        for transaction in self._sessions.values():
+            if transaction.is_under_way:
+                transaction.is_withdrawn = True
+
+    def _remove(self, transaction: Transaction) -> None:
+        self.size_bytes -= transaction.size_bytes
+        transaction.log = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+
+def withdrawn() -> BackendUnavailable:
+    """The error for a withdrawn statement."""
+    return BackendUnavailable("the proxy was suspended; the statement was not executed", code=NETWORK_TIMEOUT)

@@ -1,0 +1,43 @@
+"""How much time joins take."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.background.joining_pace import JoiningPace
+from catalog.growth.backlog import FEWEST_BEHIND, FULL
+from tests.support.catalog_parts import measurement
+from tests.support.joining_bench import OPTIONS, JoiningBench
+
+
+def test_joins_have_a_share_of_the_time_until_they_are_behind_or_no_more_parts_are_made() -> None:
+    bench = JoiningBench()
+    pace, backlog = JoiningPace(OPTIONS, bench.catalog.growth, bench.clock), bench.catalog.growth.backlog
+    for number in range(3):
+        bench.commit(measurement(number))
+    assert pace.pause_after(0.05, has_more=True) == pytest.approx(0.45)
+    assert pace.pass_seconds() == OPTIONS.gentle_seconds
+    assert pace.pause_after(0.001, has_more=True) == OPTIONS.interval_seconds
+    for _ in range(FULL // 2):
+        backlog.stored()
+    assert pace.pause_after(0.05, has_more=True) == pytest.approx(0.05, rel=0.01), "half of what may wait does"
+    assert pace.pause_after(0.001, has_more=True) == OPTIONS.breath_seconds
+    assert pace.pause_after(0.001, has_more=False) == OPTIONS.interval_seconds
+    for _ in range(FEWEST_BEHIND - FULL // 2):
+        backlog.stored()
+    backlog.measure(0, 0.0, bench.clock.now)
+    assert backlog.is_behind
+    assert pace.pass_seconds() == OPTIONS.slice_seconds
+    assert pace.pause_after(0.05, has_more=True) == OPTIONS.breath_seconds
+    assert pace.pause_after(0.05, has_more=False) == OPTIONS.interval_seconds
+
+
+def test_joins_do_not_pause_when_nothing_was_committed_for_a_while() -> None:
+    bench = JoiningBench()
+    for number in range(3):
+        bench.commit(measurement(number))
+    bench.clock.now += 2.1
+    assert (
+        JoiningPace(OPTIONS, bench.catalog.growth, bench.clock).pause_after(0.05, has_more=True)
+        == OPTIONS.breath_seconds
+    )

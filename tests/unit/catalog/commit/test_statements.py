@@ -1,0 +1,231 @@
+"""The record of retryable statements (W102, W127)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.commit.statements import RUN_BYTES, SESSION_BYTES, NumberSet, Statement, StatementLog
+from catalog.errors import CommandError
+from catalog.identity import NOBODY
+from catalog.ports import Acknowledgement
+from tests.support.catalog_parts import ACKNOWLEDGED, RememberingWriter
+
+LOST = CommandError(6, "the outcome is unknown")
+
+
+@given(st.lists(st.integers(0, 30)))
+def test_number_set_holds_what_was_added(numbers: list[int]) -> None:
+    kept = NumberSet()
+    for number in numbers:
+        kept.add(number)
+    assert [number for number in range(-1, 32) if number in kept] == sorted(set(numbers))
+    assert kept.runs == sum(1 for number in set(numbers) if number - 1 not in set(numbers))
+
+
+def test_a_bulk_insert_costs_one_run_whatever_the_order_of_its_commits() -> None:
+    kept = NumberSet()
+    for number in [*range(0, 1000, 2), *range(1, 1000, 2)]:
+        kept.add(number)
+    assert kept.runs == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
+def test_a_set_of_numbers_takes_whole_runs(runs: list[tuple[int, int]]) -> None:
+    kept, numbers = NumberSet(), set[int]()
+    for start, end in runs:
+        kept.add_run(start, end)
+        numbers.update(range(start, end))
+    assert [number for number in range(32) if number in kept] == sorted(numbers)
+    assert kept.runs == sum(number - 1 not in numbers for number in numbers)
+
+
+def test_a_long_run_is_added_at_once() -> None:
+    kept = NumberSet()
+    kept.add(7)
+    kept.add_run(0, 2**31)
+    assert kept.spans() == [(0, 2**31)]
+
+
+def test_all_who_ask_hear_the_outcome_under_their_own_index() -> None:
+    """W102"""
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
+    statement = Statement(transaction, 4)
+    first, again = RememberingWriter(), RememberingWriter()
+    statement.wait(first, 4, 30)
+    statement.wait(again, 9, 60)
+    assert transaction.under_way == {4: statement}
+    statement.settle((0,), None, ACKNOWLEDGED)
+    assert first.codes == {4: None}
+    assert again.codes == {9: None}
+    assert 4 in transaction.written
+    assert transaction.under_way == {}
+
+
+def test_what_failed_may_be_sent_again() -> None:
+    """W102"""
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
+    statement = Statement(transaction, 0)
+    statement.settle((0,), CommandError(121, "refused"), None)
+    assert 0 not in transaction.written
+    assert 0 not in transaction.lost
+    assert transaction.under_way == {}
+
+
+def test_doubt_is_told_at_each_ones_own_deadline_and_the_verdict_to_those_who_still_wait() -> None:
+    """W127"""
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
+    statement = Statement(transaction, 0)
+    early, late = RememberingWriter(), RememberingWriter()
+    statement.wait(early, 0, 30)
+    statement.wait(late, 0, 60)
+    assert statement.doubt((0,), LOST, 30) is statement
+    assert early.codes == {0: 6}
+    assert late.codes == {}
+    assert statement.is_wanted
+    statement.expire(59, LOST)
+    assert late.codes == {}
+    statement.settle((0,), None, ACKNOWLEDGED)
+    assert late.codes == {0: None}
+    assert 0 in transaction.written
+
+
+def test_statement_without_waiters_is_wanted_by_nobody() -> None:
+    statement = Statement(StatementLog().transaction((b"s", NOBODY), 1), 0)
+    statement.wait(RememberingWriter(), 0, 30)
+    statement.expire(30, LOST)
+    assert not statement.is_wanted
+
+
+def test_lost_statement_is_not_written_again() -> None:
+    """W127: refused rather than doubled."""
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
+    statement = Statement(transaction, 3)
+    writer = RememberingWriter()
+    statement.wait(writer, 0, 30)
+    statement.lose(LOST)
+    assert writer.codes == {0: 6}
+    assert 3 in transaction.lost
+    assert 3 not in transaction.written
+
+
+def test_retry_does_not_hear_better_than_the_first_answer() -> None:
+    """W104: an unmet write concern stays unmet in the record."""
+    transaction = StatementLog().transaction((b"s", NOBODY), 1)
+    unmet = Acknowledgement({"code": 64})
+    Statement(transaction, 0).settle((0,), None, ACKNOWLEDGED)
+    assert transaction.unmet_write_concern is None
+    Statement(transaction, 1).settle((0,), None, unmet)
+    assert transaction.unmet_write_concern is unmet
+
+
+def test_newer_transaction_replaces_and_older_is_too_old() -> None:
+    """W102"""
+    log = StatementLog()
+    first = log.transaction((b"s", NOBODY), 5)
+    assert not first.follows_another
+    assert log.transaction((b"s", NOBODY), 5) is first
+    second = log.transaction((b"s", NOBODY), 6)
+    assert second is not first
+    assert second.follows_another
+    with pytest.raises(CommandError) as refused:
+        log.transaction((b"s", NOBODY), 5)
+    assert refused.value.code == 225
+
+
+def test_statement_of_a_replaced_transaction_still_answers() -> None:
+    log = StatementLog()
+    statement = Statement(log.transaction((b"s", NOBODY), 1), 0)
+    writer = RememberingWriter()
+    statement.wait(writer, 0, 30)
+    log.transaction((b"s", NOBODY), 2)
+    statement.settle((0,), None, ACKNOWLEDGED)
+    assert writer.codes == {0: None}
+
+
+def test_sessions_are_bounded_and_the_longest_silent_goes() -> None:
+    log = StatementLog(limit_bytes=2 * SESSION_BYTES)
+    first = log.transaction((b"1", NOBODY), 1)
+    log.transaction((b"2", NOBODY), 1)
+    assert log.transaction((b"1", NOBODY), 1) is first
+    log.transaction((b"3", NOBODY), 1)
+    assert len(log) == 2
+    assert log.transaction((b"1", NOBODY), 1) is first
+    assert not log.transaction((b"2", NOBODY), 1).follows_another
+
+
+def test_sessions_with_scattered_statements_weigh_more() -> None:
+    """Of a command whose every other document fails, nothing is one run."""
+    log = StatementLog(limit_bytes=3 * SESSION_BYTES + 100 * RUN_BYTES)
+    for session in (b"1", b"2", b"3"):
+        log.transaction((session, NOBODY), 1)
+    scattered = log.transaction((b"3", NOBODY), 1)
+    for number in range(0, 400, 2):
+        Statement(scattered, number).settle((0,), None, ACKNOWLEDGED)
+    assert log.size_bytes == 3 * SESSION_BYTES + 200 * RUN_BYTES
+    for number in range(1, 400, 2):
+        Statement(scattered, number).settle((0,), None, ACKNOWLEDGED)
+    assert log.size_bytes == 3 * SESSION_BYTES + RUN_BYTES, "what touches is one run again"
+    for number in range(1000, 1400, 2):
+        Statement(scattered, number).settle((0,), None, ACKNOWLEDGED)
+    log.transaction((b"4", NOBODY), 1)
+    assert len(log) == 1
+    assert log.size_bytes == SESSION_BYTES
+    Statement(scattered, 2000).settle((0,), None, ACKNOWLEDGED)
+    assert log.size_bytes == SESSION_BYTES, "what is kept no more counts no more"
+
+
+def test_a_session_belongs_to_who_took_its_latest_number() -> None:
+    """W102"""
+    log = StatementLog()
+    client = (b"s", NOBODY)
+    assert not log.belongs(client, 1)
+    transaction = log.transaction(client, 5)
+    assert log.belongs(client, 5)
+    assert log.belongs(client, 9)
+    transaction.era = -1  # given away
+    assert not log.belongs(client, 5)
+    assert not log.belongs(client, 6)
+    assert log.belongs(client, 4)  # refused, whoever has the session
+    transaction.take(sought=False)
+    assert log.belongs(client, 6)
+    log.begin_era()
+    assert not log.belongs(client, 6)
+    assert log.belongs((b"t", NOBODY), 1) == (log.latest((b"t", NOBODY)) is not None)
+
+
+def test_what_another_process_knows_is_added() -> None:
+    """W102"""
+    log = StatementLog()
+    transaction = log.transaction((b"s", NOBODY), 1)
+    assert transaction.is_untried
+    transaction.learn([(0, 3), (7, 8)], [(5, 6)], is_native=False, is_sought=False)
+    assert [number for number in range(9) if number in transaction.written] == [0, 1, 2, 7]
+    assert transaction.written.spans() == [(0, 3), (7, 8)]
+    assert 5 in transaction.lost
+    assert not transaction.is_untried
+    assert log.size_bytes == transaction.size_bytes == SESSION_BYTES + 3 * RUN_BYTES
+    transaction.learn([(2, 5)], [], is_native=True, is_sought=True)
+    assert transaction.written.spans() == [(0, 5), (7, 8)]
+    assert transaction.is_native
+    assert transaction.is_sought
+
+
+def test_statements_under_way_are_withdrawn_and_may_be_sent_again() -> None:
+    """W102"""
+    log = StatementLog()
+    staged, done, staging = (log.transaction((each, NOBODY), 1) for each in (b"a", b"b", b"c"))
+    statement = Statement(staged, 0)
+    staging.commands = 1
+    log.withdraw()
+    assert statement.is_withdrawn
+    assert [each.is_withdrawn for each in (staged, done, staging)] == [True, False, True]
+    assert not log.belongs((b"b", NOBODY), 2)
+    with pytest.raises(CommandError) as refused:
+        staging.check()
+    assert "RetryableWriteError" in refused.value.labels
+    done.check()
+    staged.take(sought=False)
+    staged.check()
+    assert not statement.is_withdrawn
