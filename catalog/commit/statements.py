@@ -143,15 +143,15 @@ class Transaction:
 
     ``follows_another``: whether the session was known before. ``unmet_write_concern``: the last acknowledgement of a
     write concern that was not met, or not yet, which a retry gets too. ``is_native``: the backend itself records its
-    statements, so it gets retries, too. ``era``: that of the log when the session came to this process, -1 if it was
-    given away. ``commands``: how many are being staged. ``is_sought``: a process that cannot be asked may have
+    statements, so it gets retries, too. ``generation``: that of the log when the session came to this process, -1 if it
+    was given away. ``commands``: how many are being staged. ``is_sought``: a process that cannot be asked may have
     written its statements, so they are looked up. ``is_withdrawn``: see ``Statement``.
     """
 
     __slots__ = (
         "commands",
-        "era",
         "follows_another",
+        "generation",
         "is_native",
         "is_sought",
         "is_withdrawn",
@@ -169,7 +169,7 @@ class Transaction:
         self.number = number
         self.follows_another = follows_another
         self.is_native = False
-        self.era = log.era
+        self.generation = log.generation
         self.commands = 0
         self.is_sought = False
         self.is_withdrawn = False
@@ -201,7 +201,7 @@ class Transaction:
     def take(self, *, sought: bool) -> None:
         """All other processes were asked: it belongs to this one. ``sought``: some of them could not be."""
         assert self.log is not None
-        self.era = self.log.era
+        self.generation = self.log.generation
         self.is_sought = self.is_sought or sought
         self.is_withdrawn = False
 
@@ -233,7 +233,7 @@ class StatementLog:
         self._sessions: OrderedDict[ClientSession, Transaction] = OrderedDict()
         self._limit_bytes = limit_bytes
         self.size_bytes = 0
-        self.era = 0
+        self.generation = 0
         """Increases when other processes may have taken sessions of this one without asking it."""
 
     def latest(self, session: ClientSession) -> Transaction | None:
@@ -263,15 +263,15 @@ class StatementLog:
     def belongs(self, session: ClientSession, number: int) -> bool:
         """Whether the session belongs to this process; also true for a number that is older than its latest."""
         known = self._sessions.get(session)
-        return known is not None and (known.era == self.era or known.number > number)
+        return known is not None and (known.generation == self.generation or known.number > number)
 
-    def begin_era(self) -> None:
+    def begin_generation(self) -> None:
         """No session belongs to this process any more."""
-        self.era += 1
+        self.generation += 1
 
     def withdraw(self) -> None:
-        """As ``begin_era``; statements that are under way, or being staged, are withdrawn."""
-        self.begin_era()
+        """As ``begin_generation``; statements that are under way, or being staged, are withdrawn."""
+        self.begin_generation()
         for transaction in self._sessions.values():
             if transaction.is_under_way:
                 transaction.is_withdrawn = True

@@ -22,7 +22,7 @@ from catalog.namespaces import VirtualCollection
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
-from proxy.inserts.insert_port import PeerStatements
+from proxy.inserts.insert_port import ASK, STAGE, PeerStatements
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
@@ -92,6 +92,31 @@ class InsertHandler:
         """Change the limits of unsettled documents, and stage waiting inserts for which there is room now."""
         self._held.limit(max_pending_bytes, max_pending_measurements)
         self._release_if_held()
+
+    def way(
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        pieces: Sequence[bytes],
+        start: int,
+        size_bytes: int,
+        session: bytes,
+        txn_number: int | None,
+    ) -> int:
+        elsewhere, native = self.elsewhere, self.native
+        if elsewhere is not None and txn_number is not None:
+            client = (session, exchange.session.identity)
+            if elsewhere.concerns(client, txn_number):
+                return ASK
+        if size_bytes < native.fewest_bytes:
+            return STAGE
+        ordered = template.insert.ordered
+        return native.takes(
+            exchange, template.collection, size_bytes, pieces, start, session, txn_number, ordered=ordered
+        )
+
+    def relay_begins(self, exchange: Exchange, template: InsertTemplate, count: int, size_bytes: int) -> None:
+        self.native.begin(exchange, template.collection, count, size_bytes)
 
     def submit(
         self,
@@ -306,16 +331,16 @@ class AskedInsert:
         if error is not None:
             exchange.end(Refused(error))
             return
-        native, collection, ordered = ingest.native, template.collection, template.insert.ordered
         size_bytes, session, number = self._size_bytes, self._session, self._txn_number
-        latest, count = ingest.statements.latest((session, exchange.session.identity)), 0
+        latest = ingest.statements.latest((session, exchange.session.identity))
         if latest is not None and latest.number == number and latest.is_native:
             # Another process has relayed it, whatever this one does with such inserts.
-            count = len(documents)
-        elif size_bytes >= native.fewest_bytes:
-            count = native.takes(exchange, collection, size_bytes, documents, 0, session, number, ordered=ordered)
-        if count:
-            native.begin(exchange, collection, count, size_bytes)
-            exchange.end(NotTranslatable(collection))
-            return
-        ingest.submit(exchange, template, documents, session, number)
+            way = len(documents)
+        else:
+            way = ingest.way(exchange, template, documents, 0, size_bytes, session, number)
+        if way > 0:
+            ingest.relay_begins(exchange, template, way, size_bytes)
+            exchange.end(NotTranslatable(template.collection))
+        else:
+            # If others have taken the session meanwhile, they are asked again in the turn of the insert.
+            ingest.submit(exchange, template, documents, session, number)

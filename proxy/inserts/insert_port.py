@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from catalog.commit.statements import ClientSession
 from catalog.errors import CommandError
-from catalog.namespaces import VirtualCollection
 from proxy.request.exchange import Exchange
 
 if TYPE_CHECKING:
     from proxy.inserts.insert_templates import InsertTemplate
 
 
-class Native(Protocol):
-    """Inserts that the backend itself carries out (``proxy.inserts.native_inserts``, which explains the methods)."""
-
-    @property
-    def fewest_bytes(self) -> int:
-        """The size of documents below which ``takes`` is always 0."""
-        ...
-
-    def takes(
-        self,
-        exchange: Exchange,
-        collection: VirtualCollection,
-        size_bytes: int,
-        pieces: Sequence[bytes],
-        start: int,
-        session: bytes,
-        txn_number: int | None,
-        *,
-        ordered: bool,
-    ) -> int:
-        """The number of documents if the insert must be relayed; 0 if it is to be staged."""
-        ...
-
-    def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
-        """An insert that it takes is about to be relayed."""
-        ...
+STAGE: Final = 0
+"""The way of an insert that is ``submit``-ted."""
+ASK: Final = -1
+"""The way of an insert that others are asked about first (``ask``)."""
 
 
 GoOn: TypeAlias = Callable[[CommandError | None], None]
@@ -62,8 +39,29 @@ class InsertPort(Protocol):
     """Stages inserts into virtual collections."""
 
     @property
-    def elsewhere(self) -> PeerStatements | None:
-        """Set while there are other processes, or were lately."""
+    def retryable_writes(self) -> bool:
+        """Whether the backend supports retryable writes, so that the proxy does, too."""
+        ...
+
+    def way(
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        pieces: Sequence[bytes],
+        start: int,
+        size_bytes: int,
+        session: bytes,
+        txn_number: int | None,
+    ) -> int:
+        """``STAGE``, ``ASK``, or the number of documents if the insert must be relayed, for the backend carries it out.
+
+        ``pieces``, a list or tuple, are the documents or consist of them, and the first of them begins at ``start``;
+        together they have ``size_bytes``.
+        """
+        ...
+
+    def relay_begins(self, exchange: Exchange, template: InsertTemplate, count: int, size_bytes: int) -> None:
+        """An insert of ``count`` documents, as ``way`` has said, is about to be relayed."""
         ...
 
     def ask(
@@ -75,16 +73,6 @@ class InsertPort(Protocol):
         txn_number: int,
     ) -> None:
         """Ask other processes, whom the insert concerns; then relay it, or ``submit`` it. Raises nothing."""
-        ...
-
-    @property
-    def retryable_writes(self) -> bool:
-        """Whether the backend supports retryable writes, so that the proxy does, too."""
-        ...
-
-    @property
-    def native(self) -> Native:
-        """What decides which inserts the backend itself carries out; these must be relayed."""
         ...
 
     def submit(

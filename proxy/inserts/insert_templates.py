@@ -15,7 +15,7 @@ from catalog.errors import CommandError
 from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.insert_command import MAX_DOCUMENTS, InsertCommand, too_many_documents, with_documents
-from proxy.inserts.insert_port import InsertPort
+from proxy.inserts.insert_port import ASK, InsertPort
 from proxy.request.attempt import Refused
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange
@@ -91,30 +91,18 @@ class InsertTemplate(Shortcut):
             session = raw[at - SESSION_BEFORE : at + SESSION_BEHIND]
             at = form.number_at
             txn_number = int.from_bytes(raw[at : at + 8], "little", signed=True)
-        if txn_number is not None and (elsewhere := ingest.elsewhere) is not None:
-            client = (session, exchange.session.identity)
-            if elsewhere.concerns(client, txn_number):
-                documents = documents_behind(raw, documents_at)
-                if documents is None or len(documents) > MAX_DOCUMENTS:
-                    return False
-                known.begin(exchange)
-                ingest.ask(exchange, self, documents, session, txn_number)
-                return True
-        native = ingest.native
         size_bytes = len(raw) - documents_at
-        if size_bytes >= native.fewest_bytes:
-            ordered = self.insert.ordered
-            count = native.takes(
-                exchange, self.collection, size_bytes, (raw,), documents_at, session, txn_number, ordered=ordered
-            )
-            if count:
-                return self._relay(exchange, known, count, size_bytes)
+        way = ingest.way(exchange, self, (raw,), documents_at, size_bytes, session, txn_number)
+        if way > 0:
+            return self._relay(exchange, known, way, size_bytes)
         documents = documents_behind(raw, documents_at)
         if documents is None:
             return False
         known.begin(exchange)
         if len(documents) > MAX_DOCUMENTS:
             exchange.end(Refused(CommandError(16, too_many_documents(len(documents)))))
+        elif way == ASK and txn_number is not None:
+            ingest.ask(exchange, self, documents, session, txn_number)
         else:
             ingest.submit(exchange, self, documents, session, txn_number)
         return True
@@ -125,7 +113,7 @@ class InsertTemplate(Shortcut):
             return False
         known.begin(exchange)
         exchange.sent()
-        self._ingest.native.begin(exchange, self.collection, count, size_bytes)
+        self._ingest.relay_begins(exchange, self, count, size_bytes)
         known.pass_on(exchange, exchange.message.raw, exchange)
         return True
 

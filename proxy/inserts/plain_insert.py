@@ -14,7 +14,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement
 from proxy.inserts.insert_command import parse_insert, takes_inserts
-from proxy.inserts.insert_port import InsertPort
+from proxy.inserts.insert_port import ASK, InsertPort
 from proxy.inserts.insert_reply import InsertReply, plain_reply, stored_reply
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.request.command import Command
@@ -130,21 +130,13 @@ class Inserts:
             return None, False
         numbered = not _STATEMENT_IDS.isdisjoint(command.fields)
         template = InsertTemplate(self._ingest, insert, collection, numbers_statements=numbered)
-        number, elsewhere = insert.txn_number, self._ingest.elsewhere
-        if number is not None and elsewhere is not None:
-            client = (insert.session, exchange.session.identity)
-            if elsewhere.concerns(client, number):
-                self._ingest.ask(exchange, template, insert.documents, insert.session, number)
-                return template, True
-        native = self._ingest.native
-        if insert.size_bytes >= native.fewest_bytes:
-            size_bytes, documents = insert.size_bytes, insert.documents
-            ordered = insert.ordered
-            count = native.takes(
-                exchange, collection, size_bytes, documents, 0, insert.session, number, ordered=ordered
-            )
-            if count:
-                native.begin(exchange, collection, count, size_bytes)
-                return template, False
-        self._ingest.submit(exchange, template, insert.documents, insert.session, insert.txn_number)
+        documents, session, number, ingest = insert.documents, insert.session, insert.txn_number, self._ingest
+        way = ingest.way(exchange, template, documents, 0, insert.size_bytes, session, number)
+        if way > 0:
+            ingest.relay_begins(exchange, template, way, insert.size_bytes)
+            return template, False
+        if way == ASK and number is not None:
+            ingest.ask(exchange, template, documents, session, number)
+        else:
+            ingest.submit(exchange, template, documents, session, number)
         return template, True

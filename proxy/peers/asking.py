@@ -146,7 +146,7 @@ class Asking:
             self._is_running = False
 
     async def _ask_all(self, asked: Sequence[_Pending]) -> None:
-        members, era = self._company.members(), self._log.era
+        members, generation = self._company.members(), self._log.generation
         for pending in asked:
             pending.is_yielded = False
         questions = [Question(pending.client, pending.number) for pending in asked]
@@ -161,9 +161,9 @@ class Asking:
         answered = [(pending, [reply[place] for reply in told]) for place, pending in enumerate(asked)]
         if silent:
             self.numbers.unanswered += len(questions)
-            self._spawn(self._finish_when_quiet(answered, era, silent))
+            self._spawn(self._finish_when_quiet(answered, generation, silent))
         else:
-            self._finish(answered, era, is_sought=self._company.are_lately_gone)
+            self._finish(answered, generation, is_sought=self._company.are_lately_gone)
 
     @staticmethod
     async def _answers_of(member: Member, questions: Sequence[Question]) -> list[Answer] | None:
@@ -173,19 +173,19 @@ class Asking:
             return None
 
     async def _finish_when_quiet(
-        self, answered: Sequence[tuple[_Pending, list[Answer]]], era: int, silent: Sequence[str]
+        self, answered: Sequence[tuple[_Pending, list[Answer]]], generation: int, silent: Sequence[str]
     ) -> None:
         await self._company.quiet(silent)
-        self._finish(answered, era, is_sought=True)
+        self._finish(answered, generation, is_sought=True)
 
-    def _finish(self, answered: Sequence[tuple[_Pending, list[Answer]]], era: int, *, is_sought: bool) -> None:
-        # A process that stood still may hear answers that are no longer true; this begins another era.
+    def _finish(self, answered: Sequence[tuple[_Pending, list[Answer]]], generation: int, *, is_sought: bool) -> None:
+        # A process that stood still may hear answers that are no longer true; this begins another generation.
         self._company.is_uncertain()
         for pending, answers in answered:
             told = {answer.told for answer in answers}
             if Told.NEWER in told:
                 self._end(pending, CommandError(TRANSACTION_TOO_OLD, _too_old(pending.number)))
-            elif Told.BUSY in told or pending.is_yielded or era != self._log.era:
+            elif Told.BUSY in told or pending.is_yielded or generation != self._log.generation:
                 self._again(pending)
             else:
                 self._take(pending, answers, is_sought=is_sought)
@@ -246,7 +246,7 @@ class Asking:
             return NEWER
         if known.number == number and known.is_under_way:
             return BUSY
-        known.era = -1
+        known.generation = -1
         if known.number < number or (known.is_untried and not known.is_sought):
             return UNKNOWN
         if known.unmet_write_concern is not None or known.written.runs + known.lost.runs > MOST_RUNS:

@@ -71,7 +71,7 @@ class Reactions:
     """What this process does about others.
 
     ``changed`` is called when there are other processes, or none any more; ``lapsed`` when another process may have
-    taken any session: begin another era; ``stood_still`` after a standstill: withdraw what was not sent.
+    taken any session: begin another generation; ``stood_still`` after a standstill: withdraw what was not sent.
     """
 
     changed: Callable[[], None] = lambda: None

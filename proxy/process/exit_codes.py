@@ -22,9 +22,9 @@ class ExitCode(IntEnum):
     STOPPED = 0
     TRY_AGAIN = 1
     """Nothing at the proxy is wrong: the backend is down, the port or the data directory is in use."""
-    MEND_SETTINGS = 2
+    FIX_SETTINGS = 2
     """Also the code of the command line's parser."""
-    MEND_BACKEND = 3
+    FIX_BACKEND = 3
     """The backend refuses the proxy's account, or cannot be used at all."""
 
 
@@ -34,10 +34,10 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
         "The backend cannot be reached (`fail_fast`), the port or the data directory is in use, the embedded mongod "
         "does not start, or there was an internal error. Start again."
     ),
-    ExitCode.MEND_SETTINGS: (
+    ExitCode.FIX_SETTINGS: (
         "Settings, certificates, directories or options of the command line are wrong. Fix them first."
     ),
-    ExitCode.MEND_BACKEND: (
+    ExitCode.FIX_BACKEND: (
         "The backend refuses the login of the proxy's account, or cannot be used. Fix the backend or the account first."
     ),
 }
@@ -74,7 +74,7 @@ def exit_code_of(error: Exception) -> ExitCode:
     if isinstance(error, AddressInUse):
         return ExitCode.TRY_AGAIN
     if isinstance(error, ConfigurationError):
-        return ExitCode.MEND_SETTINGS
+        return ExitCode.FIX_SETTINGS
     if isinstance(error, CommandError) and not may_pass(error):
-        return ExitCode.MEND_BACKEND
+        return ExitCode.FIX_BACKEND
     return ExitCode.TRY_AGAIN

@@ -92,7 +92,7 @@ class Peering:
         self._inbound: set[Inbound] = set()
         self._is_closed = False
         self._listener: Listener | None = None
-        reactions = Reactions(self._changed, statements.begin_era, self._withdraw)
+        reactions = Reactions(self._changed, statements.begin_generation, self._withdraw)
         self.membership = Membership(
             self._own.name,
             assembly.backend.others,

@@ -57,5 +57,5 @@ def test_new_process_serves_before_the_old_one_stops(mongod: MongodProcess, tmp_
 def test_sockets_without_a_known_name_are_refused_with_the_remedy(tmp_path: Path) -> None:
     with listening() as clients:
         proxy = ActivatedProxy(tmp_path, "mongodb://localhost/", {"listen": clients, "tsproxy.socket": clients})
-        assert proxy.start(wait=False).wait() == ExitCode.MEND_SETTINGS
+        assert proxy.start(wait=False).wait() == ExitCode.FIX_SETTINGS
         assert "'tsproxy.socket' is not the name of a listener: set FileDescriptorName=" in proxy.log

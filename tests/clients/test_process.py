@@ -139,7 +139,7 @@ def test_systemd_restarts_only_what_may_pass() -> None:
     unit = (Path(__file__).parents[2] / "deploy" / "tsproxy.service").read_text()
     prevented = re.search(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
     assert prevented is not None
-    assert {int(code) for code in prevented[1].split()} == {ExitCode.MEND_SETTINGS, ExitCode.MEND_BACKEND}
+    assert {int(code) for code in prevented[1].split()} == {ExitCode.FIX_SETTINGS, ExitCode.FIX_BACKEND}
 
 
 def test_systemd_reloads_with_the_signal_for_it() -> None:

@@ -206,7 +206,7 @@ def test_wrong_settings_are_told_once_before_any_worker(tmp_path: Path) -> None:
     ended = failing(
         tmp_path, "--backend", "mongodb://localhost/", "--tls-certificate-file", str(tmp_path / "certificate")
     )
-    assert ended.returncode == ExitCode.MEND_SETTINGS
+    assert ended.returncode == ExitCode.FIX_SETTINGS
     assert ended.stderr.count("tls_certificate_file") == 2  # once as a setting, once as the error
     assert "worker=" not in ended.stderr
 

@@ -144,7 +144,7 @@ def test_compression_is_shown(
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI", "MONGODB-AWS", "MONGODB-OIDC"])
 @pytest.mark.parametrize("scheme", ["mongodb", "mongodb+srv"])
-def test_a_login_that_the_proxy_does_not_support_is_a_setting_to_mend(mechanism: str, scheme: str) -> None:
+def test_a_login_that_the_proxy_does_not_support_is_a_setting_to_fix(mechanism: str, scheme: str) -> None:
     uri = f"{scheme}://user:secret@db.example.invalid/?authMechanism={mechanism}"
     ended = tsproxy("serve", "--backend", uri, "--listen", "127.0.0.1:0", "--status-listen", "")
     assert ended.returncode == 2

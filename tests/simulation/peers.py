@@ -236,7 +236,7 @@ class Node:
         self.numbers = PeerNumbers()
         self._handler: Any = None
         self._withdraws: Callable[[], None] = lambda: None
-        reactions = Reactions(self._changed, log.begin_era, self._stood_still)
+        reactions = Reactions(self._changed, log.begin_generation, self._stood_still)
         self.members = Membership(self.name, self, self._connect, WINDOW_SECONDS, now_seconds, reactions)
         self.asking = Asking(log, self.members, self.numbers, now_seconds, 30.0, self.spawn, report)
         self.holding = Holding(self.name, self.members.holders, self.numbers, now_seconds, self.spawn)

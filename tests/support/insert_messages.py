@@ -11,7 +11,7 @@ import bson
 from catalog.commit.statements import ClientSession
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from proxy.inserts.insert_port import GoOn
+from proxy.inserts.insert_port import ASK, STAGE, GoOn
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.plain_insert import Inserts
 from proxy.request import router
@@ -51,35 +51,6 @@ class Submitted:
     txn_number: int | None
 
 
-class NativeDouble:
-    """What says which inserts are for the backend itself: all or none, as a test says."""
-
-    fewest_bytes = 1
-
-    def __init__(self) -> None:
-        self.is_native = False
-        self.begun: list[int] = []
-        """The sizes of inserts that were begun natively."""
-
-    def takes(
-        self,
-        exchange: Exchange,
-        collection: VirtualCollection,
-        size_bytes: int,
-        pieces: Sequence[bytes],
-        start: int,
-        session: bytes,
-        txn_number: int | None,
-        *,
-        ordered: bool,
-    ) -> int:
-        return size_bytes if self.is_native else 0
-
-    def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
-        assert self.is_native
-        self.begun.append(size_bytes)
-
-
 class ElsewhereDouble:
     """Other processes, which have to be asked about some numbers."""
 
@@ -112,8 +83,31 @@ class Inserting(Recognising):
         super().__init__(limit_bytes=limit_bytes)
         self.found = COLLECTION
         self.submitted: list[Submitted] = []
-        self.native = NativeDouble()
+        self.is_native = False
+        """Whether all inserts are for the backend itself, or none."""
+        self.relayed: list[int] = []
+        """The sizes of inserts that were relayed."""
         self.inserts = Inserts(self)
+
+    def way(
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        pieces: Sequence[bytes],
+        start: int,
+        size_bytes: int,
+        session: bytes,
+        txn_number: int | None,
+    ) -> int:
+        assert sum(map(len, pieces)) - start == size_bytes
+        if self.elsewhere is not None and txn_number is not None and txn_number in self.elsewhere.numbers:
+            return ASK
+        return size_bytes if self.is_native else STAGE
+
+    def relay_begins(self, exchange: Exchange, template: InsertTemplate, count: int, size_bytes: int) -> None:
+        assert self.is_native
+        assert count == size_bytes
+        self.relayed.append(size_bytes)
 
     def submit(
         self,
@@ -135,7 +129,7 @@ class Inserting(Recognising):
         """As it is done for an insert that was not recognised; whether it is the catalog's."""
         command = parse_command(Message.from_bytes(raw))
         template, is_started = self.inserts.submit(self.exchange(raw), command, collection)
-        assert is_started is (template is not None and not self.native.is_native)
+        assert is_started is (template is not None and not self.is_native)
         if template is not None and template.repeats(command):
             self.remember(raw, router.Ingest(collection), template)
         return template is not None

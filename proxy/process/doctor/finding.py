@@ -73,12 +73,12 @@ def unreachable(text: str, *remedies: Remedy) -> Finding:
 
 def wrong_setting(text: str, *remedies: Remedy) -> Finding:
     """A problem of the proxy's settings."""
-    return Finding(Severity.PROBLEM, text, remedies, ExitCode.MEND_SETTINGS)
+    return Finding(Severity.PROBLEM, text, remedies, ExitCode.FIX_SETTINGS)
 
 
 def wrong_backend(text: str, *remedies: Remedy) -> Finding:
     """A problem of the backend, or of the proxy's account there."""
-    return Finding(Severity.PROBLEM, text, remedies, ExitCode.MEND_BACKEND)
+    return Finding(Severity.PROBLEM, text, remedies, ExitCode.FIX_BACKEND)
 
 
 def mongosh(line: str) -> Remedy:
@@ -106,7 +106,7 @@ def literal(value: Any) -> str:
     return json.dumps(value)
 
 
-_URGENCY = (ExitCode.MEND_SETTINGS, ExitCode.MEND_BACKEND, ExitCode.TRY_AGAIN)
+_URGENCY = (ExitCode.FIX_SETTINGS, ExitCode.FIX_BACKEND, ExitCode.TRY_AGAIN)
 """What must be fixed comes before what may pass."""
 
 
@@ -115,5 +115,5 @@ def exit_code_of(findings: Iterable[Finding], *, strict: bool) -> ExitCode:
     findings = tuple(findings)
     codes = {finding.exit_code for finding in findings if finding.severity is Severity.PROBLEM}
     if strict and any(finding.severity is Severity.WARNING for finding in findings):
-        codes.add(ExitCode.MEND_BACKEND)
+        codes.add(ExitCode.FIX_BACKEND)
     return next((code for code in _URGENCY if code in codes), ExitCode.STOPPED)

@@ -184,13 +184,13 @@ def test_a_session_belongs_to_who_took_its_latest_number() -> None:
     transaction = log.transaction(client, 5)
     assert log.belongs(client, 5)
     assert log.belongs(client, 9)
-    transaction.era = -1  # given away
+    transaction.generation = -1  # given away
     assert not log.belongs(client, 5)
     assert not log.belongs(client, 6)
     assert log.belongs(client, 4)  # refused, whoever has the session
     transaction.take(sought=False)
     assert log.belongs(client, 6)
-    log.begin_era()
+    log.begin_generation()
     assert not log.belongs(client, 6)
     assert log.belongs((b"t", NOBODY), 1) == (log.latest((b"t", NOBODY)) is not None)
 

@@ -15,6 +15,7 @@ from proxy.clients.handlers import AdminCommands, Handlers
 from proxy.clients.measuring import Measuring
 from proxy.clients.server import OpenGate
 from proxy.hello.handler import HelloHandler
+from proxy.inserts.insert_port import STAGE
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.members.read_preference import MemberSelector
 from proxy.observe.tasks import TaskSet
@@ -33,7 +34,6 @@ from proxy.upstream.dialing import Dialer
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Message
 from tests.support.failover_world import World
-from tests.support.insert_messages import NativeDouble
 from tests.support.network import FakeClient
 from tests.support.raw_wire import body, command, document_of, framed, op_msg_bytes, query, sequence, with_checksum
 from tests.support.sessions import nowhere, session
@@ -105,8 +105,9 @@ class Rooms:
         return VIRTUAL
 
     retryable_writes = False
-    elsewhere = None
-    native = NativeDouble()
+
+    def way(self, *_: object) -> int:
+        return STAGE
 
     def submit(
         self,

@@ -163,13 +163,13 @@ def test_w102_other_processes_are_asked_before_anything_else_is_decided() -> Non
     inserts = remembering(retryable(1))
     inserts.submitted.clear()
     inserts.elsewhere = elsewhere = ElsewhereDouble(3)
-    inserts.native.is_native = True
+    inserts.is_native = True
     assert inserts.recognises(retryable(3, documents=DOCUMENTS)) is not None
     (asked,) = elsewhere.asked
     assert (asked.documents, asked.txn_number) == (DOCUMENTS, 3)
     assert inserts.submitted == []
-    assert inserts.native.begun == []
-    inserts.native.is_native = False
+    assert inserts.relayed == []
+    inserts.is_native = False
     found = inserts.find(retryable(4))
     assert found is not None
     assert found.txn_number == 4

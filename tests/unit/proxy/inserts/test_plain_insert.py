@@ -150,11 +150,11 @@ def test_a_client_that_is_gone_leaves_its_measurement() -> None:
 def test_insert_for_the_backend_itself_is_relayed_as_it_came() -> None:
     """Parsed or recognised; each is begun natively once, and nothing is staged."""
     inserting = Inserting()
-    inserting.native.is_native = True
+    inserting.is_native = True
     size_bytes = sum(map(len, DOCUMENTS))
     assert inserting.learn(retryable(5, documents=DOCUMENTS))
     again = retryable(6, documents=DOCUMENTS)
     assert inserting.recognises(again) is not None
     assert b"".join(inserting.transport.written) == again
-    assert inserting.native.begun == [size_bytes, size_bytes]
+    assert inserting.relayed == [size_bytes, size_bytes]
     assert inserting.submitted == []

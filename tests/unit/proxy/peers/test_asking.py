@@ -250,11 +250,11 @@ async def test_answers_of_an_earlier_era_do_not_count() -> None:
     one, two = processes()
     way = two.others[0]
 
-    def era() -> None:
+    def generation() -> None:
         way.before_answer = lambda: None
-        two.log.begin_era()
+        two.log.begin_generation()
 
-    way.before_answer = era
+    way.before_answer = generation
     assert await two.asked(1) is None
     assert way.asked == 2
     assert not two.asking.concerns(CLIENT, 1)

@@ -13,7 +13,7 @@ from proxy.observe import logs
 from proxy.process import fatal
 from proxy.process.exit_codes import ExitCode
 logs.configure("error", {!r})
-fatal.say(["cannot reach mongodb://u:secret@h/", "two"], ExitCode.MEND_BACKEND)
+fatal.say(["cannot reach mongodb://u:secret@h/", "two"], ExitCode.FIX_BACKEND)
 """
 
 

@@ -40,7 +40,7 @@ def test_logins_that_were_accepted() -> None:
 
 def test_a_refused_login_names_user_and_database() -> None:
     refused = checked(checks.login(found(Unknown("db:1: Authentication failed.", 18))))
-    assert refused.exit_code is ExitCode.MEND_BACKEND
+    assert refused.exit_code is ExitCode.FIX_BACKEND
     assert "user x, authSource app: db:1: Authentication failed" in refused.text
     assert 'db.getSiblingDB("app").getUser("x")' in [each.text for each in refused.remedies]
 
@@ -52,7 +52,7 @@ def test_a_login_without_a_reply_may_pass() -> None:
 
 def test_a_backend_that_wants_an_account_is_told_how_to_get_one() -> None:
     needed = checked(checks.login(found(Unknown("not authorized", 13), user="")))
-    assert needed.exit_code is ExitCode.MEND_BACKEND
+    assert needed.exit_code is ExitCode.FIX_BACKEND
     assert ["createRole" in needed.remedies[0].text, "createUser" in needed.remedies[1].text] == [True, True]
 
 
@@ -65,7 +65,7 @@ def test_an_account_with_the_least_role_has_all_rights() -> None:
 
 def test_missing_rights_are_granted_with_a_new_role() -> None:
     bare = checked(checks.rights(found(BARE)))
-    assert bare.exit_code is ExitCode.MEND_BACKEND
+    assert bare.exit_code is ExitCode.FIX_BACKEND
     assert "listCollections; find, insert" in bare.text
     create, grant = (each.text for each in bare.remedies)
     assert create.startswith('db.getSiblingDB("admin").runCommand({"createRole": "tsproxy", "privileges": [')

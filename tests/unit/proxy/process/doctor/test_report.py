@@ -22,7 +22,7 @@ SOME = Examination(
 
 
 def test_text_is_aligned_with_remedies_indented() -> None:
-    assert as_text(URI, SOME, ExitCode.MEND_BACKEND).splitlines()[1:] == [
+    assert as_text(URI, SOME, ExitCode.FIX_BACKEND).splitlines()[1:] == [
         "",
         "ok       reachable  db:27017",
         "problem  rights     lacks find",
@@ -37,7 +37,7 @@ def test_text_is_aligned_with_remedies_indented() -> None:
 
 
 def test_json_has_a_stable_form() -> None:
-    report = json.loads(as_json(URI, SOME, ExitCode.MEND_BACKEND))
+    report = json.loads(as_json(URI, SOME, ExitCode.FIX_BACKEND))
     assert sorted(report) == ["backend", "checks", "exit_code", "not_made", "schema", "tsproxy"]
     assert (report["schema"], report["exit_code"], report["not_made"]) == (1, 3, ["indexes"])
     assert report["checks"][2] == {

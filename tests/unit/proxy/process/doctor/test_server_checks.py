@@ -34,7 +34,7 @@ def seen(finding: Finding | None) -> tuple[Severity, ExitCode]:
 OK, NOTE = (Severity.OK, ExitCode.STOPPED), (Severity.NOTE, ExitCode.STOPPED)
 WARNING = (Severity.WARNING, ExitCode.STOPPED)
 LATER = (Severity.PROBLEM, ExitCode.TRY_AGAIN)
-SETTING, BACKEND = (Severity.PROBLEM, ExitCode.MEND_SETTINGS), (Severity.PROBLEM, ExitCode.MEND_BACKEND)
+SETTING, BACKEND = (Severity.PROBLEM, ExitCode.FIX_SETTINGS), (Severity.PROBLEM, ExitCode.FIX_BACKEND)
 
 
 def test_servers_that_do_not_answer_are_named_with_the_reason() -> None:
