@@ -39,13 +39,18 @@ SERIES: Final = {"iot": ("device", Digits("dev-")), "cpu": ("tags.hostname", Dig
 
 @dataclass(frozen=True, slots=True)
 class LongCase:
-    """Single documents of ``series`` through ``connections``; each series has ``rows`` before."""
+    """Single documents of ``series`` through ``connections``; each series has ``rows`` before.
+
+    With ``interval_ms`` each connection sends one document in this time, so both targets have the same load. Without, a
+    target that is faster has more to do beside its reads.
+    """
 
     shape: DocumentShape
     connections: int
     series: int
     rows: int
     step_ms: int = 1000
+    interval_ms: int = 0
 
     @property
     def series_path(self) -> str:
@@ -55,12 +60,14 @@ class LongCase:
     @property
     def name(self) -> str:
         """For example ``iot 128c 1000s``."""
-        return f"{self.shape.name} {self.connections}c {self.series}s"
+        paced = f" {1000 * self.connections // self.interval_ms}/s" if self.interval_ms else ""
+        return f"{self.shape.name} {self.connections}c {self.series}s{paced}"
 
 
 CASES = (
     LongCase(IOT, 128, 128, 500),
     LongCase(IOT, 128, 1000, 200),
+    LongCase(IOT, 128, 1000, 200, interval_ms=64),
     LongCase(CPU, 128, 10_000, 30, 10_000),
     LongCase(CPU, 128, 100_000, 3, 10_000),
 )
@@ -140,6 +147,7 @@ def measure(context: Context, case: LongCase, target: Target) -> Measured:
                 insert_template(collection.database, collection.name, case.shape, 1, ordered=settings.ordered),
                 connections=case.connections,
                 seconds=seconds,
+                interval_ms=case.interval_ms,
                 series=case.series,
                 step_ms=case.step_ms,
                 first_tick=case.rows,
