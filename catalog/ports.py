@@ -123,6 +123,11 @@ class PreparedJoin(Protocol):
         """
         ...
 
+    @property
+    def is_carried_out_by_commit(self) -> bool:
+        """Whether ``commit`` does all of the work, so that it takes the longer, the more documents there are."""
+        ...
+
     async def commit(self) -> None:
         """Replace the documents, all in one atomic step.
 

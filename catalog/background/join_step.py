@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from catalog.background.compressing import CompressingMetrics
 from catalog.background.joining_pace import JoiningOptions
 from catalog.background.replacing import Differs, Forms
+from catalog.background.step_size import StepSize
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets
 from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
@@ -80,6 +81,7 @@ class JoinSteps:
         self._options = options
         self._not_allowed = not_allowed
         self._forms = forms
+        self.size = StepSize(options)
 
     async def prepare(self, group: Sequence[Bucket], pending_of: Callable[[Bucket, Parts], Pending]) -> Prepared | None:
         """Prepare the join of a group; ``None`` if there is nothing to join, or if that failed."""
@@ -112,6 +114,7 @@ class JoinSteps:
 
     async def commit(self, step: Prepared) -> None:
         """Commit a step."""
+        since_seconds = self._clock.monotonic_seconds()
         try:
             await step.join.commit()
         except Exception as error:  # noqa: BLE001 - as above
@@ -120,6 +123,8 @@ class JoinSteps:
         finally:
             _end(step.joins)
         self.answers = True
+        if step.join.is_carried_out_by_commit and (documents := sum(count or 0 for count in step.join.counts)):
+            self.size.committed(documents, self._clock.monotonic_seconds() - since_seconds)
         for each, joined in zip(step.joins, step.join.counts, strict=True):
             if joined is None:
                 self._leave(each)

@@ -228,7 +228,7 @@ class Joining:
 
         Yields to the event loop meanwhile.
         """
-        options = self._options
+        most_rows, most_documents = self._steps.size.rows, self._steps.size.documents
         groups: list[list[Bucket]] = []
         rows = documents = 0
         for position, bucket in enumerate(buckets, 1):
@@ -239,7 +239,7 @@ class Joining:
             pending = self._pending(bucket, bucket.parts)
             rows += pending.rows
             documents += pending.documents
-            fits = rows <= options.group_rows and documents <= options.group_parts
+            fits = rows <= most_rows and documents <= most_documents
             if groups and fits and neighbours(groups[-1][-1], bucket):
                 groups[-1].append(bucket)
             else:

@@ -16,12 +16,13 @@ class JoiningOptions:
     of them, because reads of many small buckets are slow. The whole bucket is joined after ``idle_seconds`` without
     commits, and when it takes no more rows. Joins are prepared for ``preparing_seconds``, and then committed for
     ``window_seconds`` while readers wait; ``workers``: concurrent steps; ``group_parts``, ``group_rows``: limits of one
-    step. While parts are made, passes take ``gentle_seconds`` at most, and joins have this ``share`` of the time, so
-    that bursts are stored quickly; if more of what may wait does (``Backlog.fullness``), that share, so that a long
-    load is joined as fast as it is stored. While joins are behind (``catalog.growth.backlog``) and when no more parts
-    are made, passes take ``slice_seconds`` at most, and the next one follows after ``breath_seconds`` if there was more
-    to join, otherwise after ``interval_seconds``. A failed join is tried ``attempts`` times more, after
-    ``pause_seconds``, which double each time. ``compress``: the last join of a bucket writes its compressed form (W6).
+    step, which are smaller where commits take long (``catalog.background.step_size``). While parts are made, passes
+    take ``gentle_seconds`` at most, and joins have this ``share`` of the time, so that bursts are stored quickly; if
+    more of what may wait does (``Backlog.fullness``), that share, so that a long load is joined as fast as it is
+    stored. While joins are behind (``catalog.growth.backlog``) and when no more parts are made, passes take
+    ``slice_seconds`` at most, and the next one follows after ``breath_seconds`` if there was more to join, otherwise
+    after ``interval_seconds``. A failed join is tried ``attempts`` times more, after ``pause_seconds``, which double
+    each time. ``compress``: the last join of a bucket writes its compressed form (W6).
     """
 
     many: int = 256

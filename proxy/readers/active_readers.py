@@ -36,6 +36,10 @@ class ActiveReaders:
         self._reading: dict[str, int] = {}
         self._kept_out: dict[str, asyncio.Future[None]] = {}
         self._left: dict[str, asyncio.Event] = {}
+        self._waiting: dict[str, int] = {}
+        """How many readers wait for a join to end, or were let in and have not begun yet."""
+        self._begun: dict[str, asyncio.Event] = {}
+        """Set when all of them have begun."""
 
     def enter(self, database: str) -> None:
         """Count a new reader."""
@@ -58,10 +62,29 @@ class ActiveReaders:
     async def admitted(self, database: str) -> None:
         """Wait until no join keeps readers of the database out."""
         while (barrier := self._kept_out.get(database)) is not None:
-            # Many wait for the same: one of them that is cancelled must not end it for all.
-            await asyncio.shield(barrier)
+            self._waiting[database] = self._waiting.get(database, 0) + 1
+            try:
+                # Many wait for the same: one of them that is cancelled must not end it for all.
+                await asyncio.shield(barrier)
+            finally:
+                self._waiting[database] -= 1
+                if not self._waiting[database]:
+                    del self._waiting[database]
+                    if (begun := self._begun.get(database)) is not None:
+                        begun.set()
 
     # --- a join asks ---------------------------------------------------------------------------------------
+
+    async def let_in(self, database: str) -> None:
+        """Wait until those that the last join has kept waiting are reading, so that the next one does not, too."""
+        if database not in self._waiting:
+            return
+        # Each begins to read in the turn of the event loop in which it wakes up.
+        begun = self._begun[database] = asyncio.Event()
+        try:
+            await begun.wait()
+        finally:
+            del self._begun[database]
 
     def keep_out(self, database: str) -> None:
         """New readers of the database have to wait until ``admit``."""

@@ -140,13 +140,16 @@ class ReaderRegister:
         if self._is_paused(database) or self._may_come_back(database) or not await _acquired(turn):
             yield False
             return
-        self.active.keep_out(database)
         try:
-            alone = await self.active.emptied(database, WAIT_FOR_READERS_SECONDS)
-            self._pause(database, needed=not alone)
-            yield alone and not self._may_come_back(database)
+            await self.active.let_in(database)
+            self.active.keep_out(database)
+            try:
+                alone = await self.active.emptied(database, WAIT_FOR_READERS_SECONDS)
+                self._pause(database, needed=not alone)
+                yield alone and not self._may_come_back(database)
+            finally:
+                self.active.admit(database)
         finally:
-            self.active.admit(database)
             turn.release()
 
     def _may_come_back(self, database: str) -> bool:

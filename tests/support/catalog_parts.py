@@ -177,6 +177,8 @@ Answer = BulkOutcome | Callable[[Sequence[bytes]], BulkOutcome]
 class NothingFound:
     """A join of documents that are gone."""
 
+    is_carried_out_by_commit = False
+
     def __init__(self, counts: Sequence[int | None]) -> None:
         self.counts = counts
 

@@ -54,6 +54,8 @@ class Server(RememberingStore):
 class Step:
     """Implements ``PreparedJoin``."""
 
+    is_carried_out_by_commit = False
+
     def __init__(
         self, server: Server, counts: Sequence[int | None], found: list[list[bytes]], joined: list[bytes]
     ) -> None:

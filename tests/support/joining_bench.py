@@ -41,6 +41,8 @@ class Nobody:
 class RememberedJoin:
     """Is remembered when it is committed, if its store says so."""
 
+    is_carried_out_by_commit = False
+
     def __init__(self, store: RememberingStore, spans: Sequence[Span], counts: Sequence[int | None]) -> None:
         self.counts = counts
         self._store = store

@@ -112,6 +112,8 @@ class _Session:
 class _Transaction:
     """A transaction that has replaced the documents and is not committed yet; implements ``PreparedJoin``."""
 
+    is_carried_out_by_commit = False
+
     def __init__(
         self,
         step: _Step,
@@ -153,6 +155,8 @@ class _Transaction:
 
 class _Operation:
     """An ``applyOps`` command that is not sent yet; implements ``PreparedJoin``."""
+
+    is_carried_out_by_commit = True
 
     def __init__(self, step: _Step, found: Sequence[Sequence[bytes]], body: bytes | None) -> None:
         self.counts = _counts(found)

@@ -17,17 +17,27 @@ from catalog.kernel import compressed
 from catalog.namespaces import VirtualCollection
 from catalog.parts import Parts, Pending, join
 from catalog.ports import PreparedJoin, Span
-from tests.support.catalog_parts import NothingFound, measurement
-from tests.support.joining_bench import OPTIONS, UNTOUCHED, JoiningBench, RememberingStore, bench_of_parts
+from tests.support.catalog_parts import ManualClock, NothingFound, measurement
+from tests.support.joining_bench import (
+    OPTIONS,
+    UNTOUCHED,
+    JoiningBench,
+    RememberedJoin,
+    RememberingStore,
+    bench_of_parts,
+)
 
 
 class FailingStore(RememberingStore):
     """Fails as the test says, when a join is prepared or committed."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         super().__init__()
+        self.clock = clock
         self.preparing: BaseException | None = None
         self.error: Exception | None = None
+        self.takes_seconds = 0.0
+        """The time of a commit."""
         self.gone = 0
         """How many buckets are not there."""
 
@@ -41,6 +51,7 @@ class FailingStore(RememberingStore):
         return await super().prepare_join(collection, spans, deadline_seconds)
 
     async def committing(self, spans: Sequence[Span]) -> None:
+        self.clock.now += self.takes_seconds
         if self.error is not None:
             raise self.error
 
@@ -50,7 +61,7 @@ class StepBench(JoiningBench):
 
     def __init__(self) -> None:
         super().__init__()
-        self.failing = FailingStore()
+        self.failing = FailingStore(self.clock)
         self.refused: list[CommandError] = []
         self.noticed: list[Exception] = []
         self.steps = JoinSteps(
@@ -95,6 +106,19 @@ async def test_parts_are_joined_when_the_step_is_committed() -> None:
     assert not any(parts_of(bucket).joining for bucket in group)
     metrics = bench.steps.metrics
     assert (metrics.joins, metrics.documents_joined, metrics.failures) == (2, 4, 0)
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+async def test_a_slow_commit_makes_steps_smaller_if_it_carries_them_out(
+    is_carried_out: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction waits in its commit for other reasons, for example for other members."""
+    monkeypatch.setattr(RememberedJoin, "is_carried_out_by_commit", is_carried_out)
+    bench = StepBench()
+    bench.failing.takes_seconds = 1.0
+    before = bench.steps.size.documents
+    await bench.join(bench.in_parts("a", "b"))
+    assert (bench.steps.size.documents < before) is is_carried_out
 
 
 async def test_parts_that_come_between_are_joined_by_another_step() -> None:

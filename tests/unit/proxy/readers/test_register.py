@@ -61,6 +61,30 @@ async def test_new_readers_wait_for_the_end() -> None:
     await asyncio.wait_for(waiting, 1)
 
 
+async def test_a_reader_waits_for_one_join_and_not_for_those_that_follow() -> None:
+    """Joins that follow one another without a pause kept readers waiting for all of them."""
+    register = ReaderRegister(lambda _: False)
+    joins: list[int] = []
+    waited_for: list[int] = []
+
+    async def read() -> None:
+        reader = register.of_rewritten(COLLECTION)
+        await reader.admitted()
+        reader.enter()
+        waited_for.append(len(joins))
+        await asyncio.sleep(0.001)
+        reader.leave(b"")
+
+    for number in range(5):
+        async with register.kept_out(COLLECTION) as alone:
+            assert alone
+            readers = [asyncio.ensure_future(read()) for _ in range(3)]
+            await asyncio.sleep(0.001)
+            joins.append(number)
+    await asyncio.gather(*readers)
+    assert waited_for == [each for each in range(1, 6) for _ in range(3)]
+
+
 async def test_a_waiting_reader_that_is_cancelled_leaves_the_others_waiting() -> None:
     """Its client left, or its deadline passed: the join goes on, and so does everybody else."""
     register = ReaderRegister(lambda _: False)
