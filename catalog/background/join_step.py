@@ -123,8 +123,9 @@ class JoinSteps:
         finally:
             _end(step.joins)
         self.answers = True
-        if step.join.is_carried_out_by_commit and (documents := sum(count or 0 for count in step.join.counts)):
-            self.size.committed(documents, self._clock.monotonic_seconds() - since_seconds)
+        if documents := sum(count or 0 for count in step.join.counts):
+            seconds = self._clock.monotonic_seconds() - since_seconds
+            self.size.committed(documents, seconds if step.join.is_carried_out_by_commit else 0.0)
         for each, joined in zip(step.joins, step.join.counts, strict=True):
             if joined is None:
                 self._leave(each)

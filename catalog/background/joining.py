@@ -184,6 +184,8 @@ class Joining:
 
     async def _commit(self, steps: deque[Prepared]) -> bool:
         """Commit steps until the time is up; false if readers no longer wait."""
+        # A server that carries a step out in its commit does nothing else meanwhile, so that two would queue.
+        workers = 1 if steps[0].join.is_carried_out_by_commit else self._options.workers
         until_seconds = self._clock.monotonic_seconds() + self._options.window_seconds
 
         async def work() -> None:
@@ -193,7 +195,7 @@ class Joining:
                 if self._clock.monotonic_seconds() >= until_seconds:
                     return
 
-        await asyncio.gather(*(work() for _ in range(self._options.workers)))
+        await asyncio.gather(*(work() for _ in range(workers)))
         return self._readers.still_kept_out
 
     def _note(self, collections: Iterable[CollectionBuckets], *, alone: bool) -> None:

@@ -6,6 +6,8 @@ from catalog.background.joining_pace import JoiningOptions
 
 FEWEST_DOCUMENTS = 32
 """However slow commits are, a step may have so many documents, because each step has a cost of its own."""
+UNMEASURED_SHARE = 4
+"""Before the first commit, a step may have its greatest size divided by this."""
 WEIGHT = 0.25
 """Of the latest commit in the average."""
 
@@ -20,25 +22,23 @@ class StepSize:
 
     def __init__(self, options: JoiningOptions) -> None:
         self._options = options
-        self._document_seconds = 0.0
-        """Average of a document."""
+        self._document_seconds: float | None = None
+        """Average of a document; ``None`` before the first commit."""
 
     def committed(self, documents: int, seconds: float) -> None:
-        """A commit that carried out a step of so many documents took this time."""
-        each_seconds = seconds / documents
-        if self._document_seconds:
-            self._document_seconds += WEIGHT * (each_seconds - self._document_seconds)
-        else:
-            self._document_seconds = each_seconds
+        """A commit that carried out a step of so many documents took this time; 0 if it was carried out before."""
+        latest, average = seconds / documents, self._document_seconds
+        self._document_seconds = latest if average is None else average + WEIGHT * (latest - average)
 
     @property
     def documents(self) -> int:
         """Maximum number of documents of a step."""
-        most = self._options.group_parts
-        if not self._document_seconds:
+        most, average = self._options.group_parts, self._document_seconds
+        if average is None:
+            return max(1, most // UNMEASURED_SHARE)
+        if not average:
             return most
-        fitting = int(self._options.window_seconds / self._document_seconds)
-        return min(most, max(FEWEST_DOCUMENTS, fitting))
+        return min(most, max(FEWEST_DOCUMENTS, int(self._options.window_seconds / average)))
 
     @property
     def rows(self) -> int:

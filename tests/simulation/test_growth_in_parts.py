@@ -75,7 +75,7 @@ def test_two_proxies_of_which_one_grows_in_place(scale: float) -> None:
 def test_readers_see_every_row_once(scale: float) -> None:
     """In one command of several steps, and with cursors, while parts are joined and processes start anew."""
     joins = scans = 0
-    for seed in seeds(scale, 2):
+    for seed in seeds(scale, 3):
         drawn = Plan.drawn(random.Random(seed))
         faults = LIVELY if seed % 3 else Faults.none()
         plan = replace(drawn, in_parts=True, sealed=seed % 2 == 1, readers=4, faults=faults, meddling=False)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from catalog.background.joining_pace import JoiningOptions
 from catalog.background.step_size import FEWEST_DOCUMENTS, StepSize
 
 OPTIONS = JoiningOptions(group_parts=500, group_rows=8000, window_seconds=0.01)
 
 
-def test_steps_are_as_large_as_they_may_be_until_a_commit_was_slow() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.001])
+def test_steps_are_as_large_as_they_may_be_if_commits_are_quick(seconds: float) -> None:
     size = StepSize(OPTIONS)
-    assert (size.documents, size.rows) == (500, 8000)
-    size.committed(100, 0.001)
+    assert (size.documents, size.rows) == (125, 2000), "nothing is known"
+    size.committed(100, seconds)
     assert (size.documents, size.rows) == (500, 8000)
 
 
