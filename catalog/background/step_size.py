@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from catalog.background.joining_pace import JoiningOptions
 
-FEWEST_DOCUMENTS = 32
-"""However slow commits are, a step may have so many documents, because each step has a cost of its own."""
+FEWEST_DOCUMENTS = 160
+"""A step may have this number of documents however slow commits are: each also waits for a lock, whatever its size."""
 UNMEASURED_SHARE = 4
 """Before the first commit, a step may have its greatest size divided by this."""
 WEIGHT = 0.25

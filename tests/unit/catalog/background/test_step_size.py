@@ -20,8 +20,8 @@ def test_steps_are_as_large_as_they_may_be_if_commits_are_quick(seconds: float) 
 
 def test_a_commit_takes_the_time_of_a_window() -> None:
     size = StepSize(OPTIONS)
-    size.committed(500, 0.05)
-    assert (size.documents, size.rows) == (100, 1600)
+    size.committed(500, 0.025)
+    assert (size.documents, size.rows) == (200, 3200)
 
 
 def test_one_slow_commit_among_others_is_soon_forgotten() -> None:
