@@ -22,7 +22,7 @@ from catalog.namespaces import VirtualCollection
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
-from proxy.inserts.insert_port import ASK, STAGE, PeerStatements
+from proxy.inserts.insert_port import PeerStatements
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
@@ -72,11 +72,12 @@ class InsertHandler:
         self._staging: Staging = self._in_catalog
         self.small: SmallInserts | None = None
         """Set if small inserts may be coalesced although others are staged in the catalog."""
-        self.elsewhere: PeerStatements | None = None
+        self.peer_statements: PeerStatements | None = None
+        """Set while there are other processes, or were lately."""
 
-    def ask_others(self, elsewhere: PeerStatements | None) -> None:
+    def ask_others(self, peers: PeerStatements | None) -> None:
         """Ask other processes about retryable statements from now on; ``None``: no longer."""
-        self.elsewhere = elsewhere
+        self.peer_statements = peers
 
     def limit_rates(self, rates: InsertRates | None) -> None:
         """The rates of users or databases from now on; ``None``: without limits."""
@@ -93,7 +94,7 @@ class InsertHandler:
         self._held.limit(max_pending_bytes, max_pending_measurements)
         self._release_if_held()
 
-    def way(
+    def documents_to_relay(
         self,
         exchange: Exchange,
         template: InsertTemplate,
@@ -103,15 +104,10 @@ class InsertHandler:
         session: bytes,
         txn_number: int | None,
     ) -> int:
-        elsewhere, native = self.elsewhere, self.native
-        if elsewhere is not None and txn_number is not None:
-            client = (session, exchange.session.identity)
-            if elsewhere.concerns(client, txn_number):
-                return ASK
-        if size_bytes < native.fewest_bytes:
-            return STAGE
+        if size_bytes < self.native.fewest_bytes or self._concerns_others(exchange, session, txn_number):
+            return 0
         ordered = template.insert.ordered
-        return native.takes(
+        return self.native.takes(
             exchange, template.collection, size_bytes, pieces, start, session, txn_number, ordered=ordered
         )
 
@@ -126,22 +122,45 @@ class InsertHandler:
         session: bytes,
         txn_number: int | None,
     ) -> None:
+        # While too much is pending, it waits for its turn first, and others are asked then.
+        if not self.pending.is_full and self._concerns_others(exchange, session, txn_number):
+            self._ask(exchange, template, documents, session, txn_number)
+        else:
+            self.submit_unasked(exchange, template, documents, session, txn_number)
+
+    def submit_unasked(
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int | None,
+    ) -> None:
+        """As ``submit``; others were asked, or will be in the turn of the insert."""
         if self.rates is not None and self.rates.holds(
             exchange, template, documents, session, txn_number, self._submit
         ):
             return
         self._submit(exchange, template, documents, session, txn_number)
 
-    def ask(
-        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], session: bytes, txn_number: int
+    def _concerns_others(self, exchange: Exchange, session: bytes, txn_number: int | None) -> bool:
+        peers = self.peer_statements
+        if peers is None or txn_number is None:
+            return False
+        return peers.concerns((session, exchange.session.identity), txn_number)
+
+    def _ask(
+        self,
+        exchange: Exchange,
+        template: InsertTemplate,
+        documents: Sequence[bytes],
+        session: bytes,
+        txn_number: int | None,
     ) -> None:
-        elsewhere = self.elsewhere
-        if elsewhere is None or self.pending.is_full:
-            # It waits for its turn first, and others are asked then.
-            self.submit(exchange, template, documents, session, txn_number)
-            return
+        assert self.peer_statements is not None
+        assert txn_number is not None
         asked = AskedInsert(self, exchange, template, documents, session, txn_number)
-        elsewhere.ask((session, exchange.session.identity), txn_number, asked.go_on)
+        self.peer_statements.ask((session, exchange.session.identity), txn_number, asked.go_on)
 
     def _submit(
         self,
@@ -175,7 +194,7 @@ class InsertHandler:
         identity = exchange.session.identity
         transaction: Transaction | None = None
         if txn_number is not None:
-            if self.elsewhere is not None and self.elsewhere.concerns((session, identity), txn_number):
+            if self._concerns_others(exchange, session, txn_number):
                 return False
             try:
                 transaction = self.statements.transaction((session, identity), txn_number)
@@ -237,9 +256,9 @@ class InsertHandler:
         if number is None:
             self.slices.start(self._stage_all(staging, insert_reply), self._staging.kick)
             return
-        client, elsewhere = (insert.session, identity), self.elsewhere
-        if elsewhere is not None and elsewhere.concerns(client, number):
-            elsewhere.ask(client, number, partial(self._asked, client, number, staging, insert_reply))
+        client, peers = (insert.session, identity), self.peer_statements
+        if peers is not None and peers.concerns(client, number):
+            peers.ask(client, number, partial(self._asked, client, number, staging, insert_reply))
         else:
             self._stage_statements(client, number, staging, insert_reply)
 
@@ -335,12 +354,11 @@ class AskedInsert:
         latest = ingest.statements.latest((session, exchange.session.identity))
         if latest is not None and latest.number == number and latest.is_native:
             # Another process has relayed it, whatever this one does with such inserts.
-            way = len(documents)
+            count = len(documents)
         else:
-            way = ingest.way(exchange, template, documents, 0, size_bytes, session, number)
-        if way > 0:
-            ingest.relay_begins(exchange, template, way, size_bytes)
+            count = ingest.documents_to_relay(exchange, template, documents, 0, size_bytes, session, number)
+        if count:
+            ingest.relay_begins(exchange, template, count, size_bytes)
             exchange.end(NotTranslatable(template.collection))
         else:
-            # If others have taken the session meanwhile, they are asked again in the turn of the insert.
-            ingest.submit(exchange, template, documents, session, number)
+            ingest.submit_unasked(exchange, template, documents, session, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from catalog.commit.statements import ClientSession
 from catalog.errors import CommandError
@@ -11,12 +11,6 @@ from proxy.request.exchange import Exchange
 
 if TYPE_CHECKING:
     from proxy.inserts.insert_templates import InsertTemplate
-
-
-STAGE: Final = 0
-"""The way of an insert that is ``submit``-ted."""
-ASK: Final = -1
-"""The way of an insert that others are asked about first (``ask``)."""
 
 
 GoOn: TypeAlias = Callable[[CommandError | None], None]
@@ -43,7 +37,7 @@ class InsertPort(Protocol):
         """Whether the backend supports retryable writes, so that the proxy does, too."""
         ...
 
-    def way(
+    def documents_to_relay(
         self,
         exchange: Exchange,
         template: InsertTemplate,
@@ -53,7 +47,7 @@ class InsertPort(Protocol):
         session: bytes,
         txn_number: int | None,
     ) -> int:
-        """``STAGE``, ``ASK``, or the number of documents if the insert must be relayed, for the backend carries it out.
+        """The number of documents if the backend carries the insert out, which must be relayed; 0: ``submit`` it.
 
         ``pieces``, a list or tuple, are the documents or consist of them, and the first of them begins at ``start``;
         together they have ``size_bytes``.
@@ -61,18 +55,7 @@ class InsertPort(Protocol):
         ...
 
     def relay_begins(self, exchange: Exchange, template: InsertTemplate, count: int, size_bytes: int) -> None:
-        """An insert of ``count`` documents, as ``way`` has said, is about to be relayed."""
-        ...
-
-    def ask(
-        self,
-        exchange: Exchange,
-        template: InsertTemplate,
-        documents: Sequence[bytes],
-        session: bytes,
-        txn_number: int,
-    ) -> None:
-        """Ask other processes, whom the insert concerns; then relay it, or ``submit`` it. Raises nothing."""
+        """An insert of ``count`` documents (``documents_to_relay``) is about to be relayed."""
         ...
 
     def submit(
@@ -85,6 +68,7 @@ class InsertPort(Protocol):
     ) -> None:
         """Stage the documents, now or in their turn; the exchange gets its reply once. Raises nothing.
 
+        Other processes whom the insert concerns are asked before; it may then have to be relayed after all.
         The collection must still be that of ``template``, and the client must have the rights for the insert.
         ``session``, the raw ``lsid``, and ``txn_number`` are those of a retryable write.
         """

@@ -15,7 +15,7 @@ from catalog.errors import CommandError
 from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
 from proxy.inserts.insert_command import MAX_DOCUMENTS, InsertCommand, too_many_documents, with_documents
-from proxy.inserts.insert_port import ASK, InsertPort
+from proxy.inserts.insert_port import InsertPort
 from proxy.request.attempt import Refused
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange
@@ -92,17 +92,15 @@ class InsertTemplate(Shortcut):
             at = form.number_at
             txn_number = int.from_bytes(raw[at : at + 8], "little", signed=True)
         size_bytes = len(raw) - documents_at
-        way = ingest.way(exchange, self, (raw,), documents_at, size_bytes, session, txn_number)
-        if way > 0:
-            return self._relay(exchange, known, way, size_bytes)
+        count = ingest.documents_to_relay(exchange, self, (raw,), documents_at, size_bytes, session, txn_number)
+        if count:
+            return self._relay(exchange, known, count, size_bytes)
         documents = documents_behind(raw, documents_at)
         if documents is None:
             return False
         known.begin(exchange)
         if len(documents) > MAX_DOCUMENTS:
             exchange.end(Refused(CommandError(16, too_many_documents(len(documents)))))
-        elif way == ASK and txn_number is not None:
-            ingest.ask(exchange, self, documents, session, txn_number)
         else:
             ingest.submit(exchange, self, documents, session, txn_number)
         return True

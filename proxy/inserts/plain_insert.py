@@ -14,7 +14,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement
 from proxy.inserts.insert_command import parse_insert, takes_inserts
-from proxy.inserts.insert_port import ASK, InsertPort
+from proxy.inserts.insert_port import InsertPort
 from proxy.inserts.insert_reply import InsertReply, plain_reply, stored_reply
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.request.command import Command
@@ -131,12 +131,9 @@ class Inserts:
         numbered = not _STATEMENT_IDS.isdisjoint(command.fields)
         template = InsertTemplate(self._ingest, insert, collection, numbers_statements=numbered)
         documents, session, number, ingest = insert.documents, insert.session, insert.txn_number, self._ingest
-        way = ingest.way(exchange, template, documents, 0, insert.size_bytes, session, number)
-        if way > 0:
-            ingest.relay_begins(exchange, template, way, insert.size_bytes)
+        count = ingest.documents_to_relay(exchange, template, documents, 0, insert.size_bytes, session, number)
+        if count:
+            ingest.relay_begins(exchange, template, count, insert.size_bytes)
             return template, False
-        if way == ASK and number is not None:
-            ingest.ask(exchange, template, documents, session, number)
-        else:
-            ingest.submit(exchange, template, documents, session, number)
+        ingest.submit(exchange, template, documents, session, number)
         return template, True

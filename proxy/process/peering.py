@@ -254,7 +254,7 @@ class Peering:
     def _changed(self) -> None:
         """Ask from now on, or not any more: without other processes, inserts pay nothing for all this."""
         ingest, committer, has_company = self._assembly.ingest, self._assembly.committer, self.membership.has_company
-        if has_company is (ingest.elsewhere is not None):
+        if has_company is (ingest.peer_statements is not None):
             return
         ingest.ask_others(self._asking if has_company else None)
         committer.check_before_rounds(self.membership.check if has_company else None)

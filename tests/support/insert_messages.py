@@ -11,7 +11,7 @@ import bson
 from catalog.commit.statements import ClientSession
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from proxy.inserts.insert_port import ASK, STAGE, GoOn
+from proxy.inserts.insert_port import GoOn
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.plain_insert import Inserts
 from proxy.request import router
@@ -56,7 +56,6 @@ class ElsewhereDouble:
 
     def __init__(self, *numbers: int) -> None:
         self.numbers = set(numbers)
-        self.asked: list[Submitted] = []
         self.waiting: list[GoOn] = []
 
     def concerns(self, client: ClientSession, number: int) -> bool:
@@ -77,7 +76,6 @@ class Inserting(Recognising):
     """Inserts that are recognised; what takes them keeps what it is told."""
 
     retryable_writes = True
-    elsewhere: ElsewhereDouble | None = None
 
     def __init__(self, limit_bytes: int = 100_000) -> None:
         super().__init__(limit_bytes=limit_bytes)
@@ -89,7 +87,7 @@ class Inserting(Recognising):
         """The sizes of inserts that were relayed."""
         self.inserts = Inserts(self)
 
-    def way(
+    def documents_to_relay(
         self,
         exchange: Exchange,
         template: InsertTemplate,
@@ -100,9 +98,7 @@ class Inserting(Recognising):
         txn_number: int | None,
     ) -> int:
         assert sum(map(len, pieces)) - start == size_bytes
-        if self.elsewhere is not None and txn_number is not None and txn_number in self.elsewhere.numbers:
-            return ASK
-        return size_bytes if self.is_native else STAGE
+        return size_bytes if self.is_native else 0
 
     def relay_begins(self, exchange: Exchange, template: InsertTemplate, count: int, size_bytes: int) -> None:
         assert self.is_native
@@ -118,12 +114,6 @@ class Inserting(Recognising):
         txn_number: int | None,
     ) -> None:
         self.submitted.append(Submitted(template, tuple(documents), session, txn_number))
-
-    def ask(
-        self, exchange: Exchange, template: InsertTemplate, documents: Sequence[bytes], session: bytes, txn_number: int
-    ) -> None:
-        assert self.elsewhere is not None
-        self.elsewhere.asked.append(Submitted(template, tuple(documents), session, txn_number))
 
     def learn(self, raw: bytes, collection: VirtualCollection = COLLECTION) -> bool:
         """As it is done for an insert that was not recognised; whether it is the catalog's."""

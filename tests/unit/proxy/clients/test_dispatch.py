@@ -15,7 +15,6 @@ from proxy.clients.handlers import AdminCommands, Handlers
 from proxy.clients.measuring import Measuring
 from proxy.clients.server import OpenGate
 from proxy.hello.handler import HelloHandler
-from proxy.inserts.insert_port import STAGE
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.members.read_preference import MemberSelector
 from proxy.observe.tasks import TaskSet
@@ -106,8 +105,8 @@ class Rooms:
 
     retryable_writes = False
 
-    def way(self, *_: object) -> int:
-        return STAGE
+    def documents_to_relay(self, *_: object) -> int:
+        return 0
 
     def submit(
         self,

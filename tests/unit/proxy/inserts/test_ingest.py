@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import bson
@@ -18,7 +19,7 @@ from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.slices import Slices
-from proxy.inserts.write_strategy import FEWEST_BYTES
+from proxy.inserts.write_strategy import FEWEST_BYTES, Mode, WriteStrategy
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
 from tests.support.committer_bench import CommitterBench, HeldStore
@@ -40,7 +41,7 @@ def document(meta: int, second: int = 0) -> bytes:
 class Ingest:
     """The handler over a scripted store."""
 
-    def __init__(self, bench: CommitterBench | None = None, **limits: int) -> None:
+    def __init__(self, bench: CommitterBench | None = None, mode: Mode = "catalog", **limits: int) -> None:
         self.bench = bench or CommitterBench()
         self.replies: list[dict[str, Any]] = []
         self.handler = InsertHandler(
@@ -49,6 +50,7 @@ class Ingest:
             StatementLog(),
             max_pending_bytes=limits.pop("max_pending_bytes", 1 << 20),
             retryable_writes=True,
+            strategy=WriteStrategy(mode, time.monotonic),
             # No time passes, so that pauses come where the test says.
             slices=Slices(lambda: 0.0),
             **limits,
@@ -302,7 +304,7 @@ async def test_w102_a_command_that_was_asked_about_early_is_staged_or_relayed_or
         command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
         template = InsertTemplate(ingest.handler, command, ingest.bench.virtual)
         large = bson.encode({"t": bson.DatetimeMS(1), "m": 1, "text": "x" * FEWEST_BYTES})
-        ingest.handler.ask(exchange, template, (large,), b"session", 5)
+        ingest.handler.submit(exchange, template, (large,), b"session", 5)
         assert ingest.handler.pending.measurements == 1
         if outcome == "relayed":
             ingest.handler.statements.transaction((b"session", NOBODY), 5).is_native = True
@@ -311,6 +313,30 @@ async def test_w102_a_command_that_was_asked_about_early_is_staged_or_relayed_or
         kinds = [type(each).__name__ for each in told.outcomes]
         assert kinds == {"staged": [], "relayed": ["NotTranslatable"], "refused": ["Refused"]}[outcome]
         assert ingest.sent == ([1] if outcome == "staged" else [])
+
+
+async def test_w102_other_processes_are_asked_before_the_backend_carries_an_insert_out() -> None:
+    """Another process may have staged it."""
+    ingest = Ingest(mode="native")
+    told = Told()
+    exchange = Exchange(session(), FakeClient(), Message.from_bytes(insert_message(document(1))), told)
+    command = InsertCommand((b"",), True, b"", b"session", None, None, True, 0)
+    template = InsertTemplate(ingest.handler, command, ingest.bench.virtual)
+    row = document(1)
+    # The first number of a session is looked for in the backend first.
+    ingest.handler.statements.transaction((b"session", NOBODY), 4)
+
+    def documents_to_relay() -> int:
+        return ingest.handler.documents_to_relay(exchange, template, (row,), 0, len(row), b"session", 5)
+
+    elsewhere = ElsewhereDouble(5)
+    ingest.handler.ask_others(elsewhere)
+    assert documents_to_relay() == 0
+    ingest.handler.submit(exchange, template, (row,), b"session", 5)
+    assert (len(elsewhere.waiting), told.outcomes) == (1, [])
+    elsewhere.answer()
+    assert [type(each).__name__ for each in told.outcomes] == ["NotTranslatable"]
+    assert (documents_to_relay(), ingest.sent) == (1, [])
 
 
 async def test_w102_what_only_the_backend_can_tell_is_sent_again_by_the_driver() -> None:

@@ -11,7 +11,7 @@ from proxy.request.command import parse_command
 from proxy.request.recognition import LONGEST_BODY_BYTES
 from proxy.request.router import UNRESOLVED
 from proxy.wire.message import Message
-from tests.support.insert_messages import COLLECTION, DOCUMENTS, ElsewhereDouble, message, remembering, retryable
+from tests.support.insert_messages import COLLECTION, DOCUMENTS, message, remembering, retryable
 from tests.support.raw_wire import document_of
 
 
@@ -157,21 +157,3 @@ def test_memory_is_bounded() -> None:
     assert found.template.insert.documents == (), "nothing of the documents stays"
     long = message(DOCUMENTS[0], body={"insert": "x", "comment": "x" * LONGEST_BODY_BYTES, "$db": "d"})
     assert remembering(long).find(long) is None
-
-
-def test_w102_other_processes_are_asked_before_anything_else_is_decided() -> None:
-    inserts = remembering(retryable(1))
-    inserts.submitted.clear()
-    inserts.elsewhere = elsewhere = ElsewhereDouble(3)
-    inserts.is_native = True
-    assert inserts.recognises(retryable(3, documents=DOCUMENTS)) is not None
-    (asked,) = elsewhere.asked
-    assert (asked.documents, asked.txn_number) == (DOCUMENTS, 3)
-    assert inserts.submitted == []
-    assert inserts.relayed == []
-    inserts.is_native = False
-    found = inserts.find(retryable(4))
-    assert found is not None
-    assert found.txn_number == 4
-    inserts.learn(retryable(3, ordered=False))
-    assert [each.txn_number for each in elsewhere.asked] == [3, 3]

@@ -51,7 +51,7 @@ class Part:
 
     async def asked(self, number: int) -> CommandError | None:
         went_on: list[CommandError | None] = []
-        self.ingest.elsewhere.ask(CLIENT, number, went_on.append)
+        self.ingest.peer_statements.ask(CLIENT, number, went_on.append)
         await eventually(lambda: went_on)
         return went_on[0]
 
@@ -82,13 +82,13 @@ async def test_two_processes_link_ask_and_part(settings: Settings) -> None:
     async with part(settings) as one:
         async with part(settings) as two:
             await eventually(lambda: True in one.linked and True in two.linked)
-            assert two.ingest.elsewhere.concerns(CLIENT, 5)
+            assert two.ingest.peer_statements.concerns(CLIENT, 5)
             one.log.transaction(CLIENT, 5).learn([(0, 3)], [], is_native=False, is_sought=False)
             assert await two.asked(5) is None
             assert 2 in two.log.transaction(CLIENT, 5).written
-            assert one.ingest.elsewhere.concerns(CLIENT, 6)
+            assert one.ingest.peer_statements.concerns(CLIENT, 6)
             # Another test's process on this backend may not be linked yet.
-            await eventually(lambda: not two.ingest.elsewhere.concerns(CLIENT, 6))
+            await eventually(lambda: not two.ingest.peer_statements.concerns(CLIENT, 6))
             assert one.committer.options.before_round is not None
             samples = {each.name: each.value for metric in two.metrics.collect() for each in metric.samples}
             assert samples["tsproxy_peer_doubles_prevented_total"] == 1
@@ -200,7 +200,7 @@ async def test_without_retryable_writes_and_parts_there_is_nothing_to_ask(mongod
     settings = Settings(backend=mongod.uri, listen=Address("127.0.0.1", 0), write_strategy="in_place")
     async with part(settings) as alone:
         assert alone.peering is None
-        assert alone.ingest.elsewhere is None
+        assert alone.ingest.peer_statements is None
 
 
 @pytest.mark.parametrize("topology", ["mongod", "replica_set"])
@@ -215,7 +215,7 @@ async def test_readers_of_one_process_wait_for_joins_of_the_other(
         assert two.peering is not None
         name = two.peering.membership.own_name
         await eventually(lambda: name in first.elsewhere.names())
-        assert (two.ingest.elsewhere is None) is (topology == "mongod")
+        assert (two.ingest.peer_statements is None) is (topology == "mongod")
         is_alone = False
         while not is_alone:
             # Another test's process at this server may not answer in time.
