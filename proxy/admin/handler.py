@@ -25,14 +25,15 @@ Action: TypeAlias = Callable[[Call], Awaitable[Mapping[str, Any]]]
 class AdminHandler:
     """Executes the commands for which there is an action, in tasks of their own."""
 
-    def __init__(self, actions: Mapping[str, Action], rights: AdminRights, tasks: TaskSet) -> None:
-        """``actions`` by names of the table."""
+    def __init__(
+        self, actions: Mapping[str, Action], rights: AdminRights, tasks: TaskSet, workers: Workers | None = None
+    ) -> None:
+        """``actions`` by names of the table; ``workers``: all of this proxy, if there are several."""
         self._actions: dict[str, Action] = {"help": self._help}
         self._known: dict[str, AdminCommand] = {}
         self._rights = rights
         self._tasks = tasks
-        self.workers: Workers | None = None
-        """All workers of this proxy, if there are several."""
+        self._workers = workers
         self.add(actions)
 
     def add(self, actions: Mapping[str, Action]) -> None:
@@ -74,7 +75,7 @@ class AdminHandler:
             raise
 
     async def _act(self, call: Call) -> Mapping[str, Any]:
-        workers = self.workers
+        workers = self._workers
         if workers is None:
             return await self.here(call)
         if call.name in FOR_ALL:

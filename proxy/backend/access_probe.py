@@ -73,7 +73,6 @@ class AccessProbe:
     """Asks the backend, and has the ``profile`` that is right now.
 
     ``access``: whether there is access control. ``rights``: those of the account, ``None`` without access control.
-    ``changed`` is called after the profile got another ``Access``.
     """
 
     def __init__(self, wanted: WantedAccess, run: Run, access: AccessControl, profile: Profile) -> None:
@@ -88,7 +87,11 @@ class AccessProbe:
         """``""`` if the account may not ask for it, or the backend is a mongos."""
         self._closed: Namespace | None = None
         """The bucket namespace that the server has refused."""
-        self.changed: Callable[[], None] = lambda: None
+        self._changed: Callable[[], None] = lambda: None
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call this after the profile got another ``Access``."""
+        self._changed = changed
 
     async def look(self) -> None:
         """Ask the backend, and choose the access; raises ``CommandError``."""
@@ -120,7 +123,7 @@ class AccessProbe:
             return
         self.profile = profile
         if profile.access is not before.access:
-            self.changed()
+            self._changed()
 
     async def asked_privileges(self) -> Sequence[Mapping[str, Any]] | None:
         """Those of the account; ``None`` without access control. Raises ``CommandError``."""

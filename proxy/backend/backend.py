@@ -39,7 +39,7 @@ from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
-from proxy.backend.service import ServicePool
+from proxy.backend.service import Answered, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
@@ -64,9 +64,12 @@ class MemberWatch(ServerHeartbeatListener):
     """Reports changes of the primary as soon as the driver's monitoring detects them."""
 
     def __init__(self) -> None:
-        self.changed: Callable[[str, bool], None] = lambda address, is_primary: None
-        """Called with a member's address when it becomes primary, steps down, or as primary no longer responds."""
+        self._changed: Callable[[str, bool], None] = lambda address, is_primary: None
         self._primaries: set[str] = set()
+
+    def follow(self, changed: Callable[[str, bool], None]) -> None:
+        """Call this with a member's address when it becomes primary, steps down, or as primary no longer responds."""
+        self._changed = changed
 
     def started(self, event: ServerHeartbeatStartedEvent) -> None:
         """Called by the driver."""
@@ -83,7 +86,7 @@ class MemberWatch(ServerHeartbeatListener):
         address = upstream_name(*member)
         if (address in self._primaries) != is_primary:
             self._primaries.symmetric_difference_update({address})
-            self.changed(address, is_primary)
+            self._changed(address, is_primary)
 
 
 class Backend:
@@ -127,8 +130,12 @@ class Backend:
         refresh_seconds: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         timeseries_access: WantedAccess = "auto",
+        answered: Answered = lambda identifier, length, seconds: None,
     ) -> Backend:
-        """Connect to the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``."""
+        """Connect to the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``.
+
+        ``answered``: see ``ServicePool``.
+        """
         name = process_name()
         members = MemberWatch()
         calls = DriverCalls(
@@ -144,6 +151,7 @@ class Backend:
             introducing(name, access.record_probe, authenticator(uri), told),
             tls,
             connect_timeout_seconds,
+            answered=answered,
         )
 
         probe = AccessProbe(timeseries_access, partial(_run, calls), access, profile)

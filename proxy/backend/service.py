@@ -168,8 +168,12 @@ class ServicePool:
         tls: ssl.SSLContext | None,
         connect_timeout_seconds: float,
         size: int = 16,
+        answered: Answered = lambda identifier, length, seconds: None,
     ) -> None:
-        """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` if no primary is found in time."""
+        """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` if no primary is found in time.
+
+        ``answered`` is called after each reply.
+        """
         self.find_primary = find_primary
         self._authenticate = authenticate
         self.tls = tls
@@ -180,7 +184,7 @@ class ServicePool:
         self._primary: tuple[str, int] | None = None
         self._deadlines = Deadlines()
         self._closed = False
-        self.answered: Answered = lambda identifier, length, seconds: None
+        self._answered = answered
 
     @property
     def address(self) -> str:
@@ -242,7 +246,7 @@ class ServicePool:
             raise
         finally:
             self._deadlines.forget(connection)
-        self.answered(identifier, len(documents), time.perf_counter() - sent_at_seconds)
+        self._answered(identifier, len(documents), time.perf_counter() - sent_at_seconds)
         if self._closed:
             connection.close()
         else:

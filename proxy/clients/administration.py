@@ -13,6 +13,7 @@ from proxy.admin.handler import Action, AdminHandler
 from proxy.admin.pause import AdminOnly, BackendGate, Pause, Probe
 from proxy.admin.rights import AdminRights, Origin, Privileges
 from proxy.admin.traffic import Traffic
+from proxy.admin.workers import Workers
 from proxy.clients.admission import Admission
 from proxy.clients.handlers import Gatekeeper
 from proxy.clients.leaving import Leaving, patience
@@ -52,12 +53,13 @@ class AdminParts:
     """What admin commands need from the other rooms.
 
     ``uncommitted``: measurements that are staged and not settled, and their bytes; ``probe`` raises ``CommandError`` if
-    the backend does not answer.
+    the backend does not answer; ``workers``: all of this proxy, if there are several.
     """
 
     privileges: Privileges = field(default_factory=NoAccessControl)
     uncommitted: Callable[[], tuple[int, int]] = lambda: (0, 0)
     probe: Probe = always_answers
+    workers: Workers | None = None
 
 
 class Administration:
@@ -91,7 +93,7 @@ class Administration:
         listed = ClientList(self.connections, pause.held, time.monotonic, time.perf_counter)
         rights = AdminRights(parts.privileges, accepted_from)
         self.rights = rights
-        self.handler = AdminHandler({**self.traffic.actions, **listed.actions}, rights, tasks)
+        self.handler = AdminHandler({**self.traffic.actions, **listed.actions}, rights, tasks, parts.workers)
 
     def add(self, actions: Mapping[str, Action]) -> None:
         """Further actions."""

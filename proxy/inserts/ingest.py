@@ -8,7 +8,7 @@ transaction …) are not handled here: they are relayed to the backend, which ha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from catalog.buckets.write_batch import CombineKey
@@ -18,7 +18,7 @@ from catalog.commit.statements import NETWORK_TIMEOUT, ClientSession, StatementL
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.internal_errors import internal_error
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from proxy.inserts.catalog_staging import CatalogStaging
 from proxy.inserts.held_insert import HeldInsert, HeldInserts, Pending, Recipient, StagedInsert
 from proxy.inserts.insert_command import InsertCommand
@@ -51,18 +51,19 @@ class InsertHandler:
         max_pending_measurements: int = 200_000,
         retryable_writes: bool,
         strategy: WriteStrategy | None = None,
+        may_insert: Callable[[Namespace], bool] = lambda namespace: True,
         slices: Slices | None = None,
     ) -> None:
         """Above either limit of unsettled documents, further inserts wait unstaged; see ``HeldInserts``.
 
         ``retryable_writes``: the backend supports retryable writes, so the proxy does too. ``strategy``: which inserts
-        the backend carries out itself; by default none.
+        the backend carries out itself; by default none. ``may_insert``: see ``NativeInserts``.
         """
         self._committer = committer
         self.statements = statements
         self.retryable_writes = retryable_writes
         strategy = strategy or WriteStrategy("catalog", time.monotonic)
-        self.native = NativeInserts(strategy, statements, committer.restart_dedup)
+        self.native = NativeInserts(strategy, statements, committer.restart_dedup, may_insert)
         self.rates: InsertRates | None = None
         """Set while users or databases have limits."""
         self.slices = slices or Slices()

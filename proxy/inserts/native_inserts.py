@@ -24,12 +24,18 @@ LARGE_BYTES: Final = 32 * 1024
 class NativeInserts:
     """Decides which inserts these are, as ``strategy`` says, as retries demand, and as far as reads stay correct."""
 
-    def __init__(self, strategy: WriteStrategy, statements: StatementLog, restart_dedup: RestartDedup) -> None:
+    def __init__(
+        self,
+        strategy: WriteStrategy,
+        statements: StatementLog,
+        restart_dedup: RestartDedup,
+        may_insert: Callable[[Namespace], bool] = lambda namespace: True,
+    ) -> None:
+        """``may_insert``: whether the proxy's own account may insert into this collection."""
         self._strategy = strategy
         self.coalesces = False
         """Whether all other inserts are coalesced into native ones, and not staged in the catalog."""
-        self.may_insert: Callable[[Namespace], bool] = lambda namespace: True
-        """Whether the proxy's own account may insert into this collection."""
+        self._may_insert = may_insert
         self._statements = statements
         self._restart_dedup = restart_dedup
         self.rates: InsertRates | None = None
@@ -114,7 +120,7 @@ class NativeInserts:
             # A retry takes the way of the first try, whose statements are recorded there.
             return count if latest.number == txn_number and latest.is_native else 0
         namespace = collection.namespace
-        if self.may_insert(namespace):
+        if self._may_insert(namespace):
             if self.rates is not None and self.rates.concern(exchange, namespace.database):
                 return 0
             is_alone = ordered and (count > 1 or has_empty_meta(pieces, start, collection))

@@ -117,8 +117,7 @@ class AccessMode:
             self._forget()
             follow()
 
-        self._ingest.native.may_insert = self._backend.probe.may_insert
-        self._backend.probe.changed = changed
+        self._backend.probe.follow(changed)
         follow()
 
     async def drain(self, patience_seconds: float) -> bool:

@@ -171,7 +171,7 @@ async def assemble(
         None if readers is None else readers[0],
     )
     committer = Committer(catalog, store, clock, committer_options(settings), report)
-    ingest = _insert_handler(catalog, committer, settings, backend.profile, clock)
+    ingest = _insert_handler(catalog, committer, settings, backend, clock)
     effects = CatalogEffects(catalog, committer, backend.registry, ruled)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     environment = _environment(settings, backend, catalog, effects, cursors, authorisation)
@@ -330,8 +330,9 @@ def write_strategy(settings: Settings, catalog: BucketCatalog, clock: Clock) -> 
 
 
 def _insert_handler(
-    catalog: BucketCatalog, committer: Committer, settings: Settings, profile: Profile, clock: Clock
+    catalog: BucketCatalog, committer: Committer, settings: Settings, backend: Backend, clock: Clock
 ) -> InsertHandler:
+    profile = backend.profile
     return InsertHandler(
         catalog,
         committer,
@@ -340,20 +341,20 @@ def _insert_handler(
         max_pending_measurements=settings.max_pending_measurements,
         retryable_writes=profile.is_replica_set or profile.is_mongos,
         strategy=write_strategy(settings, catalog, clock),
+        may_insert=backend.probe.may_insert,
     )
 
 
 async def _reach(settings: Settings, metrics: Metrics, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> Backend:
-    backend = await Backend.connect(
+    return await Backend.connect(
         settings.backend or "",
         server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
         connect_timeout_seconds=settings.connect_timeout_ms / 1000,
         refresh_seconds=settings.namespace_refresh_seconds,
         spawn=spawn,
         timeseries_access=settings.timeseries_access,
+        answered=metrics.commit_answered,
     )
-    backend.pool.answered = metrics.commit_answered
-    return backend
 
 
 def committer_options(settings: Settings) -> CommitterOptions:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
 
 from proxy.admin.handler import Action
 from proxy.admin.workers import Workers
@@ -40,8 +39,8 @@ class Control:
     """``why_not_ready`` is what ``/readyz`` says; ``why_turned_away`` is why an administrator lets no client in.
 
     ``lacks``: what does not work with this backend, in one sentence; ``""`` if everything does. ``access``: how its
-    time-series collections are read and written, one sentence, too.
-    ``on_serving`` is called when the backend was reached, with what the status page shows.
+    time-series collections are read and written, one sentence, too; these three are known once the backend was reached.
+    ``on_serving`` is called then, with what the status page shows.
     """
 
     reloading: Reloading
@@ -50,11 +49,13 @@ class Control:
     lacks: str = ""
     on_serving: Callable[[Serving], None] = lambda serving: None
     access: Callable[[], str] = lambda: ""
-    peers: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
-    """What is known of links to other proxies, by name."""
     started_seconds: float = field(default_factory=time.monotonic)
     worker: WorkerPlace | None = None
     """What this process is among several workers; ``None`` if it serves alone."""
+
+    def knows(self, lacks: str, access: Callable[[], str], why_turned_away: Callable[[], str]) -> None:
+        """The backend was reached."""
+        self.lacks, self.access, self.why_turned_away = lacks, access, why_turned_away
 
     def remark(self) -> str:
         """What ``/readyz`` says of the backend while the proxy is ready."""

@@ -32,13 +32,18 @@ class ProcessActions:
         assembly: Assembly,
         address: Address,
         traffic: Callable[[], Mapping[str, Any]],
+        peers: Callable[[], Mapping[str, Mapping[str, Any]]],
     ) -> None:
-        """``address``: of the listener; ``traffic``: whether commands start (``proxy.admin.traffic``)."""
+        """``address``: of the listener; ``traffic``: whether commands start (``proxy.admin.traffic``).
+
+        ``peers``: what is known of links to other proxies, by name.
+        """
         self._control = control
         self._metrics = metrics
         self._assembly = assembly
         self._address = address
         self._traffic = traffic
+        self._linked = peers
 
     @property
     def actions(self) -> Mapping[str, Action]:
@@ -114,7 +119,7 @@ class ProcessActions:
         others = self._assembly.backend.others
         own = {"name": others.own_name, "mode": about(self._assembly.catalog, self._assembly.backend.profile)["mode"]}
         try:
-            links = self._control.peers()
+            links = self._linked()
             found = [{**_shown(each), **links.get(each.name, {})} for each in await others.proxies()]
         except CommandError as error:
             # What the backend says of a step of the proxy's own is not for clients.

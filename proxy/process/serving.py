@@ -133,18 +133,17 @@ def _show(
     """Let administrators, the status page and spans see what serves at this address."""
     server.admin.add(_actions(server, assembly))
     if assembly.spans is not None:
-        assembly.spans.listen = (address.host, address.port)
+        assembly.spans.listens_on(address.host, address.port)
     if control is not None:
-        control.peers = dict if peering is None else peering.shown
-        server.admin.add(ProcessActions(control, metrics, assembly, address, server.admin.traffic.status).actions)
+        peers = dict if peering is None else peering.shown
+        actions = ProcessActions(control, metrics, assembly, address, server.admin.traffic.status, peers)
+        server.admin.add(actions.actions)
         control.on_serving(serving_of(assembly, settings, server.admin.traffic.brief))
 
 
 def _tell(control: Control, assembly: Assembly, server: Server, lacks: str) -> None:
     """What the process shows of its server."""
-    control.access = assembly.access_mode.sentence
-    control.why_turned_away = lambda: server.admin.traffic.why_not_ready
-    control.lacks = lacks
+    control.knows(lacks, assembly.access_mode.sentence, lambda: server.admin.traffic.why_not_ready)
 
 
 def _warned_of(profile: Profile) -> str:
@@ -179,7 +178,7 @@ async def _listen(
     """Open the listeners; returns the address for clients."""
     board = None
     if worker is not None:
-        board, server.admin.handler.workers = worker.board, worker.workers
+        board = worker.board
         worker.on_serving(server.admin.handler.here, server.hello.interrupt)
     try:
         address = Address(*await server.start(tls, sockets.clients if sockets is not None else (), board))
@@ -278,7 +277,12 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet, worker: WorkerP
         connection_ids=worker.connection_ids() if worker is not None else None,
         requires_login=lambda: assembly.backend.access.enforced,
         readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
-        admin=AdminParts(assembly.authorisation, assembly.ingest.uncommitted, partial(_probe, assembly)),
+        admin=AdminParts(
+            assembly.authorisation,
+            assembly.ingest.uncommitted,
+            partial(_probe, assembly),
+            worker.workers if worker is not None else None,
+        ),
     )
 
 
@@ -298,7 +302,7 @@ async def _watch_backend(assembly: Assembly, metrics: Metrics, server: Server) -
         if is_replica_set and not is_primary:
             server.not_primary_reported(address)
 
-    assembly.backend.members.changed = member_changed
+    assembly.backend.members.follow(member_changed)
     while True:
         try:
             primary = await assembly.backend.health(HEALTH_CHECK_SECONDS * 2)

@@ -37,10 +37,14 @@ class CommandSpans:
     def __init__(self, tracer: Tracer, slow: SlowThreshold, on_error: Callable[[BaseException], None]) -> None:
         """Commands that reach ``slow`` are reported there, too. ``on_error`` gets internal errors."""
         self.watch = SlowThreshold(0.0, self.report, records_spans=True)
-        self.listen: Address | None = None
+        self._listen: Address | None = None
         self._tracer = tracer
         self._slow = slow
         self._on_error = on_error
+
+    def listens_on(self, host: str, port: int) -> None:
+        """The address for clients, which spans show from now on."""
+        self._listen = host, port
 
     def report(self, exchange: Exchange, ended: Ended) -> None:
         """A command has ended. Raises nothing."""
@@ -126,8 +130,8 @@ class CommandSpans:
     def _of_client(self, exchange: Exchange) -> dict[str, Any]:
         session = exchange.session.home or exchange.session
         client: dict[str, Any] = {"client.address": session.peer} if session.peer else {}
-        if self.listen is not None:
-            client["server.address"], client["server.port"] = self.listen
+        if self._listen is not None:
+            client["server.address"], client["server.port"] = self._listen
         return client
 
 

@@ -79,7 +79,7 @@ class Meter(Protocol):
 
     @property
     def way(self) -> str:
-        """The way: relay, translate, ingest, answer."""
+        """The way: relay, translate, ingest, answer, admin or refuse."""
         ...
 
     def done(self, seconds: float, code: int = 0) -> None:

@@ -56,7 +56,7 @@ class Probed:
         self.changes = 0
         self._server = server
         self.probe = AccessProbe(wanted, self._run, AccessControl(has_account=False), Profile())
-        self.probe.changed = self._changed
+        self.probe.follow(self._changed)
 
     def _changed(self) -> None:
         self.changes += 1

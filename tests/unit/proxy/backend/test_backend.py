@@ -46,7 +46,7 @@ async def backend(mongod: MongodProcess) -> AsyncIterator[Backend]:
 
 def test_only_a_change_of_the_primary_is_news() -> None:
     watch, record_cluster_time = MemberWatch(), []
-    watch.changed = lambda address, is_primary: record_cluster_time.append((address, is_primary))
+    watch.follow(lambda address, is_primary: record_cluster_time.append((address, is_primary)))
     watch.failed(ServerHeartbeatFailedEvent(0.1, OSError(), ("a", 1), False))
     assert record_cluster_time == []
     primary = Hello({"ok": 1, "setName": "rs0", "isWritablePrimary": True, "hosts": ["a:1"], "maxWireVersion": 17})

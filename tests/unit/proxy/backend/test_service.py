@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from catalog.errors import BackendUnavailable
-from proxy.backend.service import Deadlines, LostAfterSending, NotSent, ServiceConnection, ServicePool
+from proxy.backend.service import Answered, Deadlines, LostAfterSending, NotSent, ServiceConnection, ServicePool
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 
@@ -20,11 +20,11 @@ PING = bson.encode({"ping": 1, "$db": "admin"})
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def pool_to(port: int, size: int = 16) -> ServicePool:
+def pool_to(port: int, size: int = 16, answered: Answered = lambda identifier, length, seconds: None) -> ServicePool:
     async def primary(timeout_seconds: float) -> tuple[str, int]:
         return LOOPBACK, port
 
-    return ServicePool(primary, None, None, 5.0, size)
+    return ServicePool(primary, None, None, 5.0, size, answered)
 
 
 def within(seconds: float) -> float:
@@ -51,8 +51,8 @@ async def peer(behave: Peer) -> AsyncIterator[int]:
 
 
 async def test_a_command_with_a_document_sequence(mongod: MongodProcess, db_name: str) -> None:
-    pool, heard = pool_to(mongod.port), []
-    pool.answered = lambda identifier, length, seconds: heard.append((identifier, length))
+    heard: list[tuple[str, int]] = []
+    pool = pool_to(mongod.port, answered=lambda identifier, length, _: heard.append((identifier, length)))
     body = bson.encode({"insert": "c", "ordered": False, "$db": db_name})
     documents = [bson.encode({"_id": number}) for number in range(3)]
     reply = bson.decode(await pool.request(body, within(10), "documents", documents))
@@ -65,8 +65,8 @@ def test_response_times_are_finer_than_the_clock_of_the_loop(mongod: MongodProce
     """The time of a uvloop is in whole milliseconds, and many commits take less than one."""
 
     async def response_times() -> list[float]:
-        pool, heard = pool_to(mongod.port), list[float]()
-        pool.answered = lambda identifier, length, seconds: heard.append(seconds)
+        heard = list[float]()
+        pool = pool_to(mongod.port, answered=lambda identifier, length, seconds: heard.append(seconds))
         for _ in range(3):
             await pool.request(PING, within(10))
         pool.close()

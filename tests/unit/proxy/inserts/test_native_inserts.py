@@ -104,8 +104,10 @@ class Coalescing(Inserts):
 
     def __init__(self, mode: Mode = "auto") -> None:
         super().__init__()
+        self.may_insert = True
+        """Whether the proxy's account may."""
         dedup = RestartDedup(ScriptedStore(), CatalogBench().clock, 60.0, 1.0, lambda work: work.close())
-        self.native = NativeInserts(WriteStrategy(mode, clock), self.statements, dedup)
+        self.native = NativeInserts(WriteStrategy(mode, clock), self.statements, dedup, lambda _: self.may_insert)
         self.native.coalesce(is_on=True)
         self._natives[InsertPath.NATIVE] = self.native
 
@@ -146,7 +148,7 @@ def test_where_the_setting_wants_native_inserts_none_are_coalesced() -> None:
 
 def test_what_the_account_may_not_insert_is_up_to_the_client() -> None:
     inserts = Coalescing()
-    inserts.native.may_insert = lambda namespace: False
+    inserts.may_insert = False
     assert inserts.takes(SMALL) == 1
 
 
@@ -162,9 +164,9 @@ def test_w102_a_coalesced_statement_is_not_relayed_later_nor_the_other_way_round
     inserts = Coalescing()
     assert inserts.takes(SMALL, txn_number=4) == 0
     inserts.statements.transaction(CLIENT, 4).written.add(0)
-    inserts.native.may_insert = lambda namespace: False
+    inserts.may_insert = False
     assert inserts.takes(SMALL, txn_number=4) == 0
-    inserts.native.may_insert = lambda namespace: True
+    inserts.may_insert = True
     assert inserts.takes(SMALL, SMALL, txn_number=5) == 2
     assert inserts.takes(SMALL, txn_number=5) == 1
     inserts.native.relayed(CLIENT[1], 2, SESSION, 6)

@@ -40,7 +40,7 @@ async def acting(mongod: MongodProcess, file: Path, trouble: str = "") -> AsyncI
     assembly = await assemble(reloading.settings, metrics, tasks.spawn, lambda error: None)
     control = Control(reloading, lambda: trouble)
     try:
-        yield ProcessActions(control, metrics, assembly, Address("h", 7), lambda: {"state": "serving"})
+        yield ProcessActions(control, metrics, assembly, Address("h", 7), lambda: {"state": "serving"}, dict)
     finally:
         await assembly.close(10.0)
         await tasks.close()

@@ -58,7 +58,7 @@ class Traced:
 
 async def test_a_command_is_described_without_values() -> None:
     traced = Traced()
-    traced.spans.listen = ("127.0.0.1", 27018)
+    traced.spans.listens_on("127.0.0.1", 27018)
     traced.begin(FIND).reply(OK)
     spans = await traced.ended()
     found = dict(spans["find rows"].attributes)
