@@ -18,6 +18,9 @@ DATA ?= $(or $(TSPROXY_EMBEDDED_DATA_DIRECTORY),data/mongod)
 # pytest-xdist would start another one and then wait forever for the modules that the dead one had left.
 PARALLEL ?= --numprocesses 4 --dist loadfile --max-worker-restart 0
 VERSIONS ?= 5.0.4 6.0.27
+FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 60
+SANITIZE_SECONDS ?= 60
 MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py tests/faults
 
 .PHONY: help install interpreter run test test-matrix test-native test-without-timeseries test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts test-page screenshots fuzz fuzz-codec sanitize soak reference docs
@@ -60,7 +63,7 @@ test-interpreted: install  ## run all tests without compiled modules
 test-faults: install built  ## run the long fault tests: kills, stops and cut connections (TSPROXY_TEST_SCALE makes them longer)
 	$(INSTALLED) $(BIN)/python -m pytest -o python_files='test_*.py long_*.py' $(PARALLEL) tests/faults
 
-test-matrix: install built  ## run the tests that depend on the server on MongoDB 5.0.4 and 6.0.27 (downloads about 120 MB once; VERSIONS=7.0.28 needs Wine)
+test-matrix: install built  ## run the tests that depend on the server on MongoDB 5.0.4, 6.0.27 and 4.4.2 (downloads about 150 MB once; VERSIONS=7.0.28 needs Wine)
 	@for version in $(VERSIONS); do \
 		echo "MongoDB $$version"; \
 		$(BIN)/python -m tests.support.versions $$version || exit 1; \
@@ -92,17 +95,17 @@ test-alerts:  ## run the unit tests of the Prometheus rules (needs promtool, whi
 	promtool check rules deploy/prometheus/tsproxy.rules.yml
 	promtool test rules deploy/prometheus/tsproxy.rules.test.yml
 
-fuzz: install built  ## run two honest and two hostile clients on a proxy for FUZZ_SECONDS
+fuzz: install built  ## run two honest and two hostile clients on a proxy for FUZZ_SECONDS (600 by default)
 	$(INSTALLED) $(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) $(FUZZ_SEED)
 
-soak: install built  ## generated rows of every shape under faults, compared bit for bit, SOAK_SECONDS long
+soak: install built  ## generated rows of every shape under faults, compared bit for bit, for SOAK_SECONDS (60 by default)
 	$(INSTALLED) $(BIN)/python -m tests.soak $(SOAK_SECONDS) $(SOAK_SEED)
 
-fuzz-codec: install  ## fuzz the wire codec with atheris, guided by coverage, for FUZZ_SECONDS
+fuzz-codec: install  ## fuzz the wire codec with atheris, guided by coverage, for FUZZ_SECONDS (600 by default)
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'
 	$(BIN)/python -m tests.fuzz.codec $(VENV)/fuzz-corpus -max_total_time=$(FUZZ_SECONDS)
 
-sanitize: install  ## work the compiled kernel under ASan, UBSan and TSan for SANITIZE_SECONDS (needs gcc)
+sanitize: install  ## work the compiled kernel under ASan, UBSan and TSan for SANITIZE_SECONDS (60 by default; needs gcc)
 	$(BIN)/python -m tests.sanitize $(SANITIZE_SECONDS)
 
 lint: install  ## check rules and format with ruff

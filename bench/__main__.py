@@ -43,12 +43,12 @@ from bench.targets import Site
 from bench.workloads import WORKLOADS
 
 LONG = frozenset("FG")
-"""Workloads of half an hour and more, which are measured when they are asked for."""
+"""Workloads that run only if --workloads names them."""
 
 console = Console(width=max(150, Console().width))
 
 WRITE_SECONDS = 2.0
-"""The results so far are written so often."""
+"""Interval at which results are written."""
 
 
 def _port(uri: str) -> int:

@@ -54,7 +54,7 @@ def _values(shape: str, row: int) -> Document:
 
 
 def bucket_document(bucket_id: ObjectId, shape: str, rows: int) -> Document:
-    """An uncompressed bucket (W3) with so many rows."""
+    """An uncompressed bucket (W3) with this number of rows."""
     measurements = [_values(shape, row) for row in range(rows)]
     names = measurements[0].keys()
     columns = {name: {str(row): m[name] for row, m in enumerate(measurements)} for name in names}

@@ -1,6 +1,6 @@
 """What whole strategies of committing cost the server, when each of many series gets one row a round.
 
-``python -m bench.commit_strategies``: appending until a bucket has so many rows, or opening one-row buckets and
+``python -m bench.commit_strategies``: appending until a bucket has a number of rows, or opening one-row buckets and
 putting them together later; for comparison single inserts into a native collection. Processor time of the mongod.
 """
 

@@ -65,7 +65,7 @@ class Context:
     """Rounds that a run which goes on need not repeat."""
 
     def rounds(self, cases: int, targets: int) -> int:
-        """How many samples so many cases give."""
+        """How many samples this number of cases gives."""
         return cases * targets * self.settings.repeat
 
 

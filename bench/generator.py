@@ -30,7 +30,7 @@ class Load:
     """What to send, through how many connections, for how long.
 
     ``sharing``: ``shared`` gives out series round robin whoever sends, ``partitioned`` gives each connection its own
-    ones, ``random`` picks. With ``operations`` the run ends after so many, else after ``seconds``. With ``interval_ms``
+    ones, ``random`` picks. The run ends after ``operations``, or without these after ``seconds``. With ``interval_ms``
     a connection starts no more than one operation in this time; with ``period_ms`` operations start in the first
     ``burst_ms`` of each period only. With ``curve_ms`` the result has a point for each such interval. Connections are
     spread over ``port`` and ``more_ports``.

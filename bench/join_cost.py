@@ -37,7 +37,7 @@ OPTIONS = TimeseriesOptions(TIME_FIELD, "meta", Granularity.SECONDS, 3600, 60)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """So many ``parts`` of ``series``, in segments of ``segment`` parts."""
+    """``parts`` parts of ``series`` series, in segments of ``segment`` parts."""
 
     shape: str
     series: int

@@ -55,7 +55,7 @@ static struct options {
     uint32_t port_count;
     uint32_t connections;
     double seconds, warmup_seconds;
-    uint64_t operations; /* stop after so many, 0: by time */
+    uint64_t operations; /* stop after this many, 0: by time */
     uint64_t interval_ns; /* least time between the starts of a connection's operations, 0: none */
     uint64_t curve_ns; /* a point of the curve for each such time, 0: no curve */
     uint64_t burst_ns, period_ns; /* operations start in the first burst_ns of each period_ns, 0: always */

@@ -200,7 +200,7 @@ class Pace:
 def _pump(
     selector: selectors.BaseSelector, writer: Writer, tally: dict[str, Any], end: float, operations: int, started: int
 ) -> int:
-    """Keep all clients busy until ``end``, or so many operations are started; then wait for what is in flight."""
+    """Keep all clients busy until ``end``, or until ``operations`` are started; then wait for what is in flight."""
     busy = 0
     waiting: deque[Client] = deque()
     pace = Pace(writer.options)

@@ -11,12 +11,12 @@ from bench.processes import cpu_seconds
 from bench.targets import Collection, Site
 
 QUIET_SECONDS = 4.0
-"""So long the number of buckets stays the same once everything is joined."""
+"""Everything is joined if the number of buckets stays the same for this time."""
 POLL_SECONDS = 0.25
 LIMIT_SECONDS = 120.0
 
 COMPRESSED_SECONDS = 30.0
-"""So long nothing changes once all closed buckets are compressed; the bench's proxy waits for 20 s for late rows."""
+"""All closed buckets are compressed if nothing changes for this time; the proxy waits for 20 s for late rows."""
 COMPRESSED_LIMIT_SECONDS = 600.0
 
 

@@ -37,7 +37,7 @@ LAST_PART: Final = (1 << 24) - 1
 LAST_LIKELY_PART: Final = 1_000_000
 """Maximum number of rows in a bucket, and so of its parts."""
 TOGETHER: Final = 4
-"""So many documents of about the same size become one."""
+"""This many documents of about the same size become one."""
 
 __all__ = [
     "LAST_LIKELY_PART",
@@ -78,7 +78,7 @@ def segment_of(stored_id: bytes) -> bytes:
 
 
 def is_among(first_place: int, places: int, stored_id: bytes) -> bool:
-    """Whether the place of this id is one of so many from the first one on."""
+    """Whether the place of this id is one of ``places`` from the first one on."""
     place = int.from_bytes(stored_id[PLACE_AT:PREFIX_BYTES], "big")
     return (place - first_place) % PLACES < places
 
@@ -92,7 +92,7 @@ _UNBOUNDED = Limits(max_count=1 << 30, max_size_bytes=1 << 30, min_count=0)
 
 
 class IdRange(NamedTuple):
-    """About so many ``documents`` of one bucket whose ids are neighbours."""
+    """About ``documents`` documents of one bucket whose ids are neighbours."""
 
     first_id: bytes
     last_id: bytes
@@ -173,7 +173,7 @@ class Parts:
     )
 
     def __init__(self, bucket_id: bytes, rows: int, touched_seconds: float) -> None:
-        """``bucket_id``: the id of the first stored document, which has so many ``rows``."""
+        """``bucket_id``: the id of the first stored document, which has this number of ``rows``."""
         self._prefix = bucket_id[:PREFIX_BYTES]
         self._next = int.from_bytes(bucket_id[PREFIX_BYTES:], "big") + 1
         self._fresh: list[Fresh] = []
@@ -253,7 +253,7 @@ class Parts:
         return Pending(ranges, len(runs) + documents, unsealed, kept, rows, taken)
 
     def _kept(self, rows: int) -> int:
-        """How many runs stay as they are when parts with so many rows become one: the others have about their size."""
+        """How many runs stay as they are when parts with ``rows`` become one: the others have about their size."""
         kept = len(self.runs)
         while True:
             alike = 0
@@ -278,7 +278,7 @@ class Parts:
         self.attempts = 0
 
     def absorbed(self, rows: int) -> None:
-        """The one document has so many rows now."""
+        """The one document has this many rows now."""
         self.runs = [Run(self.last_id, rows)]
 
 

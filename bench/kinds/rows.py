@@ -21,7 +21,7 @@ SHAPE_OPTIONS = {"timeseries": {"timeField": "time", "metaField": "m"}}
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How a set is written. ``late``: every so many measurements, one is two hours late, 0 for none."""
+    """How a set is written. ``late``: one in this many measurements is two hours late, 0 for none."""
 
     name: str
     series: int

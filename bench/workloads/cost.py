@@ -17,7 +17,7 @@ from bench.targets import Target, fresh_collection
 
 @dataclass(frozen=True, slots=True)
 class CostCase:
-    """So many clients and open series, one document an insert."""
+    """The number of clients and of open series, with one document an insert."""
 
     connections: int
     series: int

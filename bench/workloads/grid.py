@@ -26,8 +26,8 @@ SHORTER: Final = 2
 SETTLED_SECONDS: Final = 1.0
 BUCKET_ROWS: Final = 1000
 STORED_ROWS: Final = 100_000
-"""At most so many rows are stored before a round: with more series, full buckets have fewer rows, as they end with the
-hour."""
+"""At most this many rows are stored before a round: with more series, full buckets have fewer rows, as they end with
+the hour."""
 HOUR_MS: Final = 3_600_000
 BURST_MS: Final = 10
 PERIOD_MS: Final = 100

@@ -194,7 +194,7 @@ class Queries:
 
 
 def filled(collection: Collection, measurements: int) -> LoadResult:
-    """Insert so many measurements of all hosts, in batches."""
+    """Insert this number of measurements of all hosts, in batches."""
     batch = min(BATCH, measurements)
     template = insert_template(collection.database, collection.name, CPU, batch, ordered=False)
     options = {"series": HOSTS, "step_ms": STEP_MS, "operations": measurements // batch, "expect_n": batch}

@@ -23,7 +23,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RelayCase:
-    """``command`` through so many connections, one in flight on each."""
+    """``command`` through ``connections``, one in flight on each."""
 
     command: str
     connections: int

@@ -80,7 +80,7 @@ def fill(site: Site, case: LongCase, collection: Collection) -> None:
 
 
 def fill_series(site: Site, collection: Collection, shape: DocumentShape, series: int, rows: int, step_ms: int) -> None:
-    """Store so many rows of each series directly; a series that several connections shared would come late."""
+    """Store ``rows`` of each series directly; a series that several connections shared would come late."""
     documents = min(series * rows, BATCH)
     generator.run(
         Load(

@@ -28,15 +28,15 @@ NAME = "kinds"
 MEASUREMENTS = 18_000
 """Size of the set, unless ``--measurements`` is smaller."""
 MOST_ROUNDS = 5
-"""So many times ``--repeat`` rounds at most; rounds end when the read is fast enough."""
+"""At most this many times ``--repeat`` rounds; rounds end when the read is fast enough."""
 PATIENCE_SECONDS = 6.0
 """A kind that is too slow is not repeated for longer than this."""
 
 READS_IN_A_TURN = 3
-"""A target reads so often before the next one does, because the first read finds the other's data in the caches."""
+"""Reads of a target before the next one reads, because the first read finds the other's data in the caches."""
 
 SMOKE_STEP = 12
-"""Of so many kinds, ``--smoke`` reads one."""
+"""``--smoke`` reads one in this many kinds."""
 INDEX = "indexed"
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)

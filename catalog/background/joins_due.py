@@ -15,7 +15,7 @@ from catalog.parts import SEGMENT_AT, bucket_key
 from catalog.ports import Clock
 
 PAUSE: Final = 10
-"""The pause after a check of all buckets in parts is so many times as long as the check."""
+"""The pause after a check of all buckets in parts is this many times as long as the check."""
 LOOKED_AT_ONCE: Final = 200
 
 

@@ -60,7 +60,7 @@ class DepartedProcesses(Protocol):
         ...
 
     def has_looked_since(self, looks: int) -> bool:
-        """Whether a look has succeeded that began after so many."""
+        """Whether a look has succeeded that began after the first ``looks``."""
         ...
 
     def has_gone(self, stored_id: bytes) -> bool:

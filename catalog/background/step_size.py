@@ -26,7 +26,7 @@ class StepSize:
         """Average of a document; ``None`` before the first commit."""
 
     def committed(self, documents: int, seconds: float) -> None:
-        """A commit that carried out a step of so many documents took this time; 0 if it was carried out before."""
+        """A commit that carried out a step of this many documents took this time; 0 if it was carried out before."""
         latest, average = seconds / documents, self._document_seconds
         self._document_seconds = latest if average is None else average + WEIGHT * (latest - average)
 

@@ -53,7 +53,7 @@ class Resting:
     def __init__(self, find: Callable[[bytes], Bucket | None], rest_seconds: float) -> None:
         """``find`` gives the bucket in memory to which a document belongs.
 
-        ``rest_seconds``: the latest bucket of a series rests when this process has stored no part for so long.
+        ``rest_seconds``: the latest bucket of a series rests when this process has stored no part for this time.
         """
         self.is_wanted = False
         self._find = find

@@ -13,9 +13,9 @@ BEHIND_SECONDS = 10.0
 FEWEST_BEHIND = 150_000
 """With fewer waiting parts they are not: some are of the current segment, and those of one or two more may wait."""
 FULL = 100_000
-"""With so many waiting parts, joins have all of the time."""
+"""With this many waiting parts, joins have all of the time."""
 CAUGHT_UP = 0.25
-"""They have caught up when so many of these parts are left."""
+"""They have caught up when this share of these parts is left."""
 FIRST_HOLD_SECONDS = 20.0
 LONGEST_HOLD_SECONDS = 320.0
 """Limits of the least time without new parts. It doubles while joins fall behind again soon after it."""
@@ -72,12 +72,12 @@ class Backlog:
         self.fresh += 1
 
     def removed(self, unjoined: int, fresh: int) -> None:
-        """So many are joined, or will never be."""
+        """This many parts are joined, or will never be."""
         self.unjoined -= unjoined
         self.fresh -= fresh
 
     def measure(self, documents: int, seconds: float, now_seconds: float) -> None:
-        """A pass has joined so many documents."""
+        """A pass has joined this number of documents."""
         if documents >= MEASURED_DOCUMENTS and seconds > 0:
             self._per_second += (documents / seconds - self._per_second) * (WEIGHT if self._per_second else 1.0)
         limit = self._limit = max(self._fewest_behind, self._behind_seconds * self._per_second)

@@ -179,7 +179,7 @@ class BucketGrowth:
         """
         options, load = self._options, self._load
         if options.sealed:
-            # Joins are dear there: while look-ups are slow, single rows had better be coalesced (``is_scattered``).
+            # Joins are expensive there: while look-ups are slow, single rows are better coalesced (``is_scattered``).
             return False
         if not options.in_parts or load.level < BEGINNING * options.busy:
             return False
@@ -216,7 +216,7 @@ class BucketGrowth:
         )
 
     def is_scattered(self, buckets: CollectionBuckets) -> bool:
-        """Whether the catalog's ways are dear for single rows of many series.
+        """Whether the catalog's ways are expensive for single rows of many series.
 
         Joins are behind, or look-ups of stored buckets are slow, or growth in place would rewrite a bucket for about
         each row and parts are not possible.
@@ -271,7 +271,7 @@ class BucketGrowth:
             self._lookups.queried(buckets, since_seconds, self._clock.monotonic_seconds())
 
     def stored(self, bucket: Bucket, part_id: bytes, rows: int, now_seconds: float) -> None:
-        """A batch of this bucket was acknowledged as the document ``part_id`` with so many ``rows``."""
+        """A batch of this bucket was acknowledged as the document ``part_id`` with this number of ``rows``."""
         parts = bucket.parts
         if parts is None or part_id == bucket.state.bucket_id:
             if rows == bucket.state.committed_rows:

@@ -39,7 +39,7 @@ class Scatter:
         return self._hold.is_on(now_seconds)
 
     def committed(self, batches: int, rows: int, now_seconds: float) -> None:
-        """Count a round that has grown so many buckets by so many rows."""
+        """Count a round of ``batches``, one for each bucket, that has stored ``rows``."""
         elapsed_seconds = now_seconds - self._since_seconds
         if elapsed_seconds >= WINDOW_SECONDS:
             if elapsed_seconds < 2 * WINDOW_SECONDS:

@@ -21,7 +21,7 @@ _PATHS_MAX_BYTES = 4 * 1024 * 1024
 """An update with more bytes of dotted paths is sent as a pipeline, which names each column once."""
 _PIPELINE_MIN_ROWS = 8
 _PIPELINE_SHARE = 16
-"""An update of this many rows, plus one for every so many stored rows, is also sent as a pipeline (W123).
+"""An update of this many rows, plus one for each ``_PIPELINE_SHARE`` stored rows, is also sent as a pipeline (W123).
 
 A server looks for each dotted path from the column's start, while a pipeline rewrites the document once. Dotted
 paths relative to pipeline, in processor time of 6.0.5 for a bucket of ten fields: 5 rows and 4 more 0.7;

@@ -82,7 +82,9 @@ def call_of(exchange: Exchange, command: Command, known: Mapping[str, AdminComma
             f"Provided apiStrict:true, but the command {ADMIN} is not in API Version 1: it is a command of the proxy",
         )
     if len(command.body) > MOST_BYTES or command.sequences:
-        raise CommandError(BAD_VALUE, f"the command {ADMIN} may have {MOST_BYTES} bytes and no document sequences")
+        raise CommandError(
+            BAD_VALUE, f"the command {ADMIN} must not exceed {MOST_BYTES} bytes or have document sequences"
+        )
     kind = command.fields[ADMIN.encode()][0]
     if kind != STRING:
         raise CommandError(

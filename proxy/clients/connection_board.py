@@ -41,7 +41,7 @@ class ConnectionBoard:
         self._number = number
 
     def publish(self, connections: int) -> None:
-        """This process has so many connections."""
+        """Tell the other processes how many connections this one has."""
         self._counts[self._number] = connections
 
     def is_busiest(self) -> bool:

@@ -82,7 +82,7 @@ class Dispatcher:
     def start(self, session: Session, message: Message, client: Client) -> Pending:
         """Start the command in ``message``; raises ``ProtocolError`` if the connection must be closed."""
         if message.response_to != 0:
-            raise ProtocolError("a request that answers something")
+            raise ProtocolError("responseTo of a request is not 0")
         is_compressed = message.opcode == _COMPRESSED
         if message.pieces is not None or (is_compressed and op_compressed.claimed_bytes(message) > LARGE_MESSAGE_BYTES):
             unwrapping = Unwrapping(client, lambda whole: self.start(session, whole, client))
@@ -140,7 +140,7 @@ class Dispatcher:
             refuse_legacy(exchange, "OP_GET_MORE")
             return
         elif message.opcode != _MSG:
-            raise ProtocolError(f"opcode {message.opcode} is not in use")
+            raise ProtocolError(f"opcode {message.opcode} is not supported")
         self._start_command(exchange)
 
     def _start_command(self, exchange: Exchange) -> None:

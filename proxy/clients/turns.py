@@ -11,8 +11,8 @@ turn, and those that wait come before inserts that wait. Each of the two kinds h
 one command takes beyond that is not taken from the other kind.
 
 A connection whose last command held the event loop for a whole turn is *heavy*. Its next command waits behind all
-others, and one of those is started in each turn at least. So however many connections send commands that are dear to
-rewrite, the others wait for one of them in each turn, and not for all.
+others, and one of those is started in each turn at least. So however many connections send commands that are expensive
+to rewrite, the others wait for one of them in each turn, and not for all.
 
 A connection that has received several commands starts a few of them and then queues again, behind all connections that
 wait for their first start: a client that sends one command and waits for the reply is not delayed by clients that send
@@ -36,17 +36,17 @@ from typing import Any, Final, Protocol
 
 STARTS_IN_A_TURN: Final = 64
 START_BYTES: Final = 2048
-"""Every so many bytes of a message count as one more start: staging them takes about as long."""
+"""This many bytes of a message count as one more start: staging them takes about as long."""
 TURN_SECONDS: Final = 0.001
 """After this time, no further command is started in a turn. A commit takes several turns, so short ones count."""
 
 PROMPT_STARTS: Final = 8
-"""So many starts of prompt commands are possible beyond the limits of a turn,"""
+"""The number of starts of prompt commands that are possible beyond the limits of a turn."""
 PROMPT_SECONDS: Final = TURN_SECONDS / 2
-"""and for so long."""
+"""The time that such starts may take."""
 
 UNCOUNTED_STARTS: Final = 4
-"""So many small commands are started before a turn begins. Each may take nearly ``TURN_SECONDS``."""
+"""The number of small commands that are started before a turn begins. Each may take nearly ``TURN_SECONDS``."""
 
 IN_ADVANCE_SECONDS: Final = 0.00025
 """Time in a turn for connections that send without waiting for replies."""

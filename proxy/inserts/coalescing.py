@@ -32,7 +32,7 @@ from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
 
 WHOLE_DOCUMENTS: Final = 64
-"""So many documents are not divided among rounds. Smaller commands would cost more for each document."""
+"""This many documents are not divided among rounds. Smaller commands would cost more for each document."""
 ROUNDS: Final = 2
 """Rounds in progress, as a multiple of ``rounds_in_flight``; rounds of buckets are a single command for more rows."""
 LONGEST_PURSUIT_SECONDS: Final = 600.0

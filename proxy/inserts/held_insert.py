@@ -104,7 +104,7 @@ class Pending:
         self.measurements = 0
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether so many bytes are within the limit by themselves."""
+        """Whether this number of bytes is within the limit by itself."""
         return size_bytes <= self._max_bytes
 
     @property

@@ -18,7 +18,7 @@ from proxy.wire.message import length_at
 _EMPTY_TIMESTAMP: Final = bytes(9)
 """Behind the name of a field and its end."""
 LARGE_BYTES: Final = 32 * 1024
-"""Where inserts are coalesced, those of so many bytes are large enough by themselves."""
+"""With coalescing, inserts from this size on are relayed alone."""
 
 
 class NativeInserts:
@@ -139,7 +139,7 @@ class NativeInserts:
                 self._statements.transaction((session, identity), txn_number).is_native = True
 
     def begin(self, exchange: Exchange, collection: VirtualCollection, count: int, size_bytes: int) -> None:
-        """Count and measure an insert that is about to be relayed; it has ``count`` documents of so many bytes."""
+        """Count and measure an insert of ``count`` documents and ``size_bytes`` that is about to be relayed."""
         self.measurements += count
         self.measure(exchange, collection, size_bytes)
 

@@ -13,7 +13,7 @@ from typing import Final
 from catalog.kernel import Measurement
 
 MOST: Final = 10_000
-"""So many measurements are put in order at once, which takes a few milliseconds."""
+"""The number of measurements that are put in order at once, which takes a few milliseconds."""
 
 Parsed = list[tuple[int, Measurement]]
 """Measurements with their positions in the command."""

@@ -17,7 +17,7 @@ from proxy.inserts.slices import Step
 
 DOCUMENTS_IN_A_STEP = 16
 STEP_BYTES = 4096
-"""Every so many bytes of a document count as one more document."""
+"""This many bytes of a document count as one more document."""
 LARGE_BYTES = 256 * 1024
 """Larger documents are parsed in a thread."""
 

@@ -35,7 +35,7 @@ NATIVE_GAIN: Final = 1.15
 GAIN_IF_LATE: Final = 3.0
 """This factor if measurements are late or alternate, which leaves a native collection with many small buckets."""
 LATE_BYTES: Final = 20_000
-"""``GAIN_IF_LATE`` applies if there is a late measurement in so many bytes, or more often."""
+"""``GAIN_IF_LATE`` applies if there is a late measurement in this many bytes, or more often."""
 
 CHOICES_BYTES: Final = 2 * 1024 * 1024
 CHOICE_BYTES: Final = 600
@@ -234,7 +234,7 @@ class WriteStrategy:
         return self._mode == "native"
 
     def way(self, collection: VirtualCollection, size_bytes: int) -> InsertPath:
-        """The way of an insert whose documents have so many bytes."""
+        """The way of an insert whose documents have ``size_bytes``."""
         if size_bytes < self.fewest_bytes:
             return InsertPath.CATALOG
         return InsertPath.NATIVE if self._mode == "native" else self._choice(collection, size_bytes).way

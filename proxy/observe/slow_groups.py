@@ -29,7 +29,7 @@ class SlowGroup:
 
 
 def grouped(entries: Iterable[SlowEntry], since: str, most: int) -> list[SlowGroup]:
-    """The groups of entries from ``since`` on, at most so many: those that took most time come first.
+    """The groups of entries from ``since`` on, at most ``most``: those that took most time come first.
 
     ``entries`` begin with the newest. ``since`` is a time as entries have it.
     """

@@ -59,7 +59,7 @@ class SlowRing:
             self.size_bytes -= self._entries.popleft()[1]
 
     def latest(self, most: int) -> list[SlowEntry]:
-        """At most so many entries, the newest first."""
+        """At most ``most`` entries, the newest first."""
         newest_first = reversed(self._entries)
         return [entry for (entry, _), _ in zip(newest_first, range(max(most, 0)), strict=False)]
 

@@ -163,7 +163,7 @@ _PLAIN: Final = (UNKNOWN, BUSY, NEWER)
 KNOWN_USERS_BYTES: Final = 2 * 1024 * 1024
 """Limit of each of the two caches below."""
 _OBJECTS: Final = 8
-"""Users as objects take so many times the bytes of their document, or less."""
+"""Users as objects take at most this many times the bytes of their document."""
 
 
 def _weight(users_bytes: int) -> int:

@@ -44,7 +44,7 @@ QUIET_SECONDS: Final = 2.0
 QUIET_PAUSE_SECONDS: Final = 0.03
 """Pause between two looks at the operations of such a process."""
 QUIET_LOOKS: Final = 3
-"""A process is quiet if none of so many looks finds an operation of it, or one finds no connection."""
+"""A process is quiet if none of this many looks finds an operation of it, or one finds no connection."""
 
 STOOD_STILL: Final = "the process was suspended: unsent statements were cancelled"
 CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
@@ -345,7 +345,7 @@ class Membership:
         return self._times.looks_begun
 
     def has_looked_since(self, looks: int) -> bool:
-        """Whether it has begun to look after so many times, and seen who is there."""
+        """Whether it has begun another look after the first ``looks``, and seen who is there."""
         return self._times.looked > looks
 
     def has_gone(self, stored_id: bytes) -> bool:

@@ -1,8 +1,8 @@
 """Limits how long commands are rewritten for in one turn of the event loop, where they are rewritten in tasks.
 
-All tasks that are ready run in the same turn. So many new connections that each begin with a command that is dear to
-rewrite would hold the loop for as long as all of them take together. Commands that are started by their connections
-have the limits of ``proxy.clients.turns``.
+All tasks that are ready run in the same turn. If many new connections begin with a command that is expensive to
+rewrite, they would hold the loop for as long as all of them take together. Commands that are started by their
+connections have the limits of ``proxy.clients.turns``.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def _check_fields(body: bytes) -> None:
         for _ in iter_positions(body):
             count += 1
             if count > MOST_FIELDS:
-                raise CommandError(FAILED_TO_PARSE, f"a command with more than {MOST_FIELDS} fields")
+                raise CommandError(FAILED_TO_PARSE, f"the command has more than {MOST_FIELDS} fields")
     except MalformedBSON:
         return  # ``top_level`` says so in the server's words
 

@@ -208,7 +208,7 @@ class Limited:
     # --- measurements per second ------------------------------------------------------------------------------------
 
     def pay(self, measurements: int) -> bool:
-        """Whether so many measurements may be inserted now; counts them."""
+        """Whether this number of measurements may be inserted now; counts them."""
         per_second = self.limits.max_measurements_per_second
         if not per_second:
             return True

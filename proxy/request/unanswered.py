@@ -1,9 +1,8 @@
-"""Limits commands that change collections and want no reply: a client that does not wait for them has no pace.
+"""Limits commands that change collections and want no reply.
 
-A drop takes a lock for which the writes of all other clients wait. Whoever waits for the replies of drops slows down
-with the server; whoever wants none sends thousands of them in a second, and the sockets hold many more than that. So
-one such command of a client is in progress at a time, and after ``BURST_SECONDS`` of them, they get ``SHARE`` of the
-time.
+A drop takes a lock that blocks the writes of all other clients. A client that waits for replies is slowed down with the
+server; one that wants none can send thousands in a second, and the sockets buffer more. So each client has one such
+command in progress, and after ``BURST_SECONDS`` in total these commands get ``SHARE`` of the time.
 """
 
 from __future__ import annotations

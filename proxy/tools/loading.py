@@ -23,7 +23,7 @@ from proxy.tools.targets import Fields, RawCollection
 MOST_ATTEMPTS: Final = 5
 FIRST_PAUSE_SECONDS: Final = 0.5
 QUIET_SECONDS: Final = 1.0
-"""Two looks so far apart that find the same rows: nothing that was sent before is still being written."""
+"""If two looks this far apart find the same rows, nothing that was sent before is still being written."""
 IDS_IN_A_QUESTION: Final = 20_000
 
 ROW_CODES: Final = frozenset({2, 9, 14, 15, 22, 52, 56, 57, 121, 10334, 11000})

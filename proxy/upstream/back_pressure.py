@@ -8,7 +8,7 @@ from typing import Final
 
 AHEAD_COMMANDS: Final = 64
 AHEAD_BYTES: Final = 1024 * 1024
-"""After so many commands or bytes without a reply, the next command asks for one (``BackPressure.is_ahead``)."""
+"""After this many commands or bytes without a reply, the next command asks for one (``BackPressure.is_ahead``)."""
 
 
 class BackPressure(asyncio.Protocol):

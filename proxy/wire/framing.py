@@ -64,7 +64,7 @@ def document_end(data: bytes, start: int, end: int) -> int:
 
 
 REST_BYTES: Final = 64 * 1024
-"""Walking over so many takes a fraction of a millisecond."""
+"""Walking over this many bytes takes a fraction of a millisecond."""
 
 
 def array_documents(data: bytes, start: int, end: int, rest: Callable[[], None]) -> list[bytes] | None:
@@ -94,7 +94,7 @@ def array_documents(data: bytes, start: int, end: int, rest: Callable[[], None])
 def top_level(data: bytes, most: int = 1 << 31) -> dict[bytes, Element]:
     """Field name → element for a document whose outer frame was checked; raises ``CommandError``.
 
-    With more than ``most`` fields it gives only so many. The first of two equal names wins, as for a server that looks
+    It gives ``most`` fields at most. The first of two equal names wins, as for a server that looks
     a field up.
     a field up.
     """

@@ -50,7 +50,7 @@ _Room: TypeAlias = bytearray | memoryview
 
 def _expand_noop(data: memoryview, target: _Room) -> int:
     if len(data) != len(target):
-        raise ProtocolError("noop compression of another size than announced")
+        raise ProtocolError("size of a message with the noop compressor differs from the announced one")
     target[:] = data
     return len(data)
 
@@ -98,7 +98,7 @@ def unwrap(
         raise ProtocolError("OP_COMPRESSED is too short")
     opcode, size, compressor = _HEAD.unpack_from(raw, HEADER_SIZE_BYTES)
     if compressor not in allowed:
-        raise ProtocolError(f"compressor {compressor} is not in use")
+        raise ProtocolError(f"compressor {compressor} is not supported")
     if opcode == Opcode.COMPRESSED:
         raise ProtocolError("OP_COMPRESSED inside OP_COMPRESSED")
     if size < 0 or size + HEADER_SIZE_BYTES > max_size_bytes:

@@ -44,7 +44,7 @@ FIRST_IN_TRANSACTION = frozenset({"startTransaction", "readConcern"})
 """Fields that only the first command of a transaction has."""
 
 READ_FOR_ONE = 8
-"""To read so many documents costs a server less than a command to read one."""
+"""Reading this many documents costs a server less than a separate command for one."""
 
 REPLICATION_MS = 500
 """Maximum time that readers wait for a join to reach the members that they read from."""
