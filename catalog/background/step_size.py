@@ -5,9 +5,10 @@ from __future__ import annotations
 from catalog.background.joining_pace import JoiningOptions
 
 FEWEST_DOCUMENTS = 160
-"""A step may have this number of documents however slow commits are: each also waits for a lock, whatever its size."""
-UNMEASURED_SHARE = 4
-"""Before the first commit, a step may have its greatest size divided by this."""
+"""A step may have this number of documents however slow commits are: each also waits for a lock, whatever its size.
+
+Before the first commit, it has no more.
+"""
 WEIGHT = 0.25
 """Of the latest commit in the average."""
 
@@ -35,7 +36,7 @@ class StepSize:
         """Maximum number of documents of a step."""
         most, average = self._options.group_parts, self._document_seconds
         if average is None:
-            return max(1, most // UNMEASURED_SHARE)
+            return min(most, FEWEST_DOCUMENTS)
         if not average:
             return most
         return min(most, max(FEWEST_DOCUMENTS, int(self._options.window_seconds / average)))

@@ -2,9 +2,8 @@
 
 A message either ends its connection (``ProtocolError``) or becomes an ``Exchange``, which measures the time and is
 finished exactly once. The rooms execute the command and pass an ``Outcome`` to the exchange; ``ended`` then does what
-``proxy.request.attempt.what_follows`` says. Unexpected exceptions are caught, logged and counted here. Only those of
-measurements that are being staged or committed, which concern single writers, are reported where that is done
-(``proxy.inserts.ingest``, ``catalog.commit``).
+``proxy.request.attempt.what_follows`` says. Unexpected exceptions are caught, logged and counted here; only those of
+staging and commits, which concern single writers, are reported there (``proxy.inserts.ingest``, ``catalog.commit``).
 """
 
 from __future__ import annotations

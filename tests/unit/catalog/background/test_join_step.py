@@ -115,9 +115,10 @@ async def test_a_slow_commit_makes_steps_smaller_if_it_carries_them_out(
     """A transaction waits in its commit for other reasons, for example for other members."""
     monkeypatch.setattr(RememberedJoin, "is_carried_out_by_commit", is_carried_out)
     bench = StepBench()
-    bench.failing.takes_seconds = 1.0
-    before = bench.steps.size.documents
     await bench.join(bench.in_parts("a", "b"))
+    before = bench.steps.size.documents
+    bench.failing.takes_seconds = 1.0
+    await bench.join(bench.in_parts("c", "d"))
     assert (bench.steps.size.documents < before) is is_carried_out
 
 

@@ -12,7 +12,6 @@ import pytest
 from catalog.background import joining as joining_module
 from catalog.background.joining import Joining
 from catalog.background.replacing import Forms
-from catalog.background.step_size import UNMEASURED_SHARE
 from catalog.namespaces import Namespace
 from catalog.parts import IdRange
 from catalog.ports import COPIES_SECONDS, Span
@@ -241,7 +240,7 @@ async def test_neighbours_are_those_whose_ids_are_close_to_each_other() -> None:
 
 
 async def test_a_step_is_bounded() -> None:
-    bench = JoiningBench(replace(OPTIONS, group_parts=4 * UNMEASURED_SHARE))
+    bench = JoiningBench(replace(OPTIONS, group_parts=4))
     six_in_parts(bench)
     await bench.joining.join_due()
     assert bench.store.steps == 3

@@ -13,7 +13,7 @@ OPTIONS = JoiningOptions(group_parts=500, group_rows=8000, window_seconds=0.01)
 @pytest.mark.parametrize("seconds", [0.0, 0.001])
 def test_steps_are_as_large_as_they_may_be_if_commits_are_quick(seconds: float) -> None:
     size = StepSize(OPTIONS)
-    assert (size.documents, size.rows) == (125, 2000), "nothing is known"
+    assert (size.documents, size.rows) == (160, 2560), "nothing is known"
     size.committed(100, seconds)
     assert (size.documents, size.rows) == (500, 8000)
 
