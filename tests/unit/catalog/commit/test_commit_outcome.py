@@ -336,8 +336,7 @@ def test_part_of_a_commit_keeps_the_rest() -> None:
 
 async def test_a_bucket_of_a_server_has_no_family() -> None:
     """The ids next to its own are those of other series: they say nothing about the batch, and may be very many."""
-    bench = OutcomeBench()
-    bench.catalog._ids = ServerIds()
+    bench = OutcomeBench(ids=ServerIds())
     writes = [bench.grown("a", _id=1), bench.grown("b", _id=2)]
     for write in writes:
         bench.store.documents[write.batch.bucket.state.bucket_id] = encode({"control": {"version": 1}, "data": {}})
