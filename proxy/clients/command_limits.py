@@ -14,18 +14,12 @@ from catalog.bson.raw import BOOL
 from catalog.errors import CommandError
 from proxy.clients.measuring import Measuring
 from proxy.request.attempt import Refused
-from proxy.request.command_table import CHANGES_IDENTITY, ENDS_TRANSACTION, GREETS
+from proxy.request.command_table import NEVER_WAITS
 from proxy.request.exchange import Exchange
 from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
 from proxy.request.naming import database_of, name_of
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Opcode
-
-NEVER_WAITS: Final = GREETS | CHANGES_IDENTITY | ENDS_TRANSACTION | {
-    "buildInfo", "buildinfo", "connectionStatus", "currentOp", "endSessions", "fsyncUnlock", "killAllSessions",
-    "killAllSessionsByPattern", "killCursors", "killOp", "killSessions", "ping", "refreshSessions",
-}  # fmt: skip
-"""Commands that take no place: they are brief, or free what other commands wait for."""
 
 _MSG: Final = int(Opcode.MSG)
 _AUTOCOMMIT: Final = b"autocommit\0"
