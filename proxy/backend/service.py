@@ -37,7 +37,7 @@ class LostAfterSending(BackendUnavailable):
 
 
 Authenticate = Callable[["ServiceConnection"], Awaitable[None]]
-Answered = Callable[[str, int, float], None]
+OnAnswered = Callable[[str, int, float], None]
 """Called for each reply: name and length of the document sequence, and the response time in seconds."""
 
 
@@ -180,7 +180,7 @@ class ServicePool:
         self._primary: tuple[str, int] | None = None
         self._deadlines = Deadlines()
         self._closed = False
-        self.answered: Answered = lambda identifier, length, seconds: None
+        self.answered: OnAnswered = lambda identifier, length, seconds: None
 
     @property
     def address(self) -> str:

@@ -24,7 +24,7 @@ from proxy.wire.message import Opcode
 _MSG: Final = int(Opcode.MSG)
 _AUTOCOMMIT: Final = b"autocommit\0"
 
-GoOn = Callable[[Exchange], None]
+StartLate = Callable[[Exchange], None]
 
 
 class Place:
@@ -32,7 +32,7 @@ class Place:
 
     __slots__ = ("_exchange", "_go_on", "_measuring", "_needed", "_taken", "_waits")
 
-    def __init__(self, exchange: Exchange, needed: list[Limited], go_on: GoOn, measuring: Measuring) -> None:
+    def __init__(self, exchange: Exchange, needed: list[Limited], go_on: StartLate, measuring: Measuring) -> None:
         self._exchange = exchange
         self._needed = needed
         self._taken: list[Limited] = []
@@ -101,7 +101,7 @@ class CommandLimits:
         self._book = book
         self._measuring = measuring
 
-    def admits(self, exchange: Exchange, go_on: GoOn) -> bool:
+    def admits(self, exchange: Exchange, go_on: StartLate) -> bool:
         """Whether the command may start now; otherwise ``go_on`` is called later, or it is refused."""
         book, raw = self._book, exchange.message.raw
         if exchange.message.opcode != _MSG:

@@ -52,7 +52,7 @@ from rewrite.plan import (
     Pause,
     Plan,
     Request,
-    Resolve,
+    Resolver,
     Rewriter,
     Single,
     Step,
@@ -85,7 +85,7 @@ class PlanEnvironment:
 
     rewriters: Mapping[str, Rewriter]
     profile: Callable[[], Profile]
-    resolve: Resolve
+    resolve: Resolver
     catalog_stats: CatalogStats
     service: Service
     take_effect: Callable[[Effect], None]
