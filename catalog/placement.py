@@ -70,7 +70,7 @@ class Work:
 
 
 class Placement:
-    """The buckets of this process, and the placing of measurements in them."""
+    """The buckets of this process, and the placement of measurements in them."""
 
     def __init__(self, options: CatalogOptions, clock: Clock, ids: IdSource) -> None:
         self.options = options

@@ -19,6 +19,7 @@ from rewrite.indexes import bucket_hint
 from rewrite.plan import PAUSE, Document, Pause
 from rewrite.profile import Profile
 from rewrite.stages.dependencies import can_be_included, predicate_columns
+from rewrite.stages.draft import Stage
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import EVER, millis
@@ -31,7 +32,6 @@ TAG = "tsproxy bucket"
 """The field of unpacked rows for their bucket's id and meta value; its blanks make a collision with a user's field
 unlikely."""
 
-Stage = Document
 
 WHOLE: Document = {"batchSize": 1_000_000}
 """As many rows in one batch as fit into a reply."""

@@ -19,7 +19,7 @@ DATA_PREFIX = "data."
 GEO = "2dsphere"
 BUCKET_GEO = "2dsphere_bucket"
 
-Element = tuple[str, Any]
+IndexElement = tuple[str, Any]
 
 
 def bucket_key(key: Mapping[str, Any], options: TimeseriesOptions) -> Document:
@@ -32,7 +32,9 @@ def bucket_key(key: Mapping[str, Any], options: TimeseriesOptions) -> Document:
     return dict(element for path, kind in key.items() for element in _bucket_elements(path, kind, key, options))
 
 
-def _bucket_elements(path: str, kind: Any, key: Mapping[str, Any], options: TimeseriesOptions) -> Iterator[Element]:
+def _bucket_elements(
+    path: str, kind: Any, key: Mapping[str, Any], options: TimeseriesOptions
+) -> Iterator[IndexElement]:
     if kind == "text":
         raise CommandError(72, "Text indexes are not supported on time-series collections")
     stored = meta_path(path, options)
@@ -46,7 +48,7 @@ def _bucket_elements(path: str, kind: Any, key: Mapping[str, Any], options: Time
         raise _refusal(path, kind, key, options)
 
 
-def _bounds(path: str, direction: Any) -> Iterator[Element]:
+def _bounds(path: str, direction: Any) -> Iterator[IndexElement]:
     """Both summaries, in the order that the direction of the key requires."""
     prefixes = (MAX_PREFIX, MIN_PREFIX) if _number(direction) < 0 else (MIN_PREFIX, MAX_PREFIX)
     for prefix in prefixes:

@@ -17,8 +17,8 @@ from rewrite.profile import Profile
 Document: TypeAlias = dict[str, Any]
 """A decoded document (``catalog.bson.codec.CODEC``); never changed after it was passed to another module."""
 
-Resolve: TypeAlias = Callable[[Namespace], VirtualCollection | None]
-"""The namespaces that are virtual, if the proxy knows."""
+Resolver: TypeAlias = Callable[[Namespace], VirtualCollection | None]
+"""From memory: the virtual collection of this name, ``None`` if there is none or the proxy does not know."""
 
 CatalogStats: TypeAlias = Callable[[Namespace | None], Mapping[str, int]]
 
@@ -49,7 +49,7 @@ class Request:
     body: Mapping[str, Any]
     target: VirtualCollection | None
     profile: Profile
-    resolve: Resolve
+    resolve: Resolver
     in_transaction: bool = False
     has_txn_number: bool = False
     reads_buckets: bool = True
@@ -174,7 +174,7 @@ class PassThrough:
     effects: tuple[Effect, ...] = ()
 
 
-Conversation: TypeAlias = Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough]
+StepGenerator: TypeAlias = Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Dialogue:
     client's reply, or that the command is to be relayed unchanged.
     """
 
-    run: Callable[[], Conversation]
+    run: Callable[[], StepGenerator]
 
 
 Plan: TypeAlias = Single | Cursor | Dialogue | PassThrough

@@ -17,10 +17,11 @@ from catalog.bson.raw import fields_of
 from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.kernel.merging import closed
 from rewrite import bucket_reads
-from rewrite.bucket_reads import TAG, Selection, Stage
+from rewrite.bucket_reads import TAG, Selection
 from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, checked, unchanged
 from rewrite.plan import ClearBuckets, Document, Step, Via
 from rewrite.repacking import columns_of, repacked, survivors
+from rewrite.stages.draft import Stage
 
 PAGE = 25
 """Number of buckets that are processed together."""

@@ -205,14 +205,28 @@ SHARED_NAMES = frozenset(
         "State", "Target", "Turns", "Unknown", "Unreachable", "Worker", "Writer",
     )
 )  # fmt: skip
-"""Names of several classes. The list only shrinks: a word has one meaning."""
+"""Names of several types. The list only shrinks: a word has one meaning."""
 
 
-def test_a_name_is_that_of_one_class() -> None:
+def type_names(tree: ast.Module) -> Iterator[str]:
+    """What a module defines that is called like a type: classes, aliases and type variables."""
+    yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assigned = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    assigned += [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
+    names = [target.id for target in assigned if isinstance(target, ast.Name)]
+    yield from (name for name in names if re.fullmatch(r"[A-Z][a-z]\w*", name))
+
+
+def test_a_name_is_that_of_one_type() -> None:
     """Classes that are private to a module may be called like those of others."""
-    classes = [node.name for path in SOURCES for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
-    shared = {name for name in classes if classes.count(name) > 1 and not name.startswith("_")}
+    names = [name for path in SOURCES for name in type_names(tree_of(path))]
+    shared = {name for name in names if names.count(name) > 1 and not name.startswith("_")}
     assert shared == SHARED_NAMES
+
+
+def test_aliases_are_names_of_types() -> None:
+    planted = "class A: ...\nBoth: TypeAlias = A | None\nRun = Callable[[], None]\nMOST: Final = 3\n_T = TypeVar('_T')"
+    assert list(type_names(ast.parse(planted))) == ["A", "Run", "Both"]
 
 
 def quoted_errors(tree: ast.AST) -> list[int]:
@@ -275,11 +289,11 @@ def test_tasks_have_owners(path: Path) -> None:
 
 
 def driver_requests(tree: ast.AST) -> list[str]:
-    """Requests of the driver that could be cancelled: all but those in functions that are handed a ``Client``."""
+    """Requests of the driver that could be cancelled: all but those in functions that are handed a ``DriverClient``."""
     handed = {
         id(inner)
         for function in functions(tree)
-        if [ast.unparse(each.annotation) for each in function.args.args if each.annotation] == ["Client"]
+        if [ast.unparse(each.annotation) for each in function.args.args if each.annotation] == ["DriverClient"]
         for inner in ast.walk(function)
     }
     handed |= {
@@ -313,7 +327,8 @@ def test_requests_of_the_driver_are_never_cancelled(path: Path) -> None:
 def test_requests_that_could_be_cancelled_are_found() -> None:
     planted = "async def f(self):\n    async with asyncio.timeout(1):\n        await self._client.admin.command('ping')"
     assert driver_requests(ast.parse(planted)) == ["line 3: command"]
-    assert driver_requests(ast.parse("async def f(client: Client):\n    await client.admin.command('ping')")) == []
+    handed = "async def f(client: DriverClient):\n    await client.admin.command('ping')"
+    assert driver_requests(ast.parse(handed)) == []
 
 
 @each_of(SOURCES)
@@ -358,12 +373,11 @@ READS_PRIVATE_FIELDS = {
     "tests/fuzz/test_mutation.py": "one step of the fuzzer alone, without its loop",
     "tests/property/test_catalog_stateful.py": "invariants of the catalog over all its buckets",
     "tests/simulation/world.py": "orders the committer's tasks by a seed, and sees at the end that nothing is left",
-    "tests/support/committer_bench.py": "the catalog's clock becomes the loop's; lanes that nobody needs are gone",
+    "tests/support/committer_bench.py": "lanes that nobody needs are gone",
     "tests/support/failover_world.py": "a connection without a server",
     "tests/support/recognising.py": "a connection without a server, who reads, and who is kept out",
     "tests/unit/catalog/commit/test_commit_outcome.py": "statements that a transaction has lost",
     "tests/unit/catalog/commit/test_committer.py": "tasks of the committer, to end them, and buckets, to break them",
-    "tests/unit/catalog/commit/test_reopening.py": "ids of two processes that never collide",
     "tests/unit/proxy/backend/test_driver_calls.py": "locks of the driver, which a cancelled request breaks",
     "tests/unit/proxy/inserts/test_held_insert.py": "whose insert was staged",
     "tests/unit/proxy/inserts/test_insert_reply.py": "a second reply to the same insert",

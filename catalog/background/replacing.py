@@ -18,7 +18,7 @@ class Differs(InvariantViolated):
     """A new form of a bucket differs from the stored one. The message contains no values."""
 
 
-Merge = Callable[[Sequence[bytes], bytes, bytes, bytes | None, int], bytes]
+JoinParts = Callable[[Sequence[bytes], bytes, bytes, bytes | None, int], bytes]
 """Makes one document of parts, as ``catalog.parts.join`` does."""
 
 
@@ -31,7 +31,7 @@ class Forms:
 
     noticed: Callable[[Exception], None]
     compress: Callable[[bytes, bytes], bytes | None] = kernel.compressed
-    merge: Merge = parts.join
+    merge: JoinParts = parts.join
 
     def compressed(self, document: bytes, time_field: bytes) -> bytes | None:
         """The compressed form of a bucket; ``None`` where there is none that is smaller.

@@ -118,7 +118,7 @@ class Committer:
         self._tasks = CommitTasks(clock, report, self.kick)
         self._pursuit: asyncio.Task[None] | None = None
         patience_seconds = options.server_selection_timeout_seconds
-        self._settlement = CommitOutcomes(catalog, store, clock, patience_seconds, self.kick)
+        self._outcomes = CommitOutcomes(catalog, store, clock, patience_seconds, self.kick)
         self.restart_dedup = RestartDedup(
             store, clock, options.restart_window_seconds, patience_seconds, self._tasks.spawn
         )
@@ -175,7 +175,7 @@ class Committer:
             self._tasks.spawn(self._resume())
         if self._catalog.take_cleared():
             self._tasks.spawn(self._free_cleared())
-        if self._settlement.doubts and self._pursuit is None:
+        if self._outcomes.doubts and self._pursuit is None:
             self._pursuit = asyncio.get_running_loop().create_task(self._pursue())
             self._pursuit.add_done_callback(self._pursued)
 
@@ -285,16 +285,16 @@ class Committer:
         observer, outcome = self.options.observer, None
         observed = None if observer is None else observer.began(commit)
         try:
-            outcome = await self._settlement.commit(commit)
+            outcome = await self._outcomes.commit(commit)
         except asyncio.CancelledError:
-            self._settlement.give_up(commit, CommandError(91, "the proxy is shutting down"))
+            self._outcomes.give_up(commit, CommandError(91, "the proxy is shutting down"))
             raise
         except Exception as error:  # noqa: BLE001 - reported
             # An internal error: writers must not wait for ever, and what was sent may have been written.
             self.metrics.failures += 1
             told = internal_error("committing", error)
             self.report(error)
-            self._settlement.give_up(commit, told)
+            self._outcomes.give_up(commit, told)
         finally:
             if observed is not None:
                 observed.ended(outcome)
@@ -304,18 +304,18 @@ class Committer:
     async def _pursue(self) -> None:
         """Resolve writes in doubt, for clients that may send them again (W127)."""
         pause_seconds, longest_seconds = PURSUIT_PAUSES_SECONDS
-        while self._settlement.doubts:
-            attempt = asyncio.get_running_loop().create_task(self._settlement.pursue(PURSUIT_SLICE_SECONDS))
+        while self._outcomes.doubts:
+            attempt = asyncio.get_running_loop().create_task(self._outcomes.pursue(PURSUIT_SLICE_SECONDS))
             try:
                 while not attempt.done():
                     await asyncio.wait({attempt}, timeout=EXPIRY_SECONDS)
-                    self._settlement.expire()
+                    self._outcomes.expire()
             finally:
                 attempt.cancel()
             if not attempt.cancelled() and (error := attempt.exception()) is not None:
                 self.report(error)
             await asyncio.sleep(pause_seconds)
-            self._settlement.expire()
+            self._outcomes.expire()
             pause_seconds = min(pause_seconds * 2, longest_seconds)
 
     def _pursued(self, task: asyncio.Task[None]) -> None:

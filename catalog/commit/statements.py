@@ -33,7 +33,7 @@ SESSION_BYTES = 1200
 RUN_BYTES = 96
 """Size of one run of statement ids; there are many only if statements between them failed."""
 
-ClientSession: TypeAlias = tuple[bytes, Identity]
+SessionKey: TypeAlias = tuple[bytes, Identity]
 """A raw ``lsid`` and its users: equal ids of different users are different sessions."""
 
 
@@ -230,17 +230,17 @@ class StatementLog:
     """The record of all sessions, bounded in bytes; the least recently used sessions are removed first."""
 
     def __init__(self, limit_bytes: int = LOG_BYTES) -> None:
-        self._sessions: OrderedDict[ClientSession, Transaction] = OrderedDict()
+        self._sessions: OrderedDict[SessionKey, Transaction] = OrderedDict()
         self._limit_bytes = limit_bytes
         self.size_bytes = 0
         self.generation = 0
         """Increases when other processes may have taken sessions of this one without asking it."""
 
-    def latest(self, session: ClientSession) -> Transaction | None:
+    def latest(self, session: SessionKey) -> Transaction | None:
         """The record of the latest transaction number of a session."""
         return self._sessions.get(session)
 
-    def transaction(self, session: ClientSession, number: int) -> Transaction:
+    def transaction(self, session: SessionKey, number: int) -> Transaction:
         """The record of this transaction number; raises ``CommandError`` 225 for one older than the latest."""
         known = self._sessions.get(session)
         if known is not None:
@@ -260,7 +260,7 @@ class StatementLog:
             self._remove(self._sessions.popitem(last=False)[1])
         return transaction
 
-    def belongs(self, session: ClientSession, number: int) -> bool:
+    def belongs(self, session: SessionKey, number: int) -> bool:
         """Whether the session belongs to this process; also true for a number that is older than its latest."""
         known = self._sessions.get(session)
         return known is not None and (known.generation == self.generation or known.number > number)

@@ -13,7 +13,7 @@ from catalog.kernel.measurement import Measurement
 from catalog.kernel.minmax import BOTH_CHANGED, MAX_CHANGED, MIN_CHANGED, Summary, summary_between, summary_of
 from catalog.kernel.reopen_validation import reopened_bucket
 from catalog.kernel.rollover import Limits, RolloverReason
-from catalog.kernel.schema import Shape, compatible, grow, nodes_of, shape_of
+from catalog.kernel.schema import ValueShape, compatible, grow, nodes_of, shape_of
 
 _DOCUMENT_MAX_BYTES = raw.MAX_DOCUMENT_BYTES - 512 * 1024
 """Maximum size of values, summaries and meta value; the rest is for paths, row keys and the guard."""
@@ -50,7 +50,7 @@ class _Column:
         "summary",
     )
 
-    def __init__(self, name: bytes, kind: int, shape: Shape | None) -> None:
+    def __init__(self, name: bytes, kind: int, shape: ValueShape | None) -> None:
         self.name = name
         self.kind = kind
         self.shape = shape

@@ -11,10 +11,10 @@ from typing import TypeAlias, Union
 from catalog.bson import raw
 from catalog.bson.order import CANONICAL
 
-Shape: TypeAlias = Union[int, "dict[bytes, Shape]", "list[Shape]"]
+ValueShape: TypeAlias = Union[int, "dict[bytes, ValueShape]", "list[ValueShape]"]
 
 
-def shape_of(value: bytes) -> Shape:
+def shape_of(value: bytes) -> ValueShape:
     """The shape of one element value."""
     kind = value[0]
     if kind == raw.OBJECT:
@@ -24,7 +24,7 @@ def shape_of(value: bytes) -> Shape:
     return CANONICAL[kind]
 
 
-def compatible(shape: Shape, value: bytes) -> bool:
+def compatible(shape: ValueShape, value: bytes) -> bool:
     """Whether ``value`` may share a bucket with values of this shape."""
     kind = value[0]
     if isinstance(shape, int):
@@ -41,14 +41,14 @@ def compatible(shape: Shape, value: bytes) -> bool:
     return all(compatible(known, inner) for known, (_, inner) in zip(shape, raw.iter_elements(value, 1), strict=False))
 
 
-def nodes_of(shape: Shape) -> int:
+def nodes_of(shape: ValueShape) -> int:
     """The number of values that a shape describes."""
     if isinstance(shape, int):
         return 1
     return 1 + sum(map(nodes_of, shape.values() if isinstance(shape, dict) else shape))
 
 
-def grow(shape: Shape, value: bytes) -> int:
+def grow(shape: ValueShape, value: bytes) -> int:
     """Add the new paths of a compatible ``value`` to ``shape``; returns their number."""
     added = 0
     if isinstance(shape, dict):
@@ -69,7 +69,7 @@ def grow(shape: Shape, value: bytes) -> int:
     return added
 
 
-def merge(left: Shape, right: Shape) -> Shape | None:
+def merge(left: ValueShape, right: ValueShape) -> ValueShape | None:
     """The shape with the paths of both; ``None`` if they contradict each other."""
     if isinstance(left, dict) and isinstance(right, dict):
         fields = dict(left)
@@ -81,7 +81,7 @@ def merge(left: Shape, right: Shape) -> Shape | None:
         return fields
     if isinstance(left, list) and isinstance(right, list):
         longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
-        items: list[Shape] = list(longer)
+        items: list[ValueShape] = list(longer)
         for index, shape in enumerate(shorter):
             both = merge(items[index], shape)
             if both is None:

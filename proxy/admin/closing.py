@@ -32,14 +32,14 @@ COMMIT_SECONDS: Final = 30.0
 """How long it waits for commits in progress."""
 LOOK_SECONDS: Final = 0.02
 
-Run = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
+RunRaw = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
 """Runs a command with the proxy's own account, and returns the reply; raises ``CommandError``."""
 
 
 class Closing:
     """The action that closes buckets."""
 
-    def __init__(self, catalog: BucketCatalog, opened: Open, kick: Callable[[], None], run: Run) -> None:
+    def __init__(self, catalog: BucketCatalog, opened: Open, kick: Callable[[], None], run: RunRaw) -> None:
         """``kick`` starts the commits of what was placed again."""
         self._catalog = catalog
         self._open = opened

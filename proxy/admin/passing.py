@@ -7,7 +7,7 @@ from typing import Final
 
 from catalog.errors import CommandError
 from proxy.request.command import Command, parse_legacy_command
-from proxy.request.command_table import ADMIN, CHANGES_IDENTITY, GREETS, TABLE, Target
+from proxy.request.command_table import ADMIN, CHANGES_IDENTITY, GREETS, SENT_WHEN_CONNECTING, TABLE, Target
 from proxy.request.exchange import Exchange
 from proxy.request.naming import name_of
 from proxy.request.recognition import body_end, head_of
@@ -16,21 +16,6 @@ from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Opcode
 
 _CARRIED: Final = (b"speculativeAuthenticate", b"saslSupportedMechs")
-_WHEN_CONNECTING: Final = frozenset(
-    {
-        "atlasVersion",
-        "buildInfo",
-        "buildinfo",
-        "connectionStatus",
-        "endSessions",
-        "getCmdLineOpts",
-        "getLog",
-        "getParameter",
-        "hostInfo",
-    }
-)
-"""Commands that mongosh and drivers send for themselves."""
-
 
 LONGEST_NAME: Final = 128
 LONGEST_COLLECTION: Final = 256
@@ -73,7 +58,7 @@ def passage_of(command: Command | None) -> Passage:
         return Passage.LOGIN if any(field in command.fields for field in _CARRIED) else Passage.FREE
     if name in CHANGES_IDENTITY:
         return Passage.LOGIN
-    return Passage.OWN if name in _WHEN_CONNECTING else Passage.HELD
+    return Passage.OWN if name in SENT_WHEN_CONNECTING else Passage.HELD
 
 
 def name_and_namespace(exchange: Exchange) -> tuple[str, str]:

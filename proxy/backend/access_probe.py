@@ -17,8 +17,9 @@ import structlog
 from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX, Namespace
 from proxy.backend.least_role import has_native_rights, missing_on_buckets
-from proxy.backend.probing import Run, profile_of
+from proxy.backend.probing import profile_of
 from proxy.request.authorisation import PRIVILEGES, AccessControl, Rights
+from proxy.request.ports import RunCommand
 from rewrite.profile import Access, Profile, Why
 
 log = structlog.get_logger(__name__)
@@ -75,7 +76,7 @@ class AccessProbe:
     ``access``: whether there is access control. ``rights``: those of the account, ``None`` without access control.
     """
 
-    def __init__(self, wanted: WantedAccess, run: Run, access: AccessControl, profile: Profile) -> None:
+    def __init__(self, wanted: WantedAccess, run: RunCommand, access: AccessControl, profile: Profile) -> None:
         self._wanted: WantedAccess = wanted
         self._run = run
         self.access = access
@@ -145,7 +146,7 @@ class AccessProbe:
         return str(answer.get("featureCompatibilityVersion", {}).get("version", ""))
 
 
-async def are_buckets_closed(run: Run, buckets: Namespace = ANY_BUCKETS) -> bool:
+async def are_buckets_closed(run: RunCommand, buckets: Namespace = ANY_BUCKETS) -> bool:
     """Whether the server refuses this bucket namespace as such."""
     body = {"find": buckets.collection, "limit": 1, "singleBatch": True, "projection": {"_id": 1}}
     try:

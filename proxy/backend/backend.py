@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.collection_store import CollectionStore
 from proxy.backend.current_op import CurrentOperations, account_of, listener_text, process_name
-from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
+from proxy.backend.driver_calls import DriverCalls, DriverClient, PrimarySearch
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import missing_natively, missing_rights
@@ -39,11 +39,11 @@ from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
-from proxy.backend.service import Answered, ServicePool
+from proxy.backend.service import OnAnswered, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
-from proxy.observe.tasks import TaskSet
+from proxy.observe.tasks import Spawn, TaskSet
 from proxy.request.authorisation import AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import client_message
 from proxy.request.ports import Readers
@@ -128,9 +128,9 @@ class Backend:
         server_selection_timeout_seconds: float,
         connect_timeout_seconds: float,
         refresh_seconds: float,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Spawn,
         timeseries_access: WantedAccess = "auto",
-        answered: Answered = lambda identifier, length, seconds: None,
+        answered: OnAnswered = lambda identifier, length, seconds: None,
     ) -> Backend:
         """Connect to the backend and probe it; raises ``BackendUnavailable`` or ``CommandError``.
 
@@ -203,7 +203,7 @@ class Backend:
     ) -> list[dict[str, Any]]:
         """``describes``: whether to ask also what rewritten reads depend on."""
 
-        async def request(client: Client) -> list[dict[str, Any]]:
+        async def request(client: DriverClient) -> list[dict[str, Any]]:
             listed = client.get_database(database, codec_options=TOLERANT)
             return [needed_of(entry) async for entry in await listed.list_collections(filter=wanted)]
 
@@ -300,7 +300,7 @@ class Backend:
         """Whether there is a collection or view of this name; raises ``CommandError``."""
         body = {"listCollections": 1, "filter": {"name": namespace.collection}, "nameOnly": True}
 
-        async def request(client: Client) -> dict[str, Any]:
+        async def request(client: DriverClient) -> dict[str, Any]:
             return dict(await client.get_database(namespace.database).command(body, codec_options=TOLERANT))
 
         reply = await self._calls.ask(request, EXISTS_SECONDS)
@@ -358,7 +358,7 @@ class Backend:
     async def health(self, timeout_seconds: float) -> tuple[str, int | None] | None:
         """The primary of a replica set, if it has one; raises ``CommandError`` if the backend does not respond."""
 
-        async def request(client: Client) -> tuple[dict[str, Any], tuple[str, int | None] | None]:
+        async def request(client: DriverClient) -> tuple[dict[str, Any], tuple[str, int | None] | None]:
             reply = await client.admin.command("ping")
             return reply, await client.primary if self.profile.is_replica_set else None
 
@@ -381,7 +381,7 @@ def _client(
     name: str,
     server_selection_timeout_seconds: float,
     connect_timeout_seconds: float,
-) -> Client:
+) -> DriverClient:
     return AsyncMongoClient(
         uri,
         event_listeners=[members],
@@ -393,7 +393,7 @@ def _client(
 
 
 async def _run(calls: DriverCalls, database: str, body: dict[str, Any]) -> dict[str, Any]:
-    def request(client: Client) -> Awaitable[dict[str, Any]]:
+    def request(client: DriverClient) -> Awaitable[dict[str, Any]]:
         return client.get_database(database).command(body, codec_options=TOLERANT)
 
     return dict(await calls.ask(request))

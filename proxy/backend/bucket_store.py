@@ -26,7 +26,7 @@ from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unkno
 from proxy.backend.access_probe import BUCKETS_CLOSED
 from proxy.backend.collection_uuid_check import CollectionUuidCheck
 from proxy.backend.covering import MAX_SECONDS, covering_query
-from proxy.backend.driver_calls import Client, DriverCalls
+from proxy.backend.driver_calls import DriverCalls, DriverClient
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.replication_wait import Attempt, ReplicationWait
 from proxy.backend.row_search import RowSearch
@@ -208,7 +208,7 @@ class MongoBucketStore:
         ]
         left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
 
-        async def request(client: Client) -> list[dict[str, Any]]:
+        async def request(client: DriverClient) -> list[dict[str, Any]]:
             buckets = client[collection.buckets.database][collection.buckets.collection]
             return await (await buckets.aggregate(pipeline, allowDiskUse=True)).to_list()
 
@@ -283,7 +283,7 @@ class MongoBucketStore:
         deadline_seconds: float,
         options: Mapping[str, Any],
     ) -> list[RawBSONDocument]:
-        def request(client: Client) -> Awaitable[list[RawBSONDocument]]:
+        def request(client: DriverClient) -> Awaitable[list[RawBSONDocument]]:
             buckets = client[collection.buckets.database].get_collection(
                 collection.buckets.collection, codec_options=RAW
             )

@@ -30,14 +30,11 @@ from catalog.identity import User
 from catalog.namespaces import BUCKETS_PREFIX
 from proxy.backend.service import ServicePool
 from proxy.request.client_metadata import OWN_PROGRAM
-from proxy.request.command_table import READS_BUCKETS, WRITES
+from proxy.request.command_table import READS_BUCKETS, SEEKING_WRITES
 
 PROGRAM: Final = OWN_PROGRAM.decode()
 PATIENCE_SECONDS: Final = 2.0
 MOST_PROXIES: Final = 100
-
-_SEEKING_WRITES: Final = sorted(WRITES - {"insert"})
-"""Writes that search documents, which count as readers on the buckets or their view only."""
 
 _BUCKETS: Final = re.escape(BUCKETS_PREFIX)
 
@@ -191,7 +188,8 @@ def _current_operations(
 def _readers_of(database: str, own: Own, or_proxies: bool, but: tuple[str, ...]) -> bytes:
     inside = re.escape(database) + r"\."
     reads = [{f"command.{name}": {"$exists": True}} for name in sorted(READS_BUCKETS)]
-    writes = [{f"command.{name}": {"$exists": True}} for name in _SEEKING_WRITES]
+    # They count as readers on the buckets or their view only.
+    writes = [{f"command.{name}": {"$exists": True}} for name in sorted(SEEKING_WRITES)]
     kinds = [
         {"type": "idleCursor"},
         {"op": "getmore"},

@@ -25,7 +25,7 @@ from proxy.observe.tasks import TaskSet
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-Client = AsyncMongoClient[Any]
+DriverClient = AsyncMongoClient[Any]
 
 REQUESTS_AT_ONCE = 128
 """Maximum number of concurrent requests, including those whose caller has given up; further ones wait."""
@@ -43,7 +43,7 @@ NO_SERVER_IN_TIME: Late = ("no suitable backend server found in time", 133)
 class _Connected:
     """A client and the requests that use it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: DriverClient) -> None:
         self.client = client
         self.places = asyncio.Semaphore(REQUESTS_AT_ONCE)
         self.requests = TaskSet(_unexpected)
@@ -62,7 +62,7 @@ class _Connected:
 class DriverCalls:
     """Runs requests over a client of the driver; the only place that awaits one."""
 
-    def __init__(self, connect: Callable[[], Client]) -> None:
+    def __init__(self, connect: Callable[[], DriverClient]) -> None:
         """``connect`` makes a client; it is called again if the client's state is broken."""
         self._connect = connect
         self._now = _Connected(connect())
@@ -73,13 +73,13 @@ class DriverCalls:
         return len(self._now.requests)
 
     @property
-    def client(self) -> Client:
+    def client(self) -> DriverClient:
         """The client, for uses that do not wait."""
         return self._now.client
 
     async def ask(
         self,
-        request: Callable[[Client], Awaitable[T]],
+        request: Callable[[DriverClient], Awaitable[T]],
         timeout_seconds: float | None = None,
         *,
         holds_data: bool = False,
@@ -101,12 +101,12 @@ class DriverCalls:
         answer.add_done_callback(lambda _: connected.places.release())
         return await answer_within(answer, left_seconds, holds_data=holds_data)
 
-    def begin(self, request: Callable[[Client], Awaitable[T]], timeout_seconds: float) -> asyncio.Future[T]:
+    def begin(self, request: Callable[[DriverClient], Awaitable[T]], timeout_seconds: float) -> asyncio.Future[T]:
         """Start a request at once, regardless of the number of running ones; see ``answer_within``."""
         return self._begin(self._now, request, timeout_seconds)
 
     def _begin(
-        self, connected: _Connected, request: Callable[[Client], Awaitable[T]], timeout_seconds: float | None
+        self, connected: _Connected, request: Callable[[DriverClient], Awaitable[T]], timeout_seconds: float | None
     ) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -120,7 +120,7 @@ class DriverCalls:
     async def _run(
         self,
         connected: _Connected,
-        request: Callable[[Client], Awaitable[T]],
+        request: Callable[[DriverClient], Awaitable[T]],
         timeout_seconds: float | None,
         answer: asyncio.Future[T],
     ) -> None:
@@ -180,7 +180,7 @@ async def answer_within(
     return answer.result()
 
 
-async def _primary(client: Client) -> tuple[str, int]:
+async def _primary(client: DriverClient) -> tuple[str, int]:
     await client.admin.command("ping")
     address: tuple[str, int | None] | None = await client.address if len(client.nodes) <= 1 else await client.primary
     if address is None:

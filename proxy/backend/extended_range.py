@@ -7,18 +7,16 @@ as ``usesExtendedRange``. Explaining a read returns it without reading anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from catalog.errors import CommandError
-
-Run = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
-"""One command on a database; raises ``CommandError``."""
+from proxy.request.ports import RunCommand
 
 _AT_ONCE = 8
 
 
-async def extended_range(run: Run, database: str, names: list[str]) -> dict[str, bool]:
+async def extended_range(run: RunCommand, database: str, names: list[str]) -> dict[str, bool]:
     """For each collection whether such times may be stored; ``True`` if the server does not report it."""
     turns = asyncio.Semaphore(_AT_ONCE)
 

@@ -7,14 +7,12 @@ finds it without reading the others. This only affects how the latest measuremen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from catalog.errors import CommandError
 from catalog.namespaces import LONGEST_FIELD_NAME
-
-Run = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
-"""One command on a database; raises ``CommandError``."""
+from proxy.request.ports import RunCommand
 
 LastpointIndexes = frozenset[tuple[str, int]]
 """The first paths of such indexes, with their directions (1 or -1)."""
@@ -24,7 +22,7 @@ _NOT_ALL = ("hidden", "partialFilterExpression", "sparse")
 
 
 async def lastpoint_indexes(
-    run: Run, database: str, time_fields: Mapping[str, str]
+    run: RunCommand, database: str, time_fields: Mapping[str, str]
 ) -> dict[str, LastpointIndexes | None]:
     """For each collection, given by name with its time field; ``None`` if the server does not report it."""
     turns = asyncio.Semaphore(_AT_ONCE)

@@ -14,7 +14,7 @@ from catalog.namespaces import BUCKETS_PREFIX
 ROLE: Final = "tsproxy"
 """The name of the role in docs/security.md."""
 LIST: Final = "listCollections"
-ON_BUCKETS: Final = ("find", "insert", "update", "remove", "bypassDocumentValidation")
+BUCKET_ACTIONS: Final = ("find", "insert", "update", "remove", "bypassDocumentValidation")
 ON_COLLECTIONS: Final = ("find", "insert", "remove")
 """What native access requires: inserts for clients, reads after a restart, and deletes of nothing to wait for write
 concerns."""
@@ -29,7 +29,7 @@ def listing(*further: str) -> Privilege:
     return {"resource": {"db": "", "collection": ""}, "actions": [LIST, *further]}
 
 
-def on_buckets(actions: Iterable[str] = ON_BUCKETS) -> Privilege:
+def on_buckets(actions: Iterable[str] = BUCKET_ACTIONS) -> Privilege:
     """The privilege for these actions on all buckets."""
     return {"resource": {"db": "", "system_buckets": ""}, "actions": list(actions)}
 
@@ -90,5 +90,5 @@ def _missing(privileges: Iterable[Privilege]) -> tuple[bool, list[str]]:
             or str(resource.get("collection", "")).startswith(BUCKETS_PREFIX)
         ):
             of_buckets.update(actions)
-    writes = [] if ANY_ACTION in of_buckets else [action for action in ON_BUCKETS if action not in of_buckets]
+    writes = [] if ANY_ACTION in of_buckets else [action for action in BUCKET_ACTIONS if action not in of_buckets]
     return not {LIST, ANY_ACTION} & everywhere, writes

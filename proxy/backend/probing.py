@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from catalog.errors import BackendUnavailable, CommandError
+from proxy.request.ports import RunCommand
 from rewrite.profile import Profile
 
 UNKNOWN_STAGE: Final = 40324
@@ -17,9 +18,6 @@ UNPACKING: Final[Mapping[str, Any]] = {
     "cursor": {},
 }
 """Reads a collection that does not exist, as if it had buckets."""
-
-Run = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Runs one command on a database; raises ``CommandError``."""
 
 WITHOUT_TIMESERIES: Final = "the backend has no time-series collections"
 CONSEQUENCE: Final = "everything is relayed, and creating a time-series collection is refused"
@@ -38,7 +36,7 @@ def profile_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Profile:
     )
 
 
-async def unpacks_buckets(run: Run) -> bool:
+async def unpacks_buckets(run: RunCommand) -> bool:
     """Whether the server knows the stage that unpacks buckets; raises ``BackendUnavailable``.
 
     Compatible servers without time-series collections may report any version, and some make an ordinary collection

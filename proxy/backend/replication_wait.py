@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, Protocol
 
@@ -11,6 +11,7 @@ from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement, Confirmed
+from proxy.observe.tasks import Spawn
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 
 LONGEST_WAIT_MS: Final = 1_000
@@ -56,9 +57,6 @@ class Pool(Protocol):
     def close(self) -> None:
         """Close the connections."""
         ...
-
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Waits(Protocol):

@@ -37,7 +37,7 @@ class LostAfterSending(BackendUnavailable):
 
 
 Authenticate = Callable[["ServiceConnection"], Awaitable[None]]
-Answered = Callable[[str, int, float], None]
+OnAnswered = Callable[[str, int, float], None]
 """Called for each reply: name and length of the document sequence, and the response time in seconds."""
 
 
@@ -168,7 +168,7 @@ class ServicePool:
         tls: ssl.SSLContext | None,
         connect_timeout_seconds: float,
         size: int = 16,
-        answered: Answered = lambda identifier, length, seconds: None,
+        answered: OnAnswered = lambda identifier, length, seconds: None,
     ) -> None:
         """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` if no primary is found in time.
 

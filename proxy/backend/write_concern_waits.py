@@ -26,7 +26,8 @@ from bson.errors import InvalidBSON
 from catalog.bson.codec import TOLERANT, decode, encode
 from catalog.namespaces import Namespace
 from catalog.ports import Confirmation, WriteConcern
-from proxy.backend.replication_wait import TIME_LIMIT_EXCEEDED, Attempt, Concern, Pool, ReplicationWait, Spawn, term_of
+from proxy.backend.replication_wait import TIME_LIMIT_EXCEEDED, Attempt, Concern, Pool, ReplicationWait, term_of
+from proxy.observe.tasks import Spawn
 
 MOST_CONCERNS: Final = 256
 MOST_MEMBERS: Final = 50

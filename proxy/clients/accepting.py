@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import structlog
 
 from proxy.clients.binding import bound
 from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.tls import HANDSHAKE_SECONDS
+from proxy.observe.tasks import Spawn
 
 log = structlog.get_logger()
 
@@ -26,8 +27,6 @@ GIVE_WAY_SECONDS: Final = 0.002
 """How long a process leaves a new connection to others that have fewer; then it accepts it nevertheless."""
 ACCEPTED_AT_ONCE: Final = 16
 """Connections accepted in one turn of the event loop by a process that does not share its sockets."""
-
-Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class Door(Protocol):

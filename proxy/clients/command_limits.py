@@ -14,23 +14,17 @@ from catalog.bson.raw import BOOL
 from catalog.errors import CommandError
 from proxy.clients.measuring import Measuring
 from proxy.request.attempt import Refused
-from proxy.request.command_table import CHANGES_IDENTITY, ENDS_TRANSACTION, GREETS
+from proxy.request.command_table import NEVER_WAITS
 from proxy.request.exchange import Exchange
 from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
 from proxy.request.naming import database_of, name_of
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Opcode
 
-NEVER_WAITS: Final = GREETS | CHANGES_IDENTITY | ENDS_TRANSACTION | {
-    "buildInfo", "buildinfo", "connectionStatus", "currentOp", "endSessions", "fsyncUnlock", "killAllSessions",
-    "killAllSessionsByPattern", "killCursors", "killOp", "killSessions", "ping", "refreshSessions",
-}  # fmt: skip
-"""Commands that take no place: they are brief, or free what other commands wait for."""
-
 _MSG: Final = int(Opcode.MSG)
 _AUTOCOMMIT: Final = b"autocommit\0"
 
-GoOn = Callable[[Exchange], None]
+StartLate = Callable[[Exchange], None]
 
 
 class Place:
@@ -38,7 +32,7 @@ class Place:
 
     __slots__ = ("_exchange", "_go_on", "_measuring", "_needed", "_taken", "_waits")
 
-    def __init__(self, exchange: Exchange, needed: list[Limited], go_on: GoOn, measuring: Measuring) -> None:
+    def __init__(self, exchange: Exchange, needed: list[Limited], go_on: StartLate, measuring: Measuring) -> None:
         self._exchange = exchange
         self._needed = needed
         self._taken: list[Limited] = []
@@ -107,7 +101,7 @@ class CommandLimits:
         self._book = book
         self._measuring = measuring
 
-    def admits(self, exchange: Exchange, go_on: GoOn) -> bool:
+    def admits(self, exchange: Exchange, go_on: StartLate) -> bool:
         """Whether the command may start now; otherwise ``go_on`` is called later, or it is refused."""
         book, raw = self._book, exchange.message.raw
         if exchange.message.opcode != _MSG:

@@ -7,12 +7,9 @@ from typing import Final
 from catalog.errors import CommandError
 from proxy.request.attempt import Replied
 from proxy.request.command import Command, parse_legacy_command
-from proxy.request.command_table import CHANGES_IDENTITY, GREETS
+from proxy.request.command_table import LEGACY_COMMANDS
 from proxy.request.exchange import Exchange, encode
 from proxy.wire import op_query
-
-LEGACY_COMMANDS: Final = GREETS | CHANGES_IDENTITY | {"buildInfo", "buildinfo", "connectionStatus"}
-"""Commands that are accepted as OP_QUERY."""
 
 _MORE_DETAILS: Final = (
     "is no longer supported. The client driver may require an upgrade. "

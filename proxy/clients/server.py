@@ -102,7 +102,7 @@ class Server:
         self._parts = parts
         self._tasks = TaskSet(lambda error: log.error("a task failed", exc_info=error))
         in_replica_set = "setName" in parts.backend.hello
-        self._step_downs = PrimaryMonitor(
+        self._primary_monitor = PrimaryMonitor(
             lambda name: self._dialer_to(parse_upstream_name(name)), self._tasks.spawn, self.primary_stepped_down
         )
         self._dialer = Dialer(
@@ -126,7 +126,7 @@ class Server:
             parts.gate,
             self._members(),
             parts.inline_reads,
-            Failover(self._step_downs.suspect, self._next_primary) if in_replica_set else None,
+            Failover(self._primary_monitor.suspect, self._next_primary) if in_replica_set else None,
             parts.memory,
             self.admin.handler,
         )
@@ -185,7 +185,7 @@ class Server:
 
         def upstream_lost() -> None:
             # A login ends with its connection. Without one, the next command opens another connection.
-            if session.upstream.is_bound and self._step_downs.primary:
+            if session.upstream.is_bound and self._primary_monitor.primary:
                 session.upstream.retire()
             elif session.upstream.is_bound:
                 connection.drain()
@@ -242,7 +242,7 @@ class Server:
         log.info("protocol error from client", peer=session.peer, connection=session.connection_id, reason=reason)
 
     def _suspect(self, address: str) -> None:
-        self._step_downs.suspect(address)
+        self._primary_monitor.suspect(address)
 
     def primary_stepped_down(self, address: str) -> None:
         """That server is no longer the primary: no further command goes there.
@@ -264,11 +264,11 @@ class Server:
         self._parts.on_step_down()
 
     async def _next_primary(self) -> None:
-        await self._step_downs.next_primary(self._dialer.patience_seconds)
+        await self._primary_monitor.next_primary(self._dialer.patience_seconds)
 
     def not_primary_reported(self, address: str) -> None:
         """A member reports that it is not primary, or does not respond: if it was the primary, it is checked."""
-        if address == self._step_downs.primary:
+        if address == self._primary_monitor.primary:
             self._suspect(address)
 
     def primary_is(self, address: str) -> None:
@@ -279,7 +279,7 @@ class Server:
         for client in self._roster:
             if client.session is not None and client.session.upstream.address == address:
                 client.session.upstream.reinstate()
-        self._step_downs.primary_is(address)
+        self._primary_monitor.primary_is(address)
 
     # --- life -------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.series_order import MOST, Parsed, by_series
-from proxy.inserts.slices import Slices, Step, ThreadCall
+from proxy.inserts.slices import SliceResult, Slices, ThreadCall
 from proxy.inserts.staging import DOCUMENTS_IN_A_STEP, LARGE_BYTES, STEP_BYTES, ReplyTo, Staging, is_recorded
 
 BATCHES_IN_A_TURN = 250
@@ -69,14 +69,14 @@ class CatalogStaging(Staging):
 
     def stage(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
-    ) -> Iterator[Step]:
+    ) -> Iterator[SliceResult]:
         if insert.statement_ids is None:
             return self._stage_documents(insert, collection, key, insert_reply)
         return self._stage_statements(insert, collection, key, insert_reply)
 
     def _stage_documents(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
-    ) -> Iterator[Step]:
+    ) -> Iterator[SliceResult]:
         """Stage the documents. Pauses after many new batches, so that these are committed meanwhile."""
         place, submit, is_bulk = self._catalog.place, self._committer.submit, insert_reply.is_bulk
         previous, until_pause, until_step, end = None, BATCHES_IN_A_TURN, DOCUMENTS_IN_A_STEP, len(insert.documents)
@@ -112,7 +112,7 @@ class CatalogStaging(Staging):
 
     def _parsed(
         self, insert: InsertCommand, first: int, collection: VirtualCollection, insert_reply: InsertReply
-    ) -> Generator[Step, None, Parsed]:
+    ) -> Generator[SliceResult, None, Parsed]:
         """The documents from position ``first`` on, ``MOST`` at most, in the order in which they are staged.
 
         Refuses what is no measurement. Then, what follows in an ordered insert is left out.
@@ -141,7 +141,7 @@ class CatalogStaging(Staging):
 
     def _stage_statements(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
-    ) -> Iterator[Step]:
+    ) -> Iterator[SliceResult]:
         """As ``_stage_documents``, for a retryable write: statements already written are not written again (W102)."""
         assert insert.txn_number is not None
         assert insert.statement_ids is not None
@@ -194,7 +194,7 @@ class CatalogStaging(Staging):
         buckets: CollectionBuckets,
         key: CombineKey,
         answer: Found | CommandError,
-    ) -> Iterator[Step]:
+    ) -> Iterator[SliceResult]:
         for position, (statement, measurement) in enumerate(sought):
             if position and not position % DOCUMENTS_IN_A_STEP:
                 yield False

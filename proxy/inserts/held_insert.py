@@ -158,7 +158,7 @@ class StagedInsert:
         self._reply(document, acknowledgement)
 
 
-Stage = Callable[[HeldInsert, Pending], None]
+StageHeld = Callable[[HeldInsert, Pending], None]
 """Stages an insert, which is counted in that ``Pending`` until it is settled."""
 
 
@@ -186,7 +186,7 @@ class HeldInserts:
         self._pending.limit(max_bytes, max_measurements)
         self.reserve.limit(max_bytes // RESERVED_PART, max_measurements // RESERVED_PART)
 
-    def add(self, held: HeldInsert, stage: Stage) -> None:
+    def add(self, held: HeldInsert, stage: StageHeld) -> None:
         """Stage a small insert at once if the reserve has room; queue any other behind those of its client."""
         size_bytes, measurements = held.insert.size_bytes, len(held.insert.documents)
         is_small = size_bytes <= SMALL_BYTES and measurements <= SMALL_MEASUREMENTS
@@ -215,7 +215,7 @@ class HeldInserts:
             self._left_bytes -= held.insert.size_bytes
         return held
 
-    def release(self, stage: Stage) -> None:
+    def release(self, stage: StageHeld) -> None:
         """Stage as many inserts as there is room for."""
         if self._releasing:
             # An insert may be settled while it is staged, which calls this again: do not recurse.

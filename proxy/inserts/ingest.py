@@ -14,7 +14,7 @@ from functools import partial
 from catalog.buckets.write_batch import CombineKey
 from catalog.catalog import BucketCatalog
 from catalog.commit.committer import Committer
-from catalog.commit.statements import NETWORK_TIMEOUT, ClientSession, StatementLog, Transaction
+from catalog.commit.statements import NETWORK_TIMEOUT, SessionKey, StatementLog, Transaction
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.internal_errors import internal_error
@@ -28,7 +28,7 @@ from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.native_inserts import NativeInserts
 from proxy.inserts.plain_insert import PlainInsert
-from proxy.inserts.slices import Slices, Step
+from proxy.inserts.slices import SliceResult, Slices
 from proxy.inserts.small_inserts import SmallInserts
 from proxy.inserts.staging import LARGE_BYTES, Staging
 from proxy.inserts.write_strategy import WriteStrategy
@@ -265,9 +265,9 @@ class InsertHandler:
 
     def _asked(
         self,
-        client: ClientSession,
+        client: SessionKey,
         number: int,
-        staging: Iterator[Step],
+        staging: Iterator[SliceResult],
         insert_reply: InsertReply,
         error: CommandError | None,
     ) -> None:
@@ -283,7 +283,7 @@ class InsertHandler:
         insert_reply.staged()
 
     def _stage_statements(
-        self, client: ClientSession, number: int, staging: Iterator[Step], insert_reply: InsertReply
+        self, client: SessionKey, number: int, staging: Iterator[SliceResult], insert_reply: InsertReply
     ) -> None:
         transaction: Transaction | None = None
         try:
@@ -294,8 +294,8 @@ class InsertHandler:
         self.slices.start(self._stage_all(staging, insert_reply, transaction), self._staging.kick)
 
     def _stage_all(
-        self, staging: Iterator[Step], insert_reply: InsertReply, transaction: Transaction | None = None
-    ) -> Iterator[Step]:
+        self, staging: Iterator[SliceResult], insert_reply: InsertReply, transaction: Transaction | None = None
+    ) -> Iterator[SliceResult]:
         try:
             yield from staging
         except CommandError as error:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from catalog.commit.statements import ClientSession
-from catalog.errors import CommandError
+from catalog.commit.statements import SessionKey
 from proxy.request.exchange import Exchange
+from proxy.request.ports import GoOn
 
 if TYPE_CHECKING:
     from proxy.inserts.insert_templates import InsertTemplate
 
 
-GoOn: TypeAlias = Callable[[CommandError | None], None]
-"""Called once when other processes were asked, with the error that the client gets, if any."""
-
-
 class PeerStatements(Protocol):
     """What other processes of the proxy know of retryable statements (``proxy.peers``)."""
 
-    def concerns(self, client: ClientSession, number: int) -> bool:
+    def concerns(self, client: SessionKey, number: int) -> bool:
         """Whether the session does not belong to this process, so that others must be asked about this number."""
         ...
 
-    def ask(self, client: ClientSession, number: int, go_on: GoOn) -> None:
+    def ask(self, client: SessionKey, number: int, go_on: GoOn) -> None:
         """Ask the others; then the session belongs to this process, and its record has what they know."""
         ...
 

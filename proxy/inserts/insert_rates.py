@@ -14,7 +14,7 @@ from proxy.request.attempt import Refused
 from proxy.request.exchange import Exchange
 from proxy.request.limited import LimitBook, Limited, QueuedCommand, overloaded
 
-Stage = Callable[[Exchange, InsertTemplate, Sequence[bytes], bytes, int | None], None]
+StageInsert = Callable[[Exchange, InsertTemplate, Sequence[bytes], bytes, int | None], None]
 
 
 class InsertRates:
@@ -35,7 +35,7 @@ class InsertRates:
         documents: Sequence[bytes],
         session: bytes,
         txn_number: int | None,
-        stage: Stage,
+        stage: StageInsert,
     ) -> bool:
         """Whether the insert has to wait; then ``stage`` is called later with the same arguments, or it is refused."""
         client = exchange.session
@@ -60,7 +60,7 @@ class _Payment:
         documents: Sequence[bytes],
         session: bytes,
         txn_number: int | None,
-        stage: Stage,
+        stage: StageInsert,
     ) -> None:
         self._exchange = exchange
         self._needed = needed

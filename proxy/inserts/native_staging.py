@@ -20,7 +20,7 @@ from proxy.inserts.coalescing import Coalescer
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert
-from proxy.inserts.slices import Slices, Step
+from proxy.inserts.slices import SliceResult, Slices
 from proxy.inserts.staging import ReplyTo, Staging, is_recorded
 
 DOCUMENTS_IN_A_STEP = 64
@@ -65,7 +65,7 @@ class NativeStaging(Staging):
 
     def stage(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
-    ) -> Iterator[Step]:
+    ) -> Iterator[SliceResult]:
         """See ``Staging``; the documents of an ordered insert must not be several."""
         numbers = insert.statement_ids
         transaction: Transaction | None = None
@@ -127,7 +127,7 @@ class NativeStaging(Staging):
 
     def _after_lookup(
         self, sought: Sequence[_Sought], collection: VirtualCollection, key: CombineKey, answer: Found | CommandError
-    ) -> Iterator[Step]:
+    ) -> Iterator[SliceResult]:
         for position, each in enumerate(sought):
             if position and not position % DOCUMENTS_IN_A_STEP:
                 yield False

@@ -48,8 +48,8 @@ class ThreadCall:
         return self._returned
 
 
-Step = ThreadCall | bool
-"""What a step yields: a call to make in a thread before the next step, or whether to wait for the next turn."""
+SliceResult = ThreadCall | bool
+"""What work yields: a call to make in a thread before the next step, or whether to wait for the next turn."""
 
 Paused = Callable[[], None]
 
@@ -59,14 +59,14 @@ class Slices:
 
     def __init__(self, now_seconds: Callable[[], float] = perf_counter) -> None:
         self._now_seconds = now_seconds
-        self._waiting: deque[tuple[Iterator[Step], Paused]] = deque()
+        self._waiting: deque[tuple[Iterator[SliceResult], Paused]] = deque()
         self._is_scheduled = False
 
-    def start(self, work: Iterator[Step], paused: Paused) -> None:
+    def start(self, work: Iterator[SliceResult], paused: Paused) -> None:
         """Run the first slice now; ``paused`` is called after each slice but the last."""
         self._slice(work, paused, SLICE_SECONDS if self._waiting else FIRST_SLICE_SECONDS)
 
-    def _slice(self, work: Iterator[Step], paused: Paused, seconds: float) -> None:
+    def _slice(self, work: Iterator[SliceResult], paused: Paused, seconds: float) -> None:
         until_seconds = self._now_seconds() + seconds
         for step in work:
             if step is False:
@@ -81,13 +81,13 @@ class Slices:
             self._wait(work, paused)
             return
 
-    def _wait(self, work: Iterator[Step], paused: Paused) -> None:
+    def _wait(self, work: Iterator[SliceResult], paused: Paused) -> None:
         self._waiting.append((work, paused))
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._next)
 
-    def _call_in_thread(self, step: ThreadCall, work: Iterator[Step], paused: Paused) -> None:
+    def _call_in_thread(self, step: ThreadCall, work: Iterator[SliceResult], paused: Paused) -> None:
         called = asyncio.get_running_loop().run_in_executor(_aside, step.call)
         called.add_done_callback(lambda _: self._wait(work, paused))
 

@@ -13,7 +13,7 @@ from catalog.namespaces import VirtualCollection
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.plain_insert import PlainInsert
-from proxy.inserts.slices import Step
+from proxy.inserts.slices import SliceResult
 
 DOCUMENTS_IN_A_STEP = 16
 STEP_BYTES = 4096
@@ -50,7 +50,7 @@ class Staging:
 
     def stage(
         self, insert: InsertCommand, collection: VirtualCollection, key: CombineKey, insert_reply: InsertReply
-    ) -> Iterator[Step]:
+    ) -> Iterator[SliceResult]:
         """Stage the documents of an insert, with pauses; raises ``CommandError`` if the command fails as a whole."""
         raise NotImplementedError
 

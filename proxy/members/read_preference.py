@@ -42,7 +42,7 @@ _PREFERENCE: Final = b"$readPreference"
 NO_SUITABLE_MEMBER: Final = 133
 STALENESS_OUT_OF_RANGE: Final = 160
 
-Address = tuple[str, int | None]
+MemberAddress = tuple[str, int | None]
 
 
 class MembersRead:
@@ -70,7 +70,7 @@ class MemberSelector:
     def __init__(
         self,
         topology: Callable[[], TopologyDescription],
-        dialer_to: Callable[[Address], Dialer],
+        dialer_to: Callable[[MemberAddress], Dialer],
         chosen: Callable[[], None] = lambda: None,
     ) -> None:
         """``topology`` returns the current state of the set; ``dialer_to`` connects to one member.
@@ -79,9 +79,9 @@ class MemberSelector:
         """
         self._topology = topology
         self._dialer_to = dialer_to
-        self._cursors: dict[int, Address] = {}
-        self._avoided: dict[Address, float] = {}
-        self._former_primaries: dict[Address, float] = {}
+        self._cursors: dict[int, MemberAddress] = {}
+        self._avoided: dict[MemberAddress, float] = {}
+        self._former_primaries: dict[MemberAddress, float] = {}
         self._other_member_chosen = chosen
 
     def avoid(self, session: Session) -> None:
@@ -89,7 +89,7 @@ class MemberSelector:
         if session.member is not None:
             self._avoided[session.member] = time.monotonic() + AVOIDED_SECONDS
 
-    def is_avoided(self, address: Address) -> bool:
+    def is_avoided(self, address: MemberAddress) -> bool:
         """Whether other members are preferred to this one."""
         return self._avoided.get(address, 0.0) > time.monotonic()
 
@@ -112,7 +112,7 @@ class MemberSelector:
             address = self._chosen(command.get("$readPreference"))
         return session if address is None else self._at(session, address)
 
-    def was_primary(self, address: Address) -> None:
+    def was_primary(self, address: MemberAddress) -> None:
         """Record that cursors stay on the server that stepped down; a step-down ends none."""
         self._former_primaries[address] = time.monotonic() + CURSOR_SECONDS
 
@@ -152,7 +152,7 @@ class MemberSelector:
             if len(self._cursors) > MAX_CURSORS:
                 del self._cursors[next(iter(self._cursors))]
 
-    def _chosen(self, preference: Any) -> Address | None:
+    def _chosen(self, preference: Any) -> MemberAddress | None:
         """The address of the member; ``None`` for the primary."""
         if not isinstance(preference, Mapping) or preference.get("mode", "primary") == "primary":
             return None
@@ -182,7 +182,7 @@ class MemberSelector:
         # The primary is the only member, or the only one available.
         return None
 
-    def _at(self, session: Session, address: Address) -> Session:
+    def _at(self, session: Session, address: MemberAddress) -> Session:
         name = upstream_name(*address)
         known = session.members.get(name)
         if known is None:

@@ -26,7 +26,7 @@ NOW_SECONDS: Final = 10.0
 """The time that figures of "now" are about."""
 SHARES: Final = (0.5, 0.95, 0.99)
 
-Key = TypeVar("Key")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def between(before: Reading, after: Reading) -> Span:
     )
 
 
-def _increases(before: Mapping[Key, int], after: Mapping[Key, int]) -> dict[Key, int]:
+def _increases(before: Mapping[K, int], after: Mapping[K, int]) -> dict[K, int]:
     # What falls was dropped with its collection.
     return {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
 

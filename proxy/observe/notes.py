@@ -9,7 +9,7 @@ from typing import Final, Literal
 from proxy.observe.history import Span
 from proxy.observe.readings import Reading
 
-Severity = Literal["problem", "warning", "note"]
+NoteSeverity = Literal["problem", "warning", "note"]
 
 NEAR: Final = 0.8
 """Share of a limit from which on it is mentioned."""
@@ -22,7 +22,7 @@ MANY_PARTS: Final = 250_000
 class Note:
     """One sentence."""
 
-    severity: Severity
+    severity: NoteSeverity
     text: str
 
 

@@ -34,7 +34,7 @@ LONGEST_REASON: Final = 1_000
 MOST_TEXTS: Final = 8
 """Of a list of texts."""
 
-Mode = Literal["off", "numbers", "auto", "names"]
+StatusPageMode = Literal["off", "numbers", "auto", "names"]
 """The setting ``status_page``."""
 
 
@@ -72,7 +72,7 @@ class StatusDocument:
     def __init__(
         self,
         process: Process,
-        mode: Mode,
+        mode: StatusPageMode,
         metrics: Metrics,
         history: History,
         why_not_ready: Callable[[], str],
@@ -158,7 +158,7 @@ class StatusDocument:
         }
 
 
-def names_are_shown(mode: Mode, request: HttpRequest, *, has_access_control: bool) -> bool:
+def names_are_shown(mode: StatusPageMode, request: HttpRequest, *, has_access_control: bool) -> bool:
     """Whether this request gets names of collections and what else is known of clients."""
     match mode:
         case "off" | "numbers":

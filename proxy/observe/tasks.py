@@ -11,6 +11,9 @@ END_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 5.0
 """Pause before work that goes on for as long as the process, and has ended with an error, begins again."""
 
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+"""Runs a coroutine in its own task, as ``TaskSet.spawn`` does."""
+
 
 class TaskSet:
     """The only place that starts tasks. ``on_error`` is called when a task ends with an exception."""

@@ -15,21 +15,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
-from catalog.commit.statements import NETWORK_TIMEOUT, TRANSACTION_TOO_OLD, ClientSession, StatementLog
+from catalog.commit.statements import NETWORK_TIMEOUT, TRANSACTION_TOO_OLD, SessionKey, StatementLog
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.internal_errors import internal_error
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.peers.frames import BUSY, MOST_QUESTIONS, MOST_RUNS, NEWER, UNKNOWN, Answer, Question, Told, is_askable
 from proxy.peers.link import LinkLost
+from proxy.request.ports import GoOn
 
 PAUSES_SECONDS: Final = (0.005, 0.1)
 """The first and the longest pause before a process is asked again that is executing a statement."""
 
 BAD_VALUE: Final = 2
-
-GoOn: TypeAlias = Callable[[CommandError | None], None]
 
 
 class Member(Protocol):
@@ -75,7 +74,7 @@ class Peers(Protocol):
 class _Pending:
     """A number of a session that is being asked about, and what waits for it."""
 
-    client: ClientSession
+    client: SessionKey
     number: int
     deadline_seconds: float
     waiting: list[GoOn] = field(default_factory=list)
@@ -105,16 +104,16 @@ class Asking:
         self._patience_seconds = patience_seconds
         self._spawn = spawn
         self._report = report
-        self._pending: dict[ClientSession, _Pending] = {}
+        self._pending: dict[SessionKey, _Pending] = {}
         self._queue: list[_Pending] = []
         self._is_running = False
 
     # --- Elsewhere ------------------------------------------------------------------------------------------
 
-    def concerns(self, client: ClientSession, number: int) -> bool:
+    def concerns(self, client: SessionKey, number: int) -> bool:
         return self._company.is_uncertain() or not self._log.belongs(client, number)
 
-    def ask(self, client: ClientSession, number: int, go_on: GoOn) -> None:
+    def ask(self, client: SessionKey, number: int, go_on: GoOn) -> None:
         pending = self._pending.get(client)
         if pending is None or pending.number != number:
             if not is_askable(client):
@@ -231,7 +230,7 @@ class Asking:
         self.numbers.answered += len(questions)
         return [self._answer(name, client, number) for client, number in questions]
 
-    def _answer(self, name: str, client: ClientSession, number: int) -> Answer:
+    def _answer(self, name: str, client: SessionKey, number: int) -> Answer:
         pending = self._pending.get(client)
         if pending is not None:
             if pending.number > number:

@@ -22,7 +22,7 @@ from catalog.background.families import MOST_OF_A_SERIES
 from catalog.bounded import BoundedCache
 from catalog.bson.codec import decode, encode
 from catalog.buckets.resting import Given, Rested
-from catalog.commit.statements import ClientSession
+from catalog.commit.statements import SessionKey
 from catalog.identity import NOBODY, Identity, identity_of
 
 CODE_BYTES: Final = 16
@@ -122,7 +122,7 @@ def frame_bytes(kind: Kind, said: bytes, code: bytes = bytes(CODE_BYTES)) -> byt
 class Question(NamedTuple):
     """Asks what is known of this number of a session."""
 
-    client: ClientSession
+    client: SessionKey
     number: int
 
 
@@ -212,7 +212,7 @@ def ask_bytes(questions: Sequence[Question]) -> bytes:
     return b"".join(parts)
 
 
-def is_askable(client: ClientSession) -> bool:
+def is_askable(client: SessionKey) -> bool:
     """Whether a question about this session fits into a frame; those of drivers are much shorter."""
     return len(client[0]) + len(_users_bytes(client[1])) <= LONGEST_SESSION_BYTES
 

@@ -21,7 +21,7 @@ NAMES: Final = ("listen", "admin_listen", "status_listen")
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 _REMEDY: Final = "set FileDescriptorName= in the socket unit to one of " + ", ".join(NAMES)
 
-Given = Mapping[str, tuple[socket.socket, ...]]
+GivenSockets = Mapping[str, tuple[socket.socket, ...]]
 """The sockets by the name of their setting; there may be several for one."""
 
 
@@ -29,7 +29,7 @@ Given = Mapping[str, tuple[socket.socket, ...]]
 class Launch:
     """How this process was launched: with which sockets, and who is told what it does."""
 
-    given: Given
+    given: GivenSockets
     notifier: Notifier
 
     @classmethod
@@ -38,7 +38,7 @@ class Launch:
         return cls(given_sockets(environment), Notifier(environment))
 
 
-def given_sockets(environment: MutableMapping[str, str]) -> Given:
+def given_sockets(environment: MutableMapping[str, str]) -> GivenSockets:
     """The sockets for this process, which are not inherited further; none if nobody has opened any.
 
     Removes the variables, which are not for child processes. Raises ``ConfigurationError``.
@@ -75,7 +75,7 @@ def _socket(descriptor: int, name: str) -> socket.socket:
     return made
 
 
-def with_addresses(loaded: LoadedSettings, given: Given) -> LoadedSettings:
+def with_addresses(loaded: LoadedSettings, given: GivenSockets) -> LoadedSettings:
     """The settings with the addresses of the sockets that were given."""
     addresses: dict[str, Any] = {name: Address(*sockets[0].getsockname()[:2]) for name, sockets in given.items()}
     origins = dict.fromkeys(addresses, "socket of the service manager")

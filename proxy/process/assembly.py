@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, assert_never
+from typing import assert_never
 
 import structlog
 
@@ -32,6 +32,7 @@ from proxy.members.read_preference import MembersRead
 from proxy.observe.compression_time import Spent, TimedForms
 from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.observe.spans import Tracer
+from proxy.observe.tasks import Spawn
 from proxy.process.access_mode import AccessMode, about
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.process.process_ids import ProcessIds
@@ -149,7 +150,7 @@ class Assembly:
 async def assemble(
     settings: Settings,
     metrics: Metrics,
-    spawn: Callable[[Coroutine[Any, Any, None]], object],
+    spawn: Spawn,
     report: Callable[[BaseException], None],
     tracer: Tracer | None = None,
 ) -> Assembly:
@@ -345,7 +346,7 @@ def _insert_handler(
     )
 
 
-async def _reach(settings: Settings, metrics: Metrics, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> Backend:
+async def _reach(settings: Settings, metrics: Metrics, spawn: Spawn) -> Backend:
     return await Backend.connect(
         settings.backend or "",
         server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,

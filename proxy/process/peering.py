@@ -23,11 +23,11 @@ from catalog.buckets.resting import Given, Rested
 from catalog.commit.statements import withdrawn
 from catalog.errors import CommandError
 from proxy.backend.current_op import MOST_PROXIES
-from proxy.clients.accepting import Listener, Spawn
+from proxy.clients.accepting import Listener
 from proxy.observe.limited_log import noticed
 from proxy.observe.metrics import Metrics
 from proxy.observe.peer_numbers import PeerNumbers
-from proxy.observe.tasks import TaskSet
+from proxy.observe.tasks import Spawn, TaskSet
 from proxy.peers.asking import Asking
 from proxy.peers.frames import Answer, Question
 from proxy.peers.gathering_links import GatheringLinks

@@ -8,7 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from proxy.clients.binding import bound
-from proxy.process.activation import Given
+from proxy.process.activation import GivenSockets
 from proxy.process.exit_codes import cannot_listen
 from proxy.settings.table import Address, Settings
 
@@ -27,7 +27,7 @@ class Sockets:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, given: Given) -> AsyncIterator[Sockets]:
+async def opened(settings: Settings, given: GivenSockets) -> AsyncIterator[Sockets]:
     """The sockets for clients and for admin commands: those that were ``given``, or else new ones, until the end.
 
     Until new ones listen, clients are refused, and other programs cannot have the addresses. Raises

@@ -17,7 +17,7 @@ from catalog.namespaces import Namespace
 from proxy.reads.cursor_names import CursorNames, rename_cursor
 from proxy.request.attempt import CURSOR_NOT_FOUND
 from proxy.request.session_fields import SESSION_FIELDS, ClientFields, in_one_document
-from rewrite.plan import Resolve
+from rewrite.plan import Resolver
 
 TOLERANT_RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument, unicode_decode_error_handler="replace"
@@ -96,7 +96,7 @@ async def continue_cursor(
     session: ClientSession,
     cursors: CursorNames,
     command: ClientCommand,
-    resolve: Resolve,
+    resolve: Resolver,
     fields: ClientFields,
 ) -> bytes:
     """The raw reply to a ``getMore``; error 13 if the cursor belongs to another collection (C23) or user.

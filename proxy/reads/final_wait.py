@@ -17,12 +17,12 @@ from catalog.bson.codec import encode
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement, Confirmation
+from proxy.request.command_table import SEEKING_WRITES
 from proxy.request.field_types import plain_write_concern
 from rewrite.bucket_writes import is_unacknowledged
 
 LOOK_SECONDS: Final = 0.5
 """Interval between checks whether a waiting client has disconnected."""
-_WRITES: Final = frozenset({"delete", "findAndModify", "update"})
 
 
 class Replication(Protocol):
@@ -74,7 +74,7 @@ class FinalWait:
 
     def sent(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """A step with the write concern with which it is sent."""
-        if self._of_steps is None or next(iter(body)) not in _WRITES:
+        if self._of_steps is None or next(iter(body)) not in SEEKING_WRITES:
             return body
         return {**body, "writeConcern": self._of_steps}
 

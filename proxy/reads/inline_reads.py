@@ -21,7 +21,7 @@ from proxy.reads.plan_cache import CachedPlan, PlanCache, question
 from proxy.reads.translate import TranslateHandler
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command import Command
-from proxy.request.command_table import INLINE, OPENS_CURSOR
+from proxy.request.command_table import CHANGE_STREAM, INLINE, OPENS_CURSOR
 from proxy.request.exchange import Exchange
 from proxy.request.recognition import Memory, Shortcut
 from proxy.request.session_fields import Undecodable
@@ -129,7 +129,7 @@ class InlineReads:
         """The command as the client sent it, for clients that may read the collection but not its buckets."""
 
         def finish(reply: bytes) -> bytes:
-            if command.name in OPENS_CURSOR and b"$changeStream\0" not in command.body and is_ok(reply):
+            if command.name in OPENS_CURSOR and CHANGE_STREAM not in command.body and is_ok(reply):
                 _, cursor_id, backend = rename_cursor(reply, command.namespace)
                 self._translate.context.cursors.opened(cursor_id, backend or command.namespace)
             return reply

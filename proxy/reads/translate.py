@@ -29,7 +29,7 @@ from proxy.reads.plan_context import PlanContext
 from proxy.reads.replies import decoded, reshaped_by, retryable
 from proxy.reads.rewriting_pace import RewritingPace
 from proxy.request.authorisation import is_unauthorized
-from proxy.request.command_table import HAS_VIEW, INLINE, OPENS_CURSOR
+from proxy.request.command_table import CHANGE_STREAM, HAS_VIEW, INLINE, OPENS_CURSOR, TABLE
 from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
 from proxy.request.ports import ReadGate
@@ -52,7 +52,7 @@ from rewrite.plan import (
     Pause,
     Plan,
     Request,
-    Resolve,
+    Resolver,
     Rewriter,
     Single,
     Step,
@@ -79,21 +79,13 @@ class NoReadGate:
         return True
 
 
-ACTIONS: Mapping[str, tuple[str, ...]] = {
-    "delete": ("remove",),
-    "findandmodify": ("find", "remove"),
-    "update": ("update",),
-}
-"""Privileges that a client needs on the collection before the proxy's account acts for it."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlanEnvironment:
     """What the execution of plans needs, apart from the client."""
 
     rewriters: Mapping[str, Rewriter]
     profile: Callable[[], Profile]
-    resolve: Resolve
+    resolve: Resolver
     catalog_stats: CatalogStats
     service: Service
     take_effect: Callable[[Effect], None]
@@ -216,7 +208,7 @@ class TranslateHandler:
                     # Some stored strings are not valid UTF-8: only the backend's own reply is exact.
                     return await self._pass(PassThrough(), steps, command) if command.name in HAS_VIEW else reply
             case Dialogue():
-                actions = ACTIONS.get(command.name.lower(), ())
+                actions = TABLE[command.name].rights
                 with steps.times.at_backend():
                     allowed = await self._environment.gate.allows(steps.session, actions, command.namespace)
                 if not allowed:
@@ -253,7 +245,7 @@ class TranslateHandler:
             raise
         if plan.effects and may_have_changed(reply):
             self._take_effects(plan.effects)
-        if is_ok(reply) and command.name in OPENS_CURSOR and b"$changeStream\0" not in command.body:
+        if is_ok(reply) and command.name in OPENS_CURSOR and CHANGE_STREAM not in command.body:
             _, cursor_id, backend = rename_cursor(reply, command.namespace)
             self._environment.cursors.opened(cursor_id, backend or command.namespace)
         return reply
@@ -302,7 +294,6 @@ class TranslateHandler:
 
 
 CLIENT_DISCONNECT: Final = 279
-_LOOKS: Final = frozenset({"aggregate", "find"})
 
 
 class _Steps:
@@ -360,7 +351,7 @@ class _Steps:
         Writes are still sent, and a command without a reply (``w: 0``) is completed, because its client may disconnect
         immediately.
         """
-        if self.session.upstream.is_closed and next(iter(body)) in _LOOKS and not self._is_unacknowledged:
+        if self.session.upstream.is_closed and next(iter(body)) in OPENS_CURSOR and not self._is_unacknowledged:
             raise BackendUnavailable("the client has disconnected", code=CLIENT_DISCONNECT)
 
     @property

@@ -25,7 +25,7 @@ OTHER: Final = "other"
 """The name of spans of commands that the command table does not list; clients can invent any."""
 SYSTEM: Final = {"db.system.name": "mongodb"}
 
-Address = tuple[str, int]
+HostAndPort = tuple[str, int]
 
 
 class CommandSpans:
@@ -37,7 +37,7 @@ class CommandSpans:
     def __init__(self, tracer: Tracer, slow: SlowThreshold, on_error: Callable[[BaseException], None]) -> None:
         """Commands that reach ``slow`` are reported there, too. ``on_error`` gets internal errors."""
         self.watch = SlowThreshold(0.0, self.report, records_spans=True)
-        self._listen: Address | None = None
+        self._listen: HostAndPort | None = None
         self._tracer = tracer
         self._slow = slow
         self._on_error = on_error

@@ -75,21 +75,27 @@ _LISTING: Final = Fact.REPEATABLE | Fact.ANY_MEMBER
 class Row:
     """One command of the table.
 
-    ``endless``: bytes that its body contains if its cursor never ends; ``b""`` if there are no such cursors.
+    ``endless``: bytes that its body contains if its cursor never ends; ``b""`` if there are no such cursors;
+    ``rights``: privileges that a client needs on the collection before the proxy's account acts for it;
+    ``statements``: the field that holds its statements, if it has a list of them.
     """
 
     target: Target
     way: Way
     facts: Fact = Fact(0)
     endless: bytes = b""
+    rights: tuple[str, ...] = ()
+    statements: bytes | None = None
 
 
 ADMIN: Final = "tsproxy"
 """The name of all admin commands, which are for the proxy itself."""
+CHANGE_STREAM: Final = b"$changeStream\0"
+"""What the body of an ``aggregate`` contains that opens a change stream."""
 
 TABLE: Final[Mapping[str, Row]] = {
     "aggregate": Row(
-        Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR | Fact.HAS_PIPELINE, endless=b"$changeStream\0"
+        Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR | Fact.HAS_PIPELINE, endless=CHANGE_STREAM
     ),
     "applyOps": Row(Target.DATABASE, Way.RELAY, Fact.READS_BUCKETS | Fact.REDEFINES),
     "authenticate": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
@@ -109,7 +115,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "datasize": Row(Target.FULL_NAME, Way.TRANSLATE),
     "dbStats": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
     "dbstats": Row(Target.DATABASE, Way.TRANSLATE, _LISTING),
-    "delete": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
+    "delete": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES, rights=("remove",), statements=b"deletes"),
     "deleteIndexes": Row(Target.FIRST, Way.TRANSLATE, Fact.CHANGES_INDEXES),
     "distinct": Row(Target.FIRST, Way.TRANSLATE, _QUERY),
     "drop": Row(Target.FIRST, Way.TRANSLATE, Fact.REDEFINES),
@@ -119,8 +125,8 @@ TABLE: Final[Mapping[str, Row]] = {
         Target.EXPLAINED, Way.TRANSLATE, Fact.ANY_MEMBER | Fact.HAS_VIEW | Fact.READS_BUCKETS | Fact.HAS_PIPELINE
     ),
     "find": Row(Target.FIRST, Way.TRANSLATE, _QUERY | Fact.OPENS_CURSOR, endless=b"tailable\0"),
-    "findAndModify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
-    "findandmodify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
+    "findAndModify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES, rights=("find", "remove")),
+    "findandmodify": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES, rights=("find", "remove")),
     "geoSearch": Row(Target.FIRST, Way.RELAY, Fact.READS_BUCKETS),
     "getMore": Row(Target.CURSOR, Way.TRANSLATE),
     "hello": Row(Target.DATABASE, Way.ANSWER, Fact.GREETS),
@@ -144,7 +150,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "saslStart": Row(Target.DATABASE, Way.RELAY, Fact.CHANGES_IDENTITY),
     "serverStatus": Row(Target.DATABASE, Way.TRANSLATE),
     ADMIN: Row(Target.DATABASE, Way.ADMIN),
-    "update": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES),
+    "update": Row(Target.FIRST, Way.TRANSLATE, Fact.WRITES, rights=("update",), statements=b"updates"),
     "validate": Row(Target.FIRST, Way.TRANSLATE, Fact.READS_BUCKETS),
 }
 
@@ -156,6 +162,9 @@ def commands_with(fact: Fact) -> frozenset[str]:
 
 REDEFINES: Final = commands_with(Fact.REDEFINES)
 WRITES: Final = commands_with(Fact.WRITES)
+SEEKING_WRITES: Final = WRITES - {"insert"}
+"""Writes that search documents."""
+
 CHANGES_IDENTITY: Final = commands_with(Fact.CHANGES_IDENTITY)
 CHANGES_INDEXES: Final = commands_with(Fact.CHANGES_INDEXES)
 READS_BUCKETS: Final = commands_with(Fact.READS_BUCKETS)
@@ -173,3 +182,27 @@ ON_BUCKETS: Final = HAS_VIEW | WRITES | {"getMore", "mapReduce", "mapreduce"}
 ABOUT_CURSORS: Final = frozenset(name for name, row in TABLE.items() if row.target is Target.CURSOR)
 ENDS_TRANSACTION: Final = frozenset({"abortTransaction", "commitTransaction"})
 """They are relayed, as what is not in the table."""
+
+SENT_WHEN_CONNECTING: Final = frozenset(
+    {
+        "atlasVersion",
+        "buildInfo",
+        "buildinfo",
+        "connectionStatus",
+        "endSessions",
+        "getCmdLineOpts",
+        "getLog",
+        "getParameter",
+        "hostInfo",
+    }
+)
+"""Commands that mongosh and drivers send for themselves."""
+
+NEVER_WAITS: Final = GREETS | CHANGES_IDENTITY | ENDS_TRANSACTION | {
+    "buildInfo", "buildinfo", "connectionStatus", "currentOp", "endSessions", "fsyncUnlock", "killAllSessions",
+    "killAllSessionsByPattern", "killCursors", "killOp", "killSessions", "ping", "refreshSessions",
+}  # fmt: skip
+"""Commands that take no place of a limit: they are brief, or free what other commands wait for."""
+
+LEGACY_COMMANDS: Final = GREETS | CHANGES_IDENTITY | {"buildInfo", "buildinfo", "connectionStatus"}
+"""Commands that are accepted as OP_QUERY."""

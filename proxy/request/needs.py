@@ -17,7 +17,7 @@ from proxy.request.exchange import Reader
 from proxy.request.ports import Gate, Readers
 from proxy.request.session import Session
 
-Right: TypeAlias = tuple[tuple[str, ...], Namespace]
+NeededRight: TypeAlias = tuple[tuple[str, ...], Namespace]
 """Actions on a collection."""
 
 PREFERENCE: Final = b"$readPreference"
@@ -33,7 +33,7 @@ class Needs:
         self,
         namespace: Namespace | None = None,
         collection: VirtualCollection | None = None,
-        rights: tuple[Right, ...] = (),
+        rights: tuple[NeededRight, ...] = (),
         reader: Reader | None = None,
         *,
         asks_members: bool = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
+from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.request.command import Command
 from proxy.request.exchange import Reader
@@ -100,3 +101,9 @@ There are as many connections as places, so that no step waits for a connection 
 
 Effects = Callable[[Effect], None]
 """Applies an effect of a command: buckets to clear, namespaces to forget."""
+
+RunCommand = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Runs one command on a database, and returns the reply; raises ``CommandError``."""
+
+GoOn = Callable[[CommandError | None], None]
+"""Called once when other processes were asked, with the error that the client gets, if any."""

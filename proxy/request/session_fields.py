@@ -15,6 +15,7 @@ from bson import Int64
 from catalog.bson.codec import CODEC
 from catalog.bson.faithful import MAX_BYTES, Unfaithful, faithfully_decoded
 from catalog.bson.raw import ARRAY, OBJECT, MalformedBSON, document, element, iter_elements, iter_positions, sub_array
+from proxy.request.command_table import SEEKING_WRITES, TABLE
 from proxy.request.field_types import is_plain
 from rewrite.statements import Statements, piece_of
 
@@ -140,20 +141,15 @@ def _decoded(name: bytes, value: bytes) -> Any:
     return bson.decode(document([element(name, value)]), codec_options=CODEC)[name.decode()]
 
 
-STATEMENTS: Final[Mapping[str, bytes | None]] = {
-    "delete": b"deletes", "findAndModify": None, "findandmodify": None, "update": b"updates",
-}  # fmt: skip
-"""Commands that are rewritten in pieces where they cannot be decoded as a whole, and where their statements are."""
-
-
 def take_apart(body: bytes, sequences: Sequence[tuple[str, Sequence[bytes]]], name: str = "") -> ClientFields:
     """From the raw body of a message and its document sequences; ``name`` is the command's.
 
-    What ``STATEMENTS`` names may hold ``Statements`` in place of a list, and raw documents (``catalog.bson.faithful``).
-    Raises ``Undecodable`` for what only the backend can judge.
+    Writes that search documents are taken apart in pieces where they cannot be decoded as a whole: they may hold
+    ``Statements`` in place of a list, and raw documents (``catalog.bson.faithful``). Raises ``Undecodable`` for what
+    only the backend can judge.
     """
     whole_bytes = len(body) + sum(sum(map(len, documents)) for _, documents in sequences)
-    if whole_bytes > MAX_COMMAND_BYTES and name not in STATEMENTS:
+    if whole_bytes > MAX_COMMAND_BYTES and name not in SEEKING_WRITES:
         raise Undecodable(f"{whole_bytes} bytes are too many to be analysed")
     session, asked = _without_session(body)
     try:
@@ -166,9 +162,9 @@ def take_apart(body: bytes, sequences: Sequence[tuple[str, Sequence[bytes]]], na
             try:
                 return ClientFields(faithfully_decoded(whole), session)
             except Unfaithful:
-                if name not in STATEMENTS:
+                if name not in SEEKING_WRITES:
                     raise
-        return ClientFields(_in_pieces(body, asked, sequences, STATEMENTS[name]), session)
+        return ClientFields(_in_pieces(body, asked, sequences, TABLE[name].statements), session)
     except Unfaithful as error:
         raise Undecodable(str(error)) from None
 

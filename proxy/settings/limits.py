@@ -59,10 +59,10 @@ class EffectiveLimits(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.max_connections or self.max_commands or self.max_measurements_per_second)
 
 
-Entry = TypeVar("Entry", UserLimits, DatabaseLimits)
+EntryT = TypeVar("EntryT", UserLimits, DatabaseLimits)
 
 
-def effective(table: Mapping[str, Entry], name: str) -> EffectiveLimits:
+def effective(table: Mapping[str, EntryT], name: str) -> EffectiveLimits:
     """The limits of the user or database with this name."""
     said = {}
     for entry in (table.get(EVERYONE), table.get(name)):

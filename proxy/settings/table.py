@@ -20,7 +20,7 @@ CountOrNone = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 SecondsOrNone = Annotated[float, Meta(ge=0)]
 Compressor = Literal["snappy", "zstd", "zlib"]
-Workers = Annotated[int, Meta(ge=1, le=64)] | Literal["auto"]
+WorkerCount = Annotated[int, Meta(ge=1, le=64)] | Literal["auto"]
 
 
 _LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- only compared with
@@ -66,7 +66,7 @@ class Settings:
     admin_without_login: Literal["loopback", "anywhere"] = "loopback"
     peer_listen: Address | None = None
     shutdown_grace_seconds: SecondsOrNone = 10.0
-    workers: Workers = 1
+    workers: WorkerCount = 1
     reuse_port: bool = False
 
     backend: str | None = None

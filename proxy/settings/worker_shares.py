@@ -29,7 +29,7 @@ DIVIDED: Final[Mapping[str, int]] = {
 _NOT_DIVIDED: Final = "max_wait_ms"
 """Of the limits of users and databases."""
 
-Limits = TypeVar("Limits", bound=DatabaseLimits)
+LimitsT = TypeVar("LimitsT", bound=DatabaseLimits)
 
 
 def number_of_workers(settings: Settings, cores: Callable[[], int]) -> int:
@@ -62,7 +62,7 @@ def _share(total: int, workers: int, number: int, least: int = 1) -> int:
     return max(least, total // workers + (number < total % workers)) if total else 0
 
 
-def _limits(limits: Limits, workers: int, number: int) -> Limits:
+def _limits(limits: LimitsT, workers: int, number: int) -> LimitsT:
     said = msgspec.structs.asdict(limits)
     shares = {
         name: _share(value, workers, number)

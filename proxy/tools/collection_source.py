@@ -12,7 +12,7 @@ from pymongo.collection import Collection
 
 from catalog.bson.raw import fields_of
 from proxy.tools.files import CODEC, READING
-from proxy.tools.rows import Broken, Entry, Mark, Row
+from proxy.tools.rows import AnyRow, Broken, Mark, Row
 
 BATCH_ROWS: Final = 10_000
 _INDEX: Final = "_id_"
@@ -36,7 +36,7 @@ class CollectionSource:
     def fingerprint(self) -> Mapping[str, Any]:
         return {"collection": self._collection.full_name}
 
-    def rows(self, mark: Mark) -> Iterator[Entry]:
+    def rows(self, mark: Mark) -> Iterator[AnyRow]:
         cursor = self._collection.find(batch_size=BATCH_ROWS).hint(_INDEX)
         last = b""
         if mark:
@@ -53,7 +53,7 @@ class CollectionSource:
             where += 1
             yield Row(raw, where, where)
 
-    def mark_after(self, entry: Entry) -> Mark:
+    def mark_after(self, entry: AnyRow) -> Mark:
         assert isinstance(entry, Row)
         value = bson.decode(entry.document, codec_options=CODEC)["_id"]
         text = json_util.dumps({"v": value}, json_options=json_util.CANONICAL_JSON_OPTIONS)

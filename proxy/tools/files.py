@@ -17,7 +17,7 @@ import bson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from proxy.tools.rows import BadRow, Broken, Entry, Mark, Row
+from proxy.tools.rows import AnyRow, BadRow, Broken, Mark, Row
 
 LONGEST_LINE_BYTES: Final = 128 << 20
 READ_BYTES: Final = 1 << 20
@@ -92,7 +92,7 @@ class _File:
             "begins": hashlib.sha256(self._head).hexdigest(),
         }
 
-    def mark_after(self, entry: Entry) -> Mark:
+    def mark_after(self, entry: AnyRow) -> Mark:
         return {"byte": entry.end, "skip": entry.skip, "where": entry.where}
 
     def _at(self, mark: Mark) -> tuple[BinaryIO, int, int]:
@@ -108,7 +108,7 @@ class BsonFile(_File):
 
     unit = "document"
 
-    def rows(self, mark: Mark) -> Iterator[Entry]:
+    def rows(self, mark: Mark) -> Iterator[AnyRow]:
         file, position, where = self._at(mark)
         data, at = b"", 0
         with file:
@@ -143,12 +143,12 @@ class JsonFile(_File):
 
     unit = "line"
 
-    def rows(self, mark: Mark) -> Iterator[Entry]:
+    def rows(self, mark: Mark) -> Iterator[AnyRow]:
         for number, entry in enumerate(self._all_rows(mark)):
             if number >= int(mark.get("skip", 0)):
                 yield entry
 
-    def _all_rows(self, mark: Mark) -> Iterator[Entry]:
+    def _all_rows(self, mark: Mark) -> Iterator[AnyRow]:
         file, position, where = self._at(mark)
         chunk = _Chunk(position, where)
         with file:
@@ -204,7 +204,7 @@ class _Chunk:
         self.lines.append(text)
         self.depth += _depth(text)
 
-    def entries(self, end: int, where: int) -> Iterator[Entry]:
+    def entries(self, end: int, where: int) -> Iterator[AnyRow]:
         """The documents of the lines, which end at ``end`` with line ``where``; then begins a new chunk."""
         lines, start, before = self.lines, self._start, self._where
         self.lines, self.depth, self._start, self._where = [], 0, end, where

@@ -16,7 +16,7 @@ from typing import Any, Final
 from proxy.tools import state as states
 from proxy.tools.grouping import Sendable, sendable
 from proxy.tools.loading import Loader, Sent
-from proxy.tools.rows import BadRow, Entry, Row, Source
+from proxy.tools.rows import AnyRow, BadRow, Row, Source
 from proxy.tools.state import ImportState
 from proxy.tools.targets import Fields
 
@@ -43,7 +43,7 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    entries: Sequence[Entry]
+    entries: Sequence[AnyRow]
     rows: list[Sendable]
     bad: list[BadRow]
 
@@ -108,10 +108,10 @@ def _settled(
 
 
 def _next_window(
-    entries: Iterator[Entry], state: ImportState, fields: Fields, most: int, *, is_repeated: bool = False
+    entries: Iterator[AnyRow], state: ImportState, fields: Fields, most: int, *, is_repeated: bool = False
 ) -> _Window:
     """The next rows: as many as were on their way, if the window is repeated."""
-    taken: list[Entry] = []
+    taken: list[AnyRow] = []
     rows: list[Sendable] = []
     bad: list[BadRow] = []
     size_bytes = 0

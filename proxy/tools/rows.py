@@ -37,7 +37,7 @@ class BadRow:
     skip: int = 0
 
 
-Entry: TypeAlias = Row | BadRow
+AnyRow: TypeAlias = Row | BadRow
 
 
 class Source(Protocol):
@@ -52,10 +52,10 @@ class Source(Protocol):
         """What tells this source from another; it does not change between two runs of one import."""
         ...
 
-    def rows(self, mark: Mark) -> Iterator[Entry]:
+    def rows(self, mark: Mark) -> Iterator[AnyRow]:
         """The rows after ``mark``, which is empty at the beginning. Raises ``Broken``."""
         ...
 
-    def mark_after(self, entry: Entry) -> Mark:
+    def mark_after(self, entry: AnyRow) -> Mark:
         """The position after a row that ``rows`` has yielded."""
         ...

@@ -7,12 +7,12 @@ import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
-Connection = TypeVar("Connection", bound=asyncio.Protocol)
+ConnectionT = TypeVar("ConnectionT", bound=asyncio.Protocol)
 
 
 async def connect(
-    protocol: Callable[[], Connection], host: str, port: int, tls: ssl.SSLContext | None
-) -> tuple[asyncio.BaseTransport, Connection]:
+    protocol: Callable[[], ConnectionT], host: str, port: int, tls: ssl.SSLContext | None
+) -> tuple[asyncio.BaseTransport, ConnectionT]:
     """A connection; a host that ends with ``.sock`` is a socket's path, as in connection strings. Raises ``OSError``.
 
     https://www.mongodb.com/docs/manual/reference/connection-string/

@@ -14,7 +14,7 @@ from rewrite.bucket_reads import Selection
 from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, WholeCommandFailed
 from rewrite.commands.fatal_deletes import refuse_fatal
 from rewrite.commands.schema import cleared_by_direct_write
-from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
+from rewrite.plan import ClearBuckets, Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.profile import Profile
 from rewrite.removal import remove_all, remove_one
 from rewrite.stages.meta_fields import meta_path
@@ -119,7 +119,7 @@ def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, 
     return deletes_natively(request.profile, entry["q"], single=single, options=target.options)
 
 
-def _delete_in_pieces(request: Request, target: VirtualCollection, deletes: Statements) -> Conversation:
+def _delete_in_pieces(request: Request, target: VirtualCollection, deletes: Statements) -> StepGenerator:
     """As ``rewrite_delete``, with each statement decoded when it is needed."""
     needed = yield from need_rewriting(deletes, _is_well_formed, lambda entry: _is_native(request, target, entry))
     if not needed:
@@ -160,7 +160,7 @@ def selection_of(
     )
 
 
-def _delete(request: Request, target: VirtualCollection, deletes: Iterable[Mapping[str, Any]]) -> Conversation:
+def _delete(request: Request, target: VirtualCollection, deletes: Iterable[Mapping[str, Any]]) -> StepGenerator:
     removal = Removal(request.body.get("writeConcern"))
     # The backend checks the command as a whole, before anything is removed.
     yield from removal.delete(nothing_of(request, target), [NO_BUCKET])

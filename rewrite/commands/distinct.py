@@ -7,7 +7,7 @@ from typing import Any
 
 from catalog.bson.raw import element, iter_positions
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.distinct_on_view import Values, distinct_on_view, guess_on_view
+from rewrite.commands.distinct_on_view import ValueStages, distinct_on_view, guess_on_view
 from rewrite.commands.reading import asks_for_text, on_buckets, reads_buckets
 from rewrite.plan import PassThrough, Plan, Request, Single, Step
 from rewrite.stages.distinct import VALUE, values_stage
@@ -49,7 +49,7 @@ def translate_distinct(body: Mapping[str, Any], target: VirtualCollection, reque
     return on_buckets(body, [*stages, *_collecting(request)(key)], target, request)
 
 
-def _collecting(request: Request) -> Values:
+def _collecting(request: Request) -> ValueStages:
     return values_by_path if request.profile.version >= (6, 0, 0) else values_by_unwinding
 
 

@@ -20,11 +20,11 @@ IS_KNOWN = fails_unless({"$gt": ["$_id", None]})
 """Fails for null, which groups have for missing values, too."""
 
 
-Values: TypeAlias = Callable[[str], list[Stage]]
+ValueStages: TypeAlias = Callable[[str], list[Stage]]
 
 
 def distinct_on_view(
-    body: Mapping[str, Any], values: Values, target: VirtualCollection, request: Request
+    body: Mapping[str, Any], values: ValueStages, target: VirtualCollection, request: Request
 ) -> dict[str, Any] | None:
     """The ``aggregate`` on the view; ``None`` if the view must answer the ``distinct`` itself.
 
@@ -37,7 +37,7 @@ def distinct_on_view(
 
 
 def guess_on_view(
-    body: Mapping[str, Any], values: Values, target: VirtualCollection, request: Request
+    body: Mapping[str, Any], values: ValueStages, target: VirtualCollection, request: Request
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """As ``distinct_on_view`` for the whole meta value: a guess, and what is right if that fails; ``None`` if neither.
 

@@ -9,10 +9,10 @@ from rewrite.commands.count import translate_count
 from rewrite.commands.distinct import translate_distinct
 from rewrite.commands.fatal_deletes import refuse_fatal
 from rewrite.commands.find import translate_find
-from rewrite.commands.reading import FASTER_ON_VIEW, Translator, reads_buckets
+from rewrite.commands.reading import FASTER_ON_VIEW, BodyTranslator, reads_buckets
 from rewrite.plan import PassThrough, Plan, Request, Single, Step
 
-TRANSLATORS: Mapping[str, Translator] = {
+TRANSLATORS: Mapping[str, BodyTranslator] = {
     "aggregate": translate_aggregate,
     "count": translate_count,
     "distinct": translate_distinct,

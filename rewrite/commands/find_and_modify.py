@@ -9,12 +9,13 @@ from typing import Any
 from bson.raw_bson import RawBSONDocument
 
 from catalog.errors import CommandError
-from rewrite.bucket_reads import Selection, Stage, matches, matches_in_image
+from rewrite.bucket_reads import Selection, matches, matches_in_image
 from rewrite.bucket_writes import EMPTY_BUCKET, NO_BUCKET, Removal, Talk
 from rewrite.commands.delete import reads_from_the_primary, selection_of, was_executed
 from rewrite.commands.schema import cleared_by_direct_write
-from rewrite.plan import Conversation, Dialogue, Document, PassThrough, Plan, Request
+from rewrite.plan import Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.removal import Found, find_one, first_of, read, remove_found
+from rewrite.stages.draft import Stage
 
 FIELDS = frozenset(
     {
@@ -62,7 +63,7 @@ def _is_plain_removal(body: Mapping[str, Any]) -> bool:
     )
 
 
-def _remove(request: Request, selection: Selection) -> Conversation:
+def _remove(request: Request, selection: Selection) -> StepGenerator:
     yield from selection.looked_through()
     removal = Removal(request.body.get("writeConcern"), keeps_images=True)
     statement = request.statement_id(0) if request.has_txn_number else None

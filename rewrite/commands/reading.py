@@ -16,7 +16,7 @@ from rewrite.stages.draft import Stage, keys_inside
 from rewrite.stages.pipeline import guess_pipeline, rewrite_pipeline
 from rewrite.stages.scope import Scope
 
-Translator: TypeAlias = Callable[[Mapping[str, Any], VirtualCollection, Request], dict[str, Any] | None]
+BodyTranslator: TypeAlias = Callable[[Mapping[str, Any], VirtualCollection, Request], dict[str, Any] | None]
 """A command's body → the body of an ``aggregate`` on the bucket collection."""
 
 COMMON_OPTIONS = ("maxTimeMS", "readConcern", "comment", "allowDiskUse", "let")

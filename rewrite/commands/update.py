@@ -24,7 +24,7 @@ from rewrite.commands.delete import (
     write_reply,
 )
 from rewrite.commands.schema import cleared_by_direct_write
-from rewrite.plan import ClearBuckets, Conversation, Dialogue, Document, PassThrough, Plan, Request
+from rewrite.plan import ClearBuckets, Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.removal import read
 from rewrite.stages.meta_fields import rename_update
 from rewrite.stages.meta_paths import rename_predicate
@@ -80,7 +80,7 @@ def rewrite_update(request: Request) -> Plan:
     return Dialogue(partial(_update, request, target, updates))
 
 
-def _update_in_pieces(request: Request, target: VirtualCollection, updates: Statements) -> Conversation:
+def _update_in_pieces(request: Request, target: VirtualCollection, updates: Statements) -> StepGenerator:
     """As ``rewrite_update``, with each statement decoded when it is needed."""
     needed = yield from need_rewriting(updates, _is_well_formed, lambda entry: _is_native(request, target, entry))
     if not needed:
@@ -164,7 +164,7 @@ def _refused(message: str) -> CommandError:
     return CommandError(INVALID_OPTIONS, message)
 
 
-def _update(request: Request, target: VirtualCollection, updates: Iterable[Mapping[str, Any]]) -> Conversation:
+def _update(request: Request, target: VirtualCollection, updates: Iterable[Mapping[str, Any]]) -> StepGenerator:
     writes = Removal(request.body.get("writeConcern"))
     # The backend checks the command as a whole, before anything is changed.
     yield from writes.delete(nothing_of(request, target), [NO_BUCKET])

@@ -9,7 +9,7 @@ from rewrite.commands.find_and_modify import rewrite_find_and_modify
 from rewrite.commands.update import rewrite_update
 from rewrite.plan import Rewriter
 
-WRITES: Mapping[str, Rewriter] = {
+WRITE_REWRITERS: Mapping[str, Rewriter] = {
     "delete": rewrite_delete,
     "findAndModify": rewrite_find_and_modify,
     "findandmodify": rewrite_find_and_modify,

@@ -47,10 +47,10 @@ def _may_pick(scope: Scope) -> bool:
     return scope.plain_names and is_reliable and scope.profile.version >= (6, 0, 0)
 
 
-Order: TypeAlias = Mapping[str, Any]
+SortOrder: TypeAlias = Mapping[str, Any]
 
 
-def _latest_asked(tail: Sequence[Stage], scope: Scope) -> tuple[Any, Order] | None:
+def _latest_asked(tail: Sequence[Stage], scope: Scope) -> tuple[Any, SortOrder] | None:
     """The group key over buckets and the order of rows, if every accumulator takes only the latest row."""
     names = [only(stage)[0] for stage in tail[:2]]
     is_sorted = names == ["$sort", "$group"]
@@ -75,7 +75,7 @@ _SORTING = {"$top": -1, "$topN": -1, "$bottom": 1, "$bottomN": 1}
 """Accumulators of one or several rows, and the direction of time in which they take the latest row."""
 
 
-def _order_of_latest(accumulator: Any, sort: Any, scope: Scope) -> Order | None:
+def _order_of_latest(accumulator: Any, sort: Any, scope: Scope) -> SortOrder | None:
     """The order of rows, if the accumulator takes only the latest row."""
     operator, argument = only(accumulator) if isinstance(accumulator, dict) else ("", None)
     if operator.endswith("N") and not (isinstance(argument, dict) and _is_one(argument.get("n"))):
@@ -117,7 +117,7 @@ The header of a bucket before 1970 may have its start there, at 1970 at the late
 """
 
 
-def _latest_of_each(key: Any, sort: Order, scope: Scope) -> tuple[Stage, ...]:
+def _latest_of_each(key: Any, sort: SortOrder, scope: Scope) -> tuple[Stage, ...]:
     """Stages that find the bucket with the latest time of each group.
 
     They sort if there may be an index on (meta path, time); without one, sorting costs twice as much as reading every

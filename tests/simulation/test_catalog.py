@@ -1,4 +1,4 @@
-"""The catalog, committer, settlement, reopening and statement record under seeded chance (W60-W72, W102, W125-W128).
+"""The catalog, committer, outcomes, reopening and statement record under seeded chance (W60-W72, W102, W125-W128).
 
 Run one seed again with the command that a failure prints.
 """

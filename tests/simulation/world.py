@@ -269,7 +269,7 @@ class Process:
         assert committer.batches_ready == 0
         assert not committer._lanes, "lanes of nobody"
         assert not committer._tasks
-        assert not committer._settlement.doubts
+        assert not committer._outcomes.doubts
         assert self.handler.pending.size_bytes == 0
         assert not self.handler._held
         assert not catalog._work.unclaimed

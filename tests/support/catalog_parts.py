@@ -18,7 +18,7 @@ from catalog.identity import NOBODY
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import bucket_key
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, PreparedJoin, Span, WriteConcern
+from catalog.ports import Acknowledgement, Applied, BulkOutcome, Clock, IdSource, PreparedJoin, Span, WriteConcern
 
 KEY = CombineKey(b"", NOBODY)
 ACKNOWLEDGED = Acknowledgement()
@@ -135,10 +135,12 @@ class CatalogBench:
         *,
         reopening: bool = False,
         stored_until_ms: int | None = None,
-        ids: CountingIds | None = None,
+        ids: IdSource | None = None,
+        clock: Clock | None = None,
         **options: Any,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock: Any = clock or ManualClock()
+        """Tests move it where it is a ``ManualClock``."""
         self.catalog = BucketCatalog(
             CatalogOptions(limits=options.pop("limits", Limits()), reopening=reopening, **options),
             self.clock,

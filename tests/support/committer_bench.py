@@ -22,12 +22,11 @@ class CommitterBench(CatalogBench):
 
     def __init__(self, *answers: Any, store: ScriptedStore | None = None, **options: Any) -> None:
         reopening = options.pop("reopening", False)
-        super().__init__(reopening=reopening)
-        self.catalog._clock = LoopClock()  # type: ignore[assignment]
+        super().__init__(reopening=reopening, clock=LoopClock())
         self.store = store or ScriptedStore(*answers)
         self.reported: list[BaseException] = []
         self.committer = Committer(
-            self.catalog, self.store, LoopClock(), CommitterOptions(**options), self.reported.append
+            self.catalog, self.store, self.clock, CommitterOptions(**options), self.reported.append
         )
 
     def insert(self, *measurements: Any, key: Any = KEY) -> RememberingWriter:

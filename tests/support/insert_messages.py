@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import bson
 
-from catalog.commit.statements import ClientSession
+from catalog.commit.statements import SessionKey
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from proxy.inserts.insert_port import GoOn
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.plain_insert import Inserts
 from proxy.request import router
 from proxy.request.command import parse_command
 from proxy.request.exchange import Exchange
+from proxy.request.ports import GoOn
 from proxy.wire.message import Message
 from tests.support.recognising import Recognising
 
@@ -58,10 +58,10 @@ class ElsewhereDouble:
         self.numbers = set(numbers)
         self.waiting: list[GoOn] = []
 
-    def concerns(self, client: ClientSession, number: int) -> bool:
+    def concerns(self, client: SessionKey, number: int) -> bool:
         return number in self.numbers
 
-    def ask(self, client: ClientSession, number: int, go_on: GoOn) -> None:
+    def ask(self, client: SessionKey, number: int, go_on: GoOn) -> None:
         self.waiting.append(go_on)
 
     def answer(self, error: CommandError | None = None) -> None:

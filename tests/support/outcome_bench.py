@@ -18,13 +18,13 @@ PATIENCE_SECONDS = 30.0
 
 
 class OutcomeBench(CatalogBench):
-    """With a settlement over a scripted store."""
+    """With commit outcomes over a scripted store."""
 
     def __init__(self, *answers: Any, **options: Any) -> None:
         super().__init__(**options)
         self.store = ScriptedStore(*answers)
         self.woken = 0
-        self.settlement = CommitOutcomes(self.catalog, self.store, self.clock, PATIENCE_SECONDS, self._wake)
+        self.outcomes = CommitOutcomes(self.catalog, self.store, self.clock, PATIENCE_SECONDS, self._wake)
         self.writers: list[RememberingWriter] = []
 
     def _wake(self) -> None:
@@ -50,7 +50,7 @@ class OutcomeBench(CatalogBench):
 
     async def commit_writes(self, *writes: PreparedWrite) -> None:
         now = self.clock.now
-        await self.settlement.commit(Commit(self.virtual, WriteConcern(), writes, now, now + PATIENCE_SECONDS))
+        await self.outcomes.commit(Commit(self.virtual, WriteConcern(), writes, now, now + PATIENCE_SECONDS))
 
     @property
     def codes(self) -> list[dict[int, int | None]]:

@@ -27,7 +27,7 @@ from catalog.namespaces import VirtualCollection
 from catalog.parts import IdRange
 from catalog.ports import PreparedJoin, Span
 from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of, update_of_the_last
-from proxy.backend.parts.readings import Reading, by_span, ranges_of, windows
+from proxy.backend.parts.readings import RangeDocuments, by_span, ranges_of, windows
 from proxy.backend.service import ServicePool
 from proxy.request.own_steps import client_message
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
@@ -229,7 +229,7 @@ class _Step:
         return _Transaction(self, session, members, free, found)
 
     async def _replace(
-        self, readings: Sequence[Reading], replacements: Sequence[Replacement], fields: Mapping[str, Any]
+        self, readings: Sequence[RangeDocuments], replacements: Sequence[Replacement], fields: Mapping[str, Any]
     ) -> None:
         """Delete what was joined, and insert what was made of it, with few statements."""
         # A join reads and writes one state of the data, so the meta value that was read is that of the new document.
@@ -257,9 +257,9 @@ class _Step:
             return merge()
         return await asyncio.get_running_loop().run_in_executor(_merging, merge)
 
-    async def _read(self, fields: Mapping[str, Any] | None = None) -> list[Reading]:
+    async def _read(self, fields: Mapping[str, Any] | None = None) -> list[RangeDocuments]:
         """All documents of the spans, and few others between them; ``fields`` of the transaction, if there is one."""
-        readings: list[Reading] = []
+        readings: list[RangeDocuments] = []
         for window, ranges in windows(self._spans):
             if len(ranges) > 1:
                 limit = READ_FOR_ONE * (window.documents + len(ranges))
@@ -348,7 +348,7 @@ def _further(fields: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return fields and {name: value for name, value in fields.items() if name not in FIRST_IN_TRANSACTION}
 
 
-def _queries(reading: Reading, gone: set[bytes]) -> list[dict[str, Any]]:
+def _queries(reading: RangeDocuments, gone: set[bytes]) -> list[dict[str, Any]]:
     """Queries for the documents of this reading that go: by ranges, or if these are many, by their ids within one."""
     ranges = ranges_of(reading, gone)
     documents = sum(each.documents for each in ranges)

@@ -14,7 +14,7 @@ from catalog.parts import PLACE_AT, IdRange
 from catalog.ports import Span
 from proxy.backend.parts.join_operations import id_of
 
-Reading: TypeAlias = Sequence[bytes]
+RangeDocuments: TypeAlias = Sequence[bytes]
 """All documents in a range of ids, in their order, some of which may be of others."""
 
 
@@ -33,7 +33,7 @@ def _around(ranges: Sequence[IdRange]) -> IdRange:
     return IdRange(first_id, last_id, sum(each.documents for each in ranges))
 
 
-def by_span(readings: Iterable[Reading], spans: Sequence[Span]) -> list[list[bytes]]:
+def by_span(readings: Iterable[RangeDocuments], spans: Sequence[Span]) -> list[list[bytes]]:
     """The documents of each span in the order of its ranges; none if its last one does not exist."""
     documents = sorted((id_of(each), each) for each in chain.from_iterable(readings))
     ranges = sorted(
@@ -52,7 +52,7 @@ def by_span(readings: Iterable[Reading], spans: Sequence[Span]) -> list[list[byt
     return [each if each and id_of(each[-1]) == span.last_id else [] for span, each in zip(spans, stored, strict=True)]
 
 
-def ranges_of(reading: Reading, ids: set[bytes]) -> list[IdRange]:
+def ranges_of(reading: RangeDocuments, ids: set[bytes]) -> list[IdRange]:
     """Ranges that have these of the documents, and no others."""
     ranges: list[IdRange] = []
     is_open = False

@@ -16,15 +16,16 @@ from catalog.errors import BackendUnavailable, CommandError
 from proxy.backend.access_probe import are_buckets_closed
 from proxy.backend.current_op import CurrentOperations, account_of
 from proxy.backend.first_answer import may_pass
-from proxy.backend.probing import Run, profile_of, unpacks_buckets
+from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.service import Authenticate, ServicePool
 from proxy.backend.service_auth import introducing
-from proxy.process.doctor.found import Account, Asked, Found, Member, Target, Unknown
+from proxy.process.doctor.found import Account, Found, Learned, Member, Target, Unknown
 from proxy.process.doctor.listing import collections_of
 from proxy.process.doctor.reaching import NAME, reached
 from proxy.process.doctor.target import Backend, backend_of
 from proxy.process.growth_policy import GROW_IN_PLACE, why_in_place
 from proxy.request.authorisation import PRIVILEGES, AccessControl, may_on_cluster
+from proxy.request.ports import RunCommand
 from proxy.settings.config import ConfigurationError
 from proxy.settings.redaction import redact_uri
 from proxy.settings.table import Settings
@@ -98,7 +99,7 @@ async def _asked(found: Found, server: Member, backend: Backend, timeout_seconds
     asking = Asking(server, backend, timeout_seconds)
     run = partial(asking.run, asking.account)
     try:
-        build: Asked[Mapping[str, Any]] = await _known(asking.run(asking.stranger, "admin", {"buildInfo": 1}))
+        build: Learned[Mapping[str, Any]] = await _known(asking.run(asking.stranger, "admin", {"buildInfo": 1}))
         status = await _known(asking.run_raw(asking.account, "admin", PRIVILEGES))
         if isinstance(status, Unknown):
             return replace(found, build=build, account=status)
@@ -141,7 +142,7 @@ def account_from(status: bytes, *, is_checked: bool) -> Account:
     )
 
 
-async def _has_timeseries(server: Member, build: Asked[Mapping[str, Any]], run: Run) -> Asked[bool]:
+async def _has_timeseries(server: Member, build: Learned[Mapping[str, Any]], run: RunCommand) -> Learned[bool]:
     if build is None or isinstance(build, Unknown):
         return build
     try:
@@ -169,8 +170,8 @@ class _Able:
 
 
 async def in_place_reason(
-    settings: Settings, server: Member, build: Asked[Mapping[str, Any]], account: Account
-) -> Asked[str]:
+    settings: Settings, server: Member, build: Learned[Mapping[str, Any]], account: Account
+) -> Learned[str]:
     """Why the proxy would let buckets grow in place; ``""`` if it would not."""
     if settings.write_strategy in GROW_IN_PLACE:
         return f"write_strategy is {settings.write_strategy}"

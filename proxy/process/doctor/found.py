@@ -28,7 +28,7 @@ class Unknown:
     may_pass: bool = False
 
 
-Asked: TypeAlias = T | Unknown | None
+Learned: TypeAlias = T | Unknown | None
 """The answer to a question."""
 
 
@@ -138,14 +138,14 @@ class Found:
     target: Target
     members: tuple[Member, ...] = ()
     now_seconds: float = 0.0
-    build: Asked[Mapping[str, Any]] = None
-    account: Asked[Account] = None
-    feature_compatibility: Asked[str] = None
-    has_timeseries: Asked[bool] = None
-    is_closed: Asked[bool] = None
-    in_place_reason: Asked[str] = None
-    proxies: Asked[int] = None
-    collections: Asked[Collections] = None
+    build: Learned[Mapping[str, Any]] = None
+    account: Learned[Account] = None
+    feature_compatibility: Learned[str] = None
+    has_timeseries: Learned[bool] = None
+    is_closed: Learned[bool] = None
+    in_place_reason: Learned[str] = None
+    proxies: Learned[int] = None
+    collections: Learned[Collections] = None
 
     @property
     def server(self) -> Member | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -12,9 +11,7 @@ from catalog.namespaces import VirtualCollection
 from proxy.backend.lastpoint_indexes import telling_the_latest, usable_indexes
 from proxy.backend.namespace_registry import LISTING_FILTER, virtual_collections
 from proxy.process.doctor.found import Collections, SeriesIndexes
-
-Run = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""One command on a database; raises ``CommandError``."""
+from proxy.request.ports import RunCommand
 
 MOST_DATABASES: Final = 200
 MOST_ENTRIES: Final = 2_000
@@ -27,7 +24,7 @@ LIST_SECONDS: Final = 15.0
 _INTERNAL: Final = frozenset({"admin", "config", "local"})
 
 
-async def collections_of(run: Run) -> Collections:
+async def collections_of(run: RunCommand) -> Collections:
     """The time-series collections that the account sees; raises ``CommandError`` if it cannot list databases."""
     until_seconds = asyncio.get_running_loop().time() + LIST_SECONDS
     reply = await run("admin", {"listDatabases": 1, "nameOnly": True})
@@ -58,7 +55,7 @@ async def collections_of(run: Run) -> Collections:
     return Collections(len(found), tuple(indexes), unknown, is_complete)
 
 
-async def _listed(run: Run, database: str) -> tuple[list[VirtualCollection], bool]:
+async def _listed(run: RunCommand, database: str) -> tuple[list[VirtualCollection], bool]:
     """The time-series collections of a database, and whether these are all."""
     body = {"listCollections": 1, "filter": LISTING_FILTER, "cursor": {"batchSize": MOST_ENTRIES}}
     try:
@@ -68,7 +65,7 @@ async def _listed(run: Run, database: str) -> tuple[list[VirtualCollection], boo
     return list(virtual_collections(database, entries).values()), whole
 
 
-async def _indexes(run: Run, collection: VirtualCollection, meta_field: str) -> SeriesIndexes | None:
+async def _indexes(run: RunCommand, collection: VirtualCollection, meta_field: str) -> SeriesIndexes | None:
     """``None`` if the account may not see them."""
     namespace = collection.namespace
     try:
@@ -86,7 +83,7 @@ async def _indexes(run: Run, collection: VirtualCollection, meta_field: str) -> 
     )
 
 
-async def _first_batch(run: Run, database: str, body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+async def _first_batch(run: RunCommand, database: str, body: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
     """The first batch of a cursor, and whether it is all. No cursor stays open: joins would wait for it."""
     cursor = (await run(database, body))["cursor"]
     if cursor["id"]:

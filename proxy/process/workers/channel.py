@@ -19,7 +19,7 @@ from proxy.observe.tasks import TaskSet
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Longest message; a longer one ends the connection."""
 
-Answer = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+Replier = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Answers a question by its name and fields; raises ``CommandError``."""
 
 
@@ -32,7 +32,7 @@ class Channel(asyncio.Protocol):
 
     def __init__(
         self,
-        answer: Answer,
+        answer: Replier,
         noticed: Callable[[str, Mapping[str, Any]], None],
         tasks: TaskSet,
         lost: Callable[[], None] = lambda: None,

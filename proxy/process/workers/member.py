@@ -14,7 +14,7 @@ from typing import Any, Final
 from catalog.errors import CommandError
 from proxy.observe.readings import Reading
 from proxy.observe.tasks import TaskSet
-from proxy.process.workers.channel import Answer, Channel, ChannelLost
+from proxy.process.workers.channel import Channel, ChannelLost, Replier
 from proxy.process.workers.summed_readings import NOTHING, reading_from
 from proxy.process.workers.sums import Families
 
@@ -76,7 +76,7 @@ class Member:
         """Whether it serves clients."""
         return not self.state.trouble
 
-    async def start(self, descriptors: Sequence[int], answer: Answer) -> None:
+    async def start(self, descriptors: Sequence[int], answer: Replier) -> None:
         """Start the process, which inherits ``descriptors``; ``answer`` is for its questions."""
         ours, its = socket.socketpair()
         with its:

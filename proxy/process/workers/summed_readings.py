@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from proxy.observe.readings import NO_COUNTS, NO_GAUGES, Reading
 
-Key = TypeVar("Key")
+K = TypeVar("K")
 
 NOTHING = Reading(0.0, is_ready=False, counts=NO_COUNTS, latencies={}, errors={}, rollovers={}, gauges=NO_GAUGES)
 """Before there are workers."""
@@ -63,8 +63,8 @@ def sum_of(readings: Sequence[Reading], now_seconds: float) -> Reading:
     )
 
 
-def _sum(numbers: Sequence[Mapping[Key, int]]) -> dict[Key, int]:
-    total: Counter[Key] = Counter()
+def _sum(numbers: Sequence[Mapping[K, int]]) -> dict[K, int]:
+    total: Counter[K] = Counter()
     for each in numbers:
         total.update(each)
     return dict(total)

@@ -29,7 +29,7 @@ GAUGES: Final[Mapping[str, Callable[[Values], float]]] = {
 """What a gauge of all workers is, if it is not the sum of theirs."""
 
 Labels = tuple[tuple[str, str], ...]
-Numbers = dict[tuple[str, Labels], float]
+SampleValues = dict[tuple[str, Labels], float]
 """Values by the name of the sample and its labels."""
 _RISING: Final = ("counter", "histogram", "summary")
 
@@ -41,14 +41,14 @@ class Families:
         """``text``: in the text format of Prometheus."""
         self.by_name: dict[str, Metric] = {each.name: each for each in text_string_to_metric_families(text)}
 
-    def rising(self) -> Iterator[tuple[Metric, Numbers]]:
+    def rising(self) -> Iterator[tuple[Metric, SampleValues]]:
         """What only rises, with its values."""
         for family in self.by_name.values():
             if family.type in _RISING:
                 yield family, numbers_of(family)
 
 
-def numbers_of(family: Metric) -> Numbers:
+def numbers_of(family: Metric) -> SampleValues:
     """The values of all samples."""
     return {(sample.name, tuple(sample.labels.items())): sample.value for sample in family.samples}
 
@@ -57,7 +57,7 @@ class Sums:
     """The sums, with what workers have counted that have ended."""
 
     def __init__(self) -> None:
-        self._gone: dict[str, Numbers] = {}
+        self._gone: dict[str, SampleValues] = {}
         self._families: dict[str, Metric] = {}
 
     def ended(self, last: Families) -> None:

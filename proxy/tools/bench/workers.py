@@ -33,8 +33,7 @@ PAUSE_SECONDS: Final = 0.1
 """After an error, so that a server that refuses everything is not flooded."""
 LEAVE_SECONDS: Final = 2.0 + PATIENCE_MS / 1000
 
-Row = Mapping[str, Any]
-Rows = Collection[dict[str, Any]]
+RowCollection = Collection[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ class Worker:
     def carry_out(self, order: Order) -> Tally:
         """Insert, and read meanwhile; returns what was measured."""
         target, row = self._load.targets[order.side], self._load.shape.rows()
-        collection: Rows = self._clients[order.side][target.database][target.collection]
+        collection: RowCollection = self._clients[order.side][target.database][target.collection]
         tallies: list[Tally] = []
         threads: list[threading.Thread] = []
         began_seconds, began_cpu = time.perf_counter(), time.process_time()
@@ -186,7 +185,7 @@ class Worker:
 class Writer:
     """Inserts over one connection; ``tally`` has what was measured."""
 
-    def __init__(self, collection: Rows, row: Callable[[int, int], dict[str, Any]], batch_rows: int) -> None:
+    def __init__(self, collection: RowCollection, row: Callable[[int, int], dict[str, Any]], batch_rows: int) -> None:
         self.tally = Tally()
         self._collection = collection
         self._row = row

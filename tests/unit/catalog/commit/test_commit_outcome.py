@@ -200,7 +200,7 @@ async def test_outcome_that_is_not_found_out_in_time_is_told_as_unknown() -> Non
     assert error is not None
     assert "unknown" in error.message
     assert error.labels == ("RetryableWriteError",)
-    assert not bench.settlement.doubts
+    assert not bench.outcomes.doubts
     assert write.batch.state is BatchState.ABORTED
 
 
@@ -222,7 +222,7 @@ async def in_doubt() -> tuple[OutcomeBench, PreparedWrite, Statement]:
     write, statement, writer = retried(bench)
     await bench.commit_writes(write)
     assert writer.codes == {0: 6}
-    assert list(bench.settlement.doubts) == [write.batch]
+    assert list(bench.outcomes.doubts) == [write.batch]
     return bench, write, statement
 
 
@@ -232,13 +232,13 @@ async def test_doubtful_statement_is_pursued_and_its_retry_hears_the_verdict() -
     again = RememberingWriter()
     statement.wait(again, 5, bench.clock.now + PATIENCE_SECONDS)
     bench.store.answers.append(LOST)
-    await bench.settlement.pursue(5)
+    await bench.outcomes.pursue(5)
     assert again.codes == {}
     bench.store.answers.append(DUPLICATE)
     bench.store.documents[write.batch.bucket.state.bucket_id] = write.statement
-    await bench.settlement.pursue(5)
+    await bench.outcomes.pursue(5)
     assert again.codes == {5: None}
-    assert not bench.settlement.doubts
+    assert not bench.outcomes.doubts
 
 
 async def test_doubtful_statement_that_was_not_written_is_written_for_its_retry() -> None:
@@ -248,7 +248,7 @@ async def test_doubtful_statement_that_was_not_written_is_written_for_its_retry(
     statement.wait(again, 5, bench.clock.now + PATIENCE_SECONDS)
     bench.store.answers.append(Rejected(CommandError(361, "dropped")))
     bench.store.known = virtual(uuid=2)
-    await bench.settlement.pursue(5)
+    await bench.outcomes.pursue(5)
     (moved,) = bench.catalog.take_unclaimed()
     assert again.codes == {}
     moved.claim()
@@ -262,19 +262,19 @@ async def test_retry_waits_no_longer_than_its_own_deadline() -> None:
     again = RememberingWriter()
     statement.wait(again, 5, bench.clock.now + PATIENCE_SECONDS)
     bench.clock.now += PATIENCE_SECONDS - 1
-    bench.settlement.expire()
+    bench.outcomes.expire()
     assert again.codes == {}
     bench.clock.now += 1
-    bench.settlement.expire()
+    bench.outcomes.expire()
     assert again.codes == {5: 6}
-    assert bench.settlement.doubts
+    assert bench.outcomes.doubts
 
 
 async def test_unreachable_backend_keeps_the_doubt() -> None:
     bench, _, _ = await in_doubt()
     bench.store.answers.append(Rejected(BackendUnavailable("connection refused")))
-    await bench.settlement.pursue(5)
-    assert bench.settlement.doubts
+    await bench.outcomes.pursue(5)
+    assert bench.outcomes.doubts
 
 
 async def test_doubts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ async def test_doubts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         write, _, _ = retried(bench)
         await bench.commit_writes(write)
-    assert list(bench.settlement.doubts) == [write.batch]
+    assert list(bench.outcomes.doubts) == [write.batch]
 
 
 # --- looking -------------------------------------------------------------------------------------------------
@@ -336,8 +336,7 @@ def test_part_of_a_commit_keeps_the_rest() -> None:
 
 async def test_a_bucket_of_a_server_has_no_family() -> None:
     """The ids next to its own are those of other series: they say nothing about the batch, and may be very many."""
-    bench = OutcomeBench()
-    bench.catalog._ids = ServerIds()
+    bench = OutcomeBench(ids=ServerIds())
     writes = [bench.grown("a", _id=1), bench.grown("b", _id=2)]
     for write in writes:
         bench.store.documents[write.batch.bucket.state.bucket_id] = encode({"control": {"version": 1}, "data": {}})

@@ -12,6 +12,7 @@ from tests.support.catalog_parts import (
     HOUR_MS,
     START_MS,
     CatalogBench,
+    CountingIds,
     ScriptedStore,
     measurement,
 )
@@ -23,8 +24,7 @@ def bench_with(store: ScriptedStore, **options: object) -> tuple[CatalogBench, R
 
 
 def document_of(offset_ms: int, meta: object = "a", rows: int = 1, **fields: object) -> bytes:
-    other = CatalogBench()
-    other.catalog._ids._count = 100 + offset_ms % 97  # type: ignore[attr-defined]
+    other = CatalogBench(ids=CountingIds(100 + offset_ms % 97))
     (batch,) = other.stage(*(measurement(offset_ms + row, meta, **fields) for row in range(rows)))
     batch.claim()
     return batch.bucket.state.prepare(batch.measurements)

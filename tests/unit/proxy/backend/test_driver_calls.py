@@ -14,7 +14,7 @@ from pymongo.errors import OperationFailure
 
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.backend import driver_calls
-from proxy.backend.driver_calls import Client, DriverCalls, PrimarySearch
+from proxy.backend.driver_calls import DriverCalls, DriverClient, PrimarySearch
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
@@ -32,7 +32,7 @@ async def calls(mongod: MongodProcess) -> AsyncIterator[DriverCalls]:
         yield made
 
 
-async def ping(client: Client) -> dict[str, Any]:
+async def ping(client: DriverClient) -> dict[str, Any]:
     return await client.admin.command("ping")
 
 
@@ -84,7 +84,7 @@ async def test_a_request_has_its_own_limit_and_no_other_has_it(mongod: MongodPro
     """Given up by the caller, it ends at the server, too."""
     await calls.ask(ping)
 
-    async def sleep(client: Client) -> list[Any]:
+    async def sleep(client: DriverClient) -> list[Any]:
         return await client.slow.c.find({"$where": "sleep(60000) || true"}).to_list()
 
     mongod.shared_client.slow.c.insert_one({})
@@ -97,7 +97,7 @@ async def test_a_request_has_its_own_limit_and_no_other_has_it(mongod: MongodPro
 
 
 async def test_errors_of_the_server_are_told(calls: DriverCalls) -> None:
-    async def refused(client: Client) -> Any:
+    async def refused(client: DriverClient) -> Any:
         return await client.admin.command("noSuchCommand")
 
     with pytest.raises(CommandError) as caught:
@@ -111,7 +111,7 @@ async def test_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     async with aclosing(calls_to(f"mongodb://{LOOPBACK}:1/")) as calls:
         begun = 0
 
-        async def never(client: Client) -> None:
+        async def never(client: DriverClient) -> None:
             nonlocal begun
             begun += 1
             await asyncio.Event().wait()
@@ -132,7 +132,7 @@ async def test_a_broken_client_is_replaced(
     topology = broken._topology
     if how == "its lock is broken":
 
-        async def release(client: Client) -> None:
+        async def release(client: DriverClient) -> None:
             topology._lock.release()
 
         with pytest.raises(BackendUnavailable):
@@ -163,7 +163,7 @@ async def test_those_who_wait_for_a_primary_share_one_search(mongod: MongodProce
 
 
 async def test_each_of_those_has_an_error_of_its_own(calls: DriverCalls) -> None:
-    async def fail(client: Client) -> None:
+    async def fail(client: DriverClient) -> None:
         raise OperationFailure("no", 13)
 
     answer = calls.begin(fail, 1.0)
@@ -175,7 +175,7 @@ async def test_each_of_those_has_an_error_of_its_own(calls: DriverCalls) -> None
 async def test_what_is_under_way_at_the_end_fails(calls: DriverCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_calls, "CLOSE_SECONDS", 0.05)
 
-    async def never(client: Client) -> None:
+    async def never(client: DriverClient) -> None:
         await asyncio.Event().wait()
 
     answer = calls.begin(never, 60.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.backend.least_role import (
-    ON_BUCKETS,
+    BUCKET_ACTIONS,
     least_privileges,
     listing,
     missing_privileges,
@@ -22,9 +22,9 @@ LISTS = {"resource": EVERYWHERE, "actions": ["listCollections"]}
 @pytest.mark.parametrize(
     "privileges",
     [
-        [LISTS, {"resource": {"system_buckets": ""}, "actions": list(ON_BUCKETS)}],
-        [LISTS, {"resource": {"db": "app", "system_buckets": "c"}, "actions": list(ON_BUCKETS)}],
-        [LISTS, {"resource": {"db": "app", "collection": "system.buckets.c"}, "actions": list(ON_BUCKETS)}],
+        [LISTS, {"resource": {"system_buckets": ""}, "actions": list(BUCKET_ACTIONS)}],
+        [LISTS, {"resource": {"db": "app", "system_buckets": "c"}, "actions": list(BUCKET_ACTIONS)}],
+        [LISTS, {"resource": {"db": "app", "collection": "system.buckets.c"}, "actions": list(BUCKET_ACTIONS)}],
         [{"resource": {"anyResource": True}, "actions": ["anyAction"]}],
     ],
 )
@@ -33,9 +33,9 @@ def test_enough(privileges: list[dict[str, Any]]) -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    everything = f"{', '.join(ON_BUCKETS)} on system_buckets"
+    everything = f"{', '.join(BUCKET_ACTIONS)} on system_buckets"
     assert missing_rights([]) == ["listCollections", everything]
-    plain = {"resource": EVERYWHERE, "actions": ["listCollections", *ON_BUCKETS]}
+    plain = {"resource": EVERYWHERE, "actions": ["listCollections", *BUCKET_ACTIONS]}
     assert missing_rights([plain]) == [everything]
     some = {"resource": {"system_buckets": ""}, "actions": ["find", "insert", "update", "remove"]}
     assert missing_rights([LISTS, some]) == ["bypassDocumentValidation on system_buckets"]

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from catalog.errors import BackendUnavailable
-from proxy.backend.service import Answered, Deadlines, LostAfterSending, NotSent, ServiceConnection, ServicePool
+from proxy.backend.service import Deadlines, LostAfterSending, NotSent, OnAnswered, ServiceConnection, ServicePool
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 
@@ -20,7 +20,7 @@ PING = bson.encode({"ping": 1, "$db": "admin"})
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def pool_to(port: int, size: int = 16, answered: Answered = lambda identifier, length, seconds: None) -> ServicePool:
+def pool_to(port: int, size: int = 16, answered: OnAnswered = lambda identifier, length, seconds: None) -> ServicePool:
     async def primary(timeout_seconds: float) -> tuple[str, int]:
         return LOOPBACK, port
 

@@ -11,10 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from catalog.identity import Identity, identity_of
-from proxy.clients.command_limits import NEVER_WAITS, CommandLimits
+from proxy.clients.command_limits import CommandLimits
 from proxy.clients.measuring import Measuring
 from proxy.observe.limit_numbers import LimitNumbers
 from proxy.observe.metrics import Metrics
+from proxy.request.command_table import NEVER_WAITS
 from proxy.request.exchange import Exchange, encode
 from proxy.request.limited import LABELS, OVERLOADED, LimitBook
 from proxy.settings.limits import DatabaseLimits, UserLimits

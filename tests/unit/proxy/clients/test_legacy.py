@@ -9,7 +9,8 @@ import bson
 import pytest
 
 from catalog.errors import CommandError
-from proxy.clients.legacy import LEGACY_COMMANDS, legacy_command, refuse_legacy
+from proxy.clients.legacy import legacy_command, refuse_legacy
+from proxy.request.command_table import LEGACY_COMMANDS
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
 from tests.support.exchanges import Told

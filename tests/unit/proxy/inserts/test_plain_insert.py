@@ -98,7 +98,7 @@ def started() -> tuple[Rooms, PlainInsert]:
 
 @pytest.mark.parametrize("acknowledgement", [None, Acknowledgement(), TELLING, UNCONFIRMED])
 @pytest.mark.parametrize("error", [None, CommandError(2, "bad"), BackendUnavailable("gone")])
-def test_one_measurement_is_answered_as_by_a_submission(
+def test_one_measurement_gets_the_same_reply_as_from_insert_reply(
     acknowledgement: Acknowledgement | None, error: CommandError | None
 ) -> None:
     told = None if error is not None else acknowledgement

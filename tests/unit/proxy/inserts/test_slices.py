@@ -9,7 +9,7 @@ from math import ceil
 
 import pytest
 
-from proxy.inserts.slices import FIRST_SLICE_SECONDS, SLICE_SECONDS, TURN_SECONDS, Slices, Step, ThreadCall
+from proxy.inserts.slices import FIRST_SLICE_SECONDS, SLICE_SECONDS, TURN_SECONDS, SliceResult, Slices, ThreadCall
 
 
 class Workshop:
@@ -26,7 +26,7 @@ class Workshop:
         for _ in range(count):
             await asyncio.sleep(0)
 
-    def work(self, name: str, steps: int, seconds: float) -> Iterator[Step]:
+    def work(self, name: str, steps: int, seconds: float) -> Iterator[SliceResult]:
         for _ in range(steps):
             yield False
             self.now_seconds += seconds
@@ -79,7 +79,7 @@ async def test_a_turn_is_bounded_however_many_there_are() -> None:
 async def test_who_asks_for_the_next_turn_has_it() -> None:
     slices, done = Slices(lambda: 0.0), []
 
-    def work() -> Iterator[Step]:
+    def work() -> Iterator[SliceResult]:
         done.append(1)
         yield True
         done.append(2)
@@ -94,7 +94,7 @@ async def test_what_is_done_aside_is_done_in_another_thread() -> None:
     slices, ended = Slices(), asyncio.Event()
     threads: list[int] = []
 
-    def work() -> Iterator[Step]:
+    def work() -> Iterator[SliceResult]:
         here = ThreadCall(threading.get_ident)
         yield here
         failing = ThreadCall(int, "no number")

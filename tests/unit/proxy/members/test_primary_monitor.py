@@ -16,7 +16,7 @@ class Asked:
         self.left: list[str] = []
         self.dialed = 0
         self.tasks = TaskSet(self._fail)
-        self.step_downs = PrimaryMonitor(self._dialer_to, self.tasks.spawn, self.left.append)
+        self.monitor = PrimaryMonitor(self._dialer_to, self.tasks.spawn, self.left.append)
 
     def _dialer_to(self, name: str) -> Dialer:
         async def address() -> tuple[str, int]:
@@ -33,25 +33,25 @@ class Asked:
 async def test_dead_server_is_primary_no_more() -> None:
     asked = Asked()
     name = f"{LOOPBACK}:{free_port()}"
-    assert await asked.step_downs.suspect(name)
+    assert await asked.monitor.suspect(name)
     assert asked.left == [name]
 
 
 async def test_false_alarm_changes_nothing(replica_set: MongodProcess) -> None:
     asked = Asked()
-    assert not await asked.step_downs.suspect(replica_set.address)
+    assert not await asked.monitor.suspect(replica_set.address)
     assert asked.left == []
 
 
 async def test_many_who_suspect_ask_once(replica_set: MongodProcess) -> None:
     asked = Asked()
-    suspecting = [asked.step_downs.suspect(replica_set.address) for _ in range(2)]
+    suspecting = [asked.monitor.suspect(replica_set.address) for _ in range(2)]
     assert await asyncio.gather(*suspecting) == [False, False]
     assert asked.dialed <= 4
 
 
 async def test_one_who_suspects_and_leaves_keeps_the_answer_from_nobody(replica_set: MongodProcess) -> None:
     asked = Asked()
-    leaving, staying = (asked.step_downs.suspect(replica_set.address) for _ in range(2))
+    leaving, staying = (asked.monitor.suspect(replica_set.address) for _ in range(2))
     leaving.cancel()
     assert not await staying

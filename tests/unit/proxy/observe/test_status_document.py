@@ -24,10 +24,10 @@ from proxy.observe.status_document import (
     LONGEST_REASON,
     MOST_ERRORS,
     MOST_SLOW,
-    Mode,
     Process,
     Serving,
     StatusDocument,
+    StatusPageMode,
     names_are_shown,
 )
 
@@ -38,7 +38,7 @@ MOST_BYTES = 400_000
 class World:
     """A document over plain numbers."""
 
-    def __init__(self, mode: Mode = "names") -> None:
+    def __init__(self, mode: StatusPageMode = "names") -> None:
         self.metrics = Metrics(CollectorRegistry(), {"max_connections": 10})
         self.now_seconds = 0.0
         self.history = History(lambda: read(self.metrics, self.now_seconds), lambda: int(self.now_seconds))
@@ -124,7 +124,7 @@ def test_numbers_are_those_of_the_last_reading() -> None:
         ("names", "192.0.2.7", "status.example", True, True),
     ],
 )
-def test_who_sees_names(mode: Mode, peer: str, host: str, enforced: bool, expected: bool) -> None:
+def test_who_sees_names(mode: StatusPageMode, peer: str, host: str, enforced: bool, expected: bool) -> None:
     assert names_are_shown(mode, HttpRequest("/", "", host, peer), has_access_control=enforced) is expected
 
 

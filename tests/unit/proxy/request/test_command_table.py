@@ -45,3 +45,8 @@ def test_what_changes_documents_or_definitions_is_not_simply_repeated(name: str)
 @pytest.mark.parametrize("name", sorted(command_table.HAS_VIEW))
 def test_what_a_view_answers_reads_buckets_when_it_is_relayed(name: str) -> None:
     assert Fact.READS_BUCKETS in TABLE[name].facts
+
+
+def test_the_proxy_acts_for_clients_in_writes_that_search_only() -> None:
+    assert {name for name, row in TABLE.items() if row.rights} == command_table.SEEKING_WRITES
+    assert {name for name, row in TABLE.items() if row.statements} <= command_table.SEEKING_WRITES

@@ -13,7 +13,7 @@ import pytest
 from bson import json_util
 
 from proxy.tools.files import BsonFile, JsonFile, format_of, from_json, shown_document
-from proxy.tools.rows import BadRow, Broken, Entry, Row
+from proxy.tools.rows import AnyRow, BadRow, Broken, Row
 
 ROWS: list[dict[str, Any]] = [
     {"_id": number, "t": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "text": 'a"}{[', "nested": {"list": [1, {"x": "}"}]}}
@@ -41,7 +41,7 @@ def write(tmp_path: Path, text: str, name: str = "rows.json", *, compressed: boo
     return path
 
 
-def documents(entries: list[Entry]) -> list[Any]:
+def documents(entries: list[AnyRow]) -> list[Any]:
     return [bson.decode(entry.document)["_id"] if isinstance(entry, Row) else entry for entry in entries]
 
 
