@@ -9,7 +9,7 @@ from catalog.errors import CommandError
 from proxy.request.command import Command, parse_legacy_command
 from proxy.request.command_table import ADMIN, CHANGES_IDENTITY, GREETS, SENT_WHEN_CONNECTING, TABLE, Target
 from proxy.request.exchange import Exchange
-from proxy.request.naming import name_of
+from proxy.request.naming import name_of, names_in
 from proxy.request.recognition import body_end, head_of
 from proxy.wire import op_query
 from proxy.wire.errors import ProtocolError
@@ -75,11 +75,7 @@ def name_and_namespace(exchange: Exchange) -> tuple[str, str]:
     head = head_of(raw, body_end(raw)) if name else None
     if head is None:
         return name, ""
-    # The name, its value, and the database: each a name that ends with a zero, a length, and a text with a zero.
-    _, _, value = head.partition(b"\0")
-    size = int.from_bytes(value[:4], "little")
-    collection = value[4 : 3 + size].decode(errors="replace")
-    database = value[4 + size + len(b"\x02$db\0") + 4 : -1].decode(errors="replace")
+    collection, database = names_in(head)
     return name, _shown(name, database, collection)
 
 

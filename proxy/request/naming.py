@@ -9,7 +9,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange
-from proxy.request.recognition import body_end
+from proxy.request.recognition import DATABASE, body_end
 from proxy.request.slow_reply import count_of
 from proxy.wire.errors import ProtocolError
 from proxy.wire.message import Opcode, length_at
@@ -19,7 +19,6 @@ LONGEST_TEXT: Final = 256
 """Characters of a name or comment."""
 _STATEMENTS: Final = (b"documents", b"updates", b"deletes")
 _NAME_AT: Final = BODY_AT + 5
-_DATABASE: Final = b"\x02$db\0"
 _MSG: Final = int(Opcode.MSG)
 
 
@@ -52,12 +51,21 @@ def database_of(exchange: Exchange) -> str:
     if exchange.command is not None:
         return exchange.command.namespace.database
     raw, end = exchange.message.raw, _body_end(exchange)
-    at = raw.find(_DATABASE, BODY_AT, end) if end else -1
-    if at >= 0 and at + 9 <= end and raw.find(_DATABASE, at + 5, end) < 0:
+    at = raw.find(DATABASE, BODY_AT, end) if end else -1
+    if at >= 0 and at + 9 <= end and raw.find(DATABASE, at + 5, end) < 0:
         # There is no other, so this is the field itself.
         return raw[at + 9 : at + 8 + length_at(raw, at + 5)].decode(errors="replace")
     command = parsed_or_none(exchange)
     return "" if command is None else command.namespace.database
+
+
+def names_in(head: bytes) -> tuple[str, str]:
+    """The collection and the database in what ``recognition.head_of`` returns."""
+    # Two elements: each a type, a name that ends with a zero, a length, and a text with a zero.
+    _, _, value = head.partition(b"\0")
+    size = length_at(value, 0)
+    database_at = 4 + size + len(DATABASE) + 4
+    return value[4 : 3 + size].decode(errors="replace"), value[database_at:-1].decode(errors="replace")
 
 
 def _body_end(exchange: Exchange) -> int:

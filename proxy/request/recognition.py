@@ -49,8 +49,8 @@ FORMS_OF_A_LENGTH: Final = 4
 """Maximum number of forms for bodies of one length."""
 
 _MSG: Final = int(Opcode.MSG)
-_NAME_AT: Final = BODY_AT + 4
-_DATABASE: Final = b"\x02$db\0"
+_FIRST_ELEMENT_AT: Final = BODY_AT + 4
+DATABASE: Final = b"\x02$db\0"
 _SESSION: Final = b"\x1e\0\0\0\x05id\0\x10\0\0\0\x04"
 _SESSION_ID_BYTES: Final = 16
 _TIME: Final = b"\x11clusterTime\0"
@@ -311,9 +311,9 @@ def head_of(raw: bytes, end: int) -> bytes | None:
     ``$db`` may be anywhere in the body, but if its bytes occur only once, there is no other. ``None`` if the first
     element is not a string, or if the message is not as drivers send it.
     """
-    if raw[_NAME_AT] != STRING or len(raw) > LONGEST_BYTES:
+    if raw[_FIRST_ELEMENT_AT] != STRING or len(raw) > LONGEST_BYTES:
         return None
-    position = _NAME_AT + 1
+    position = _FIRST_ELEMENT_AT + 1
     last = min(end, position + LONGEST_HEAD_BYTES)
     while position < last and raw[position]:
         position += 1
@@ -322,13 +322,13 @@ def head_of(raw: bytes, end: int) -> bytes | None:
     first_end = position + 5 + length_at(raw, position + 1)
     if first_end > end:
         return None
-    at = raw.find(_DATABASE, first_end, end)
+    at = raw.find(DATABASE, first_end, end)
     if at < 0 or at + 9 > end:
         return None
     stop = at + 9 + length_at(raw, at + 5)
-    if stop > end or first_end + stop - at - _NAME_AT > LONGEST_HEAD_BYTES:
+    if stop > end or first_end + stop - at - _FIRST_ELEMENT_AT > LONGEST_HEAD_BYTES:
         return None
     # Usually the database is the last field, so that no other can follow it.
-    if stop != end - 1 and raw.find(_DATABASE, at + 5, end) >= 0:
+    if stop != end - 1 and raw.find(DATABASE, at + 5, end) >= 0:
         return None
-    return raw[_NAME_AT:first_end] + raw[at:stop]
+    return raw[_FIRST_ELEMENT_AT:first_end] + raw[at:stop]
