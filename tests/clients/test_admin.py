@@ -290,7 +290,7 @@ def test_reload_applies_names_what_it_leaves_and_refuses_mistakes(own_proxy: Pro
         ({"tsproxy": "kill"}, 40414, "'kill' requires the field 'connection'"),
         ({"tsproxy": "status", "autocommit": False}, 263, "multi-document transaction"),
         ({"tsproxy": "status", "apiVersion": "1", "apiStrict": True}, 323, "not in API Version 1"),
-        ({"tsproxy": "status", "comment": "x" * 70_000}, 2, "may have 65536 bytes"),
+        ({"tsproxy": "status", "comment": "x" * 70_000}, 2, "must not exceed 65536 bytes"),
     ],
     ids=str,
 )
