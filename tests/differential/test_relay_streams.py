@@ -205,7 +205,8 @@ def test_backend_that_goes_away_is_named_and_found_again(tmp_path: Path) -> None
             assert failed["code"] in (6, 133)
             assert str(mongod.port) in failed["errmsg"]
             mongod.start()
-            assert client.run({"ping": 1, "$db": "admin"})["ok"] == 1.0
+            # On a busy machine, finding the primary may take longer than ``IMPATIENT`` allows.
+            assert any(client.run({"ping": 1, "$db": "admin"})["ok"] == 1.0 for _ in range(5))
     finally:
         proxy.stop()
         mongod.remove()
