@@ -59,6 +59,11 @@ class TurnLimits:
     starts: int = STARTS_IN_A_TURN
     uncounted: int = UNCOUNTED_STARTS
 
+    @property
+    def in_all(self) -> int:
+        """All starts until the end of a turn."""
+        return self.starts + self.uncounted
+
 
 LIMITS: Final = TurnLimits()
 
@@ -87,7 +92,7 @@ class Turns:
         self._call_soon = call_soon
         self._limits = limits
         self._now_seconds = now_seconds
-        self._left = limits.starts + limits.uncounted
+        self._left = limits.in_all
         """Starts until the end of the turn; before it begins, those that do not count come first."""
         self._began_seconds = 0.0
         self._until_seconds = 0.0
@@ -131,6 +136,10 @@ class Turns:
 
     def held(self) -> None:
         """A command has held the event loop for a whole turn."""
+        self._end_uncounted()
+
+    def _end_uncounted(self) -> None:
+        """All further starts count."""
         self._left = min(self._left, self._limits.starts)
 
     def wait(self, connection: QueuedConnection) -> None:
@@ -141,13 +150,13 @@ class Turns:
 
     def _begin(self) -> None:
         self._is_scheduled = True
-        self._left = min(self._left, self._limits.starts)
+        self._end_uncounted()
         self._began_seconds = self._now_seconds()
         self._until_seconds = self._began_seconds + TURN_SECONDS
         self._call_soon(self._next)
 
     def _next(self) -> None:
-        self._left = self._limits.starts + self._limits.uncounted
+        self._left = self._limits.in_all
         self._prompt_left = PROMPT_STARTS
         self._is_scheduled = False
         if not self._waiting and not self._prompt and not self._in_advance and not self._heavy:

@@ -105,7 +105,9 @@ class InsertHandler:
         session: bytes,
         txn_number: int | None,
     ) -> int:
-        if size_bytes < self.native.fewest_bytes or self._concerns_others(exchange, session, txn_number):
+        if size_bytes < self.native.fewest_bytes:
+            return 0
+        if self._concerned((session, exchange.session.identity), txn_number) is not None:
             return 0
         ordered = template.insert.ordered
         return self.native.takes(
@@ -123,11 +125,14 @@ class InsertHandler:
         session: bytes,
         txn_number: int | None,
     ) -> None:
+        client = (session, exchange.session.identity)
         # While too much is pending, it waits for its turn first, and others are asked then.
-        if not self.pending.is_full and self._concerns_others(exchange, session, txn_number):
-            self._ask(exchange, template, documents, session, txn_number)
-        else:
+        peers = None if self.pending.is_full else self._concerned(client, txn_number)
+        if peers is None or txn_number is None:
             self.submit_unasked(exchange, template, documents, session, txn_number)
+        else:
+            asked = AskedInsert(self, exchange, template, documents, session, txn_number)
+            peers.ask(client, txn_number, asked.go_on)
 
     def submit_unasked(
         self,
@@ -144,24 +149,12 @@ class InsertHandler:
             return
         self._submit(exchange, template, documents, session, txn_number)
 
-    def _concerns_others(self, exchange: Exchange, session: bytes, txn_number: int | None) -> bool:
+    def _concerned(self, client: SessionKey, txn_number: int | None) -> PeerStatements | None:
+        """The other processes, if they must be asked about this number first."""
         peers = self.peer_statements
-        if peers is None or txn_number is None:
-            return False
-        return peers.concerns((session, exchange.session.identity), txn_number)
-
-    def _ask(
-        self,
-        exchange: Exchange,
-        template: InsertTemplate,
-        documents: Sequence[bytes],
-        session: bytes,
-        txn_number: int | None,
-    ) -> None:
-        assert self.peer_statements is not None
-        assert txn_number is not None
-        asked = AskedInsert(self, exchange, template, documents, session, txn_number)
-        self.peer_statements.ask((session, exchange.session.identity), txn_number, asked.go_on)
+        if peers is None or txn_number is None or not peers.concerns(client, txn_number):
+            return None
+        return peers
 
     def _submit(
         self,
@@ -195,10 +188,11 @@ class InsertHandler:
         identity = exchange.session.identity
         transaction: Transaction | None = None
         if txn_number is not None:
-            if self._concerns_others(exchange, session, txn_number):
+            client = (session, identity)
+            if self._concerned(client, txn_number) is not None:
                 return False
             try:
-                transaction = self.statements.transaction((session, identity), txn_number)
+                transaction = self.statements.transaction(client, txn_number)
             except CommandError:
                 return False
             if self._staging.may_be_written(transaction):
@@ -257,8 +251,9 @@ class InsertHandler:
         if number is None:
             self.slices.start(self._stage_all(staging, insert_reply), self._staging.kick)
             return
-        client, peers = (insert.session, identity), self.peer_statements
-        if peers is not None and peers.concerns(client, number):
+        client = (insert.session, identity)
+        peers = self._concerned(client, number)
+        if peers is not None:
             peers.ask(client, number, partial(self._asked, client, number, staging, insert_reply))
         else:
             self._stage_statements(client, number, staging, insert_reply)

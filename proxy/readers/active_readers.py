@@ -29,31 +29,54 @@ def cursor_left_by(tail: bytes) -> int:
     return 0
 
 
+class _Counts:
+    """Counts by database, with a wait until a count is zero again; one at a time waits for a database."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._emptied: dict[str, asyncio.Event] = {}
+
+    def add(self, database: str) -> None:
+        """One more."""
+        self._numbers[database] = self._numbers.get(database, 0) + 1
+
+    def remove(self, database: str) -> None:
+        """One less."""
+        number = self._numbers.get(database, 0) - 1
+        if number > 0:
+            self._numbers[database] = number
+            return
+        self._numbers.pop(database, None)
+        if (emptied := self._emptied.get(database)) is not None:
+            emptied.set()
+
+    async def emptied(self, database: str) -> None:
+        """Wait until there is none."""
+        if database not in self._numbers:
+            return
+        emptied = self._emptied[database] = asyncio.Event()
+        try:
+            await emptied.wait()
+        finally:
+            del self._emptied[database]
+
+
 class ActiveReaders:
     """Counts readers by database, and keeps new ones waiting."""
 
     def __init__(self) -> None:
-        self._reading: dict[str, int] = {}
+        self._reading = _Counts()
+        self._waiting = _Counts()
+        """Readers that wait for a join to end, or were let in and have not begun yet."""
         self._kept_out: dict[str, asyncio.Future[None]] = {}
-        self._left: dict[str, asyncio.Event] = {}
-        self._waiting: dict[str, int] = {}
-        """How many readers wait for a join to end, or were let in and have not begun yet."""
-        self._begun: dict[str, asyncio.Event] = {}
-        """Set when all of them have begun."""
 
     def enter(self, database: str) -> None:
         """Count a new reader."""
-        self._reading[database] = self._reading.get(database, 0) + 1
+        self._reading.add(database)
 
     def leave(self, database: str) -> None:
         """Count the end of a reader."""
-        reading = self._reading.get(database, 0) - 1
-        if reading > 0:
-            self._reading[database] = reading
-            return
-        self._reading.pop(database, None)
-        if (left := self._left.get(database)) is not None:
-            left.set()
+        self._reading.remove(database)
 
     def keeps_out(self, database: str) -> bool:
         """Whether new readers of the database have to wait (``admitted``), because parts are being joined."""
@@ -62,29 +85,19 @@ class ActiveReaders:
     async def admitted(self, database: str) -> None:
         """Wait until no join keeps readers of the database out."""
         while (barrier := self._kept_out.get(database)) is not None:
-            self._waiting[database] = self._waiting.get(database, 0) + 1
+            self._waiting.add(database)
             try:
                 # Many wait for the same: one of them that is cancelled must not end it for all.
                 await asyncio.shield(barrier)
             finally:
-                self._waiting[database] -= 1
-                if not self._waiting[database]:
-                    del self._waiting[database]
-                    if (begun := self._begun.get(database)) is not None:
-                        begun.set()
+                self._waiting.remove(database)
 
     # --- a join asks ---------------------------------------------------------------------------------------
 
     async def let_in(self, database: str) -> None:
         """Wait until those that the last join has kept waiting are reading, so that the next one does not, too."""
-        if database not in self._waiting:
-            return
         # Each begins to read in the turn of the event loop in which it wakes up.
-        begun = self._begun[database] = asyncio.Event()
-        try:
-            await begun.wait()
-        finally:
-            del self._begun[database]
+        await self._waiting.emptied(database)
 
     def keep_out(self, database: str) -> None:
         """New readers of the database have to wait until ``admit``."""
@@ -96,16 +109,11 @@ class ActiveReaders:
 
     async def emptied(self, database: str, patience_seconds: float) -> bool:
         """Wait for the active readers; whether none is left."""
-        if database not in self._reading:
-            return True
-        left = self._left[database] = asyncio.Event()
         try:
             async with asyncio.timeout(patience_seconds):
-                await left.wait()
+                await self._reading.emptied(database)
         except TimeoutError:
             return False
-        finally:
-            del self._left[database]
         return True
 
 

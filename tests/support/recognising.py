@@ -74,7 +74,7 @@ class Recognising:
     @property
     def readers(self) -> Mapping[str, int]:
         """How many commands read each database at the moment."""
-        return self.register.active._reading
+        return self.register.active._reading._numbers
 
     def keep_out(self, database: str) -> None:
         """From now on readers have to wait for a join."""
