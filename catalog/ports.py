@@ -91,6 +91,8 @@ class Unknown:
 
 
 BulkOutcome: TypeAlias = Applied | Rejected | Unknown
+OnOutcome: TypeAlias = Callable[[BulkOutcome], None]
+"""Called once with the outcome of a write. It must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,23 @@ class BucketStore(Protocol):
     ``deadline_seconds`` is a time of ``Clock``, until which a lost backend is searched for. After it, the outcome is
     ``Rejected`` if nothing was sent, and ``Unknown`` otherwise.
     """
+
+    def begin(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+        told: OnOutcome,
+        *,
+        grows: bool,
+    ) -> bool:
+        """As ``update`` if it ``grows`` buckets, otherwise as ``insert``, if the command can be sent without a wait.
+
+        ``told`` is called in a later turn of the event loop. If the result is false, nothing was sent. Most commits are
+        small, and a task and a chain of coroutines would take as long as the rest of such a commit.
+        """
+        ...
 
     async def insert(
         self,

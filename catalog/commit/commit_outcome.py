@@ -26,6 +26,7 @@ from catalog.ports import (
     BucketStore,
     BulkOutcome,
     Clock,
+    OnOutcome,
     Rejected,
     Unknown,
     WriteConcern,
@@ -94,9 +95,30 @@ class CommitOutcomes:
         self._patience_seconds = patience_seconds
         self._wake = wake
 
-    async def commit(self, commit: Commit) -> BulkOutcome:
-        """Send a commit and settle every batch of it; the outcome of the last attempt."""
-        outcome = await self._send(commit)
+    def begin(self, commit: Commit, told: OnOutcome) -> bool:
+        """Send a commit if that takes no wait; ``told`` is called with the outcome of this attempt.
+
+        It has to be settled then: by ``settle_at_once``, or else by ``commit``.
+        """
+        statements = [write.statement for write in commit.writes]
+        grows = commit.writes[0].batch.base > 0
+        return self._store.begin(
+            commit.collection, statements, commit.write_concern, commit.deadline_seconds, told, grows=grows
+        )
+
+    def settle_at_once(self, commit: Commit, outcome: BulkOutcome) -> bool:
+        """Settle every batch if that takes no wait: if the commit was applied as a whole, as nearly all are."""
+        if not isinstance(outcome, Applied) or outcome.matched < len(commit.writes):
+            return False
+        self._catalog.finish([write.batch for write in commit.writes], outcome.acknowledgement)
+        return True
+
+    async def commit(self, commit: Commit, begun: BulkOutcome | None = None) -> BulkOutcome:
+        """Send a commit and settle every batch of it; the outcome of the last attempt.
+
+        ``begun`` is the outcome of the first attempt, if that was made by ``begin``.
+        """
+        outcome = await self._send(commit) if begun is None else self._noted(commit, begun)
         resent = False
         if isinstance(outcome, Unknown):
             # A slow backend may have used up the time already, but resolving begins only now.
@@ -122,6 +144,10 @@ class CommitOutcomes:
         send = self._store.update if commit.writes[0].batch.base else self._store.insert
         statements = [write.statement for write in commit.writes]
         outcome = await send(commit.collection, statements, commit.write_concern, commit.deadline_seconds)
+        return self._noted(commit, outcome)
+
+    def _noted(self, commit: Commit, outcome: BulkOutcome) -> BulkOutcome:
+        """The same outcome; if it is unknown, copies of the command may still be under way."""
         if isinstance(outcome, Unknown):
             until_seconds = self._clock.monotonic_seconds() + COPIES_SECONDS
             for write in commit.writes:
@@ -147,10 +173,9 @@ class CommitOutcomes:
             self._abort(commit.writes, outcome.error)
 
     async def _applied(self, commit: Commit, outcome: Applied, *, resent: bool) -> None:
-        writes, acknowledgement = commit.writes, outcome.acknowledgement
-        if outcome.matched >= len(writes):
-            self._catalog.finish([write.batch for write in writes], acknowledgement)
+        if self.settle_at_once(commit, outcome):
             return
+        writes, acknowledgement = commit.writes, outcome.acknowledgement
         is_complete = len(outcome.errors) + outcome.matched == len(writes)
         doubtful: list[PreparedWrite] = []
         refusals: dict[WriteBatch, CommandError] = {}

@@ -7,11 +7,62 @@ import math
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from catalog.ports import Clock
+from catalog.ports import BulkOutcome, Clock, OnOutcome
 
 CANCEL_ROUNDS = 5
 CANCEL_SECONDS = 0.3
 """Number and length of the waits for cancelled tasks when a stop has used up its time."""
+
+
+class BegunWork:
+    """A commit that was sent without a task."""
+
+    __slots__ = ("_give_up", "_on_outcome", "_tasks", "_waiter")
+
+    def __init__(self, on_outcome: OnOutcome, give_up: Callable[[], None]) -> None:
+        """``on_outcome`` or ``give_up`` is called once: the latter if the end of the process waits no longer."""
+        self._on_outcome = on_outcome
+        self._give_up = give_up
+        self._tasks: set[BegunWork] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a task waits for the outcome."""
+        return self._waiter is not None
+
+    def joins(self, tasks: set[BegunWork]) -> None:
+        """It is under way, as the others of these."""
+        self._tasks = tasks
+        tasks.add(self)
+
+    def told(self, outcome: BulkOutcome) -> None:
+        """Called by the bucket store."""
+        if self._leave():
+            self._on_outcome(outcome)
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+
+    def wait(self) -> Coroutine[Any, Any, None]:
+        """What waits for the outcome, and gives up when it is cancelled."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._until_told(self._waiter)
+
+    async def _until_told(self, waiter: asyncio.Future[None]) -> None:
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if self._leave():
+                self._give_up()
+            raise
+
+    def _leave(self) -> bool:
+        """Whether it was under way."""
+        tasks, self._tasks = self._tasks, None
+        if tasks is None:
+            return False
+        tasks.discard(self)
+        return True
 
 
 class CommitTasks:
@@ -25,6 +76,7 @@ class CommitTasks:
         self._report = report
         self._ended = ended
         self._running: set[asyncio.Task[None]] = set()
+        self.without_task: set[BegunWork] = set()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -37,6 +89,10 @@ class CommitTasks:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._finished)
+
+    def begun(self, work: BegunWork) -> None:
+        """This was sent without a task; the end of the process waits for it, too."""
+        work.joins(self.without_task)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -51,7 +107,10 @@ class CommitTasks:
         Tasks that are in progress after ``patience_seconds`` are cancelled; then the result is false.
         """
         until_seconds = self._clock.monotonic_seconds() + patience_seconds
-        while (self._running or is_waiting()) and self._clock.monotonic_seconds() < until_seconds:
+        while (self._running or self.without_task or is_waiting()) and self._clock.monotonic_seconds() < until_seconds:
+            for work in self.without_task:
+                if not work.is_waited_for:
+                    self.spawn(work.wait())
             # Without a task, what is ready waits for the end of a linger.
             await asyncio.sleep(0 if self._running else linger_seconds)
             if self._running:

@@ -7,7 +7,8 @@ arrive while ``rounds_in_flight`` rounds are in progress join the next one. With
 turn of the event loop, after the other callbacks of that turn, so measurements that arrived with one poll are committed
 together.
 
-Commits run in tasks of the committer, so a client that disconnects does not cancel a commit.
+A commit that is sent in one command without a wait, and applied as a whole, needs no task. All others run in tasks of
+the committer, so a client that disconnects does not cancel a commit.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import BucketCatalog
 from catalog.commit.commit_observer import CommitObserver
 from catalog.commit.commit_outcome import Commit, CommitOutcomes
-from catalog.commit.commit_tasks import CANCEL_SECONDS, CommitTasks
+from catalog.commit.commit_tasks import CANCEL_SECONDS, BegunWork, CommitTasks
 from catalog.commit.precedence import Precedence
 from catalog.commit.reopening import Reopening
 from catalog.commit.restart_dedup import RestartDedup
@@ -29,7 +31,7 @@ from catalog.commit.round import PreparedWrite, Round, RoundLimits
 from catalog.errors import CommandError
 from catalog.internal_errors import internal_error
 from catalog.namespaces import VirtualCollection
-from catalog.ports import BucketStore, Clock, WriteConcern
+from catalog.ports import BucketStore, BulkOutcome, Clock, WriteConcern
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class CommitterOptions:
     before_round: Callable[[], None] | None = None
 
 
+_STOPS = "the proxy is shutting down"
 PURSUIT_SLICE_SECONDS = 5.0
 PURSUIT_PAUSES_SECONDS = (0.1, 2.0)
 """The first and the longest pause between attempts to resolve writes in doubt."""
@@ -229,17 +232,41 @@ class Committer:
 
     def _schedule(self, lane: _Lane) -> None:
         lane.scheduled = True
+        loop = asyncio.get_running_loop()
         if self.options.linger_seconds > 0:
-            asyncio.get_running_loop().call_later(self.options.linger_seconds, self._start_round, lane)
+            loop.call_later(self.options.linger_seconds, self._start_round, lane)
         else:
-            # A new task starts in the same turn as a callback would, and sends in that turn.
-            self._tasks.spawn(self._round(lane))
+            # After the other callbacks of this turn.
+            loop.call_soon(self._start_round, lane)
 
     def _start_round(self, lane: _Lane) -> None:
-        self._tasks.spawn(self._round(lane))
-
-    async def _round(self, lane: _Lane) -> None:
         lane.scheduled = False
+        try:
+            commits = self._commits_of_round(lane)
+        except Exception as error:  # noqa: BLE001 - reported; nobody else would hear of it
+            self.report(error)
+            return
+        if commits and not self._begin(lane, commits):
+            self._tasks.spawn(self._commit_all(lane, commits))
+
+    def _begin(self, lane: _Lane, commits: Sequence[Commit]) -> bool:
+        """Send the round without a task if that is possible."""
+        if len(commits) > 1 or self.options.observer is not None:
+            return False
+        commit = commits[0]
+        begun = BegunWork(partial(self._told, lane, commit), partial(self._given_up, lane, commit))
+        try:
+            is_begun = self._outcomes.begin(commit, begun.told)
+        except Exception as error:  # noqa: BLE001 - reported
+            self._failed(commit, error)
+            self._ended(lane)
+            return True
+        if is_begun:
+            self._tasks.begun(begun)
+        return is_begun
+
+    def _commits_of_round(self, lane: _Lane) -> list[Commit]:
+        """Take what is ready for a round that begins now; nothing if there is nothing to write."""
         if self.options.before_round is not None:
             self.options.before_round()
         ready, lane.ready = lane.ready, []
@@ -248,23 +275,53 @@ class Committer:
         for failure in round_.failures:
             self.metrics.failures += 1
             self.report(failure)
-        if not round_.writes:
+        commits = [self._commit_of(lane, writes) for writes in round_.commands]
+        if not commits:
             self._next(lane)
-            return
+            return commits
         self.metrics.rounds += 1
         lane.in_flight += 1
         self.precedence.began(is_bulk=lane.is_bulk)
         if lane.ready and self._may_begin(lane):
             self._schedule(lane)
+        return commits
+
+    def _commit_of(self, lane: _Lane, writes: Sequence[PreparedWrite]) -> Commit:
+        since = min(write.batch.staged_at_seconds for write in writes)
+        self.metrics.commands += 1
+        self.metrics.statements += len(writes)
+        deadline = since + self.options.server_selection_timeout_seconds
+        return Commit(lane.collection, lane.write_concern, writes, since, deadline)
+
+    async def _commit_all(self, lane: _Lane, commits: Sequence[Commit], begun: BulkOutcome | None = None) -> None:
         try:
-            commits = [self._commit(lane, writes) for writes in round_.commands]
             if len(commits) == 1:
-                await commits[0]
+                await self._commit(commits[0], begun)
             else:
-                await asyncio.gather(*commits)
+                await asyncio.gather(*[self._commit(commit) for commit in commits])
         finally:
-            lane.in_flight -= 1
-            self._next(lane)
+            self._ended(lane)
+
+    def _ended(self, lane: _Lane) -> None:
+        lane.in_flight -= 1
+        self._next(lane)
+
+    def _told(self, lane: _Lane, commit: Commit, outcome: BulkOutcome) -> None:
+        """A commit that was begun has this outcome."""
+        try:
+            is_settled = self._outcomes.settle_at_once(commit, outcome)
+        except Exception as error:  # noqa: BLE001 - reported
+            self._failed(commit, error)
+            is_settled = True
+        if is_settled:
+            self._ended(lane)
+        else:
+            self._tasks.spawn(self._commit_all(lane, [commit], outcome))
+
+    def _given_up(self, lane: _Lane, commit: Commit) -> None:
+        """Nobody waits any longer for the outcome of a commit that was begun."""
+        self._outcomes.give_up(commit, CommandError(91, _STOPS))
+        self._ended(lane)
 
     def _next(self, lane: _Lane) -> None:
         self.kick()
@@ -276,28 +333,26 @@ class Committer:
             if lane.lanes.get(lane.write_concern.raw) is lane:
                 del lane.lanes[lane.write_concern.raw]
 
-    async def _commit(self, lane: _Lane, writes: Sequence[PreparedWrite]) -> None:
-        since = min(write.batch.staged_at_seconds for write in writes)
-        deadline = since + self.options.server_selection_timeout_seconds
-        self.metrics.commands += 1
-        self.metrics.statements += len(writes)
-        commit = Commit(lane.collection, lane.write_concern, writes, since, deadline)
+    async def _commit(self, commit: Commit, begun: BulkOutcome | None = None) -> None:
         observer, outcome = self.options.observer, None
         observed = None if observer is None else observer.began(commit)
         try:
-            outcome = await self._outcomes.commit(commit)
+            outcome = await self._outcomes.commit(commit, begun)
         except asyncio.CancelledError:
-            self._outcomes.give_up(commit, CommandError(91, "the proxy is shutting down"))
+            self._outcomes.give_up(commit, CommandError(91, _STOPS))
             raise
         except Exception as error:  # noqa: BLE001 - reported
-            # An internal error: writers must not wait for ever, and what was sent may have been written.
-            self.metrics.failures += 1
-            told = internal_error("committing", error)
-            self.report(error)
-            self._outcomes.give_up(commit, told)
+            self._failed(commit, error)
         finally:
             if observed is not None:
                 observed.ended(outcome)
+
+    def _failed(self, commit: Commit, error: Exception) -> None:
+        """An internal error: writers must not wait for ever, and what was sent may have been written."""
+        self.metrics.failures += 1
+        told = internal_error("committing", error)
+        self.report(error)
+        self._outcomes.give_up(commit, told)
 
     # --- in doubt ------------------------------------------------------------------------------------------
 

@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import struct
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from bson.binary import Binary
 from bson.codec_options import CodecOptions
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 
-from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
-from catalog.commit.empty_timestamps import has_empty_timestamp, inserting_statement
-from catalog.errors import INTERNAL_ERROR, BackendUnavailable, CommandError
+from catalog.errors import INTERNAL_ERROR, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import PLACE_AT, PREFIX_BYTES, SEGMENT_AT
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
-from proxy.backend.access_probe import BUCKETS_CLOSED
-from proxy.backend.collection_uuid_check import CollectionUuidCheck
+from proxy.backend.bucket_writes import BucketWrites
 from proxy.backend.covering import MAX_SECONDS, covering_query
 from proxy.backend.driver_calls import DriverCalls, DriverClient
 from proxy.backend.parts.part_store import PartStore
-from proxy.backend.replication_wait import Attempt, ReplicationWait
 from proxy.backend.row_search import RowSearch
-from proxy.backend.service import LostAfterSending, NotSent, ServicePool
-from proxy.backend.write_concern_waits import ACKNOWLEDGED_FIELDS, WriteConcernWaits, decoded
-from proxy.request.own_steps import client_message
+from proxy.backend.service import ServicePool
+from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.request.ports import Readers
-
-UNDECIDED_CODES = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
-"""Error codes of a member that steps down or shuts down; it may have applied a part of the command."""
-
-OTHER_UUID_CODES = frozenset({26, 361})
-"""Error codes for a collection that was dropped, or dropped and created again, since the command was prepared."""
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
-_RESEND_PAUSE_SECONDS = 0.1
-_SEND_AGAIN = "the server has closed the namespaces of bucket collections; nothing was written, send the insert again"
 _INT64 = struct.Struct("<q").unpack_from
 
 
@@ -76,86 +59,14 @@ class MongoBucketStore:
         ``waits``: for replica sets. ``readers`` registers this object's own reads of buckets, if parts are joined.
         ``closed`` is called with a bucket namespace that the server refuses as such.
         """
-        self._closed = closed
+        writes = BucketWrites(pool, sends_uuid=sends_uuid, begins=rows.writes, waits=waits, closed=closed)
+        self.begin, self.insert, self.update = writes.begin, writes.insert, writes.update
         self.prepare_join = parts.prepare_join
         self._readers = readers
         self._rows = rows
-        self._pool = pool
         self._calls = calls
         self._resolve = resolve
-        self._sends_uuid = sends_uuid
-        self._watch = None if sends_uuid else CollectionUuidCheck(pool)
         self._max_count = max_count
-        self._waits = waits
-        self._bodies: dict[tuple[str, VirtualCollection, bytes, Attempt], bytes] = {}
-
-    async def insert(
-        self,
-        collection: VirtualCollection,
-        documents: Sequence[bytes],
-        write_concern: WriteConcern,
-        deadline_seconds: float,
-    ) -> BulkOutcome:
-        if has_empty_timestamp(documents[0]):
-            statements = [inserting_statement(document) for document in documents]
-            outcome = await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
-        else:
-            outcome = await self._send("insert", "documents", collection, documents, write_concern, deadline_seconds)
-        if self._watch is None:
-            return outcome
-        return await self._watch.judge(collection, documents, outcome, deadline_seconds)
-
-    async def update(
-        self,
-        collection: VirtualCollection,
-        statements: Sequence[bytes],
-        write_concern: WriteConcern,
-        deadline_seconds: float,
-    ) -> BulkOutcome:
-        return await self._send("update", "updates", collection, statements, write_concern, deadline_seconds)
-
-    async def _send(
-        self,
-        command: str,
-        identifier: str,
-        collection: VirtualCollection,
-        documents: Sequence[bytes],
-        write_concern: WriteConcern,
-        deadline_seconds: float,
-    ) -> BulkOutcome:
-        self._rows.writes(collection)
-
-        async def send(attempt: Attempt) -> bytes:
-            body = self._body(command, collection, write_concern, attempt)
-            return await self._pool.request(body, deadline_seconds, identifier, documents)
-
-        outcome = await bulk_write(self._pool, self._waits, write_concern, collection.buckets, send)
-        if isinstance(outcome, Rejected) and outcome.error.code == BUCKETS_CLOSED:
-            self._closed(collection.buckets)
-            return Rejected(BackendUnavailable(_SEND_AGAIN, code=BUCKETS_CLOSED))
-        return outcome
-
-    def _body(
-        self, command: str, collection: VirtualCollection, write_concern: WriteConcern, attempt: Attempt
-    ) -> bytes:
-        key = (command, collection, write_concern.raw, attempt)
-        body = self._bodies.get(key)
-        if body is None:
-            document: dict[str, Any] = {
-                command: collection.buckets.collection,
-                "ordered": False,
-                "bypassDocumentValidation": True,
-                "$db": collection.namespace.database,
-            }
-            if write_concern.raw:
-                document["writeConcern"] = RawBSONDocument(write_concern.raw)
-            document.update(attempt.value)
-            if self._sends_uuid and collection.uuid:
-                document["collectionUUID"] = Binary(collection.uuid, 4)
-            if len(self._bodies) >= 4096:
-                self._bodies.clear()
-            body = self._bodies[key] = encode(document)
-        return body
 
     async def fetch(
         self, collection: VirtualCollection, bucket_ids: Sequence[bytes], deadline_seconds: float
@@ -291,100 +202,6 @@ class MongoBucketStore:
 
         left_seconds = max(deadline_seconds - asyncio.get_running_loop().time(), 0.05)
         return await self._calls.ask(request, left_seconds, holds_data=True)
-
-
-PLAIN_SUCCESS = re.compile(
-    rb".{4}\x10n\0(.{4})(?:\x10nModified\0.{4})?\x01ok\0" + re.escape(struct.pack("<d", 1.0)) + rb"\0", re.DOTALL
-)
-"""The usual reply of a standalone to a bulk write: success without errors."""
-
-
-async def bulk_write(
-    pool: ServicePool,
-    waits: WriteConcernWaits | None,
-    write_concern: WriteConcern,
-    confirmed_in: Namespace,
-    send: Callable[[Attempt], Awaitable[bytes]],
-    message_of: Callable[[Mapping[str, Any]], str] | None = None,
-) -> BulkOutcome:
-    """Send a bulk write over ``pool`` with ``send``, which returns the reply; its outcome.
-
-    Where there are ``waits``, the write concern is waited for in ``confirmed_in``. ``message_of``: see ``outcome_of``.
-    """
-    wait: ReplicationWait | None = None
-    sent_at_seconds = time.perf_counter()
-    try:
-        if waits is None:
-            reply = await send(Attempt.AS_IT_IS)
-            if (plain := PLAIN_SUCCESS.fullmatch(reply)) is not None:
-                acknowledgement = Acknowledgement(
-                    sent_at_seconds=sent_at_seconds, answered_at_seconds=time.perf_counter()
-                )
-                return Applied(int.from_bytes(plain[1], "little"), {}, acknowledgement)
-            said: Mapping[str, Any] = decoded(reply)
-        else:
-            said, wait = await waits.write(write_concern, confirmed_in, send)
-    except NotSent as error:
-        return Rejected(error)
-    except LostAfterSending as error:
-        await asyncio.sleep(_RESEND_PAUSE_SECONDS)
-        return Unknown(error)
-    except CommandError as error:
-        # The proxy's account could not authenticate.
-        return Rejected(error)
-    outcome = outcome_of(said, wait, sent_at_seconds, message_of)
-    if isinstance(outcome, Unknown):
-        pool.forget_primary()
-        await asyncio.sleep(_RESEND_PAUSE_SECONDS)
-    return outcome
-
-
-def outcome_of(
-    reply: Mapping[str, Any],
-    wait: ReplicationWait | None = None,
-    sent_at_seconds: float = 0.0,
-    message_of: Callable[[Mapping[str, Any]], str] | None = None,
-) -> BulkOutcome:
-    """The outcome that the reply to a bulk write, which has just arrived, reports.
-
-    With ``wait``, the write concern is still waited for. ``sent_at_seconds``: see ``Acknowledgement``.
-    ``message_of``: the text of the error of one document for its client.
-    """
-    if not reply.get("ok"):
-        error = CommandError(
-            int(reply.get("code", 1)),
-            _client_message(reply),
-            labels=tuple(reply.get("errorLabels", ())),
-            fails_command=True,
-        )
-        return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
-    errors = {
-        int(entry["index"]): CommandError(int(entry["code"]), (message_of or _client_message)(entry))
-        for entry in reply.get("writeErrors", ())
-    }
-    for error in errors.values():
-        if error.code in OTHER_UUID_CODES:
-            # The error concerns the whole command; documents written before it were dropped with the collection.
-            return Rejected(error)
-        if error.code in UNDECIDED_CODES:
-            return Unknown(error)
-    concern = reply.get("writeConcernError") if wait is None else None
-    if concern is not None and concern.get("code") in UNDECIDED_CODES:
-        # The primary stepped down before the write was replicated, so the write may be rolled back.
-        return Unknown(CommandError(int(concern["code"]), _client_message(concern), fails_command=True))
-    answered_at_seconds = time.perf_counter()
-    if wait is not None:
-        wait.sent_at_seconds, wait.answered_at_seconds = sent_at_seconds, answered_at_seconds
-    fields: Mapping[str, Any] = {}
-    if len(reply) > 3 or "writeConcernError" in reply:
-        fields = {name: reply[name] for name in ACKNOWLEDGED_FIELDS if name in reply}
-    acknowledgement = Acknowledgement(concern, fields, wait, sent_at_seconds, answered_at_seconds)
-    return Applied(int(reply["n"]), errors, acknowledgement)
-
-
-def _client_message(error: Mapping[str, Any]) -> str:
-    """The error message for clients, without values: a commit contains measurements of many clients."""
-    return client_message(int(error.get("code", 1)), str(error.get("errmsg", "")), holds_data=True)
 
 
 def reopening_query(

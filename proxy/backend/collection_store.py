@@ -20,7 +20,7 @@ from catalog.errors import UNAUTHORIZED
 from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import BulkOutcome, WriteConcern
-from proxy.backend.bucket_store import bulk_write
+from proxy.backend.bulk_write import bulk_write
 from proxy.backend.replication_wait import Attempt
 from proxy.backend.row_search import RowSearch
 from proxy.backend.service import ServicePool

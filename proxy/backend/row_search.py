@@ -28,7 +28,8 @@ from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.backend import service_retry
 from proxy.backend.covering import covering_query
-from proxy.backend.service import LostAfterSending, ServicePool
+from proxy.backend.service import ServicePool
+from proxy.backend.service_connection import LostAfterSending
 from proxy.request.step_places import StepPlaces
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 

@@ -8,118 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import struct
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
 
 from catalog.errors import BackendUnavailable
+from proxy.backend.request_places import RequestPlaces
+from proxy.backend.service_connection import (
+    Authenticate,
+    LostAfterSending,
+    NotSent,
+    OnAnswer,
+    ServiceAnswer,
+    ServiceConnection,
+    Waiter,
+)
 from proxy.upstream.connecting import connect
 from proxy.upstream.keepalive import keep_alive
-
-_HEADER = struct.Struct("<iiiiIB")
-_OP_MSG = 2013
-_LENGTH = struct.Struct("<i")
-_REPLY_BODY_AT = 21
-"""Offset of the reply document: header (16), flags (4) and the kind byte come before it."""
 
 _SHORTEST_WAIT_SECONDS = 2.0
 """The time to wait for a reply if the deadline is earlier, or has passed already."""
 
 
-class NotSent(BackendUnavailable):
-    """No byte of the request left the proxy."""
-
-
-class LostAfterSending(BackendUnavailable):
-    """The connection ended after the request was sent and before the reply came."""
-
-
-Authenticate = Callable[["ServiceConnection"], Awaitable[None]]
 OnAnswered = Callable[[str, int, float], None]
 """Called for each reply: name and length of the document sequence, and the response time in seconds."""
-
-
-class ServiceConnection(asyncio.Protocol):
-    """One service connection; it carries one request at a time."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
-        self._waiter: asyncio.Future[bytes] | None = None
-        self._request_id = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a request may be sent."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    def close(self) -> None:
-        """Close immediately."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def expire(self) -> None:
-        """No reply has arrived in time: the request fails, and the connection is closed."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(LostAfterSending(f"{self.address}: no answer in time", code=89))
-        self.close()
-
-    async def request(self, body: bytes, identifier: str = "", documents: Sequence[bytes] = ()) -> bytes:
-        """Send one command and wait for the reply document.
-
-        ``documents`` are sent as a document sequence named ``identifier``. Raises ``NotSent`` or ``LostAfterSending``.
-        """
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            raise NotSent(f"{self.address}: connection closed")
-        self._request_id += 1
-        length = _REPLY_BODY_AT + len(body)
-        sequence: Sequence[bytes] = ()
-        if identifier:
-            name = identifier.encode() + b"\0"
-            size_bytes = 4 + len(name) + sum(map(len, documents))
-            sequence = (b"\x01", _LENGTH.pack(size_bytes), name, *documents)
-            length += 1 + size_bytes
-        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiter = waiter
-        transport.write(b"".join((_HEADER.pack(length, self._request_id, 0, _OP_MSG, 0, 0), body, *sequence)))
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            transport.abort()
-            raise
-        finally:
-            self._waiter = None
-
-    # --- asyncio.Protocol ----------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop."""
-        # uvloop's transports are not registered as subclasses.
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Called by the event loop."""
-        buffer = self._buffer
-        buffer += data
-        if len(buffer) < 4:
-            return
-        length: int = _LENGTH.unpack_from(buffer)[0]
-        if len(buffer) < length:
-            return
-        document = bytes(memoryview(buffer)[_REPLY_BODY_AT:length])
-        self._buffer = buffer[length:] if len(buffer) > length else bytearray()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(document)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop."""
-        self._transport = None
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(LostAfterSending(f"{self.address}: {exc or 'connection closed'}"))
 
 
 class Deadlines:
@@ -158,6 +70,40 @@ class Deadlines:
             self._schedule(min(self._under_way.values()))
 
 
+class _Request:
+    """A request under way."""
+
+    def __init__(
+        self, pool: ServicePool, connection: ServiceConnection, told: OnAnswer, identifier: str, length: int
+    ) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._told = told
+        self._identifier = identifier
+        self._length = length
+        self._is_under_way = True
+        self._sent_at_seconds = time.perf_counter()  # the loop's time is in whole milliseconds
+
+    def answered(self, answer: ServiceAnswer) -> None:
+        """Called by the connection."""
+        pool = self._pool
+        self._is_under_way = False
+        pool.ended(self._connection)
+        if isinstance(answer, bytes):
+            seconds = time.perf_counter() - self._sent_at_seconds
+            pool.replied(self._connection, self._identifier, self._length, seconds)
+        else:
+            pool.forget_primary()
+        self._told(answer)
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more."""
+        if self._is_under_way:
+            self._is_under_way = False
+            self._connection.abandon()
+            self._pool.ended(self._connection)
+
+
 class ServicePool:
     """A pool of service connections to the primary."""
 
@@ -180,7 +126,7 @@ class ServicePool:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._size = size
         self._idle: deque[ServiceConnection] = deque()
-        self._places = asyncio.Semaphore(size)
+        self._places = RequestPlaces(size)
         self._primary: tuple[str, int] | None = None
         self._deadlines = Deadlines()
         self._closed = False
@@ -206,6 +152,27 @@ class ServicePool:
         self._closed = True
         self.forget_primary()
 
+    def begin(
+        self,
+        told: OnAnswer,
+        body: bytes,
+        deadline_seconds: float,
+        identifier: str = "",
+        documents: Sequence[bytes] = (),
+    ) -> bool:
+        """Send one command if a connection is free, and call ``told`` with the answer in a later turn of the loop.
+
+        If none is free, nothing happens, and the result is false.
+        """
+        if not self._places.take():
+            return False
+        connection = self._idle_connection()
+        if connection is None:
+            self._places.release()
+            return False
+        self._send(connection, told, body, deadline_seconds, identifier, documents)
+        return True
+
     async def request(
         self, body: bytes, deadline_seconds: float, identifier: str = "", documents: Sequence[bytes] = ()
     ) -> bytes:
@@ -214,50 +181,64 @@ class ServicePool:
         Raises ``NotSent`` if it cannot be sent before the deadline, and ``LostAfterSending`` if the connection is lost
         or no reply arrives by then: writers must not wait for a backend that is stopped or cut off.
         """
-        if self._places.locked():
+        if not self._places.take():
             try:
                 async with asyncio.timeout_at(deadline_seconds):
                     await self._places.acquire()
             except TimeoutError:
                 raise NotSent("all connections to the backend are busy") from None
-        else:
-            await self._places.acquire()
+        waiter = Waiter()
         try:
             connection = await self._connected(deadline_seconds)
-            return await self._asked(connection, body, deadline_seconds, identifier, documents)
-        finally:
+            request = self._send(connection, waiter.tell, body, deadline_seconds, identifier, documents)
+        except BaseException:
             self._places.release()
+            raise
+        try:
+            return await waiter.answer
+        except asyncio.CancelledError:
+            request.abandon()
+            raise
 
-    async def _asked(
+    def _send(
         self,
         connection: ServiceConnection,
+        told: OnAnswer,
         body: bytes,
         deadline_seconds: float,
         identifier: str,
         documents: Sequence[bytes],
-    ) -> bytes:
+    ) -> _Request:
+        """Send this on a connection in the place that was taken, which is free once there is an answer."""
+        request = _Request(self, connection, told, identifier, len(documents))
         earliest_seconds = asyncio.get_running_loop().time() + _SHORTEST_WAIT_SECONDS
+        connection.send(request.answered, body, identifier, documents)
         self._deadlines.watch(connection, max(deadline_seconds, earliest_seconds))
-        sent_at_seconds = time.perf_counter()  # the loop's time is in whole milliseconds
-        try:
-            reply = await connection.request(body, identifier, documents)
-        except BackendUnavailable:
-            self.forget_primary()
-            raise
-        finally:
-            self._deadlines.forget(connection)
-        self._answered(identifier, len(documents), time.perf_counter() - sent_at_seconds)
+        return request
+
+    def ended(self, connection: ServiceConnection) -> None:
+        """The request on this connection has ended."""
+        self._deadlines.forget(connection)
+        self._places.release()
+
+    def replied(self, connection: ServiceConnection, identifier: str, length: int, seconds: float) -> None:
+        """The reply has arrived, ``seconds`` after the request was sent."""
+        self._answered(identifier, length, seconds)
         if self._closed:
             connection.close()
         else:
             self._idle.append(connection)
-        return reply
 
-    async def _connected(self, deadline_seconds: float) -> ServiceConnection:
+    def _idle_connection(self) -> ServiceConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:
                 return connection
+        return None
+
+    async def _connected(self, deadline_seconds: float) -> ServiceConnection:
+        if (idle := self._idle_connection()) is not None:
+            return idle
         loop = asyncio.get_running_loop()
         pause_seconds = 0.02
         while True:

@@ -18,7 +18,7 @@ from scramp import ScramClient, ScramException
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
-from proxy.backend.service import Authenticate, ServiceConnection
+from proxy.backend.service_connection import Authenticate, ServiceConnection
 from proxy.request.authorisation import PROBE
 
 SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-1")

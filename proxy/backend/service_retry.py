@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from catalog.bson.codec import encode
-from proxy.backend.service import LostAfterSending, ServicePool
+from proxy.backend.service import ServicePool
+from proxy.backend.service_connection import LostAfterSending
 from proxy.request.command_table import REPEATABLE
 from proxy.upstream.not_primary import NotPrimary, not_primary
 

@@ -18,8 +18,19 @@ from catalog.commit.rows import digest_of, rows_in
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import Measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, PreparedJoin, Rejected, Span, Unknown, WriteConcern
+from catalog.ports import (
+    Acknowledgement,
+    Applied,
+    BulkOutcome,
+    OnOutcome,
+    PreparedJoin,
+    Rejected,
+    Span,
+    Unknown,
+    WriteConcern,
+)
 from tests.simulation.auditor import Auditor
+from tests.support.begins import Begins
 from tests.support.catalog_parts import is_of_family
 from tests.support.update_expressions import MISSING, at, matches, milliseconds, updated
 
@@ -165,7 +176,30 @@ class Port:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._under_way: set[bytes] = set()
+        self.begins = Begins()
         self.killed = False
+
+    async def kill(self) -> None:
+        """Nothing is sent any more, and nobody is told of what was."""
+        self.killed = True
+        await self.begins.cancel()
+
+    def begin(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+        told: OnOutcome,
+        *,
+        grows: bool,
+    ) -> bool:
+        if self.killed:
+            return True  # nothing leaves the process any more
+        if self._server.commands % 3 == 0:
+            return False
+        send = self.update if grows else self.insert
+        return self.begins.begin(send(collection, statements, write_concern, deadline_seconds), told)
 
     async def insert(
         self,

@@ -178,7 +178,7 @@ class Process:
         self.readers = ReaderRegister(lambda _: False) if self.node is None else self.node.readers
         line = CommandLine(server, allowed=plan.may_join, may_be_late=not plan.readers)
         alone = plan.proxies == 1 and not plan.meddling
-        port = JoinPort(server, line, self.readers, sealed=plan.sealed, alone=alone)
+        self.port = port = JoinPort(server, line, self.readers, sealed=plan.sealed, alone=alone)
         joining = JoiningOptions(many=4, patience_seconds=5)
         self.joining = Joining(self.catalog, port, Clock(), self.readers, joining, lambda _: None, Forms(report))
         self._joining = asyncio.get_running_loop().create_task(self.joining.run()) if plan.in_parts else None
@@ -241,6 +241,8 @@ class Process:
         await self.stop_joining()
         committer = self.committer
         committer._tasks.spawn = lambda work: work.close()  # type: ignore[method-assign]
+        committer.kick = lambda: None  # type: ignore[method-assign]
+        await self.port.kill()
         while committer._tasks or committer._pursuit:
             tasks = sorted(committer._tasks, key=lambda task: int(task.get_name().rpartition("-")[2]))
             tasks += [committer._pursuit] if committer._pursuit else []
@@ -251,7 +253,8 @@ class Process:
     async def end_commits(self) -> None:
         """Nothing is under way or in doubt any more."""
         committer = self.committer
-        while committer._pursuit is not None or committer._tasks:  # noqa: ASYNC110 - nothing tells its end
+        tasks = committer._tasks
+        while committer._pursuit is not None or tasks or tasks.without_task:  # noqa: ASYNC110 - nothing tells its end
             await asyncio.sleep(1)
         await committer.drain()
 
@@ -269,6 +272,7 @@ class Process:
         assert committer.batches_ready == 0
         assert not committer._lanes, "lanes of nobody"
         assert not committer._tasks
+        assert not committer._tasks.without_task
         assert not committer._outcomes.doubts
         assert self.handler.pending.size_bytes == 0
         assert not self.handler._held

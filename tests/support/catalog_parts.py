@@ -18,7 +18,18 @@ from catalog.identity import NOBODY
 from catalog.kernel import Limits, Measurement, parse_measurement
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import bucket_key
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, Clock, IdSource, PreparedJoin, Span, WriteConcern
+from catalog.ports import (
+    Acknowledgement,
+    Applied,
+    BulkOutcome,
+    Clock,
+    IdSource,
+    OnOutcome,
+    PreparedJoin,
+    Span,
+    WriteConcern,
+)
+from tests.support.begins import Begins
 
 KEY = CombineKey(b"", NOBODY)
 ACKNOWLEDGED = Acknowledgement()
@@ -194,7 +205,11 @@ class NothingFound:
 class ScriptedStore:
     """Answers from a script, then with success; remembers what it was sent."""
 
+    takes_no_wait = False
+    """Whether commits can be sent without a wait."""
+
     def __init__(self, *answers: Answer) -> None:
+        self.begins = Begins()
         self.answers = deque(answers)
         self.sent: list[tuple[str, list[bytes], WriteConcern]] = []
         self.documents: dict[bytes, bytes] = {}
@@ -204,6 +219,21 @@ class ScriptedStore:
         self.asked: list[tuple[tuple[bytes, int], ...]] = []
         self.late: set[bytes] = set()
         """Documents that are not of an earlier process' last minutes."""
+
+    def begin(
+        self,
+        collection: VirtualCollection,
+        statements: Sequence[bytes],
+        write_concern: WriteConcern,
+        deadline_seconds: float,
+        told: OnOutcome,
+        *,
+        grows: bool,
+    ) -> bool:
+        if not self.takes_no_wait:
+            return False
+        send = self.update if grows else self.insert
+        return self.begins.begin(send(collection, statements, write_concern, deadline_seconds), told)
 
     async def insert(
         self,

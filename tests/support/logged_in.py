@@ -10,8 +10,8 @@ from urllib.parse import quote_plus
 
 import bson
 
-from proxy.backend.service import ServiceConnection
 from proxy.backend.service_auth import authenticator
+from proxy.backend.service_connection import ServiceConnection
 from tests.support.access import PASSWORD
 from tests.support.ports import LOOPBACK
 

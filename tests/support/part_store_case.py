@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from bson import ObjectId, decode
 from pymongo.collection import Collection
@@ -74,21 +74,23 @@ def differing(joined: bytes) -> bytes:
     raise Differs("a bucket that does not hold its parts")
 
 
-class ListeningPool(ServicePool):
-    """Keeps the commands that were sent."""
+class ListeningPool:
+    """A ``ServicePool`` that keeps the commands that were sent."""
 
     def __init__(self, server: MongodProcess) -> None:
         async def primary(_: float) -> tuple[str, int]:
             return "127.0.0.1", server.port
 
-        super().__init__(primary, None, None, 5.0)
+        self._pool = ServicePool(primary, None, None, 5.0)
+        self.close = self._pool.close
+        self.forget_primary = self._pool.forget_primary
         self.sent: list[dict[str, Any]] = []
 
     async def request(
         self, body: bytes, deadline_seconds: float, identifier: str = "", documents: Sequence[bytes] = ()
     ) -> bytes:
         self.sent.append({**decode(body), **({identifier: list(documents)} if identifier else {})})
-        return await super().request(body, deadline_seconds, identifier, documents)
+        return await self._pool.request(body, deadline_seconds, identifier, documents)
 
     def statements(self, command: str, name: str) -> list[Any]:
         """Of all commands of this kind the statements, which they have in the field ``name``."""
@@ -109,7 +111,7 @@ class Case:
         self.ids = ids
         self.sealed = sealed
         """Whether the server has no transactions, so that parts are closed."""
-        self.parts = PartStore(self.pool, transactions=not sealed, alone=lambda: alone)
+        self.parts = PartStore(cast(Any, self.pool), transactions=not sealed, alone=lambda: alone)
 
     def store(self, *documents: dict[str, Any]) -> None:
         """Store these parts, as they are."""

@@ -17,8 +17,9 @@ from proxy.backend.access_probe import are_buckets_closed
 from proxy.backend.current_op import CurrentOperations, account_of
 from proxy.backend.first_answer import may_pass
 from proxy.backend.probing import profile_of, unpacks_buckets
-from proxy.backend.service import Authenticate, ServicePool
+from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import introducing
+from proxy.backend.service_connection import Authenticate
 from proxy.process.doctor.found import Account, Found, Learned, Member, Target, Unknown
 from proxy.process.doctor.listing import collections_of
 from proxy.process.doctor.reaching import NAME, reached

@@ -16,7 +16,7 @@ from bson.errors import InvalidBSON
 from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable
 from proxy.backend.driver_errors import plain_reason
-from proxy.backend.service import ServiceConnection
+from proxy.backend.service_connection import ServiceConnection
 from proxy.process.doctor.found import Member
 from proxy.upstream.connecting import connect
 from proxy.upstream.dialing import parse_upstream_name, upstream_name

@@ -13,8 +13,8 @@ from pymongo.uri_parser import parse_uri
 
 from catalog.errors import BackendUnavailable
 from proxy.backend.backend_tls import tls_of
-from proxy.backend.service import Authenticate
 from proxy.backend.service_auth import authenticator
+from proxy.backend.service_connection import Authenticate
 from proxy.process.doctor.found import Target
 from proxy.process.unreachable import account_of
 from proxy.settings.config import ConfigurationError

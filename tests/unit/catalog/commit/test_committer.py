@@ -26,6 +26,12 @@ from tests.support.catalog_parts import (
 from tests.support.committer_bench import CommitterBench, HeldStore
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["in a task", "without a task"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the store can send commits without a wait."""
+    monkeypatch.setattr(ScriptedStore, "takes_no_wait", request.param)
+
+
 async def test_a_thousand_devices_at_once_are_one_command() -> None:
     """W64: one insert for all new buckets."""
     bench = CommitterBench()
@@ -133,6 +139,9 @@ async def test_parked_measurements_are_committed_after_the_look() -> None:
 class BrokenStore(ScriptedStore):
     """A bug of ours in the store."""
 
+    def begin(self, *arguments: Any, **options: Any) -> bool:
+        return False
+
     async def insert(self, *arguments: Any) -> BulkOutcome:
         raise RuntimeError("bug")
 
@@ -215,9 +224,7 @@ async def test_shutdown_tells_those_who_wait() -> None:
     writer = bench.insert(measurement())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    for task in list(bench.committer._tasks):
-        task.cancel()
-    await bench.rest()
+    assert not await bench.committer.drain(0.01)
     assert writer.codes == {0: 91}
 
 

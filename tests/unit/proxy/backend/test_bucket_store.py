@@ -1,4 +1,4 @@
-"""What the reply of a bulk write says, and which stored buckets are asked for (W50, W72, W126-W128)."""
+"""Which stored buckets are asked for (W50, W126-W128)."""
 
 from __future__ import annotations
 
@@ -10,65 +10,19 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
-from bson import Int64, ObjectId, Timestamp, decode, encode
+from bson import Int64, ObjectId, decode, encode
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
-from proxy.backend.bucket_store import MongoBucketStore, outcome_of, reopening_query
+from proxy.backend.bucket_store import MongoBucketStore, reopening_query
 from proxy.backend.driver_calls import DriverCalls
+from proxy.backend.service import ServicePool
 from tests.support.mongod import MongodProcess
 
 X = VirtualCollection(Namespace("d", "x"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60))
 META = b"\x10\x05\0\0\0"
-
-
-def test_a_plain_success_tells_its_count() -> None:
-    assert outcome_of({"n": 3, "nModified": 3, "ok": 1.0}) == Applied(3, {}, Acknowledgement())
-
-
-def test_w70_what_a_replica_set_adds_is_passed_on() -> None:
-    times = {"opTime": 1, "electionId": ObjectId(), "operationTime": Timestamp(1, 1), "$clusterTime": {}}
-    outcome = outcome_of({"n": 1, **times, "ok": 1.0, "writeConcernError": {"code": 64}})
-    assert isinstance(outcome, Applied)
-    assert outcome.acknowledgement.fields == times
-    assert outcome.acknowledgement.write_concern_error == {"code": 64}
-
-
-def test_errors_are_told_by_statement() -> None:
-    outcome = outcome_of({"n": 1, "writeErrors": [{"index": 1, "code": 11000, "errmsg": "twice"}], "ok": 1.0})
-    assert isinstance(outcome, Applied)
-    assert {index: error.code for index, error in outcome.errors.items()} == {1: 11000}
-
-
-@pytest.mark.parametrize("code", [91, 189, 10107, 11600, 11602])
-@pytest.mark.parametrize(
-    "reply",
-    [
-        lambda code: {"ok": 0.0, "code": code, "errmsg": ""},
-        lambda code: {"ok": 1.0, "n": 0, "writeErrors": [{"index": 0, "code": code}]},
-        lambda code: {"ok": 1.0, "n": 1, "writeConcernError": {"code": code}},
-    ],
-)
-def test_w127_a_member_that_steps_down_may_have_applied_a_part(code: int, reply: Any) -> None:
-    assert isinstance(outcome_of(reply(code)), Unknown)
-
-
-@pytest.mark.parametrize(
-    ("reply", "code"),
-    [
-        ({"ok": 0.0, "code": 13, "errmsg": "not authorized"}, 13),
-        ({"ok": 0.0, "code": 361, "errmsg": ""}, 361),
-        ({"ok": 1.0, "n": 0, "writeErrors": [{"index": 0, "code": 26}]}, 26),
-    ],
-    ids=str,
-)
-def test_w72_refusals_of_the_whole_command(reply: dict[str, Any], code: int) -> None:
-    outcome = outcome_of(reply)
-    assert isinstance(outcome, Rejected)
-    assert outcome.error.code == code
 
 
 def test_w50_buckets_that_may_take_a_measurement_are_bounded_by_their_id() -> None:
@@ -92,9 +46,10 @@ async def store_of(server: MongodProcess) -> AsyncIterator[tuple[MongoBucketStor
     """A store that only reads, and a deadline."""
     async with aclosing(DriverCalls(lambda: AsyncMongoClient(server.uri))) as calls:
         none: Any = None
-        parts = cast(Any, NothingJoined)
+        unused = ServicePool(none, None, None, 5.0)
+        parts, rows = cast(Any, NothingJoined), cast(Any, NothingWritten)
         yield (
-            MongoBucketStore(none, calls, none, sends_uuid=True, max_count=1000, parts=parts, rows=none),
+            MongoBucketStore(unused, calls, none, sends_uuid=True, max_count=1000, parts=parts, rows=rows),
             asyncio.get_running_loop().time() + 20,
         )
 
@@ -188,6 +143,12 @@ async def test_the_family_of_a_bucket_has_no_others(mongod: MongodProcess, db_na
         assert [each[9:21] for each in second] == family[3:6]
         of_any_segment = await store.fetch_family(x, family[0], [], deadline)
         assert sorted(each[9:21] for each in of_any_segment) == family
+
+
+class NothingWritten:
+    @staticmethod
+    def writes(collection: VirtualCollection) -> None:
+        raise AssertionError
 
 
 class NothingJoined:

@@ -17,8 +17,9 @@ from catalog.bson.codec import decode, encode
 from catalog.errors import CommandError
 from catalog.identity import User
 from proxy.backend.current_op import Activity, CurrentOperations, account_of, listener_in, listener_text, process_name
-from proxy.backend.service import NotSent, ServicePool
+from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import introducing
+from proxy.backend.service_connection import NotSent
 from tests.support.mongod import MongodProcess
 
 NAME = process_name()

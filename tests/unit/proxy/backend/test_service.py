@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import cast
@@ -12,7 +13,8 @@ import pytest
 import uvloop
 
 from catalog.errors import BackendUnavailable
-from proxy.backend.service import Deadlines, LostAfterSending, NotSent, OnAnswered, ServiceConnection, ServicePool
+from proxy.backend.service import Deadlines, OnAnswered, ServicePool
+from proxy.backend.service_connection import LostAfterSending, NotSent, ServiceAnswer, ServiceConnection
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 
@@ -84,6 +86,57 @@ async def test_requests_side_by_side_each_get_their_own_answer(mongod: MongodPro
     replies = await asyncio.gather(*(pool.request(body, within(10)) for body in bodies))
     assert all(bson.decode(reply)["ok"] == 1 for reply in replies)
     pool.close()
+
+
+async def test_a_command_is_begun_only_where_a_connection_is_free(mongod: MongodProcess) -> None:
+    heard: list[ServiceAnswer] = []
+    pool = pool_to(mongod.port, size=2)
+    assert not pool.begin(heard.append, PING, within(10), "", ())
+    await pool.request(PING, within(10))
+    assert pool.begin(heard.append, PING, within(10), "", ())
+    assert not pool.begin(heard.append, PING, within(10), "", ())
+    assert heard == []
+    while not heard:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.001)
+    assert isinstance(heard[0], bytes)
+    assert bson.decode(heard[0])["ok"] == 1
+    assert pool.begin(heard.append, PING, within(10), "", ())
+    pool.close()
+
+
+async def test_what_was_begun_on_a_connection_that_ends_is_told() -> None:
+    heard: list[ServiceAnswer] = []
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4096)
+        reply = bson.encode({"ok": 1.0})
+        writer.write(struct.pack("<iiiiIB", 21 + len(reply), 1, 1, 2013, 0, 0) + reply)
+        await reader.read(4096)
+
+    async with peer(answer_once) as port:
+        pool = pool_to(port, size=1)
+        await pool.request(PING, within(5))
+        assert pool.begin(heard.append, PING, within(5), "", ())
+        while not heard:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.001)
+        assert isinstance(heard[0], LostAfterSending)
+        # Its place is free again.
+        await pool.request(PING, within(5))
+        pool.close()
+
+
+async def test_a_request_that_is_cancelled_gives_its_place_back() -> None:
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with peer(keep_silent) as port:
+        pool = pool_to(port, size=1)
+        for _ in range(3):
+            request = asyncio.ensure_future(pool.request(PING, within(60)))
+            await asyncio.sleep(0.01)
+            request.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await request
 
 
 async def test_without_a_server_nothing_was_sent() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import bson
 import pytest
 
 from catalog.bson.codec import decode
-from proxy.backend.service import LostAfterSending, ServicePool
+from proxy.backend.service_connection import LostAfterSending
 from proxy.backend.service_retry import may_repeat, request
 
 OK = {"ok": 1.0, "n": 1}
@@ -21,8 +21,8 @@ RECORDED = {**WRITE, "stmtId": 0}
 LOST = LostAfterSending("gone")
 
 
-class Pool(ServicePool):
-    """Answers what it was given, in turn."""
+class Pool:
+    """A ``ServicePool`` that answers what it was given, in turn."""
 
     def __init__(self, *answers: dict[str, Any] | Exception) -> None:
         self._answers = list(answers)
@@ -39,7 +39,7 @@ class Pool(ServicePool):
 
 
 async def ask(pool: Pool, body: dict[str, Any], *, seconds: float = 10.0) -> dict[str, Any]:
-    return dict(decode(await request(pool, body, asyncio.get_running_loop().time() + seconds)))
+    return dict(decode(await request(cast(Any, pool), body, asyncio.get_running_loop().time() + seconds)))
 
 
 @pytest.mark.parametrize(

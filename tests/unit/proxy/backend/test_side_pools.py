@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.backend.service import NotSent, ServicePool
+from proxy.backend.service import ServicePool
+from proxy.backend.service_connection import NotSent
 from proxy.backend.side_pools import SEARCHES_AT_ONCE, SEARCHES_OF_ONE, SidePools
 from proxy.request.step_places import StepPlaces
 
