@@ -101,6 +101,11 @@ class CommitTasks:
         if self._ended is not None:
             self._ended()
 
+    def _wait_for_begun(self) -> None:
+        for work in self.without_task:
+            if not work.is_waited_for:
+                self.spawn(work.wait())
+
     async def drain(self, is_waiting: Callable[[], bool], linger_seconds: float, patience_seconds: float) -> bool:
         """Wait until no task runs and nothing waits for a round, which begins after ``linger_seconds`` at the latest.
 
@@ -108,16 +113,17 @@ class CommitTasks:
         """
         until_seconds = self._clock.monotonic_seconds() + patience_seconds
         while (self._running or self.without_task or is_waiting()) and self._clock.monotonic_seconds() < until_seconds:
-            for work in self.without_task:
-                if not work.is_waited_for:
-                    self.spawn(work.wait())
+            self._wait_for_begun()
             # Without a task, what is ready waits for the end of a linger.
             await asyncio.sleep(0 if self._running else linger_seconds)
             if self._running:
                 left_seconds = until_seconds - self._clock.monotonic_seconds()
                 timeout_seconds = None if math.isinf(left_seconds) else max(left_seconds, 0.0)
                 await asyncio.wait(set(self._running), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-        drained = not self._running and not is_waiting()
+        drained = not self._running and not self.without_task and not is_waiting()
+        if self.without_task:
+            self._wait_for_begun()
+            await asyncio.sleep(0)  # a task that is cancelled before it has started gives nothing up
         for _ in range(CANCEL_ROUNDS):  # the end of one round starts the next
             if not self._running:
                 break

@@ -7,7 +7,9 @@ import math
 
 import pytest
 
-from catalog.commit.commit_tasks import CommitTasks
+from catalog.commit.commit_tasks import BegunWork, CommitTasks
+from catalog.ports import Applied, BulkOutcome
+from tests.support.catalog_parts import ACKNOWLEDGED
 from tests.support.committer_bench import LoopClock
 
 
@@ -74,3 +76,36 @@ async def test_what_is_left_at_the_end_of_patience_is_cancelled(again: int) -> N
     bench.tasks.spawn(stuck(again))
     assert not await bench.drain(0.01)
     assert len(bench.tasks) == 0
+
+
+class Begun:
+    """A commit without a task, and what became of it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.heard: list[BulkOutcome | None] = []
+        self.work = BegunWork(self.heard.append, lambda: self.heard.append(None))
+        bench.tasks.begun(self.work)
+
+
+APPLIED = Applied(1, {}, ACKNOWLEDGED)
+
+
+async def test_draining_waits_for_what_was_sent_without_a_task() -> None:
+    bench = Bench()
+    begun, told_before = Begun(bench), Begun(bench)
+    told_before.work.told(APPLIED)
+    asyncio.get_running_loop().call_later(0.02, begun.work.told, APPLIED)
+    assert await bench.drain()
+    assert begun.heard == told_before.heard == [APPLIED]
+    assert not bench.tasks.without_task
+
+
+@pytest.mark.parametrize("patience_seconds", [0.0, 0.02])
+async def test_what_was_sent_without_a_task_is_given_up_once(patience_seconds: float) -> None:
+    bench = Bench()
+    begun = Begun(bench)
+    assert not await bench.drain(patience_seconds)
+    assert begun.heard == [None]
+    begun.work.told(APPLIED)
+    assert begun.heard == [None]
+    assert not bench.tasks.without_task

@@ -218,13 +218,14 @@ async def test_retry_of_a_doubtful_statement_hears_the_verdict() -> None:
     await bench.rest()
 
 
-async def test_shutdown_tells_those_who_wait() -> None:
+@pytest.mark.parametrize("patience_seconds", [0.0, 0.01])
+async def test_shutdown_tells_those_who_wait(patience_seconds: float) -> None:
     store = HeldStore()
     bench = CommitterBench(store=store)
     writer = bench.insert(measurement())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert not await bench.committer.drain(0.01)
+    assert not await bench.committer.drain(patience_seconds)
     assert writer.codes == {0: 91}
 
 
