@@ -55,8 +55,10 @@ class Sampler:
                 used[name] = cpu
             at = now
             status = self._site.direct.admin.command("serverStatus", repl=0, metrics=0, locks=0)
-            dirty = status["wiredTiger"]["cache"]["tracked dirty bytes in the cache"]
-            self._add("dirty_mb", now - began, dirty / MEGABYTE)
+            # A server that is busy leaves the section out.
+            if (engine := status.get("wiredTiger")) is not None:
+                dirty = engine["cache"]["tracked dirty bytes in the cache"]
+                self._add("dirty_mb", now - began, dirty / MEGABYTE)
             self._add("buckets", now - began, self._site.bucket_count(self._collection))
 
     def _add(self, name: str, seconds: float, value: float) -> None:
