@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -94,7 +95,7 @@ def write_curves(samples: Sequence[Sample], directory: Path) -> list[Path]:
     written = []
     for (workload, case), by_target in cases.items():
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / f"{workload.lower()}-{case.replace(' ', '-')}.svg"
+        path = directory / f"{workload.lower()}-{re.sub(r'[ /]', '-', case)}.svg"
         path.write_text(curves_svg(f"{workload}: {case}", by_target))
         written.append(path)
     return written

@@ -65,6 +65,13 @@ def test_a_case_is_drawn_with_a_line_for_each_target(tmp_path: Path) -> None:
     assert PANELS["p99_ms"] not in drawn, "the first round of each target is drawn"
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.name))
+def test_every_long_load_has_a_file(case: LongCase, tmp_path: Path) -> None:
+    (path,) = write_curves([Sample("L", case.name, "proxy", 0, {}, curves={"rate": [(1.0, 1.0)]})], tmp_path)
+    assert path.parent == tmp_path
+    assert path.exists()
+
+
 @pytest.mark.timeout(120)
 def test_a_load_has_curves_of_both_targets(tmp_path: Path) -> None:
     out = tmp_path / "l.json"
