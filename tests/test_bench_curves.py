@@ -15,7 +15,7 @@ from bench.documents import IOT
 from bench.generator import Load, LoadResult
 from bench.messages import insert_template
 from bench.results import Sample
-from bench.workloads.sustained import latency_curve, rate_curve
+from bench.workloads.sustained import CASES, LongCase, latency_curve, rate_curve
 from tests.support.mongod import MongodProcess
 
 ROOT = Path(__file__).parent.parent
