@@ -23,7 +23,7 @@ from bench.workloads.sustained import fill_series
 
 SHORTER: Final = 2
 """A round takes this part of ``--seconds`` and ``--warmup``, as there are 1,440 of them."""
-SETTLED_SECONDS: Final = 1.0
+SETTLED_SECONDS: Final = 2.5
 BUCKET_ROWS: Final = 1000
 STORED_ROWS: Final = 100_000
 """At most this many rows are stored before a round: with more series, full buckets have fewer rows, as they end with

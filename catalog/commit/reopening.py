@@ -101,7 +101,7 @@ class Reopening:
     async def _look_up(self, lookup: BucketSearch) -> None:
         passed = 0
         try:
-            found = await self._found(lookup)
+            found = await self._found(lookup) if self._is_worth_it(lookup) else None
             while passed < len(lookup.wanted):
                 part = self._part(lookup, passed, passed + RESULTS_AT_ONCE)
                 passed += RESULTS_AT_ONCE
@@ -112,6 +112,11 @@ class Reopening:
         finally:
             if passed < len(lookup.wanted):
                 self._catalog.looked_up(self._part(lookup, passed), None)
+
+    def _is_worth_it(self, lookup: BucketSearch) -> bool:
+        """Whether a series still has to be looked up: queries before this one may have been slow."""
+        growth = self._catalog.growth
+        return any(growth.has_to_look(lookup.buckets, time_ms) for _, time_ms in lookup.wanted)
 
     async def _found(self, lookup: BucketSearch) -> dict[bytes, BucketState]:
         buckets = lookup.buckets
@@ -124,7 +129,7 @@ class Reopening:
                 buckets.collection, tuple(times.items()), self._deadline_seconds()
             )
         finally:
-            self._catalog.growth.looked_up(buckets, since_seconds)
+            self._catalog.growth.looked_up(buckets, len(lookup.wanted), since_seconds)
         found: dict[bytes, BucketState] = {}
         size_bytes = 0
         for document in documents:

@@ -27,10 +27,15 @@ BEGINNING = 0.1
 """At this share of the load at which buckets grow in parts, it is rising, while look-ups of buckets hold it up."""
 BATCHES_OF_A_ROUND = 32
 """This number of batches in a round counts as much as one more round."""
+REWRITING_OF_A_ROUND = 2_000
+"""So does this number of rows that are appended, each times the rows that its bucket has.
+
+A server compares the name of each appended field with those of all rows before it.
+"""
 
 
 class Load:
-    """The recent load: rounds and their batches, which count less the longer ago they were."""
+    """The recent load: rounds, their batches and what they rewrite; each counts less the longer ago it was."""
 
     __slots__ = ("_at_seconds", "batches", "level")
 
@@ -40,10 +45,10 @@ class Load:
         """The most of a recent round."""
         self._at_seconds = 0.0
 
-    def committed(self, batches: int, now_seconds: float) -> None:
-        """Count a round with this number of batches."""
+    def committed(self, batches: int, now_seconds: float, rewriting: int = 0) -> None:
+        """Count a round with this number of batches; ``rewriting``: see ``REWRITING_OF_A_ROUND``."""
         left = max(0.0, 1.0 - (now_seconds - self._at_seconds) / LOAD_SECONDS)
-        self.level = self.level * left + 1.0 + batches / BATCHES_OF_A_ROUND
+        self.level = self.level * left + 1.0 + batches / BATCHES_OF_A_ROUND + rewriting / REWRITING_OF_A_ROUND
         self.batches = max(self.batches * left, batches)
         self._at_seconds = now_seconds
 
@@ -152,7 +157,8 @@ class BucketGrowth:
 
     def _pays(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
         options = self._options
-        if self._load.level < options.busy or self._is_hindered(bucket.series.collection):
+        level = self._load.level + batches_in_round / BATCHES_OF_A_ROUND
+        if level < options.busy or self._is_hindered(bucket.series.collection):
             return False
         if bucket.parts is not None:
             return True
@@ -167,28 +173,25 @@ class BucketGrowth:
         return self.obstacles.may_be_there and self.obstacles.are_there(buckets)
 
     def has_to_look(self, buckets: CollectionBuckets, time_ms: int) -> bool:
-        """Whether a measurement may go to a stored bucket. Those of other processes would be left under load."""
+        """Whether a measurement may go to a stored bucket that has to be looked up.
+
+        Buckets of other processes are not looked up while look-ups are slow, nor under load, where they would be left.
+        """
         if not buckets.may_be_stored(time_ms):
             return False
-        return self._lookups.may_find_own(buckets, time_ms) or not self._leaves_others(buckets)
+        if self._lookups.may_find_own(buckets, time_ms):
+            return True
+        if self._lookups.may_be_slow and self._lookups.are_slow(buckets, self._clock.monotonic_seconds()):
+            return False
+        return not self._leaves_others(buckets)
 
     def _leaves_others(self, buckets: CollectionBuckets) -> bool:
-        """Whether a series would soon leave a bucket that another process has stored (``ends``), if it was found.
-
-        While look-ups are slow, it leaves it under any load: waiting for them keeps rounds small.
-        """
+        """Whether a series would soon leave a bucket that another process has stored (``ends``), if it was found."""
         options, load = self._options, self._load
-        if options.sealed:
-            # Joins are expensive there: while look-ups are slow, single rows are better coalesced (``is_scattered``).
+        # Where joins are expensive, it is worth while to find them.
+        if options.sealed or load.level < BEGINNING * options.busy or load.batches < options.batches_in_round:
             return False
-        if not options.in_parts or load.level < BEGINNING * options.busy:
-            return False
-        now_seconds = self._clock.monotonic_seconds()
-        if not load.is_on(now_seconds):
-            return False
-        if load.batches < options.batches_in_round and not self._lookups.are_slow(buckets, now_seconds):
-            return False
-        return not self._is_hindered(buckets)
+        return load.is_on(self._clock.monotonic_seconds()) and not self._is_hindered(buckets)
 
     def parts_of(self, bucket: Bucket) -> Parts:
         """The stored documents of a bucket, of which there is one if it has never had parts."""
@@ -218,20 +221,16 @@ class BucketGrowth:
     def is_scattered(self, buckets: CollectionBuckets) -> bool:
         """Whether the catalog's ways are expensive for single rows of many series.
 
-        Joins are behind, or look-ups of stored buckets are slow, or growth in place would rewrite a bucket for about
+        Joins are behind, or rows have to wait for slow look-ups, or growth in place would rewrite a bucket for about
         each row and parts are not possible.
         """
         if self.backlog.is_behind:
             return True
         now_seconds = self._clock.monotonic_seconds()
-        if self._lookups.are_slow(buckets, now_seconds) and self._needs_lookups(buckets):
+        if self._lookups.are_slow(buckets, now_seconds) and self._lookups.have_let_go(buckets):
             return True
         scatter = self._scatters.get(buckets)
         return scatter is not None and scatter.holds(now_seconds) and self.obstacles.are_there(buckets)
-
-    def _needs_lookups(self, buckets: CollectionBuckets) -> bool:
-        """Whether rows still have to wait for look-ups."""
-        return self._lookups.have_let_go(buckets) or not self._leaves_others(buckets)
 
     def holds(self, stored_id: bytes) -> bool:
         """Whether this document belongs to a bucket that is stored in parts."""
@@ -248,7 +247,10 @@ class BucketGrowth:
 
     def committed(self, batches: Sequence[WriteBatch], now_seconds: float) -> None:
         """A command with these batches, which are of one collection, was acknowledged."""
-        self._load.committed(len(batches), now_seconds)
+        rewriting = 0
+        for batch in batches:
+            rewriting += batch.base * len(batch.measurements)
+        self._load.committed(len(batches), now_seconds, rewriting)
         if self.obstacles.may_be_there and batches:
             buckets = batches[0].bucket.series.collection
             if buckets.replaced or not self.obstacles.are_there(buckets):
@@ -265,10 +267,10 @@ class BucketGrowth:
         if bucket.own and not bucket.is_given_up and not buckets.replaced:
             self._lookups.let_go(buckets, bucket.state.start_ms)
 
-    def looked_up(self, buckets: CollectionBuckets, since_seconds: float) -> None:
-        """A query for stored buckets has ended."""
+    def looked_up(self, buckets: CollectionBuckets, series: int, since_seconds: float) -> None:
+        """A query for stored buckets of this number of series has ended."""
         if not buckets.replaced:
-            self._lookups.queried(buckets, since_seconds, self._clock.monotonic_seconds())
+            self._lookups.queried(buckets, series, since_seconds, self._clock.monotonic_seconds())
 
     def stored(self, bucket: Bucket, part_id: bytes, rows: int, now_seconds: float) -> None:
         """A batch of this bucket was acknowledged as the document ``part_id`` with this number of ``rows``."""

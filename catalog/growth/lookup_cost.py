@@ -1,53 +1,47 @@
-"""Measures what look-ups of stored buckets cost.
+"""Limits the time that look-ups of stored buckets take.
 
-Without an index on the meta field, each query reads all recent buckets of the collection. With thousands of series,
-their first rows after a start wait for a long time. Native inserts need no look-up (``proxy.inserts.small_inserts``).
+A look-up finds the bucket that another process has stored of a series, so that the series goes on there. Without an
+index on the meta field, each query reads all recent buckets of the collection: with thousands of series, their first
+rows after a start would wait for a long time. A look-up that is not made costs one more bucket, as it does natively,
+where no insert looks for stored buckets. So each collection has an allowance of time for them. Queries spend it, unless
+they are cheap for the number of their series, and it is refilled slowly.
 """
 
 from __future__ import annotations
 
-from catalog.buckets.open_bucket import CollectionBuckets
-from catalog.growth.back_off import BackOff
+from typing import Final
 
-WINDOW_SECONDS = 2.0
-"""The time that is measured before a decision."""
-BUSY = 0.5
-"""Look-ups are slow if queries were in progress for this share of it,"""
-QUERY_SECONDS = 0.01
-"""and each took longer."""
-FIRST_HOLD_SECONDS = 20.0
-LONGEST_HOLD_SECONDS = 320.0
+from catalog.buckets.open_bucket import CollectionBuckets
+
+ALLOWANCE_SECONDS: Final = 0.25
+"""What queries may spend at once."""
+REFILL: Final = 0.02
+"""The share of the time in which look-ups may be in progress in the long run."""
+QUERY_SECONDS: Final = 0.001
+SERIES_SECONDS: Final = 0.00002
+"""A query is free of charge for this time, and for this time for each of its series, as an insert takes no less."""
 
 
 class LookupCost:
-    """The look-ups of one collection."""
+    """The allowance of one collection."""
 
-    __slots__ = ("_busy_seconds", "_hold", "_queries", "_since_seconds")
+    __slots__ = ("_at_seconds", "_left_seconds")
 
     def __init__(self) -> None:
-        self._since_seconds = 0.0
-        self._queries = 0
-        self._busy_seconds = 0.0
-        self._hold = BackOff(FIRST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
+        self._left_seconds = ALLOWANCE_SECONDS
+        self._at_seconds = 0.0
 
     def is_high(self, now_seconds: float) -> bool:
-        """Whether look-ups were slow not long ago."""
-        return self._hold.is_on(now_seconds)
+        """Whether nothing is left of the allowance."""
+        return self._left_seconds + REFILL * (now_seconds - self._at_seconds) <= 0.0
 
-    def queried(self, since_seconds: float, now_seconds: float) -> None:
-        """Count a query that has been in progress since then."""
-        if since_seconds > self._since_seconds + 2 * WINDOW_SECONDS:
-            self._since_seconds = since_seconds
-            self._queries, self._busy_seconds = 0, 0.0
-        self._queries += 1
-        self._busy_seconds += now_seconds - since_seconds
-        elapsed_seconds = now_seconds - self._since_seconds
-        if elapsed_seconds < WINDOW_SECONDS:
-            return
-        if self._busy_seconds >= max(BUSY * elapsed_seconds, QUERY_SECONDS * self._queries):
-            self._hold.begin(now_seconds)
-        self._since_seconds = now_seconds
-        self._queries, self._busy_seconds = 0, 0.0
+    def queried(self, series: int, since_seconds: float, now_seconds: float) -> None:
+        """A query for buckets of this number of series has been in progress since then."""
+        refilled = self._left_seconds + REFILL * (now_seconds - self._at_seconds)
+        charge = now_seconds - since_seconds - QUERY_SECONDS - SERIES_SECONDS * series
+        # A single slow query, perhaps of a busy server, does not prevent others for long.
+        self._left_seconds = max(-ALLOWANCE_SECONDS, min(refilled, ALLOWANCE_SECONDS) - max(0.0, charge))
+        self._at_seconds = now_seconds
 
 
 class LookupCosts:
@@ -60,12 +54,12 @@ class LookupCosts:
         """By collection: stored buckets that were in memory, and are no longer, start at this time or earlier."""
         self._costs: dict[CollectionBuckets, LookupCost] = {}
         self._slow: set[CollectionBuckets] = set()
-        """Collections whose look-ups were slow when they were last measured; ``are_slow`` removes them."""
+        """Collections that had nothing left after their latest query; ``are_slow`` removes them."""
 
-    def queried(self, buckets: CollectionBuckets, since_seconds: float, now_seconds: float) -> None:
-        """Count a query for buckets of this collection."""
+    def queried(self, buckets: CollectionBuckets, series: int, since_seconds: float, now_seconds: float) -> None:
+        """Count a query for buckets of this number of series of the collection."""
         cost = self._costs.setdefault(buckets, LookupCost())
-        cost.queried(since_seconds, now_seconds)
+        cost.queried(series, since_seconds, now_seconds)
         if cost.is_high(now_seconds):
             self._slow.add(buckets)
 
@@ -75,7 +69,7 @@ class LookupCosts:
         return bool(self._slow)
 
     def are_slow(self, buckets: CollectionBuckets, now_seconds: float) -> bool:
-        """Whether look-ups of this collection were slow not long ago."""
+        """Whether the allowance of this collection is used up."""
         if buckets not in self._slow:
             return False
         if self._costs[buckets].is_high(now_seconds):

@@ -3,8 +3,9 @@
 The shared catalog is much cheaper for small inserts of many clients, and keeps late measurements together. A client
 that sends large batches in order does most of that work itself: its insert can be cheaper as a native one, which is
 relayed as it came. Which way is cheaper depends on documents, buckets and server, so it is measured: by collection and
-size of the insert, how many bytes a second are stored while there are such inserts. From time to time the other way is
-tried for a moment, ever more rarely while the result stays the same.
+size of the insert, how many bytes a second are stored while there are such inserts. What the catalog puts off counts as
+well: parts, which are joined later. From time to time the other way is tried for a moment, ever more rarely while the
+result stays the same.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PERIOD_SECONDS: Final = 0.25
 """The least time with inserts in progress that a measured period has."""
 PERIOD_INSERTS: Final = 8
 """The least number of inserts in a measured period."""
-FIRST_TRY_SECONDS: Final = 5.0
+FIRST_TRY_SECONDS: Final = 0.5
 """How long after the first insert of a kind the other way is tried at the earliest; a short load is not worth it."""
 FIRST_PAUSE_SECONDS: Final = 2.0
 LONGEST_PAUSE_SECONDS: Final = 128.0
@@ -36,6 +37,11 @@ GAIN_IF_LATE: Final = 3.0
 """This factor if measurements are late or alternate, which leaves a native collection with many small buckets."""
 LATE_BYTES: Final = 20_000
 """``GAIN_IF_LATE`` applies if there is a late measurement in this many bytes, or more often."""
+UNJOINED_SECONDS: Final = 50e-6
+"""The time that counts for a part that is not joined when a period ends.
+
+Its join costs a server's processor 30 µs in a transaction and 90 µs on a standalone, partly when nobody waits.
+"""
 
 CHOICES_BYTES: Final = 2 * 1024 * 1024
 CHOICE_BYTES: Final = 600
@@ -122,13 +128,19 @@ class Choice:
         "_pause_seconds",
         "_period",
         "_preferred",
+        "_unjoined",
+        "_unjoined_before",
         "way",
     )
 
-    def __init__(self, clock: Callable[[], float], late: Callable[[], int]) -> None:
-        """``clock``: a monotonic time in seconds; ``late``: the number of late measurements so far."""
+    def __init__(self, clock: Callable[[], float], late: Callable[[], int], unjoined: Callable[[], int]) -> None:
+        """``clock``: a monotonic time in seconds; ``late``: the number of late measurements so far.
+
+        ``unjoined``: how many parts wait to be joined.
+        """
         self._clock = clock
         self._late = late
+        self._unjoined = unjoined
         self.way = InsertPath.CATALOG
         """The way of the next insert."""
         self._preferred = InsertPath.CATALOG
@@ -138,6 +150,7 @@ class Choice:
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._period = Period()
         self._late_before = late()
+        self._unjoined_before = unjoined()
         self._is_late = False
 
     def begin(self) -> int:
@@ -152,11 +165,14 @@ class Choice:
 
     def _decide(self, now_seconds: float) -> None:
         """A period is over."""
-        period, late = self._period, self._late()
-        self._costs[self.way] = period.busy_seconds / period.size_bytes
+        period, late, unjoined = self._period, self._late(), self._unjoined()
+        put_off_seconds = 0.0
         if self.way is InsertPath.CATALOG:
             self._is_late = (late - self._late_before) * LATE_BYTES > period.size_bytes
+            put_off_seconds = UNJOINED_SECONDS * max(0, unjoined - self._unjoined_before)
+        self._costs[self.way] = (period.busy_seconds + put_off_seconds) / period.size_bytes
         self._late_before = late
+        self._unjoined_before = unjoined
         if self.way is not self._preferred:
             self._judge(now_seconds)
         elif now_seconds >= self._next_try_seconds:
@@ -218,14 +234,22 @@ class WriteStrategy:
     """The choices of all collections, bounded in bytes; the least recently used are removed first."""
 
     def __init__(
-        self, mode: Mode, clock: Callable[[], float], late: Callable[[VirtualCollection], int] | None = None
+        self,
+        mode: Mode,
+        clock: Callable[[], float],
+        late: Callable[[VirtualCollection], int] = lambda _: 0,
+        unjoined: Callable[[], int] = lambda: 0,
     ) -> None:
-        """``mode``: ``auto``, or the way of all inserts; ``late``: how many measurements came late so far."""
+        """``mode``: ``auto``, or the way of all inserts; ``late``: how many measurements came late so far.
+
+        ``unjoined``: how many parts wait to be joined.
+        """
         self._mode = mode
         self.fewest_bytes = FEWEST_NATIVE_BYTES[mode]
         """Smaller inserts never go natively."""
         self._clock = clock
-        self._late = late or _never_late
+        self._late = late
+        self._unjoined = unjoined
         self._choices: BoundedCache[tuple[object, int], Choice] = BoundedCache(CHOICES_BYTES, _choice_bytes)
 
     @property
@@ -255,13 +279,9 @@ class WriteStrategy:
         key = (collection.uuid or collection.namespace, size_bytes.bit_length() // 2)
         choice = self._choices.get(key)
         if choice is None:
-            choice = Choice(self._clock, partial(self._late, collection))
+            choice = Choice(self._clock, partial(self._late, collection), self._unjoined)
             self._choices.put(key, choice)
         return choice
-
-
-def _never_late(collection: VirtualCollection) -> int:
-    return 0
 
 
 def _choice_bytes(key: tuple[object, int], choice: Choice) -> int:

@@ -327,7 +327,7 @@ def write_strategy(settings: Settings, catalog: BucketCatalog, clock: Clock) -> 
 
     wanted = settings.write_strategy
     mode: Mode = wanted if wanted in {"auto", "native"} else "catalog"
-    return WriteStrategy(mode, clock.monotonic_seconds, late)
+    return WriteStrategy(mode, clock.monotonic_seconds, late, lambda: catalog.growth.unjoined)
 
 
 def _insert_handler(

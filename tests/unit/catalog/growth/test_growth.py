@@ -10,10 +10,10 @@ from bson import ObjectId
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets
 from catalog.buckets.stats import Counters
 from catalog.buckets.write_batch import WriteBatch
-from catalog.growth import lookup_cost
 from catalog.growth.backlog import FEWEST_BEHIND, FIRST_HOLD_SECONDS
 from catalog.growth.growth import BATCHES_OF_A_ROUND, LOAD_SECONDS, GrowthOptions, Load
 from catalog.growth.join_obstacles import BLOCK_EXPIRY_SECONDS
+from catalog.growth.lookup_cost import ALLOWANCE_SECONDS, REFILL
 from catalog.kernel import BucketState, Limits
 from catalog.parts import bucket_key, segment_of
 from tests.support.catalog_parts import HOUR_MS, START_MS, CatalogBench, measurement, virtual
@@ -192,6 +192,23 @@ def test_load_grows_with_rounds_and_is_forgotten() -> None:
     assert load.level < 1.1
 
 
+def test_appending_to_large_buckets_is_more_load() -> None:
+    """A server compares the name of each field of each new row with those of all rows before it."""
+    small, large = Load(), Load()
+    small.committed(100, 1.0, 100 * 1 * 10)
+    large.committed(100, 1.0, 100 * 500 * 10)
+    assert large.level > 10 * small.level
+
+
+def test_a_round_of_very_many_buckets_is_load_itself() -> None:
+    """Not only once it is committed."""
+    bench = CatalogBench(growth=GrowthOptions(in_parts=True, busy=10.0, batches_in_round=8))
+    bucket = bench.commit(measurement()).bucket
+    growth = bench.catalog.growth
+    assert not growth.leaves_as_part(bucket, 10, 1)
+    assert growth.leaves_as_part(bucket, 10 * BATCHES_OF_A_ROUND, 1)
+
+
 def test_rounds_that_concern_many_buckets_are_more_load() -> None:
     few, many = Load(), Load()
     few.committed(1, 1.0)
@@ -313,44 +330,33 @@ def are_found_slow(bench: CatalogBench) -> None:
         assert not growth.may_be_scattered
         since_seconds = clock.monotonic_seconds()
         clock.now += 0.1
-        growth.looked_up(bench.buckets, since_seconds)
+        growth.looked_up(bench.buckets, 1, since_seconds)
         if growth.may_be_scattered:
             break
     assert growth.may_be_scattered
 
 
-def test_slow_look_ups_let_small_inserts_go_another_way_for_a_while() -> None:
-    bench = CatalogBench(growth=ALWAYS)
-    growth, clock = bench.catalog.growth, bench.clock
-    are_found_slow(bench)
-    assert growth.is_scattered(bench.buckets)
-    clock.now += lookup_cost.FIRST_HOLD_SECONDS
-    assert growth.may_be_scattered, "nobody has asked yet"
-    assert not growth.is_scattered(bench.buckets)
-    assert not growth.may_be_scattered
-
-
 FEW_OF_MANY = GrowthOptions(in_parts=True, busy=10.0, batches_in_round=100)
-"""Look-ups without need keep rounds smaller than those that grow in parts."""
 
 
-def test_under_load_slow_look_ups_are_not_waited_for() -> None:
-    """A round of a few batches leaves buckets of others then, as a larger one does anyway."""
-    bench = CatalogBench(growth=FEW_OF_MANY, reopening=True, stored_until_ms=START_MS)
-    growth = bench.catalog.growth
+@pytest.mark.parametrize("sealed", [False, True])
+def test_slow_look_ups_are_not_made_until_their_time_has_come_again(*, sealed: bool) -> None:
+    bench = CatalogBench(growth=replace(FEW_OF_MANY, sealed=sealed), reopening=True, stored_until_ms=START_MS)
     bench.commit(measurement(2 * HOUR_MS, meta="another series"))
     assert bench.stage(measurement(meta="a")) == [], "look-ups are not slow"
     bench.catalog.take_lookups()
     are_found_slow(bench)
-    assert growth.is_scattered(bench.buckets), "without load, look-ups go on"
-    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
-    assert not growth.is_scattered(bench.buckets)
+    assert not bench.catalog.growth.is_scattered(bench.buckets), "nothing waits for a look-up"
     assert bench.stage(measurement(meta="b")) != []
     assert bench.catalog.take_lookups() == []
+    bench.clock.now += ALLOWANCE_SECONDS / REFILL
+    assert bench.stage(measurement(meta="c")) == []
+    assert len(bench.catalog.take_lookups()) == 1
+    assert not bench.catalog.growth.may_be_scattered
 
 
 def test_slow_look_ups_for_buckets_of_this_process_are_waited_for() -> None:
-    """Those were closed to save memory, and would be left again and again."""
+    """Those were closed to save memory, and would be left again and again. Small inserts can go another way."""
     bench = CatalogBench(growth=FEW_OF_MANY, reopening=True, stored_until_ms=START_MS)
     are_found_slow(bench)
     bench.commit(measurement(2 * HOUR_MS, meta="another series"))
@@ -358,10 +364,3 @@ def test_slow_look_ups_for_buckets_of_this_process_are_waited_for() -> None:
     let_go_of_one(bench)
     assert bench.catalog.growth.is_scattered(bench.buckets)
     assert bench.stage(measurement(meta="a")) == []
-
-
-def test_where_joins_are_dear_slow_look_ups_are_waited_for() -> None:
-    bench = CatalogBench(growth=replace(FEW_OF_MANY, sealed=True), reopening=True, stored_until_ms=START_MS)
-    are_found_slow(bench)
-    bench.commit(measurement(2 * HOUR_MS, meta="another series"))
-    assert bench.catalog.growth.is_scattered(bench.buckets)

@@ -34,12 +34,15 @@ class World:
     native_seconds: float
     mode: Mode = "auto"
     late_in_each: int = 0
+    parts_of_each: int = 0
+    joins_keep_up: bool = False
     now_seconds: float = 0.0
     late: int = 0
+    unjoined: int = 0
     counted: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.strategy = WriteStrategy(self.mode, lambda: self.now_seconds, lambda _: self.late)
+        self.strategy = WriteStrategy(self.mode, lambda: self.now_seconds, lambda _: self.late, lambda: self.unjoined)
 
     way = "ingest"
 
@@ -60,6 +63,7 @@ class World:
         exchange, way = self.begin()
         if way is InsertPath.CATALOG:
             self.late += self.late_in_each
+            self.unjoined += 0 if self.joins_keep_up else self.parts_of_each
         self.now_seconds += self.catalog_seconds if way is InsertPath.CATALOG else self.native_seconds
         if failed:
             exchange.refuse(CommandError(1, "failed"))
@@ -119,6 +123,18 @@ def test_late_measurements_stay_in_the_catalog_unless_that_is_far_slower(
     native_seconds: float, is_native: bool
 ) -> None:
     world = World(catalog_seconds=0.020, native_seconds=native_seconds, late_in_each=50)
+    world.ways(2 * FIRST_TRY_SECONDS)
+    assert (share(world.ways(20)) > 0.5) is is_native
+
+
+@pytest.mark.parametrize(
+    ("parts", "joins_keep_up", "is_native"),
+    [(1_000, False, True), (100, False, False), (1_000, True, False)],
+    ids=["a part for each row", "few parts", "joins that keep up"],
+)
+def test_parts_that_are_not_joined_yet_count(parts: int, *, joins_keep_up: bool, is_native: bool) -> None:
+    """The catalog is twice as fast for now, but its parts have to be joined later."""
+    world = World(catalog_seconds=0.010, native_seconds=0.020, parts_of_each=parts, joins_keep_up=joins_keep_up)
     world.ways(2 * FIRST_TRY_SECONDS)
     assert (share(world.ways(20)) > 0.5) is is_native
 
