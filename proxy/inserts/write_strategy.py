@@ -20,7 +20,7 @@ from catalog.bounded import BoundedCache
 from catalog.namespaces import VirtualCollection
 from proxy.request.exchange import Exchange, Meter
 
-FEWEST_BYTES: Final = 1_024
+FEWEST_BYTES: Final = 768
 """Smaller inserts always go through the catalog, which combines them with those of other clients."""
 PERIOD_SECONDS: Final = 0.25
 """The least time with inserts in progress that a measured period has."""
