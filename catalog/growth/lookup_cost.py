@@ -33,15 +33,17 @@ class LookupCost:
 
     def is_high(self, now_seconds: float) -> bool:
         """Whether nothing is left of the allowance."""
-        return self._left_seconds + REFILL * (now_seconds - self._at_seconds) <= 0.0
+        return self._left(now_seconds) <= 0.0
 
     def queried(self, series: int, since_seconds: float, now_seconds: float) -> None:
         """A query for buckets of this number of series has been in progress since then."""
-        refilled = self._left_seconds + REFILL * (now_seconds - self._at_seconds)
         charge = now_seconds - since_seconds - QUERY_SECONDS - SERIES_SECONDS * series
         # A single slow query, perhaps of a busy server, does not prevent others for long.
-        self._left_seconds = max(-ALLOWANCE_SECONDS, min(refilled, ALLOWANCE_SECONDS) - max(0.0, charge))
+        self._left_seconds = max(-ALLOWANCE_SECONDS, self._left(now_seconds) - max(0.0, charge))
         self._at_seconds = now_seconds
+
+    def _left(self, now_seconds: float) -> float:
+        return min(ALLOWANCE_SECONDS, self._left_seconds + REFILL * (now_seconds - self._at_seconds))
 
 
 class LookupCosts:

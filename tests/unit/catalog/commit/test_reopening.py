@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from catalog.commit.reopening import Reopening
 from catalog.errors import CommandError
+from catalog.growth.lookup_cost import ALLOWANCE_SECONDS
 from catalog.namespaces import VirtualCollection
 from tests.support.catalog_parts import (
     HOUR_MS,
@@ -89,6 +90,23 @@ async def test_what_does_not_fit_or_is_no_bucket_is_left() -> None:
     await reopening.look_up(bench.catalog.take_lookups()[0])
     assert {batch.bucket.state.committed_rows for batch in bench.catalog.take_unclaimed()} == {0}
     assert bench.buckets.counters.numBucketsReopened == 0
+
+
+async def test_look_up_is_given_up_if_those_before_it_were_slow() -> None:
+    """Many wait for their turn at once, after the first rows of many series."""
+    store = ScriptedStore()
+    store.documents[b"x"] = document_of(0, rows=3)
+    bench, reopening = bench_with(store, stored_until_ms=START_MS)
+    bench.stage(measurement(9))
+    (lookup,) = bench.catalog.take_lookups()
+    bench.catalog.growth.looked_up(bench.buckets, 1, bench.clock.monotonic_seconds() - 2 * ALLOWANCE_SECONDS)
+    await reopening.look_up(lookup)
+    (batch,) = bench.catalog.take_unclaimed()
+    batch.claim()
+    bench.catalog.prepare(batch)
+    assert batch.base == 0
+    counters = bench.buckets.counters
+    assert (counters.numBucketsQueried, counters.numBucketQueriesFailed) == (0, 0)
 
 
 async def test_look_that_fails_costs_nothing_but_a_new_bucket() -> None:
