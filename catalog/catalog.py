@@ -70,11 +70,12 @@ class BucketCatalog(Placement):
         The buckets are reopened, and the measurements that were parked for them are placed (W50).
         """
         stale = lookup.generation != lookup.buckets.generation or lookup.buckets.replaced
-        for series, _ in lookup.wanted:
+        for series, time_ms in lookup.wanted:
             state = None if found is None or stale else found.get(series.meta)
             reopened: Bucket | None = None
             if state is not None and series.current is None and not self.is_under_way(state.bucket_id):
                 self._count_both(lookup.buckets, "numBucketsReopened")
+                lookup.buckets.others_found += not self.growth.may_have_let_go(lookup.buckets, time_ms)
                 reopened = self._adopt(series, state, own=False)
             self._resume(series, looked_for=1 if found is not None else len(series.parked or ()))
             if reopened is not None and reopened.is_known and reopened.is_idle:
@@ -392,6 +393,25 @@ class BucketCatalog(Placement):
         """The counters of one collection; zeroes for one that was not used (W80)."""
         buckets = self._collections.get(namespace)
         return Counters() if buckets is None else buckets.counters
+
+    def late_measurements(self, namespace: Namespace) -> int:
+        """How often a series of this collection has gone back in time, or returned to a bucket."""
+        buckets = self._collections.get(namespace)
+        if buckets is None:
+            return 0
+        counters = buckets.counters
+        returned = counters.numBucketsReopened - buckets.others_found
+        return counters.numBucketsClosedDueToTimeBackward + returned
+
+    def join_seconds(self, namespace: Namespace) -> float:
+        """What the joins of all parts made so far in this collection cost the server, whether due or done."""
+        buckets = self._collections.get(namespace)
+        return 0.0 if buckets is None else buckets.parts_made * self.growth.join_seconds
+
+    @property
+    def has_unjoined(self) -> bool:
+        """Whether parts wait to be joined."""
+        return self.growth.unjoined > 0
 
     def gauges(self) -> dict[str, int]:
         """The gauges ``numBuckets`` … ``memoryUsage`` (W82)."""

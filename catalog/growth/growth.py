@@ -27,6 +27,12 @@ BEGINNING = 0.1
 """At this share of the load at which buckets grow in parts, it is rising, while look-ups of buckets hold it up."""
 BATCHES_OF_A_ROUND = 32
 """This number of batches in a round counts as much as one more round."""
+JOIN_SECONDS = 30e-6
+SEALED_JOIN_SECONDS = 60e-6
+"""What the server's processor needs to join one part in a transaction, and on a standalone.
+
+The latter is 90 µs if the part has few rows (``python -m bench.join_cost``), but partly at times when nobody waits.
+"""
 REWRITING_OF_A_ROUND = 2_000
 """So does this number of rows that are appended, each times the rows that its bucket has.
 
@@ -185,6 +191,10 @@ class BucketGrowth:
             return False
         return not self._leaves_others(buckets)
 
+    def may_have_let_go(self, buckets: CollectionBuckets, time_ms: int) -> bool:
+        """Whether a stored bucket that covers this time may be one of this process."""
+        return self._lookups.may_find_own(buckets, time_ms)
+
     def _leaves_others(self, buckets: CollectionBuckets) -> bool:
         """Whether a series would soon leave a bucket that another process has stored (``ends``), if it was found."""
         options, load = self._options, self._load
@@ -280,6 +290,7 @@ class BucketGrowth:
                 self.resting.note(bucket)
             return
         parts.committed(part_id, rows, now_seconds)
+        bucket.series.collection.parts_made += 1
         self.backlog.stored()
         self.segments.stored(now_seconds)
         self._parted[bucket_key(part_id)] = bucket
@@ -351,6 +362,11 @@ class BucketGrowth:
         return self._options.sealed
 
     # --- the process asks ----------------------------------------------------------------------------------
+
+    @property
+    def join_seconds(self) -> float:
+        """What the join of a part costs the server."""
+        return SEALED_JOIN_SECONDS if self._options.sealed else JOIN_SECONDS
 
     @property
     def is_in_parts(self) -> bool:

@@ -13,11 +13,11 @@ from typing import Final
 
 from catalog.buckets.open_bucket import CollectionBuckets
 
-ALLOWANCE_SECONDS: Final = 0.25
+ALLOWANCE_SECONDS: Final = 0.1
 """What queries may spend at once."""
 REFILL: Final = 0.02
 """The share of the time in which look-ups may be in progress in the long run."""
-QUERY_SECONDS: Final = 0.001
+QUERY_SECONDS: Final = 0.0005
 SERIES_SECONDS: Final = 0.00002
 """A query is free of charge for this time, and for this time for each of its series, as an insert takes no less."""
 

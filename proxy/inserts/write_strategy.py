@@ -5,7 +5,7 @@ that sends large batches in order does most of that work itself: its insert can 
 relayed as it came. Which way is cheaper depends on documents, buckets and server, so it is measured: by collection and
 size of the insert, how many bytes a second are stored while there are such inserts. What the catalog puts off counts as
 well: parts, which are joined later. From time to time the other way is tried for a moment, ever more rarely while the
-result stays the same.
+result stays the same. Native inserts put nothing off, so they are also tried as soon as the catalog seems expensive.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from catalog.bounded import BoundedCache
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from proxy.request.exchange import Exchange, Meter
 
 FEWEST_BYTES: Final = 768
@@ -26,22 +25,28 @@ PERIOD_SECONDS: Final = 0.25
 """The least time with inserts in progress that a measured period has."""
 PERIOD_INSERTS: Final = 8
 """The least number of inserts in a measured period."""
+PUT_OFF_SECONDS: Final = 0.1
+"""A period ends earlier if it has put off as much as this."""
 FIRST_TRY_SECONDS: Final = 0.5
 """How long after the first insert of a kind the other way is tried at the earliest; a short load is not worth it."""
 FIRST_PAUSE_SECONDS: Final = 2.0
 LONGEST_PAUSE_SECONDS: Final = 128.0
 """Limits of the time between two tries of the other way."""
+SHORTEST_PAUSE_SECONDS: Final = 1.0
+"""This time if the catalog seems expensive."""
+EXPENSIVE: Final = 1.3
+"""The catalog seems expensive if it costs this many times what would be too much after a try."""
+DECISIVE: Final = 2.0
+"""A way that costs this many times the other is tried again after a longer pause."""
 NATIVE_GAIN: Final = 1.15
 """Native inserts must be faster by this factor, because the buckets of the catalog are better for later reads."""
 GAIN_IF_LATE: Final = 3.0
 """This factor if measurements are late or alternate, which leaves a native collection with many small buckets."""
 LATE_BYTES: Final = 20_000
 """``GAIN_IF_LATE`` applies if there is a late measurement in this many bytes, or more often."""
-UNJOINED_SECONDS: Final = 50e-6
-"""The time that counts for a part that is not joined when a period ends.
 
-Its join costs a server's processor 30 µs in a transaction and 90 µs on a standalone, partly when nobody waits.
-"""
+WEIGHT_WHILE_JOINING: Final = 0.1
+"""Of a native period in its average cost, if it costs more because parts of the catalog are joined meanwhile."""
 
 CHOICES_BYTES: Final = 2 * 1024 * 1024
 CHOICE_BYTES: Final = 600
@@ -60,6 +65,35 @@ class InsertPath(Enum):
     def other(self) -> InsertPath:
         """The other way."""
         return InsertPath.NATIVE if self is InsertPath.CATALOG else InsertPath.CATALOG
+
+
+class CatalogCosts(Protocol):
+    """What inserts through the catalog cost beside their time."""
+
+    def late_measurements(self, namespace: Namespace) -> int:
+        """How often a series of this collection has gone back in time so far, or returned to a bucket."""
+        ...
+
+    def join_seconds(self, namespace: Namespace) -> float:
+        """What the joins of all parts made so far in this collection cost the server, whether due or done."""
+        ...
+
+    @property
+    def has_unjoined(self) -> bool:
+        """Whether parts wait to be joined."""
+        ...
+
+
+class _NoCosts:
+    """A catalog whose inserts cost nothing else."""
+
+    has_unjoined = False
+
+    def late_measurements(self, namespace: Namespace) -> int:
+        return 0
+
+    def join_seconds(self, namespace: Namespace) -> float:
+        return 0.0
 
 
 class Period:
@@ -87,7 +121,7 @@ class Period:
         return self.number
 
     def end(self, number: int, size_bytes: int, now_seconds: float, *, failed: bool) -> bool:
-        """An insert has ended; one that failed says nothing. Returns whether the period is long enough now."""
+        """An insert has ended; one that failed says nothing. Returns whether there are enough inserts now."""
         self.busy_seconds += now_seconds - self.busy_since_seconds
         self.busy_since_seconds = now_seconds
         self._in_progress -= 1
@@ -100,7 +134,7 @@ class Period:
             return False
         self.size_bytes += size_bytes
         self.inserts += 1
-        return self.busy_seconds >= PERIOD_SECONDS and self.inserts >= PERIOD_INSERTS
+        return self.inserts >= PERIOD_INSERTS
 
     def measure_anew(self) -> None:
         """Forget what was measured."""
@@ -119,38 +153,38 @@ class Choice:
     """The way that inserts of one kind take, and what both ways have cost."""
 
     __slots__ = (
+        "_catalog",
         "_clock",
         "_costs",
         "_is_late",
-        "_late",
+        "_joins_before",
         "_late_before",
+        "_namespace",
         "_next_try_seconds",
         "_pause_seconds",
         "_period",
         "_preferred",
-        "_unjoined",
-        "_unjoined_before",
+        "_tried_at_seconds",
         "way",
     )
 
-    def __init__(self, clock: Callable[[], float], late: Callable[[], int], unjoined: Callable[[], int]) -> None:
-        """``clock``: a monotonic time in seconds; ``late``: the number of late measurements so far.
-
-        ``unjoined``: how many parts wait to be joined.
-        """
+    def __init__(self, clock: Callable[[], float], catalog: CatalogCosts, namespace: Namespace) -> None:
+        """``clock``: a monotonic time in seconds."""
         self._clock = clock
-        self._late = late
-        self._unjoined = unjoined
+        self._catalog = catalog
+        self._namespace = namespace
         self.way = InsertPath.CATALOG
         """The way of the next insert."""
         self._preferred = InsertPath.CATALOG
         self._costs: dict[InsertPath, float] = {}
         """Seconds per byte in the latest period of each way."""
         self._next_try_seconds = clock() + FIRST_TRY_SECONDS
+        self._tried_at_seconds = -SHORTEST_PAUSE_SECONDS
+        """When the latest try ended."""
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._period = Period()
-        self._late_before = late()
-        self._unjoined_before = unjoined()
+        self._late_before = catalog.late_measurements(namespace)
+        self._joins_before = catalog.join_seconds(namespace)
         self._is_late = False
 
     def begin(self) -> int:
@@ -161,38 +195,70 @@ class Choice:
         """An insert of that period has ended."""
         now_seconds = self._clock()
         if self._period.end(number, size_bytes, now_seconds, failed=failed):
-            self._decide(now_seconds)
+            put_off_seconds = self._put_off_seconds
+            if self._period.busy_seconds >= PERIOD_SECONDS or put_off_seconds >= PUT_OFF_SECONDS:
+                self._decide(put_off_seconds, now_seconds)
 
-    def _decide(self, now_seconds: float) -> None:
+    @property
+    def _put_off_seconds(self) -> float:
+        """What the joins of the parts of this period will take."""
+        if self.way is InsertPath.NATIVE:
+            return 0.0
+        return self._catalog.join_seconds(self._namespace) - self._joins_before
+
+    def _decide(self, put_off_seconds: float, now_seconds: float) -> None:
         """A period is over."""
-        period, late, unjoined = self._period, self._late(), self._unjoined()
-        put_off_seconds = 0.0
+        period, late = self._period, self._catalog.late_measurements(self._namespace)
         if self.way is InsertPath.CATALOG:
             self._is_late = (late - self._late_before) * LATE_BYTES > period.size_bytes
-            put_off_seconds = UNJOINED_SECONDS * max(0, unjoined - self._unjoined_before)
-        self._costs[self.way] = (period.busy_seconds + put_off_seconds) / period.size_bytes
+            self._costs[self.way] = (period.busy_seconds + put_off_seconds) / period.size_bytes
+        else:
+            self._costs[self.way] = self._native_cost(period.busy_seconds / period.size_bytes)
         self._late_before = late
-        self._unjoined_before = unjoined
+        self._joins_before = self._catalog.join_seconds(self._namespace)
         if self.way is not self._preferred:
             self._judge(now_seconds)
-        elif now_seconds >= self._next_try_seconds:
+        elif now_seconds >= self._next_try_seconds or self._seems_expensive(put_off_seconds, now_seconds):
             self._take(self.way.other)
         period.measure_anew()
 
+    def _native_cost(self, latest: float) -> float:
+        """Joins hold native inserts up, but these are not the cause."""
+        known = self._costs.get(InsertPath.NATIVE)
+        if known is None or latest <= known or not self._catalog.has_unjoined:
+            return latest
+        return known + WEIGHT_WHILE_JOINING * (latest - known)
+
+    def _seems_expensive(self, put_off_seconds: float, now_seconds: float) -> bool:
+        """Whether to try native inserts now, as the catalog costs much more than they did or are likely to."""
+        if self.way is InsertPath.NATIVE or now_seconds < self._tried_at_seconds + SHORTEST_PAUSE_SECONDS:
+            return False
+        native = self._costs.get(InsertPath.NATIVE)
+        if native is None:
+            return put_off_seconds > self._period.busy_seconds
+        return self._costs[InsertPath.CATALOG] > EXPENSIVE * self._gain * native
+
+    @property
+    def _gain(self) -> float:
+        """By which factor native inserts must be cheaper."""
+        if self._is_late:
+            return GAIN_IF_LATE
+        # What was good enough to begin stays until the catalog is as good.
+        return 1.0 if self._preferred is InsertPath.NATIVE else NATIVE_GAIN
+
     def _judge(self, now_seconds: float) -> None:
         """The other way was tried."""
-        # What was good enough to begin stays until the catalog is as good.
-        gain = 1.0 if self._preferred is InsertPath.NATIVE else NATIVE_GAIN
-        if self._is_late:
-            gain = GAIN_IF_LATE
-        is_native = self._costs[InsertPath.NATIVE] * gain < self._costs[InsertPath.CATALOG]
-        best = InsertPath.NATIVE if is_native else InsertPath.CATALOG
+        native, catalog = self._costs[InsertPath.NATIVE], self._costs[InsertPath.CATALOG]
+        best = InsertPath.NATIVE if native * self._gain < catalog else InsertPath.CATALOG
         if best is self._preferred:
-            self._pause_seconds = min(self._pause_seconds * 2, LONGEST_PAUSE_SECONDS)
+            is_decisive = self._costs[best.other] > DECISIVE * self._costs[best]
+            longer = self._pause_seconds * (4 if is_decisive else 2)
+            self._pause_seconds = min(longer, LONGEST_PAUSE_SECONDS)
             self._take(best)
         else:
             self._preferred = best
             self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._tried_at_seconds = now_seconds
         self._next_try_seconds = now_seconds + self._pause_seconds
 
     def _take(self, way: InsertPath) -> None:
@@ -237,19 +303,14 @@ class WriteStrategy:
         self,
         mode: Mode,
         clock: Callable[[], float],
-        late: Callable[[VirtualCollection], int] = lambda _: 0,
-        unjoined: Callable[[], int] = lambda: 0,
+        catalog: CatalogCosts | None = None,
     ) -> None:
-        """``mode``: ``auto``, or the way of all inserts; ``late``: how many measurements came late so far.
-
-        ``unjoined``: how many parts wait to be joined.
-        """
+        """``mode``: ``auto``, or the way of all inserts; ``clock``: a monotonic time in seconds."""
         self._mode = mode
         self.fewest_bytes = FEWEST_NATIVE_BYTES[mode]
         """Smaller inserts never go natively."""
         self._clock = clock
-        self._late = late
-        self._unjoined = unjoined
+        self._catalog = catalog or _NoCosts()
         self._choices: BoundedCache[tuple[object, int], Choice] = BoundedCache(CHOICES_BYTES, _choice_bytes)
 
     @property
@@ -279,7 +340,7 @@ class WriteStrategy:
         key = (collection.uuid or collection.namespace, size_bytes.bit_length() // 2)
         choice = self._choices.get(key)
         if choice is None:
-            choice = Choice(self._clock, partial(self._late, collection), self._unjoined)
+            choice = Choice(self._clock, self._catalog, collection.namespace)
             self._choices.put(key, choice)
         return choice
 

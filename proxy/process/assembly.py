@@ -320,14 +320,9 @@ def compresses(settings: Settings, profile: Profile) -> bool:
 
 def write_strategy(settings: Settings, catalog: BucketCatalog, clock: Clock) -> WriteStrategy:
     """Which inserts the backend carries out itself."""
-
-    def late(collection: VirtualCollection) -> int:
-        counters = catalog.counters(collection.namespace)
-        return counters.numBucketsClosedDueToTimeBackward + counters.numBucketsReopened
-
     wanted = settings.write_strategy
     mode: Mode = wanted if wanted in {"auto", "native"} else "catalog"
-    return WriteStrategy(mode, clock.monotonic_seconds, late, lambda: catalog.growth.unjoined)
+    return WriteStrategy(mode, clock.monotonic_seconds, catalog)
 
 
 def _insert_handler(

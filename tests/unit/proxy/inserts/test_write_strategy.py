@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from catalog.errors import CommandError
+from catalog.namespaces import Namespace
 from proxy.inserts.write_strategy import (
     CHOICES_BYTES,
     FEWEST_BYTES,
     FIRST_TRY_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    PUT_OFF_SECONDS,
     InsertPath,
     Mode,
     WriteStrategy,
@@ -34,17 +36,23 @@ class World:
     native_seconds: float
     mode: Mode = "auto"
     late_in_each: int = 0
-    parts_of_each: int = 0
-    joins_keep_up: bool = False
+    joins_of_each: float = 0.0
     now_seconds: float = 0.0
     late: int = 0
-    unjoined: int = 0
+    put_off_seconds: float = 0.0
+    has_unjoined: bool = False
     counted: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.strategy = WriteStrategy(self.mode, lambda: self.now_seconds, lambda _: self.late, lambda: self.unjoined)
+        self.strategy = WriteStrategy(self.mode, lambda: self.now_seconds, self)
 
     way = "ingest"
+
+    def late_measurements(self, namespace: Namespace) -> int:
+        return self.late
+
+    def join_seconds(self, namespace: Namespace) -> float:
+        return self.put_off_seconds
 
     def done(self, seconds: float, code: int = 0) -> None:
         self.counted.append(code != 0)
@@ -63,7 +71,7 @@ class World:
         exchange, way = self.begin()
         if way is InsertPath.CATALOG:
             self.late += self.late_in_each
-            self.unjoined += 0 if self.joins_keep_up else self.parts_of_each
+            self.put_off_seconds += self.joins_of_each
         self.now_seconds += self.catalog_seconds if way is InsertPath.CATALOG else self.native_seconds
         if failed:
             exchange.refuse(CommandError(1, "failed"))
@@ -127,16 +135,53 @@ def test_late_measurements_stay_in_the_catalog_unless_that_is_far_slower(
     assert (share(world.ways(20)) > 0.5) is is_native
 
 
-@pytest.mark.parametrize(
-    ("parts", "joins_keep_up", "is_native"),
-    [(1_000, False, True), (100, False, False), (1_000, True, False)],
-    ids=["a part for each row", "few parts", "joins that keep up"],
-)
-def test_parts_that_are_not_joined_yet_count(parts: int, *, joins_keep_up: bool, is_native: bool) -> None:
+@pytest.mark.parametrize(("joins_seconds", "is_native"), [(0.020, True), (0.005, False)])
+def test_joins_count_that_are_put_off(joins_seconds: float, *, is_native: bool) -> None:
     """The catalog is twice as fast for now, but its parts have to be joined later."""
-    world = World(catalog_seconds=0.010, native_seconds=0.020, parts_of_each=parts, joins_keep_up=joins_keep_up)
+    world = World(catalog_seconds=0.010, native_seconds=0.020, joins_of_each=joins_seconds)
     world.ways(2 * FIRST_TRY_SECONDS)
     assert (share(world.ways(20)) > 0.5) is is_native
+
+
+def test_little_is_put_off_before_native_inserts_are_tried() -> None:
+    """As many parts in a quarter of a second would be joined for seconds."""
+    world = World(catalog_seconds=0.001, native_seconds=0.004, joins_of_each=0.010)
+    assert share(world.ways(FIRST_TRY_SECONDS)) > 0.5
+    assert world.put_off_seconds < 2 * PUT_OFF_SECONDS
+    world.ways(LONGEST_PAUSE_SECONDS)
+    assert world.put_off_seconds < 10 * PUT_OFF_SECONDS
+
+
+def test_joins_of_the_catalog_do_not_speak_against_native_inserts() -> None:
+    """They hold native inserts up while parts are joined that were made before."""
+    world = World(catalog_seconds=0.020, native_seconds=0.010)
+    assert share(world.ways(3)) > 0.5
+    world.native_seconds, world.has_unjoined = 0.030, True
+    world.ways(1)
+    world.native_seconds, world.has_unjoined = 0.010, False
+    assert share(world.ways(20)) > 0.9
+
+
+def test_native_inserts_that_stay_slow_are_left_whatever_is_joined() -> None:
+    world = World(catalog_seconds=0.020, native_seconds=0.010)
+    world.ways(3)
+    world.native_seconds, world.has_unjoined = 0.030, True
+    world.ways(2 * LONGEST_PAUSE_SECONDS)
+    assert share(world.ways(10)) < 0.1
+
+
+def test_catalog_that_becomes_expensive_is_compared_at_once() -> None:
+    world = World(catalog_seconds=0.010, native_seconds=0.020)
+    world.ways(300)
+    world.catalog_seconds = 0.050
+    assert share(world.ways(2)) > 0.5
+
+
+def test_catalog_that_is_late_is_not_compared_all_the_time() -> None:
+    """Native inserts are faster, but leave many small buckets."""
+    world = World(catalog_seconds=0.020, native_seconds=0.010, late_in_each=50)
+    world.ways(300)
+    assert share(world.ways(60)) < 0.05
 
 
 def test_small_inserts_always_go_through_the_catalog() -> None:
