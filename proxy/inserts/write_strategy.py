@@ -32,7 +32,7 @@ FIRST_TRY_SECONDS: Final = 0.5
 FIRST_PAUSE_SECONDS: Final = 2.0
 LONGEST_PAUSE_SECONDS: Final = 128.0
 """Limits of the time between two tries of the other way."""
-SHORTEST_PAUSE_SECONDS: Final = 1.0
+SHORTEST_PAUSE_SECONDS: Final = 0.25
 """This time if the catalog seems expensive."""
 EXPENSIVE: Final = 1.3
 """The catalog seems expensive if it costs this many times what would be too much after a try."""
