@@ -30,11 +30,9 @@ from catalog.ports import Acknowledgement
 
 __all__ = ["BucketCatalog", "BucketSearch", "CatalogOptions"]
 
-
 _PREPARE: Final = BatchEvent.PREPARE
 _FINISH: Final = BatchEvent.FINISH
 """Constants, because looking up members of an enumeration is slow."""
-
 
 RESUMED_AT_ONCE: Final = 250
 """Maximum number of parked measurements that are placed in one turn of the event loop."""
@@ -75,7 +73,7 @@ class BucketCatalog(Placement):
             reopened: Bucket | None = None
             if state is not None and series.current is None and not self.is_under_way(state.bucket_id):
                 self._count_both(lookup.buckets, "numBucketsReopened")
-                lookup.buckets.others_found += not self.growth.may_have_let_go(lookup.buckets, time_ms)
+                self.growth.found(lookup.buckets, time_ms)
                 reopened = self._adopt(series, state, own=False)
             self._resume(series, looked_for=1 if found is not None else len(series.parked or ()))
             if reopened is not None and reopened.is_known and reopened.is_idle:
@@ -363,13 +361,11 @@ class BucketCatalog(Placement):
     def clear(self, namespace: Namespace, bucket_ids: Iterable[bytes] | None = None) -> None:
         """Direct writes have changed these buckets, or the whole collection (W72): never append to them again."""
         buckets = self._collections.get(namespace)
-        if buckets is None:
-            return
-        if bucket_ids is None:
+        if buckets is not None and bucket_ids is not None:
+            self._clear(buckets, bucket_ids)
+        elif buckets is not None:
             self._clear_all(buckets)
             self.free_cleared()
-        else:
-            self._clear(buckets, bucket_ids)
 
     def drop(self, namespace: Namespace) -> None:
         """The collection was dropped: forget its buckets and counters (W72)."""
@@ -389,29 +385,14 @@ class BucketCatalog(Placement):
 
     # --- statistics ----------------------------------------------------------------------------------------
 
+    def known(self, namespace: Namespace) -> CollectionBuckets | None:
+        """The state of this collection, if there is one."""
+        return self._collections.get(namespace)
+
     def counters(self, namespace: Namespace) -> Counters:
         """The counters of one collection; zeroes for one that was not used (W80)."""
         buckets = self._collections.get(namespace)
         return Counters() if buckets is None else buckets.counters
-
-    def late_measurements(self, namespace: Namespace) -> int:
-        """How often a series of this collection has gone back in time, or returned to a bucket."""
-        buckets = self._collections.get(namespace)
-        if buckets is None:
-            return 0
-        counters = buckets.counters
-        returned = counters.numBucketsReopened - buckets.others_found
-        return counters.numBucketsClosedDueToTimeBackward + returned
-
-    def join_seconds(self, namespace: Namespace) -> float:
-        """What the joins of all parts made so far in this collection cost the server, whether due or done."""
-        buckets = self._collections.get(namespace)
-        return 0.0 if buckets is None else buckets.parts_made * self.growth.join_seconds
-
-    @property
-    def has_unjoined(self) -> bool:
-        """Whether parts wait to be joined."""
-        return self.growth.unjoined > 0
 
     def gauges(self) -> dict[str, int]:
         """The gauges ``numBuckets`` … ``memoryUsage`` (W82)."""

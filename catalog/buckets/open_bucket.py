@@ -105,8 +105,6 @@ class CollectionBuckets:
         "holds_extended_range",
         "lanes",
         "meta_field",
-        "others_found",
-        "parts_made",
         "replaced",
         "series",
         "span_ms",
@@ -130,10 +128,6 @@ class CollectionBuckets:
         """Increases with every direct write, so that results of earlier look-ups are discarded."""
         self.replaced = False
         """Whether the collection was dropped or replaced by another incarnation."""
-        self.others_found = 0
-        """How many of the reopened buckets were those of other processes, so that no series has returned to them."""
-        self.parts_made = 0
-        """How many documents were stored that are to be joined with others."""
         self.holds_extended_range = collection.extended_range
         """Whether times may be stored for which bucket ids are not in the order of time (Q12)."""
         self.lanes: tuple[dict[bytes, Any], dict[bytes, Any]] = ({}, {})

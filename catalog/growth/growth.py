@@ -127,8 +127,8 @@ class BucketGrowth:
         self.segments = Segments(ids, options.segment_parts, options.segment_seconds)
         self._parted: dict[bytes, Bucket] = {}
         """By ``bucket_key``."""
-        self._grown: set[CollectionBuckets] = set()
-        """Collections that have ever grown in parts, until they are dropped or replaced."""
+        self._grown: dict[CollectionBuckets, int] = {}
+        """How many parts were made in each collection that has ever grown in parts, until it is dropped or replaced."""
         self._leaving: list[bytes] = []
         """Keys of buckets whose collection may have been dropped, for ``forget_dropped``."""
         self._scatters: dict[CollectionBuckets, Scatter] = {}
@@ -190,10 +190,6 @@ class BucketGrowth:
         if self._lookups.may_be_slow and self._lookups.are_slow(buckets, self._clock.monotonic_seconds()):
             return False
         return not self._leaves_others(buckets)
-
-    def may_have_let_go(self, buckets: CollectionBuckets, time_ms: int) -> bool:
-        """Whether a stored bucket that covers this time may be one of this process."""
-        return self._lookups.may_find_own(buckets, time_ms)
 
     def _leaves_others(self, buckets: CollectionBuckets) -> bool:
         """Whether a series would soon leave a bucket that another process has stored (``ends``), if it was found."""
@@ -282,6 +278,10 @@ class BucketGrowth:
         if not buckets.replaced:
             self._lookups.queried(buckets, series, since_seconds, self._clock.monotonic_seconds())
 
+    def found(self, buckets: CollectionBuckets, time_ms: int) -> None:
+        """A stored bucket was found for this time, and goes on."""
+        self._lookups.found(buckets, time_ms)
+
     def stored(self, bucket: Bucket, part_id: bytes, rows: int, now_seconds: float) -> None:
         """A batch of this bucket was acknowledged as the document ``part_id`` with this number of ``rows``."""
         parts = bucket.parts
@@ -290,18 +290,17 @@ class BucketGrowth:
                 self.resting.note(bucket)
             return
         parts.committed(part_id, rows, now_seconds)
-        bucket.series.collection.parts_made += 1
         self.backlog.stored()
         self.segments.stored(now_seconds)
         self._parted[bucket_key(part_id)] = bucket
-        self._grown.add(bucket.series.collection)
+        buckets = bucket.series.collection
+        self._grown[buckets] = self._grown.get(buckets, 0) + 1
 
     def gone(self, buckets: CollectionBuckets) -> None:
         """The collection was dropped or replaced: ``forget_dropped`` will forget its parts."""
         self._scatters.pop(buckets, None)
         self._lookups.forget(buckets)
-        if buckets in self._grown:
-            self._grown.discard(buckets)
+        if self._grown.pop(buckets, 0):
             self._leaving = list(self._parted)
 
     @property
@@ -363,10 +362,14 @@ class BucketGrowth:
 
     # --- the process asks ----------------------------------------------------------------------------------
 
-    @property
-    def join_seconds(self) -> float:
-        """What the join of a part costs the server."""
-        return SEALED_JOIN_SECONDS if self._options.sealed else JOIN_SECONDS
+    def join_seconds(self, buckets: CollectionBuckets) -> float:
+        """What the joins of all parts made so far in this collection cost the server, whether due or done."""
+        each_seconds = SEALED_JOIN_SECONDS if self._options.sealed else JOIN_SECONDS
+        return self._grown.get(buckets, 0) * each_seconds
+
+    def others_found(self, buckets: CollectionBuckets) -> int:
+        """How many buckets of other processes were found and go on."""
+        return self._lookups.others_found(buckets)
 
     @property
     def is_in_parts(self) -> bool:

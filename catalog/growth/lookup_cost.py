@@ -49,12 +49,13 @@ class LookupCost:
 class LookupCosts:
     """The look-ups of all collections."""
 
-    __slots__ = ("_costs", "_let_go", "_slow")
+    __slots__ = ("_costs", "_let_go", "_others_found", "_slow")
 
     def __init__(self) -> None:
         self._let_go: dict[CollectionBuckets, int] = {}
         """By collection: stored buckets that were in memory, and are no longer, start at this time or earlier."""
         self._costs: dict[CollectionBuckets, LookupCost] = {}
+        self._others_found: dict[CollectionBuckets, int] = {}
         self._slow: set[CollectionBuckets] = set()
         """Collections that had nothing left after their latest query; ``are_slow`` removes them."""
 
@@ -91,8 +92,18 @@ class LookupCosts:
         """Whether such a bucket may cover this time."""
         return buckets in self._let_go and time_ms < self._let_go[buckets] + buckets.span_ms
 
+    def found(self, buckets: CollectionBuckets, time_ms: int) -> None:
+        """A bucket was found for this time."""
+        if not self.may_find_own(buckets, time_ms):
+            self._others_found[buckets] = self._others_found.get(buckets, 0) + 1
+
+    def others_found(self, buckets: CollectionBuckets) -> int:
+        """How many buckets of other processes were found, so that no series has returned to them."""
+        return self._others_found.get(buckets, 0)
+
     def forget(self, buckets: CollectionBuckets) -> None:
         """The collection was dropped or replaced."""
         self._let_go.pop(buckets, None)
         self._costs.pop(buckets, None)
+        self._others_found.pop(buckets, None)
         self._slow.discard(buckets)

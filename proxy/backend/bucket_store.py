@@ -61,7 +61,7 @@ class MongoBucketStore:
         """
         writes = BucketWrites(pool, sends_uuid=sends_uuid, begins=rows.writes, waits=waits, closed=closed)
         self.begin, self.insert, self.update = writes.begin, writes.insert, writes.update
-        self.prepare_join = parts.prepare_join
+        self.prepare_join, self.direct_writes = parts.prepare_join, parts.direct_writes
         self._readers = readers
         self._rows = rows
         self._calls = calls

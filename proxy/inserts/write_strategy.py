@@ -97,21 +97,43 @@ class _NoCosts:
 
 
 class Period:
-    """Measures the inserts of one way: the time with inserts in progress, and the bytes that were stored meanwhile.
+    """Measures the inserts of one way: the time with inserts in progress, and what happened meanwhile.
 
     Inserts of the period before may still be in progress when it begins; until they have ended, nothing is measured.
     """
 
-    __slots__ = ("_in_progress", "_left_over", "busy_seconds", "busy_since_seconds", "inserts", "number", "size_bytes")
+    __slots__ = (
+        "_catalog",
+        "_in_progress",
+        "_joins_before",
+        "_late_before",
+        "_left_over",
+        "_namespace",
+        "busy_seconds",
+        "busy_since_seconds",
+        "inserts",
+        "number",
+        "size_bytes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: CatalogCosts, namespace: Namespace) -> None:
+        self._catalog = catalog
+        self._namespace = namespace
         self.number = 0
-        self.busy_seconds = 0.0
-        self.size_bytes = 0
-        self.inserts = 0
         self.busy_since_seconds = 0.0
         self._in_progress = 0
         self._left_over = 0
+        self.measure_anew()
+
+    @property
+    def put_off_seconds(self) -> float:
+        """What the joins of the parts that were made take."""
+        return self._catalog.join_seconds(self._namespace) - self._joins_before
+
+    @property
+    def late(self) -> int:
+        """The number of late measurements."""
+        return self._catalog.late_measurements(self._namespace) - self._late_before
 
     def begin(self, now_seconds: float) -> int:
         """An insert begins; returns the number of its period."""
@@ -141,6 +163,8 @@ class Period:
         self.busy_seconds = 0.0
         self.size_bytes = 0
         self.inserts = 0
+        self._joins_before = self._catalog.join_seconds(self._namespace)
+        self._late_before = self._catalog.late_measurements(self._namespace)
 
     def next(self) -> None:
         """The way changes."""
@@ -157,9 +181,6 @@ class Choice:
         "_clock",
         "_costs",
         "_is_late",
-        "_joins_before",
-        "_late_before",
-        "_namespace",
         "_next_try_seconds",
         "_pause_seconds",
         "_period",
@@ -172,7 +193,6 @@ class Choice:
         """``clock``: a monotonic time in seconds."""
         self._clock = clock
         self._catalog = catalog
-        self._namespace = namespace
         self.way = InsertPath.CATALOG
         """The way of the next insert."""
         self._preferred = InsertPath.CATALOG
@@ -182,9 +202,7 @@ class Choice:
         self._tried_at_seconds = -SHORTEST_PAUSE_SECONDS
         """When the latest try ended."""
         self._pause_seconds = FIRST_PAUSE_SECONDS
-        self._period = Period()
-        self._late_before = catalog.late_measurements(namespace)
-        self._joins_before = catalog.join_seconds(namespace)
+        self._period = Period(catalog, namespace)
         self._is_late = False
 
     def begin(self) -> int:
@@ -193,29 +211,22 @@ class Choice:
 
     def end(self, number: int, size_bytes: int, *, failed: bool) -> None:
         """An insert of that period has ended."""
-        now_seconds = self._clock()
-        if self._period.end(number, size_bytes, now_seconds, failed=failed):
-            put_off_seconds = self._put_off_seconds
-            if self._period.busy_seconds >= PERIOD_SECONDS or put_off_seconds >= PUT_OFF_SECONDS:
-                self._decide(put_off_seconds, now_seconds)
-
-    @property
-    def _put_off_seconds(self) -> float:
-        """What the joins of the parts of this period will take."""
-        if self.way is InsertPath.NATIVE:
-            return 0.0
-        return self._catalog.join_seconds(self._namespace) - self._joins_before
+        now_seconds, period = self._clock(), self._period
+        if not period.end(number, size_bytes, now_seconds, failed=failed):
+            return
+        # Parts that are made while inserts are native are those of other inserts.
+        put_off_seconds = period.put_off_seconds if self.way is InsertPath.CATALOG else 0.0
+        if period.busy_seconds >= PERIOD_SECONDS or put_off_seconds >= PUT_OFF_SECONDS:
+            self._decide(put_off_seconds, now_seconds)
 
     def _decide(self, put_off_seconds: float, now_seconds: float) -> None:
         """A period is over."""
-        period, late = self._period, self._catalog.late_measurements(self._namespace)
+        period = self._period
         if self.way is InsertPath.CATALOG:
-            self._is_late = (late - self._late_before) * LATE_BYTES > period.size_bytes
+            self._is_late = period.late * LATE_BYTES > period.size_bytes
             self._costs[self.way] = (period.busy_seconds + put_off_seconds) / period.size_bytes
         else:
             self._costs[self.way] = self._native_cost(period.busy_seconds / period.size_bytes)
-        self._late_before = late
-        self._joins_before = self._catalog.join_seconds(self._namespace)
         if self.way is not self._preferred:
             self._judge(now_seconds)
         elif now_seconds >= self._next_try_seconds or self._seems_expensive(put_off_seconds, now_seconds):

@@ -22,8 +22,10 @@ from catalog.growth.growth import GrowthOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Clock
+from catalog.write_costs import WriteCosts
 from proxy.backend.backend import Backend
 from proxy.backend.namespace_registry import NamespaceRegistry
+from proxy.backend.parts.direct_writes import DirectWrites
 from proxy.clients.ruled_creation import RuledCreation
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_rates import InsertRates
@@ -72,11 +74,13 @@ class CatalogEffects:
         catalog: BucketCatalog,
         committer: Committer,
         registry: NamespaceRegistry,
+        direct_writes: DirectWrites,
         ruled: RuledCreation | None = None,
     ) -> None:
         self._catalog = catalog
         self._committer = committer
         self._registry = registry
+        self._direct_writes = direct_writes
         self._ruled = ruled
 
     def __call__(self, effect: Effect) -> None:
@@ -93,6 +97,7 @@ class CatalogEffects:
 
     def clear(self, namespace: Namespace, bucket_ids: tuple[bytes, ...] | None) -> None:
         """Remove these buckets, or all of the collection, from the catalog."""
+        self._direct_writes.note(namespace.logical)
         self._catalog.clear(namespace.logical, bucket_ids)
         self._committer.kick()
 
@@ -173,7 +178,7 @@ async def assemble(
     )
     committer = Committer(catalog, store, clock, committer_options(settings), report)
     ingest = _insert_handler(catalog, committer, settings, backend, clock)
-    effects = CatalogEffects(catalog, committer, backend.registry, ruled)
+    effects = CatalogEffects(catalog, committer, backend.registry, store.direct_writes, ruled)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     environment = _environment(settings, backend, catalog, effects, cursors, authorisation)
     forms = TimedForms(report)
@@ -322,7 +327,7 @@ def write_strategy(settings: Settings, catalog: BucketCatalog, clock: Clock) -> 
     """Which inserts the backend carries out itself."""
     wanted = settings.write_strategy
     mode: Mode = wanted if wanted in {"auto", "native"} else "catalog"
-    return WriteStrategy(mode, clock.monotonic_seconds, catalog)
+    return WriteStrategy(mode, clock.monotonic_seconds, WriteCosts(catalog))
 
 
 def _insert_handler(

@@ -158,3 +158,37 @@ async def test_a_clean_stop_leaves_no_parts(either: MongodProcess, tmp_path: Pat
     with either.client() as client:
         fleet.check(client)
         assert not in_parts(client, name)
+
+
+BATCH_ROWS, BATCHES = 1_000, 12
+
+
+async def test_what_is_deleted_while_parts_are_joined_stays_deleted(
+    either: MongodProcess, tmp_path: Path, name: str
+) -> None:
+    """Also by a process that knows of no others, whose joins do not compare all parts (U8)."""
+    proxy = ProxyProcess(tmp_path, either.uri).start()
+    try:
+        with proxy.client() as client, either.client() as native:
+            for attempt in range(6):
+                collection = client[name].create_collection(
+                    f"c{attempt}", timeseries={"timeField": "t", "metaField": "m"}
+                )
+                for batch in range(BATCHES):
+                    numbers = range(batch * BATCH_ROWS, (batch + 1) * BATCH_ROWS)
+                    collection.insert_many([_deletable(number) for number in numbers])
+                await asyncio.sleep(0.05 * attempt)
+                left = [number for number in range(BATCHES * BATCH_ROWS) if number % 40 >= 35]
+                deleted = await asyncio.to_thread(collection.delete_many, {"v": {"$lt": 35}})
+                assert deleted.deleted_count == BATCHES * BATCH_ROWS - len(left)
+                assert sorted(each["_id"] for each in collection.find({}, {"_id": 1})) == left
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    while native[name][f"system.buckets.c{attempt}"].estimated_document_count() > BATCHES:  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
+                assert sorted(each["_id"] for each in collection.find({}, {"_id": 1})) == left
+    finally:
+        proxy.stop()
+
+
+def _deletable(number: int) -> dict[str, Any]:
+    return {"_id": number, "t": START + dt.timedelta(milliseconds=100 * number), "m": number % 3, "v": number % 40}

@@ -11,6 +11,7 @@ from bson import ObjectId
 
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import bucket_key
+from proxy.backend.parts.direct_writes import DirectWrites
 from proxy.backend.parts.part_store import PartStore
 from proxy.readers.register import ReaderRegister
 from tests.simulation.auditor import Auditor, Verdict, rows_of
@@ -28,7 +29,8 @@ class JoinPort(Port):
     ) -> None:
         super().__init__(server)
         self._readers = readers
-        store = PartStore(line, transactions=not sealed, alone=lambda: alone)  # type: ignore[arg-type]
+        self.direct_writes = DirectWrites(lambda: asyncio.get_running_loop().time())
+        store = PartStore(line, transactions=not sealed, alone=lambda: alone, direct_writes=self.direct_writes)  # type: ignore[arg-type]
         self.prepare_join = store.prepare_join  # type: ignore[method-assign]
 
     async def _read(self, collection: VirtualCollection, deadline_seconds: float) -> list[dict[str, Any]]:

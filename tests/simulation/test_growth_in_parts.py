@@ -51,6 +51,17 @@ def test_anything_happens_to_joins(scale: float) -> None:
 
 
 @pytest.mark.timeout(3600)
+def test_what_is_deleted_while_it_is_joined_stays_deleted(scale: float) -> None:
+    """A process that knows of no others does not compare what it joins, unless it deletes itself (U8)."""
+    joins = 0
+    for seed in seeds(scale, 4):
+        plan = Plan(in_parts=True, sealed=seed % 4 != 3, deletes=True, meddling=False, restarts=False)
+        plan = replace(plan, faults=LIVELY if seed % 2 else Faults.none(), meddling_pauses_seconds=(0.001, 0.01, 0.1))
+        joins += simulate(seed, plan, "stays_deleted").server.joins
+    assert ONE_SEED or joins > 20
+
+
+@pytest.mark.timeout(3600)
 def test_two_proxies_on_one_collection(scale: float) -> None:
     """Each appends to, sweeps and joins what the other wrote, and neither hears of its direct writes (W129)."""
     joins = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,6 +62,8 @@ class Plan:
     faults: Faults = field(default_factory=Faults)
     meddling: bool = True
     meddling_pauses_seconds: tuple[float, ...] = (0.01, 0.1, 1.0)
+    deletes: bool = False
+    """The one process itself deletes rows, one bucket after the other."""
     restarts: bool = True
     restart_pauses_seconds: tuple[float, ...] = (1, 5, 30)
     retries_after_restart: bool = False
@@ -336,6 +338,8 @@ class World:
         others = []
         if self.plan.meddling:
             others.append(asyncio.create_task(self._meddle()))
+        if self.plan.deletes:
+            others.append(asyncio.create_task(self._delete_rows()))
         restarts = []
         if self.plan.restarts:
             restarts = [asyncio.create_task(self._restart(place)) for place in range(self.plan.proxies)]
@@ -558,6 +562,31 @@ class World:
                 process = self.chance.choice(self.processes)
                 process.catalog.clear(self.collection.namespace, [identity])
                 process.committer.kick()
+
+    async def _delete_rows(self) -> None:
+        """As deletes of single measurements do: they read like others, and say which buckets they change (U8)."""
+        while True:
+            await asyncio.sleep(self.chance.choice(self.plan.meddling_pauses_seconds))
+            process = self.processes[0]
+            readers = process.readers.active
+            await readers.admitted("db")
+            readers.enter("db")
+            try:
+                stored = [] if self.server.current is None else list(self.server.current.documents)
+                chosen = self.chance.sample(stored, min(len(stored), 3))
+                self._changed(process, chosen)
+                for identity in chosen:
+                    await asyncio.sleep(self.chance.choice((0.0, 0.001, 0.05)))
+                    if self.server.current is not None and identity in self.server.current.documents:
+                        self._delete_row(identity)
+                self._changed(process, chosen)
+            finally:
+                readers.leave("db")
+
+    def _changed(self, process: Process, bucket_ids: Sequence[bytes]) -> None:
+        process.port.direct_writes.note(self.collection.namespace)
+        process.catalog.clear(self.collection.namespace, bucket_ids)
+        process.committer.kick()
 
     def _document(self, identity: bytes) -> dict[str, Any]:
         assert self.server.current is not None

@@ -14,6 +14,7 @@ from catalog.kernel.compression import compressed
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import IdRange, join
 from catalog.ports import PreparedJoin, Span
+from proxy.backend.parts.direct_writes import DirectWrites
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.service import ServicePool
 from tests.support.mongod import MongodProcess
@@ -111,7 +112,10 @@ class Case:
         self.ids = ids
         self.sealed = sealed
         """Whether the server has no transactions, so that parts are closed."""
-        self.parts = PartStore(cast(Any, self.pool), transactions=not sealed, alone=lambda: alone)
+        self.direct_writes = DirectWrites()
+        self.parts = PartStore(
+            cast(Any, self.pool), transactions=not sealed, alone=lambda: alone, direct_writes=self.direct_writes
+        )
 
     def store(self, *documents: dict[str, Any]) -> None:
         """Store these parts, as they are."""

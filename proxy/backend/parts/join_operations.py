@@ -1,7 +1,7 @@
 """Encodes the ``applyOps`` command with which a standalone joins parts.
 
 The server executes it as a whole, or not at all if one of its conditions does not hold. The conditions are that the
-parts are still what was read. If other proxies may delete single rows, each part is compared. Otherwise only the
+parts are still what was read. If a proxy may have deleted single rows, each part is compared. Otherwise only the
 server's own writes can change parts: these select by meta value, which all parts of a bucket share, and process them in
 the order of some index. So it is enough that no part has another meta value and that each still exists; a deleted one
 would otherwise be stored again.
@@ -71,7 +71,7 @@ def id_of(stored: bytes) -> bytes:
 
 
 def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement], *, alone: bool) -> bytes:
-    """The command. ``alone``: no other process of the proxy writes. Raises ``ValueError`` as ``id_of``."""
+    """The command. ``alone``: no process of the proxy deletes or updates rows. Raises ``ValueError`` as ``id_of``."""
     uuid = Binary(collection.uuid, 4) if collection.uuid else None
     place = _elements(encode({"ns": str(collection.buckets), "ui": uuid}))
     # Deletes differ only in the id, which is at the end, before two terminators.

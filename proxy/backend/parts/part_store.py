@@ -3,7 +3,8 @@
 On a replica set, the step is a transaction, of which nobody sees anything before its commit. A standalone has none, but
 executes an ``applyOps`` of inserts and deletes as a whole (``proxy.backend.parts.join_operations``). This does not
 detect other writers, so parts are closed for them (``control.closed``) before they are read, and the command has
-conditions that they are still what was read.
+conditions that they are still what was read. These are chosen when it is sent, as this process may have deleted or
+updated measurements meanwhile.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from catalog.kernel.merging import is_closed
 from catalog.namespaces import VirtualCollection
 from catalog.parts import IdRange
 from catalog.ports import PreparedJoin, Span
+from proxy.backend.parts.direct_writes import DirectWrites
 from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of, update_of_the_last
 from proxy.backend.parts.readings import RangeDocuments, by_span, ranges_of, windows
 from proxy.backend.service import ServicePool
@@ -72,13 +74,16 @@ class PartStore:
         transactions: bool,
         members_read: Callable[[], int] = lambda: 1,
         alone: Callable[[], bool] = lambda: False,
+        direct_writes: DirectWrites | None = None,
     ) -> None:
         """``members_read``: number of members that must have a join when it is acknowledged.
 
-        ``alone``: whether no other process of the proxy writes.
+        ``alone``: whether no other process of the proxy writes; ``direct_writes``: a record of those of this one.
         """
         self._members_read = members_read
         self._alone = alone
+        self.direct_writes = direct_writes or DirectWrites()
+        """The collections whose measurements this process deletes or updates have to be noted here."""
         self._pool = pool
         self._transactions = transactions
         self._sessions: list[_Session] = []
@@ -89,7 +94,7 @@ class PartStore:
     ) -> PreparedJoin:
         step = _Step(self._pool, collection, spans, deadline_seconds)
         if not self._transactions:
-            return await step.operation(alone=self._alone())
+            return await step.operation(self._alone, self.direct_writes)
         session = self._sessions.pop() if self._sessions else _Session()
         session.number += 1
         try:
@@ -158,14 +163,22 @@ class _Operation:
 
     is_carried_out_by_commit = True
 
-    def __init__(self, step: _Step, found: Sequence[Sequence[bytes]], body: bytes | None) -> None:
+    def __init__(
+        self,
+        step: _Step,
+        found: Sequence[Sequence[bytes]],
+        body: bytes | None,
+        body_if_disturbed: Callable[[], bytes | None],
+    ) -> None:
+        """``body_if_disturbed``: what to send instead because of what has happened meanwhile, if anything."""
         self.counts = _counts(found)
         self._step = step
         self._body = body
+        self._body_if_disturbed = body_if_disturbed
 
     async def commit(self) -> None:
         if self._body is not None:
-            await self._step.apply(self._body)
+            await self._step.apply(self._body_if_disturbed() or self._body)
 
     async def abandon(self) -> None:
         """Nothing was sent."""
@@ -181,8 +194,10 @@ class _Step:
         self._spans = spans
         self._deadline_seconds = deadline_seconds
 
-    async def operation(self, *, alone: bool) -> _Operation:
-        """For a standalone; ``alone``: see ``PartStore``."""
+    async def operation(self, alone: Callable[[], bool], direct_writes: DirectWrites) -> _Operation:
+        """For a standalone; ``alone`` and ``direct_writes``: see ``PartStore``."""
+        namespace, since_seconds = self._collection.namespace, direct_writes.now()
+        is_alone = alone() and not direct_writes.are_recent(namespace)
         # Parts are closed when they are written; the result of a join, and the document before them, are not.
         if unsealed := [{"_id": ObjectId(each)} for span in self._spans for each in span.unsealed]:
             await self._seal(unsealed)
@@ -196,10 +211,17 @@ class _Step:
         if sum(len(each) for stored in found for each in stored) > LARGEST_JOIN_BYTES:
             raise ValueError("parts that are too large for one operation")
         replacements = await self._merged(found)
-        body = apply_ops(self._collection, replacements, alone=alone) if replacements else None
-        return _Operation(self, found, body)
+        body = apply_ops(self._collection, replacements, alone=is_alone) if replacements else None
+
+        def body_if_disturbed() -> bytes | None:
+            if is_alone and direct_writes.since(namespace, since_seconds):
+                return apply_ops(self._collection, replacements, alone=False)
+            return None
+
+        return _Operation(self, found, body, body_if_disturbed)
 
     async def apply(self, body: bytes) -> None:
+        """Send what replaces the documents."""
         self._checked(await self._pool.request(body, self._deadline_seconds))
 
     async def _seal(self, which: Sequence[Mapping[str, Any]]) -> None:

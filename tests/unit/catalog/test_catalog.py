@@ -7,12 +7,12 @@ import pytest
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import RESUMED_AT_ONCE, BucketSearch
 from catalog.errors import CommandError
-from catalog.growth.growth import JOIN_SECONDS, SEALED_JOIN_SECONDS, GrowthOptions
+from catalog.growth.growth import GrowthOptions
 from catalog.identity import identity_of
 from catalog.kernel import Limits
-from catalog.namespaces import Namespace
 from catalog.placement import FREED_AT_ONCE
 from catalog.ports import Acknowledgement
+from catalog.write_costs import WriteCosts
 from tests.support.catalog_parts import (
     ACKNOWLEDGED,
     HOUR_MS,
@@ -351,33 +351,7 @@ def test_found_bucket_goes_on_and_is_counted() -> None:
     assert batch.bucket.state is found
     assert bench.buckets.counters.numBucketsReopened == 1
     assert bench.buckets.counters.numBucketsOpenedDueToMetadata == 0
-    assert bench.catalog.late_measurements(bench.virtual.namespace) == 0, "no series has returned to it"
-
-
-def test_series_that_returns_to_its_bucket_counts_as_late() -> None:
-    bench = CatalogBench(reopening=True, stored_until_ms=START_MS - 9 * HOUR_MS)
-    for time_ms in (0, 2 * HOUR_MS, HOUR_MS // 2):
-        bench.commit(measurement(time_ms))
-    assert bench.buckets.counters.numBucketsReopened == 1
-    assert bench.catalog.late_measurements(bench.virtual.namespace) == 2, "it goes back, and returns"
-    assert bench.catalog.late_measurements(Namespace("db", "never used")) == 0
-
-
-@pytest.mark.parametrize(("sealed", "join_seconds"), [(False, JOIN_SECONDS), (True, SEALED_JOIN_SECONDS)])
-def test_joins_of_all_parts_count_also_of_those_that_are_joined(join_seconds: float, *, sealed: bool) -> None:
-    bench = CatalogBench(growth=GrowthOptions(in_parts=True, sealed=sealed, batches_in_round=1, rows_in_place=1))
-    namespace = bench.virtual.namespace
-    bench.commit(measurement())
-    assert bench.catalog.join_seconds(namespace) == 0
-    for time_ms in (1, 2):
-        bench.commit(measurement(time_ms))
-    assert bench.catalog.has_unjoined
-    for bucket in list(bench.catalog.growth.parted):
-        assert bucket.parts is not None
-        bench.catalog.growth.joined(bucket, bucket.parts, bucket.parts.pending(everything=True))
-    assert not bench.catalog.has_unjoined
-    assert bench.catalog.join_seconds(namespace) == pytest.approx(2 * join_seconds)
-    assert bench.catalog.join_seconds(Namespace("db", "never used")) == 0
+    assert WriteCosts(bench.catalog).late_measurements(bench.virtual.namespace) == 0, "no series has returned to it"
 
 
 def test_buckets_that_wait_for_their_join_are_bounded() -> None:

@@ -152,4 +152,4 @@ class NothingWritten:
 
 
 class NothingJoined:
-    prepare_join = None
+    prepare_join = direct_writes = None

@@ -16,6 +16,7 @@ from proxy.inserts.write_strategy import (
     PUT_OFF_SECONDS,
     InsertPath,
     Mode,
+    Period,
     WriteStrategy,
 )
 from proxy.request.exchange import Exchange
@@ -213,6 +214,21 @@ def test_inserts_of_the_other_way_are_not_measured_together_with_it() -> None:
         ways.append(way)
         clients.append(world.begin())
     assert 0 < share(ways) < 0.1
+
+
+def test_nothing_counts_before_inserts_of_the_other_way_have_ended() -> None:
+    world = World(catalog_seconds=0.0, native_seconds=0.0)
+    period = Period(world, COLLECTION.namespace)
+    earlier = period.begin(1.0)
+    period.next()
+    later = period.begin(2.0)
+    world.put_off_seconds, world.late = 0.5, 7
+    period.end(later, SIZE_BYTES, 3.0, failed=False)
+    period.end(earlier, SIZE_BYTES, 4.0, failed=False)
+    assert (period.size_bytes, period.busy_seconds, period.put_off_seconds, period.late) == (0, 0.0, 0.0, 0)
+    period.end(period.begin(5.0), SIZE_BYTES, 6.0, failed=False)
+    world.put_off_seconds, world.late = 0.75, 9
+    assert (period.size_bytes, period.busy_seconds, period.put_off_seconds, period.late) == (SIZE_BYTES, 1.0, 0.25, 2)
 
 
 def test_abandoned_and_failed_inserts_leave_nothing() -> None:

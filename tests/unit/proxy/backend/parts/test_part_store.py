@@ -17,7 +17,7 @@ from catalog.errors import CommandError
 from proxy.backend.parts.part_store import LARGEST_JOIN_BYTES
 from tests.support.eventually import eventually
 from tests.support.mongod import MongodProcess
-from tests.support.other_writers import EQUAL, NATIVELY, OTHERS, WAITING
+from tests.support.other_writers import EQUAL, NATIVELY, OTHERS, WAITING, rewritten
 from tests.support.part_store_case import (
     APART,
     NINE,
@@ -97,6 +97,41 @@ async def test_a_prepared_join_undoes_nobody_elses_write(case: Case, name: str) 
     with pytest.raises(CommandError):
         await case.joined_while(others, [part(0, rows=3), part(1), part(2)], late=True)
     assert [value for _, value in case.rows()] == left
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["mongod, alone"], indirect=True)
+@pytest.mark.parametrize("late", [False, True], ids=["after the parts were read", "after it was prepared"])
+@pytest.mark.parametrize("name", OTHERS)
+async def test_a_join_undoes_no_delete_or_update_of_its_own_process(case: Case, name: str, *, late: bool) -> None:
+    """A process that knows of no others does not compare the parts, unless it has changed measurements itself."""
+    write, left = OTHERS[name]
+
+    def noted(buckets: Collection[Any], ids: Ids) -> None:
+        write(buckets, ids)
+        case.direct_writes.note(case.collection.namespace)
+
+    with pytest.raises(CommandError):
+        await case.joined_while(noted, [part(0, rows=3), part(1), part(2)], late=late)
+    assert [value for _, value in case.rows()] == left
+
+
+@pytest.mark.parametrize("case", ["mongod, alone"], indirect=True)
+async def test_a_join_that_begins_during_a_delete_compares_the_parts(case: Case) -> None:
+    """The delete says so before it changes the first part, and may fail before it says so again."""
+    case.direct_writes.note(case.collection.namespace)
+    with pytest.raises(CommandError):
+        await case.joined_while(rewritten, [part(0, rows=3), part(1), part(2)], late=True)
+    assert [value for _, value in case.rows()] == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("case", ["mongod, alone"], indirect=True)
+async def test_a_delete_elsewhere_prevents_no_join(case: Case) -> None:
+    def deletes(buckets: Collection[Any], ids: Ids) -> None:
+        case.direct_writes.note(case.collection.namespace)
+
+    assert await case.joined_while(deletes, [part(0, rows=3), part(1), part(2)], late=True) == 3
+    assert [value for _, value in case.rows()] == [0, 0, 0, 1, 2]
 
 
 @BOTH
