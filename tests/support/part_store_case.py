@@ -113,8 +113,9 @@ class Case:
         self.sealed = sealed
         """Whether the server has no transactions, so that parts are closed."""
         self.direct_writes = DirectWrites()
+        self.is_alone = alone
         self.parts = PartStore(
-            cast(Any, self.pool), transactions=not sealed, alone=lambda: alone, direct_writes=self.direct_writes
+            cast(Any, self.pool), transactions=not sealed, alone=lambda: self.is_alone, direct_writes=self.direct_writes
         )
 
     def store(self, *documents: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ On a replica set, the step is a transaction, of which nobody sees anything befor
 executes an ``applyOps`` of inserts and deletes as a whole (``proxy.backend.parts.join_operations``). This does not
 detect other writers, so parts are closed for them (``control.closed``) before they are read, and the command has
 conditions that they are still what was read. These are chosen when it is sent, as this process may have deleted or
-updated measurements meanwhile.
+updated measurements meanwhile, or another one may have appeared.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class _Step:
         body = apply_ops(self._collection, replacements, alone=is_alone) if replacements else None
 
         def body_if_disturbed() -> bytes | None:
-            if is_alone and direct_writes.since(namespace, since_seconds):
+            if is_alone and (not alone() or direct_writes.since(namespace, since_seconds)):
                 return apply_ops(self._collection, replacements, alone=False)
             return None
 

@@ -126,6 +126,17 @@ async def test_a_join_that_begins_during_a_delete_compares_the_parts(case: Case)
 
 
 @pytest.mark.parametrize("case", ["mongod, alone"], indirect=True)
+async def test_a_join_undoes_no_delete_of_a_process_that_has_just_appeared(case: Case) -> None:
+    def appears(buckets: Collection[Any], ids: Ids) -> None:
+        case.is_alone = False
+        rewritten(buckets, ids)
+
+    with pytest.raises(CommandError):
+        await case.joined_while(appears, [part(0, rows=3), part(1), part(2)], late=True)
+    assert [value for _, value in case.rows()] == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("case", ["mongod, alone"], indirect=True)
 async def test_a_delete_elsewhere_prevents_no_join(case: Case) -> None:
     def deletes(buckets: Collection[Any], ids: Ids) -> None:
         case.direct_writes.note(case.collection.namespace)
