@@ -126,15 +126,15 @@ class Removal:
         return before
 
 
-def _contents(bucket: bytes) -> list[Document]:
+def _contents(bucket: bytes) -> Document:
     """An update that puts these rows into a bucket.
 
     The meta value stays what it is: for a guard, values such as 1 and 1.0 are equal, and in a whole document a server
-    would replace an empty timestamp.
+    would replace an empty timestamp. It is no pipeline, because a server that computes the difference of two objects
+    in which a name occurs twice aborts (H10).
     """
     fields = fields_of(bucket)
-    contents = {name: {"$literal": RawBSONDocument(fields[name.encode()][1:])} for name in ("control", "data")}
-    return [{"$set": contents}]
+    return {"$set": {name: RawBSONDocument(fields[name.encode()][1:]) for name in ("control", "data")}}
 
 
 def _statement(guard: Document, limit: int, selection: Selection) -> Document:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
+from catalog.bson.raw import document, element
 from catalog.kernel import BucketState, Limits, parse_measurement
 from rewrite.removal import ROWS_AT_ONCE
 from tests.support.twins import Twins, masked
@@ -186,6 +188,25 @@ def test_u8_more_matches_than_are_searched_for_at_once(twins: Twins) -> None:
     pair = Pair(twins, rows)
     assert pair.delete({"q": {"v": {"$lt": 35}}, "limit": 0}) > ROWS_AT_ONCE
     assert pair.delete({"q": {"v": {"$gte": 0}, "m.a": 1}, "limit": 0}) > 0
+
+
+def test_h10_names_that_occur_twice(twins: Twins) -> None:
+    """The measurement behind the deleted one takes its place in the bucket."""
+
+    def twice(*values: int) -> RawBSONDocument:
+        return RawBSONDocument(document([element(b"a", b"\x10" + value.to_bytes(4, "little")) for value in values]))
+
+    twins.virtual.command({"create": "x", "timeseries": TM})
+    objects = [twice(), twice(1), twice(1, 2), twice(3, 4), twice(1, 3), twice(1, 2, 3)]
+    for number, (gone, stays) in enumerate(permutations(objects, 2)):
+        values = [*range(98), gone, stays]
+        rows = [{"_id": n, "t": DatetimeMS(NOON + n), "m": number, "x": value} for n, value in enumerate(values)]
+        twins.virtual.command({"insert": "x", "documents": rows})
+        assert (
+            twins.virtual.command({"delete": "x", "deletes": [{"q": {"_id": 98, "m": number}, "limit": 1}]})["n"] == 1
+        )
+        assert twins.stored.command({"count": "x", "query": {"m": number, "x": stays}})["n"] == 1
+        assert twins.stored.command({"count": "x", "query": {"m": number}})["n"] == 99
 
 
 def test_u8_single_deletes(twins: Twins) -> None:
