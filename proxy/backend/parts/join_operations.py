@@ -99,11 +99,14 @@ def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement]
 
 
 def update_of_the_last(replacement: Replacement) -> bytes:
-    """An update statement that stores all rows in the last of the documents; its meta value is not written."""
+    """An update statement that stores all rows in the last of the documents; its meta value is not written.
+
+    It is no pipeline, which would compare objects (H10).
+    """
     fields = fields_of(replacement.joined)
-    new = [sub_document(name, [element(b"$literal", fields[name])]) for name in (b"control", b"data")]
-    stages = document([sub_document(b"0", [sub_document(b"$set", new)])])
-    return document([sub_document(b"q", [_ID + id_of(replacement.stored[-1])]), b"\x04u\0" + stages])
+    new = [element(name, fields[name]) for name in (b"control", b"data")]
+    changes = sub_document(b"u", [sub_document(b"$set", new)])
+    return document([sub_document(b"q", [_ID + id_of(replacement.stored[-1])]), changes])
 
 
 def _contents_changed(joined: bytes) -> bytes:
