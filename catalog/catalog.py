@@ -391,7 +391,7 @@ class BucketCatalog(Placement):
 
     def counters(self, namespace: Namespace) -> Counters:
         """The counters of one collection; zeroes for one that was not used (W80)."""
-        buckets = self._collections.get(namespace)
+        buckets = self.known(namespace)
         return Counters() if buckets is None else buckets.counters
 
     def gauges(self) -> dict[str, int]:

@@ -27,16 +27,16 @@ BEGINNING = 0.1
 """At this share of the load at which buckets grow in parts, it is rising, while look-ups of buckets hold it up."""
 BATCHES_OF_A_ROUND = 32
 """This number of batches in a round counts as much as one more round."""
+REWRITING_OF_A_ROUND = 2_000
+"""So does this number of rows that are appended, each times the rows that its bucket has.
+
+A server compares the name of each appended field with those of all rows before it.
+"""
 JOIN_SECONDS = 30e-6
 SEALED_JOIN_SECONDS = 60e-6
 """What the server's processor needs to join one part in a transaction, and on a standalone.
 
 The latter is 90 µs if the part has few rows (``python -m bench.join_cost``), but partly at times when nobody waits.
-"""
-REWRITING_OF_A_ROUND = 2_000
-"""So does this number of rows that are appended, each times the rows that its bucket has.
-
-A server compares the name of each appended field with those of all rows before it.
 """
 
 

@@ -559,9 +559,7 @@ class World:
             self.chance.choice(actions)(identity)
             if self.chance.random() < 0.5:
                 # It came through this proxy, which therefore knows.
-                process = self.chance.choice(self.processes)
-                process.catalog.clear(self.collection.namespace, [identity])
-                process.committer.kick()
+                self._changed(self.chance.choice(self.processes), [identity])
 
     async def _delete_rows(self) -> None:
         """As deletes of single measurements do: they read like others, and say which buckets they change (U8)."""

@@ -14,7 +14,6 @@ from catalog.kernel.compression import compressed
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.parts import IdRange, join
 from catalog.ports import PreparedJoin, Span
-from proxy.backend.parts.direct_writes import DirectWrites
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.service import ServicePool
 from tests.support.mongod import MongodProcess
@@ -112,11 +111,9 @@ class Case:
         self.ids = ids
         self.sealed = sealed
         """Whether the server has no transactions, so that parts are closed."""
-        self.direct_writes = DirectWrites()
         self.is_alone = alone
-        self.parts = PartStore(
-            cast(Any, self.pool), transactions=not sealed, alone=lambda: self.is_alone, direct_writes=self.direct_writes
-        )
+        self.parts = PartStore(cast(Any, self.pool), transactions=not sealed, alone=lambda: self.is_alone)
+        self.direct_writes = self.parts.direct_writes
 
     def store(self, *documents: dict[str, Any]) -> None:
         """Store these parts, as they are."""

@@ -103,17 +103,19 @@ def update_of_the_last(replacement: Replacement) -> bytes:
 
     It is no pipeline, which would compare objects (H10).
     """
-    fields = fields_of(replacement.joined)
-    new = [element(name, fields[name]) for name in (b"control", b"data")]
-    changes = sub_document(b"u", [sub_document(b"$set", new)])
+    changes = sub_document(b"u", [sub_document(b"$set", _contents(replacement.joined))])
     return document([sub_document(b"q", [_ID + id_of(replacement.stored[-1])]), changes])
 
 
 def _contents_changed(joined: bytes) -> bytes:
     """As ``update_of_the_last``, in the format of the oplog."""
+    return sub_document(b"o", [_FORMAT, sub_document(b"diff", [sub_document(b"u", _contents(joined))])])
+
+
+def _contents(joined: bytes) -> list[bytes]:
+    """The fields that a join changes in the document that stays."""
     fields = fields_of(joined)
-    new = [element(name, fields[name]) for name in (b"control", b"data")]
-    return sub_document(b"o", [_FORMAT, sub_document(b"diff", [sub_document(b"u", new)])])
+    return [element(name, fields[name]) for name in (b"control", b"data")]
 
 
 def _natively_unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes] | None:
