@@ -234,7 +234,8 @@ def test_slow_shows_what_took_long_without_its_values(own_proxy: ProxyProcess, d
         join = {"from": "plain", "as": "all", "pipeline": [{"$match": {"$expr": {"$ne": ["$v", "s3cret"]}}}]}
         shown: dict[str, Any] = {"commands": []}
         took_ms, end = 0.0, time.monotonic() + 60
-        while not shown["commands"]:
+        # On a busy machine the insert may be slow, too.
+        while not any(each["command"] == "aggregate" for each in shown["commands"]):
             assert time.monotonic() < end
             # The larger the collection, the slower the join.
             count = client[db_name].plain.estimated_document_count()

@@ -190,7 +190,7 @@ def test_time_in_the_queue_is_in_the_slow_log(mongod: MongodProcess, limited: Pr
     with ExitStack() as stack:
         clients = [stack.enter_context(RawClient(limited.port)) for _ in range(4)]
         for number, client in enumerate(clients):
-            client.send(command(sleeping("few", 1_000, f"queued {number}")))
+            client.send(command(sleeping("few", 2_500, f"queued {number}")))
             limited.wait_until(
                 lambda number=number: (
                     shown(limited, "commands", "few") + shown(limited, "commands_waiting", "few") == number + 1
