@@ -53,6 +53,7 @@ __all__ = [
     "bucket_key",
     "bucket_of",
     "closed",
+    "id_of",
     "in_segment",
     "is_among",
     "join",
@@ -62,9 +63,19 @@ __all__ = [
 ]
 
 
+_ID: Final = b"\x07_id\0"
+
+
 def bucket_key(stored_id: bytes) -> bytes:
     """What the ids of a bucket and of its parts have in common, in every segment: the start and the place."""
     return stored_id[:SEGMENT_AT] + stored_id[PLACE_AT:PREFIX_BYTES]
+
+
+def id_of(stored: bytes) -> bytes:
+    """The ``_id`` of a document, which servers store first; raises ``ValueError`` if it is not an ObjectId."""
+    if not stored.startswith(_ID, 4):
+        raise ValueError("a bucket whose _id is no ObjectId")
+    return stored[9:21]
 
 
 def in_segment(bucket_id: bytes, segment: bytes) -> bytes:
@@ -147,7 +158,7 @@ class Pending(NamedTuple):
 
     @property
     def last_id(self) -> bytes:
-        """The id that the joined document gets."""
+        """The id of the last of the documents."""
         return self.ranges[-1].last_id
 
     @property
@@ -264,10 +275,10 @@ class Parts:
             rows += sum(run.rows for run in self.runs[kept - alike : kept])
             kept -= alike
 
-    def joined(self, pending: Pending) -> None:
-        """These documents are one now, with the last one's id, or will never be joined."""
+    def joined(self, pending: Pending, joined_id: bytes | None = None) -> None:
+        """These documents are one now, with this id, by default the last one's, or will never be joined."""
         is_part = pending.documents == pending.parts == 1
-        self.runs[pending.runs :] = [Run(pending.last_id, pending.rows, is_part)]
+        self.runs[pending.runs :] = [Run(joined_id or pending.last_id, pending.rows, is_part)]
         for each in pending.taken:
             fresh = each.fresh
             fresh.documents -= each.documents
@@ -328,7 +339,7 @@ def join(
     meta_field: bytes | None,
     max_rows: int = _UNBOUNDED.max_count,
 ) -> bytes:
-    """One bucket with all rows of these stored parts, in their order.
+    """One bucket with this id and all rows of these stored parts, in their order.
 
     :raises ValueError: they are not parts of one bucket, or have more than ``max_rows`` rows, because of other writers
     """

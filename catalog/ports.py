@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from catalog.errors import CommandError
 from catalog.kernel import Measurement
@@ -97,32 +97,35 @@ OnOutcome: TypeAlias = Callable[[BulkOutcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A join to make: the documents with ids in ``ranges`` become one, with the last of these ids.
+    """A join to make: the documents with ids in ``ranges`` become one.
 
-    ``merge`` makes it from the stored documents in the order of the ranges; it may be called in another thread.
-    ``unsealed``: ids of those that may be open for other writers; the others are known to be closed.
+    ``merge`` makes it from the stored documents in the order of the ranges, with the id of the last of them; it may be
+    called in another thread. ``unsealed``: ids of those that may be open for other writers; the others are known to be
+    closed.
     """
 
     ranges: Sequence[IdRange]
     merge: Callable[[Sequence[bytes]], bytes]
     unsealed: Sequence[bytes]
 
-    @property
-    def last_id(self) -> bytes:
-        """The id of the joined document."""
-        return self.ranges[-1].last_id
+
+class Found(NamedTuple):
+    """What is stored of the documents of a span, some of which may have been deleted.
+
+    ``documents``: their number; 1 if they were joined before. ``last_id``: the id of the last of them, and of the
+    document that they become.
+    """
+
+    documents: int
+    last_id: bytes
 
 
 class PreparedJoin(Protocol):
     """A join that is not visible to anybody yet. It has to be committed or abandoned, once, and soon."""
 
     @property
-    def counts(self) -> Sequence[int | None]:
-        """For each span the number of documents found.
-
-        1: only the last one, because they were joined before. ``None``: there is no document ``last_id``, and nothing
-        is changed.
-        """
+    def found(self) -> Sequence[Found | None]:
+        """For each span what was found of it; ``None`` if there is nothing of it any more."""
         ...
 
     @property

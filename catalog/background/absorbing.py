@@ -217,7 +217,7 @@ class Absorbing:
 
     async def _committed(self, prepared: PreparedJoin, absorptions: Sequence[_Absorption]) -> bool:
         """Commit the step; false if it must be retried, because readers were active."""
-        if not any(count and count > 1 for count in prepared.counts):
+        if not any(found and found.documents > 1 for found in prepared.found):
             await prepared.abandon()
             return True
         namespace = absorptions[0].bucket.series.collection.collection.namespace
@@ -234,10 +234,10 @@ class Absorbing:
             is_changed = False
             raise
         finally:
-            for each, count in zip(absorptions, prepared.counts, strict=True):
-                if is_changed and count and count > 1:
+            for each, found in zip(absorptions, prepared.found, strict=True):
+                if is_changed and found and found.documents > 1:
                     self._catalog.absorbed(each.bucket, each.joined[-1] if is_known else None)
-                    self.absorbed += count - 1 if is_known else 0
+                    self.absorbed += found.documents - 1 if is_known else 0
 
 
 def _steps(orders: Sequence[Order]) -> list[_Step]:

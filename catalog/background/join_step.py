@@ -16,8 +16,8 @@ from catalog.background.step_size import StepSize
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets
 from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
-from catalog.parts import Parts, Pending
-from catalog.ports import BucketStore, Clock, PreparedJoin, Span
+from catalog.parts import Parts, Pending, id_of
+from catalog.ports import BucketStore, Clock, Found, PreparedJoin, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +123,14 @@ class JoinSteps:
         finally:
             _end(step.joins)
         self.answers = True
-        if documents := sum(count or 0 for count in step.join.counts):
+        if documents := sum(found.documents for found in step.join.found if found):
             seconds = self._clock.monotonic_seconds() - since_seconds
             self.size.committed(documents, seconds if step.join.is_carried_out_by_commit else 0.0)
-        for each, joined in zip(step.joins, step.join.counts, strict=True):
-            if joined is None:
+        for each, found in zip(step.joins, step.join.found, strict=True):
+            if found is None:
                 self._leave(each)
             else:
-                self._succeeded(each, joined)
+                self._succeeded(each, found)
 
     async def abandon(self, steps: Sequence[Prepared]) -> None:
         """Give these steps up; their buckets stay due."""
@@ -139,9 +139,9 @@ class JoinSteps:
         for step in steps:
             await step.join.abandon()
 
-    def _succeeded(self, join: Join, joined: int) -> None:
+    def _succeeded(self, join: Join, found: Found) -> None:
         self.metrics.joins += 1
-        self.metrics.documents_joined += joined
+        self.metrics.documents_joined += found.documents
         for before, after in join.sizes:
             for counters in (join.bucket.series.collection.counters, self._catalog.totals):
                 counters.compressed(before, after)
@@ -149,7 +149,7 @@ class JoinSteps:
             self._forms.noticed(fault)
         if join.compresses and not join.sizes:
             self.metrics.compressing.leave("wrong" if join.faults else "not_smaller")
-        self._settled(join)
+        self._catalog.growth.joined(join.bucket, join.parts, join.pending, found.last_id)
 
     def _failed(self, joins: Sequence[Join], error: Exception) -> None:
         _end(joins)
@@ -164,12 +164,13 @@ class JoinSteps:
             # One of them may be the cause, so each is tried alone.
             self.again += [each.bucket for each in joins]
             return
-        elif isinstance(error, CommandError):
+        elif isinstance(error, CommandError | ValueError):
+            # Another writer may change them just now, one document after the other.
             self._put_off(joins[0])
             return
-        elif not isinstance(error, ValueError):
+        else:
             self._forms.noticed(error)
-        # The parts stay as they are, which every reader can read; another writer may have changed them.
+        # The parts stay as they are, which every reader can read.
         for each in joins:
             self._leave(each)
 
@@ -177,18 +178,18 @@ class JoinSteps:
         buckets = bucket.series.collection
         sizes: list[tuple[int, int]] = []
         faults: list[Differs] = []
-        merge = self.merge(buckets, pending.last_id)
+        merge = self.merge(buckets)
         compresses = parts.full and self._options.compress
         if compresses:
             merge = _smaller(self._forms, merge, buckets.time_field, sizes, faults)
         span = Span(pending.ranges, merge, pending.unsealed)
         return Join(bucket, parts, pending, span, sizes, faults, compresses)
 
-    def merge(self, buckets: CollectionBuckets, joined_id: bytes) -> Callable[[Sequence[bytes]], bytes]:
-        """The function that makes one document with this id of parts of a collection."""
+    def merge(self, buckets: CollectionBuckets) -> Callable[[Sequence[bytes]], bytes]:
+        """The function that makes one document of parts of a collection (``catalog.ports.Span``)."""
         max_rows = self._catalog.options.limits.max_count
         time_field, meta_field = buckets.time_field, buckets.meta_field
-        return lambda documents: self._forms.merged(documents, joined_id, time_field, meta_field, max_rows)
+        return lambda documents: self._forms.merged(documents, id_of(documents[-1]), time_field, meta_field, max_rows)
 
     def _put_off(self, join: Join) -> None:
         """Try again later, after a conflict with another writer, a step-down or a lost connection."""
@@ -204,9 +205,6 @@ class JoinSteps:
     def _leave(self, join: Join) -> None:
         """Leave these parts unjoined for good; later parts of the bucket may still be joined."""
         self.metrics.failures += 1
-        self._settled(join)
-
-    def _settled(self, join: Join) -> None:
         self._catalog.growth.joined(join.bucket, join.parts, join.pending)
 
     def lack_of_rights(self, error: CommandError) -> None:

@@ -160,11 +160,11 @@ class OrphanParts:
         store: BucketStore,
         clock: Clock,
         readers: ReaderBarrier,
-        merge: Callable[[CollectionBuckets, bytes], Merge],
+        merge: Callable[[CollectionBuckets], Merge],
         refused: Callable[[CommandError], None],
         noticed: Callable[[Exception], None],
     ) -> None:
-        """``merge`` gives the function that makes one document with that id of parts of a collection.
+        """``merge`` gives the function that makes one document of parts of a collection.
 
         ``refused`` is called if the account may not join; ``noticed``: see ``catalog.background.replacing.Forms``.
         """
@@ -254,9 +254,7 @@ class OrphanParts:
     async def _try(self, group: _Group) -> int | None:
         """Join the parts of a group, unless readers are in the way: then ``None``."""
         buckets, grows = group.buckets, self._catalog.grows_in_parts
-        spans = [
-            Span(_ranges(ids), self._merge(buckets, ids[-1]), ids[:1]) for ids in group.families if not grows(ids[0])
-        ]
+        spans = [Span(_ranges(ids), self._merge(buckets), ids[:1]) for ids in group.families if not grows(ids[0])]
         if buckets.replaced or not spans:
             return 0
         namespace = buckets.collection.namespace
@@ -265,7 +263,7 @@ class OrphanParts:
         deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
         prepared = await self._store.prepare_join(buckets.collection, spans, deadline_seconds)
         # What is one document was joined by its writer.
-        joined = sum(count for count in prepared.counts if count and count > 1)
+        joined = sum(found.documents for found in prepared.found if found and found.documents > 1)
         if not joined:
             await prepared.abandon()
             return 0

@@ -335,10 +335,10 @@ class BucketGrowth:
         """Buckets that are stored in parts, in the order of their first part."""
         return self._parted.values()
 
-    def joined(self, bucket: Bucket, parts: Parts, pending: Pending) -> None:
-        """These documents are one now, or will never be joined."""
+    def joined(self, bucket: Bucket, parts: Parts, pending: Pending, joined_id: bytes | None = None) -> None:
+        """These documents are one now (see ``Parts.joined``), or will never be joined."""
         self.backlog.removed(pending.documents - 1, pending.parts)
-        parts.joined(pending)
+        parts.joined(pending, joined_id)
         self.settled(bucket)
 
     def settled(self, bucket: Bucket) -> None:

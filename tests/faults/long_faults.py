@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import resource
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from tests.faults.standstill import survive
-from tests.support.fleet import START, Fleet, start_again, stored_ids
+from tests.support.books import START, stored_rows
+from tests.support.fleet import Fleet, start_again
 from tests.support.fleet_in_parts import FLAGS, PATIENCE_SECONDS
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess, wheel_mongod
@@ -47,7 +49,7 @@ async def test_failover_of_three_nodes(three: ReplicaSet, tmp_path: Path, fault:
         client[database].create_collection("c", timeseries=TIMESERIES)
     proxy = ProxyProcess(tmp_path / "proxy", three.uri, flags=FLAGS).start()
     try:
-        fleet = Fleet(proxy.uri, database, write_concern=MAJORITY)
+        fleet = Fleet(proxy.uri, database, erasers=1, movers=1, write_concern=MAJORITY)
 
         async def events() -> None:
             for _ in range(3):
@@ -64,7 +66,7 @@ async def test_failover_of_three_nodes(three: ReplicaSet, tmp_path: Path, fault:
         await fleet.run_during(events)
         with three.client() as client:
             fleet.check(client)
-        assert fleet.longest_seconds < 4 * PATIENCE_SECONDS
+        assert fleet.books.longest_seconds < 4 * PATIENCE_SECONDS
     finally:
         proxy.stop()
 
@@ -111,7 +113,7 @@ async def test_everything_at_random(backend: MongodProcess, tmp_path: Path, data
     with Link(backend.port) as link:
         proxy = ProxyProcess(tmp_path / "proxy", link.uri, flags=FLAGS).start()
         try:
-            fleet = Fleet(proxy.uri, database, writers=32)
+            fleet = Fleet(proxy.uri, database, writers=32, erasers=2, movers=1)
 
             async def event() -> None:
                 match chance.randrange(6):
@@ -168,7 +170,7 @@ async def test_disk_is_full(tmp_path: Path) -> None:
             await fleet.until(20)
 
         await fleet.run_during(events)
-        assert len(fleet.acknowledged) > 100
+        assert len(fleet.books.acknowledged) > 100
         with backend.client() as client:
             fleet.check(client)
     finally:
@@ -221,7 +223,7 @@ async def test_backend_that_stands_still_stops_the_reading(
             writer.close()
         await asyncio.sleep(1)
         await asyncio.to_thread(proxy.stop)
-        stored = stored_ids(backend.shared_client, database)
+        stored = Counter(row["_id"] for row in stored_rows(backend.shared_client, database))
         assert max(stored.values()) == 1
         assert len(stored) - 1 >= sum(counts)
         assert stored.keys() <= sent | set(stored_first(backend, database))

@@ -16,7 +16,7 @@ async def test_connections_are_cut_during_joins(either: MongodProcess, tmp_path:
     with Link(either.port) as link:
         proxy = ProxyProcess(tmp_path / "proxy", link.uri, flags=IN_PARTS).start()
         try:
-            fleet = Fleet(proxy.uri, name)
+            fleet = Fleet(proxy.uri, name, erasers=1, movers=1)
 
             async def events() -> None:
                 await fleet.until(SOME)
@@ -36,7 +36,7 @@ async def test_connections_are_cut_during_joins(either: MongodProcess, tmp_path:
 async def test_primary_steps_down_during_joins(backend: MongodProcess, tmp_path: Path, database: str) -> None:
     proxy = ProxyProcess(tmp_path / "proxy", backend.uri, flags=IN_PARTS).start()
     try:
-        fleet = Fleet(proxy.uri, database)
+        fleet = Fleet(proxy.uri, database, erasers=1, movers=1)
 
         async def events() -> None:
             for _ in range(2):
@@ -52,7 +52,7 @@ async def test_primary_steps_down_during_joins(backend: MongodProcess, tmp_path:
 
 
 async def test_backend_is_killed(either: MongodProcess, parts_proxy: ProxyProcess, name: str) -> None:
-    fleet = Fleet(parts_proxy.uri, name)
+    fleet = Fleet(parts_proxy.uri, name, erasers=1, movers=1)
 
     async def events() -> None:
         await fleet.until(SOME)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tests.support.fleet import START
+from tests.support.books import START
 from tests.support.fleet_process import FleetProcess
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess

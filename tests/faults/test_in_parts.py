@@ -10,7 +10,8 @@ from typing import Any
 import bson
 import pymongo
 
-from tests.support.fleet import START, Fleet
+from tests.support.books import START
+from tests.support.fleet import Fleet
 from tests.support.fleet_in_parts import DEADLINE_SECONDS, IN_PARTS, SOME, in_parts, killed_while_in_parts
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
@@ -33,8 +34,10 @@ async def test_what_a_killed_proxy_left_is_soon_joined_by_another(
     """Which has written to the collection before, and goes on with it."""
     one, other = (ProxyProcess(tmp_path / f"proxy{number}", either.uri, flags=IN_PARTS) for number in range(2))
     try:
-        impatient = {"serverSelectionTimeoutMS": 1_000}
-        fleets = [Fleet(proxy.start().uri, name, seed=seed, **impatient) for seed, proxy in enumerate((one, other))]
+        fleets = [
+            Fleet(proxy.start().uri, name, seed=seed, erasers=1, serverSelectionTimeoutMS=1_000)
+            for seed, proxy in enumerate((one, other))
+        ]
 
         async def killed() -> None:
             await fleets[0].until(SOME)
@@ -47,8 +50,7 @@ async def test_what_a_killed_proxy_left_is_soon_joined_by_another(
 
         await asyncio.gather(fleets[0].run_during(killed), fleets[1].run_during(survives))
         both = fleets[1]
-        both.acknowledged |= fleets[0].acknowledged
-        both.in_doubt |= fleets[0].in_doubt
+        both.books.add(fleets[0].books)
         with either.client() as client:
             await _joined(client, name)
             both.check(client)
@@ -67,16 +69,15 @@ async def test_two_proxies_write_the_same_series(either: MongodProcess, tmp_path
     """Each joins its own parts; neither takes or loses a row of the other."""
     proxies = [ProxyProcess(tmp_path / f"proxy{number}", either.uri, flags=IN_PARTS) for number in range(2)]
     try:
-        fleets = [Fleet(proxy.start().uri, name, seed=seed) for seed, proxy in enumerate(proxies)]
+        fleets = [Fleet(proxy.start().uri, name, seed=seed, erasers=1) for seed, proxy in enumerate(proxies)]
 
         async def events(fleet: Fleet) -> None:
             await fleet.until(2 * SOME)
 
         await asyncio.gather(*(fleet.run_during(lambda fleet=fleet: events(fleet)) for fleet in fleets))
         both = fleets[0]
-        both.acknowledged |= fleets[1].acknowledged
-        both.in_doubt |= fleets[1].in_doubt
-        assert not both.errors
+        both.books.add(fleets[1].books)
+        assert not both.books.errors
         with either.client() as client:
             await _joined(client, name)
             both.check(client)

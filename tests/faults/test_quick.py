@@ -30,7 +30,7 @@ async def test_backend_is_killed_and_comes_back(backend: MongodProcess, steady: 
 
     await fleet.run_during(events)
     fleet.check(backend.shared_client)
-    assert fleet.longest_seconds < 4 * PATIENCE_SECONDS
+    assert fleet.books.longest_seconds < 4 * PATIENCE_SECONDS
 
 
 async def test_proxy_is_killed_and_comes_back(backend: MongodProcess, fragile: ProxyProcess, database: str) -> None:
@@ -74,7 +74,7 @@ async def test_connections_to_the_backend_are_cut(
 
             await fleet.run_during(events)
             fleet.check(backend.shared_client)
-            assert not fleet.errors
+            assert not fleet.books.errors
         finally:
             proxy.stop()
 
@@ -90,13 +90,13 @@ async def test_link_that_falls_silent(backend: MongodProcess, tmp_path: Any, dat
                 await fleet.until(SOME)
                 link.hold()
                 await asyncio.sleep(5)
-                assert fleet.errors
+                assert fleet.books.errors
                 link.release()
                 await fleet.until(SOME)
 
             await fleet.run_during(events)
             fleet.check(backend.shared_client)
-            assert fleet.longest_seconds < 10
+            assert fleet.books.longest_seconds < 10
         finally:
             proxy.stop()
 
@@ -174,6 +174,6 @@ async def test_backend_fails_commands(
     await fleet.run_during(events)
     fleet.check(backend.shared_client)
     if failure in {"interrupted", "write concern failed"}:
-        assert fleet.errors
+        assert fleet.books.errors
     else:
-        assert not fleet.errors
+        assert not fleet.books.errors

@@ -23,6 +23,7 @@ from catalog.ports import (
     Applied,
     BulkOutcome,
     Clock,
+    Found,
     IdSource,
     OnOutcome,
     PreparedJoin,
@@ -192,8 +193,8 @@ class NothingFound:
 
     is_carried_out_by_commit = False
 
-    def __init__(self, counts: Sequence[int | None]) -> None:
-        self.counts = counts
+    def __init__(self, found: Sequence[Found | None]) -> None:
+        self.found = found
 
     async def commit(self) -> None:
         pass

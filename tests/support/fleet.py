@@ -1,11 +1,9 @@
-"""Writers that keep books of what they were promised, and the count of what is really stored."""
+"""Clients that write, delete and change measurements, and keep books of what they were promised."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,13 +15,18 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, PyMongoError
 from pymongo.write_concern import WriteConcern
 
+from tests.support.books import Books, measurement_of, new_id
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
-START = dt.datetime(2024, 5, 17, 12, 0, tzinfo=dt.UTC)
 JOURNALED = WriteConcern(w=1, j=True)
 """A server that is killed loses what it had not journaled, acknowledged or not."""
 
+SERIES = 7
+DELETED = (1, 1, 5, 30)
+"""So many measurements are deleted at once; one of them alone by ``deleteOne``, which drivers retry."""
+PAUSE_SECONDS = 0.05
+"""Between two deletes, or two changes of meta values."""
 
 _LASTING = ThreadPoolExecutor(1, "starter")
 
@@ -37,7 +40,11 @@ async def start_again(process: MongodProcess | ProxyProcess) -> None:
 
 
 class Fleet:
-    """Many clients that each insert a few measurements at a time."""
+    """Many clients that each insert a few measurements at a time.
+
+    ``erasers`` of them delete measurements that were acknowledged; ``movers`` change the meta values of series, and
+    change them back.
+    """
 
     def __init__(
         self,
@@ -45,21 +52,21 @@ class Fleet:
         database: str,
         *,
         writers: int = 16,
+        erasers: int = 0,
+        movers: int = 0,
         seed: int = 1,
         write_concern: WriteConcern = JOURNALED,
-        payload: str = "",
+        payload: bytes | str = "",
         **options: Any,
     ) -> None:
-        self.acknowledged: set[ObjectId] = set()
-        self.in_doubt: set[ObjectId] = set()
-        self.errors: Counter[str] = Counter()
-        self.longest_seconds = 0.0
+        self.books = Books(payload=payload)
         self._uri = uri
         self._database = database
         self._writers = writers
+        self._erasers = erasers
+        self._movers = movers
         self._chance = random.Random(seed)
         self._write_concern = write_concern
-        self._payload = payload
         self._options = {"serverSelectionTimeoutMS": 15_000, **options}
         self._stopped = asyncio.Event()
 
@@ -68,6 +75,8 @@ class Fleet:
         async with AsyncMongoClient[dict[str, Any]](self._uri, **self._options) as client:
             collection = client[self._database].get_collection("c", write_concern=self._write_concern)
             tasks = [asyncio.create_task(self._write(collection, number)) for number in range(self._writers)]
+            tasks += [asyncio.create_task(self._erase(collection)) for _ in range(self._erasers)]
+            tasks += [asyncio.create_task(self._move(collection)) for _ in range(self._movers)]
             try:
                 await events()
             finally:
@@ -76,23 +85,56 @@ class Fleet:
 
     async def until(self, count: int, timeout_seconds: float = 60) -> None:
         """Wait until ``count`` more measurements were acknowledged."""
-        goal = len(self.acknowledged) + count
+        goal = len(self.books.acknowledged) + count
         async with asyncio.timeout(timeout_seconds):
-            while len(self.acknowledged) < goal:  # noqa: ASYNC110 - many writers count
+            while len(self.books.acknowledged) < goal:  # noqa: ASYNC110 - many writers count
                 await asyncio.sleep(0.01)
 
     async def _write(self, collection: AsyncCollection[dict[str, Any]], number: int) -> None:
-        loop = asyncio.get_running_loop()
+        books, loop = self.books, asyncio.get_running_loop()
         while not self._stopped.is_set():
-            documents = [self._measurement(number) for _ in range(self._chance.choice((1, 1, 1, 3, 8)))]
+            count = self._chance.choice((1, 1, 1, 3, 8))
+            documents = [measurement_of(new_id(number % SERIES), books.payload) for _ in range(count)]
             ordered = self._chance.random() < 0.5
             began = loop.time()
             acknowledged = await self._insert(collection, documents, ordered=ordered)
-            self.longest_seconds = max(self.longest_seconds, loop.time() - began)
+            books.longest_seconds = max(books.longest_seconds, loop.time() - began)
             ids = {document["_id"] for document in documents}
-            self.acknowledged |= acknowledged
-            self.in_doubt |= ids - acknowledged
+            books.acknowledged |= acknowledged
+            books.in_doubt |= ids - acknowledged
             await asyncio.sleep(self._chance.random() * 0.01 if acknowledged else 0.05)
+
+    async def _erase(self, collection: AsyncCollection[dict[str, Any]]) -> None:
+        """Delete measurements of any age: of those that were written at the same moment, only some."""
+        books = self.books
+        while not self._stopped.is_set():
+            await asyncio.sleep(PAUSE_SECONDS * self._chance.random())
+            there = list(books.acknowledged - books.deleted - books.perhaps_deleted)
+            if not there:
+                continue
+            chosen = set(self._chance.sample(there, min(self._chance.choice(DELETED), len(there))))
+            books.perhaps_deleted |= chosen
+            try:
+                if len(chosen) == 1:
+                    await collection.delete_one({"_id": next(iter(chosen))})
+                else:
+                    await collection.delete_many({"_id": {"$in": list(chosen)}})
+            except PyMongoError as error:
+                books.errors[f"delete: {_kind(error)}"] += 1
+                continue
+            books.deleted |= chosen
+            books.perhaps_deleted -= chosen
+
+    async def _move(self, collection: AsyncCollection[dict[str, Any]]) -> None:
+        """Change the meta value of a series, so that the next measurement of it finds another bucket (U6)."""
+        while not self._stopped.is_set():
+            await asyncio.sleep(PAUSE_SECONDS * self._chance.random())
+            series, letters = self._chance.randrange(SERIES), self._chance.choice(("st", "ts", "tu"))
+            old, new = (f"{letter}{series}" for letter in letters)
+            try:
+                await collection.update_many({"m": old}, {"$set": {"m": new}})
+            except PyMongoError as error:
+                self.books.errors[f"update: {_kind(error)}"] += 1
 
     async def _insert(
         self, collection: AsyncCollection[dict[str, Any]], documents: list[dict[str, Any]], *, ordered: bool
@@ -106,55 +148,21 @@ class Fleet:
                 await collection.insert_many(documents, ordered=ordered)
         except BulkWriteError as error:
             failed = {entry["index"] for entry in error.details["writeErrors"]}
-            self.errors.update(f"write error {entry['code']}" for entry in error.details["writeErrors"])
+            self.books.errors.update(f"write error {entry['code']}" for entry in error.details["writeErrors"])
             if error.details["writeConcernErrors"]:
-                self.errors["write concern"] += 1
+                self.books.errors["write concern"] += 1
                 return set()
             stop = min(failed, default=len(ids)) if ordered else len(ids)
             return {each for index, each in enumerate(ids) if index not in failed and index < stop}
         except PyMongoError as error:
-            self.errors[type(error).__name__] += 1
+            self.books.errors[type(error).__name__] += 1
             return set()
         return set(ids)
 
-    def _measurement(self, number: int) -> dict[str, Any]:
-        offset = dt.timedelta(seconds=self._chance.randrange(600), milliseconds=self._chance.randrange(1000))
-        if self._chance.random() < 0.05:
-            offset -= dt.timedelta(hours=2)
-        measurement = {"_id": ObjectId(), "t": START + offset, "m": f"s{number % 7}", "v": self._chance.random()}
-        if self._payload:
-            measurement["payload"] = self._payload
-        return measurement
-
     def check(self, server: pymongo.MongoClient[dict[str, Any]]) -> None:
-        """Every acknowledged measurement once, every other at most once, counted in the buckets themselves."""
-        stored = stored_ids(server, self._database)
-        lost = self.acknowledged - stored.keys()
-        doubled = {each for each, count in stored.items() if count > 1}
-        unknown = stored.keys() - self.acknowledged - self.in_doubt
-        assert not lost, f"{len(lost)} of {len(self.acknowledged)} acknowledged measurements are lost: {self.errors}"
-        assert not doubled, f"{len(doubled)} measurements are stored more than once: {self.errors}"
-        assert not unknown
-        read = Counter(each["_id"] for each in server[self._database].c.find({}, {"_id": 1}))
-        assert read == stored, "the server reads its buckets otherwise"
+        """Of all that was promised, after the end; see ``Books``."""
+        self.books.check(server, self._database)
 
 
-UNPACK = {"$_internalUnpackBucket": {"timeField": "t", "metaField": "m", "bucketMaxSpanSeconds": 3600}}
-
-
-def stored_ids(server: pymongo.MongoClient[dict[str, Any]], database: str) -> Counter[ObjectId]:
-    """How often each ``_id`` is in the buckets; checks that rows are numbered without holes on the way (W5)."""
-    buckets = server[database]["system.buckets.c"]
-    counts: Counter[ObjectId] = Counter()
-    for bucket in buckets.find({}):
-        if bucket["control"]["version"] == 1:
-            rows = list(bucket["data"]["t"])
-            assert rows == [str(row) for row in range(len(rows))], "holes in a bucket"
-            assert list(bucket["data"]["_id"]) == rows
-            counts.update(bucket["data"]["_id"].values())
-        else:
-            # Compressed (W6): the server knows how to read it.
-            measurements = list(buckets.aggregate([{"$match": {"_id": bucket["_id"]}}, UNPACK]))
-            assert len(measurements) == bucket["control"]["count"]
-            counts.update(each["_id"] for each in measurements)
-    return counts
+def _kind(error: PyMongoError) -> str:
+    return f"{type(error).__name__} {getattr(error, 'code', None) or ''}".strip()

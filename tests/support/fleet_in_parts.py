@@ -29,7 +29,7 @@ def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str) -> Coun
 
 async def killed_while_in_parts(either: MongodProcess, proxy: ProxyProcess, name: str) -> Fleet:
     """A fleet that has written through a proxy that was killed with parts left, and through the next one."""
-    fleet = Fleet(proxy.uri, name)
+    fleet = Fleet(proxy.uri, name, erasers=1)
 
     async def events() -> None:
         await fleet.until(SOME)

@@ -52,7 +52,7 @@ class FleetProcess:
         self._over.set()
         assert self._results.poll(timeout_seconds), "an operation is not answered"
         fleet = self._fleet
-        fleet.acknowledged, fleet.in_doubt, fleet.errors, fleet.longest_seconds = self._results.recv()
+        fleet.books = self._results.recv()
         self._process.join(timeout_seconds)
         return fleet
 
@@ -67,10 +67,10 @@ def _write(uri: str, database: str, count: Any, over: Any, results: Connection) 
 
         async def events() -> None:
             while not over.is_set():
-                count.value = len(fleet.acknowledged)
+                count.value = len(fleet.books.acknowledged)
                 await asyncio.sleep(0.02)
 
         await fleet.run_during(events)
-        results.send((fleet.acknowledged, fleet.in_doubt, fleet.errors, fleet.longest_seconds))
+        results.send(fleet.books)
 
     asyncio.run(run())

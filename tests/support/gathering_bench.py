@@ -16,7 +16,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.growth.growth import GrowthOptions
 from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
-from catalog.ports import PreparedJoin, Span
+from catalog.ports import Found, PreparedJoin, Span
 from tests.support.catalog_parts import ACKNOWLEDGED, CatalogBench, CountingIds, measurement
 from tests.support.joining_bench import OPTIONS, UNTOUCHED, RememberingStore
 
@@ -40,7 +40,7 @@ class Server(RememberingStore):
             span.merge([self.documents[key] for key in keys]) if len(keys) > 1 else b""
             for span, keys in zip(spans, found, strict=True)
         ]
-        return Step(self, [len(keys) or None for keys in found], found, joined)
+        return Step(self, found, joined)
 
     def _between(self, first_id: bytes, last_id: bytes) -> list[bytes]:
         return sorted(key for key in self.documents if first_id <= key <= last_id)
@@ -56,10 +56,8 @@ class Step:
 
     is_carried_out_by_commit = False
 
-    def __init__(
-        self, server: Server, counts: Sequence[int | None], found: list[list[bytes]], joined: list[bytes]
-    ) -> None:
-        self.counts = counts
+    def __init__(self, server: Server, found: list[list[bytes]], joined: list[bytes]) -> None:
+        self.found = [Found(len(keys), keys[-1]) if keys else None for keys in found]
         self._server = server
         self._found = found
         self._joined = joined

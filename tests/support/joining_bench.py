@@ -14,7 +14,7 @@ from catalog.background.replacing import Forms
 from catalog.growth.growth import GrowthOptions
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import part_document
-from catalog.ports import PreparedJoin, Span
+from catalog.ports import Found, PreparedJoin, Span
 from tests.support.catalog_parts import START_MS, CatalogBench, ScriptedStore, measurement
 
 OPTIONS = JoiningOptions(many=8, idle_seconds=2.0)
@@ -38,20 +38,25 @@ class Nobody:
         yield True
 
 
+def everything_of(span: Span) -> Found:
+    """All of its documents are there."""
+    return Found(sum(each.documents for each in span.ranges), span.ranges[-1].last_id)
+
+
 class RememberedJoin:
     """Is remembered when it is committed, if its store says so."""
 
     is_carried_out_by_commit = False
 
-    def __init__(self, store: RememberingStore, spans: Sequence[Span], counts: Sequence[int | None]) -> None:
-        self.counts = counts
+    def __init__(self, store: RememberingStore, spans: Sequence[Span], found: Sequence[Found | None]) -> None:
+        self.found = found
         self._store = store
         self._spans = spans
 
     async def commit(self) -> None:
         self._store.open -= 1
         await self._store.committing(self._spans)
-        self._store.joins += [(span.ranges[0].first_id, span.last_id) for span in self._spans]
+        self._store.joins += [(span.ranges[0].first_id, span.ranges[-1].last_id) for span in self._spans]
         self._store.spans += self._spans
 
     async def abandon(self) -> None:
@@ -82,7 +87,7 @@ class RememberingStore(ScriptedStore):
         if self.refuses is not None and any(span.ranges[0].first_id == self.refuses for span in spans):
             raise ValueError("others changed them")
         self.open += 1
-        return RememberedJoin(self, spans, [sum(each.documents for each in span.ranges) for span in spans])
+        return RememberedJoin(self, spans, list(map(everything_of, spans)))
 
     async def committing(self, spans: Sequence[Span]) -> None:
         """Called at each commit, which fails as this does."""
@@ -103,11 +108,11 @@ class HoldingStore(RememberingStore):
         for span in spans:
             ranges = [(each.first_id, each.last_id) for each in span.ranges]
             parts = [part for first, last in ranges for identity, part in stored if first <= identity <= last]
-            self._merged[span.last_id] = span.merge(parts)
+            self._merged[span.ranges[-1].last_id] = span.merge(parts)
         return await super().prepare_join(collection, spans, deadline_seconds)
 
     async def committing(self, spans: Sequence[Span]) -> None:
-        self.joined += [self._merged[span.last_id] for span in spans]
+        self.joined += [self._merged[span.ranges[-1].last_id] for span in spans]
 
 
 class JoiningBench(CatalogBench):

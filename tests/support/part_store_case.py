@@ -12,7 +12,7 @@ from pymongo.collection import Collection
 from catalog.background.replacing import Differs
 from catalog.kernel.compression import compressed
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.parts import IdRange, join
+from catalog.parts import IdRange, id_of, join
 from catalog.ports import PreparedJoin, Span
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.service import ServicePool
@@ -127,25 +127,24 @@ class Case:
         def merge(documents: Sequence[bytes]) -> bytes:
             if not late:
                 others(self.buckets, self.ids)
-            return join(documents, self.ids[-1].binary, b"t", b"m")
+            return join(documents, id_of(documents[-1]), b"t", b"m")
 
         span = Span(ranges_of(self.ids), merge, [self.ids[0].binary])
         prepared = await self.parts.prepare_join(self.collection, [span], 1e9)
         if late:
             others(self.buckets, self.ids)
         await prepared.commit()
-        (joined,) = prepared.counts
-        return joined
+        return counts_of(prepared)[0]
 
     async def prepared(
         self, buckets: Sequence[Ids], made: Callable[[bytes], bytes] = lambda joined: joined
     ) -> PreparedJoin:
         """Joins of the parts with these ids, bucket by bucket; ``made``: what becomes of each joined document."""
 
-        def merge_into(last: ObjectId) -> Callable[[Sequence[bytes]], bytes]:
-            return lambda documents: made(join(documents, last.binary, b"t", b"m"))
+        def merge(documents: Sequence[bytes]) -> bytes:
+            return made(join(documents, id_of(documents[-1]), b"t", b"m"))
 
-        spans = [Span(ranges_of(ids), merge_into(ids[-1]), [ids[0].binary]) for ids in buckets]
+        spans = [Span(ranges_of(ids), merge, [ids[0].binary]) for ids in buckets]
         return await self.parts.prepare_join(self.collection, spans, 1e9)
 
     async def joined_side_by_side(
@@ -154,7 +153,7 @@ class Case:
         """As ``prepared``, and committed at once."""
         prepared = await self.prepared(buckets, made)
         await prepared.commit()
-        return prepared.counts
+        return counts_of(prepared)
 
     def rows(self) -> list[Any]:
         """What every reader sees."""
@@ -168,6 +167,11 @@ class Case:
     def raw(self, ids: Ids) -> list[bytes]:
         """These documents as they are stored."""
         return [bytes(next(self.buckets.find_raw_batches({"_id": each}))) for each in ids]
+
+
+def counts_of(prepared: PreparedJoin) -> list[int | None]:
+    """How many documents of each bucket were found."""
+    return [found and found.documents for found in prepared.found]
 
 
 def ranges_of(ids: Ids) -> list[IdRange]:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import pymongo
-from bson import ObjectId
 from pymongo.errors import PyMongoError, WriteConcernError
 
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
+from tests.support.books import Books, measurement_of, new_id
 from tests.support.proxy import ProxyProcess
 
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
@@ -33,7 +33,7 @@ class Load:
         self.db = self.client[database]
         self.errors: list[tuple[str, Exception]] = []
         self.done: Counter[str] = Counter()
-        self.acknowledged: list[ObjectId] = []
+        self.inserted = Books()
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._repeat, args=work) for work in self._works().items()]
 
@@ -64,9 +64,7 @@ class Load:
 
     def check(self) -> None:
         """What was acknowledged was done once."""
-        stored = [each["_id"] for each in self.db.inserted.find({}, {"_id": 1})]
-        assert len(stored) == len(set(stored)), "nothing twice"
-        assert set(self.acknowledged) <= set(stored), "nothing lost"
+        self.inserted.check_read(self.db.inserted.find({}), self.inserted.promise())
         assert self.db.plain.find_one({"_id": 0}, {"_id": 0}) == {"x": self.done["update one"]}
         assert self.db.changed.count_documents({"m": "one"}) == 0
 
@@ -88,8 +86,8 @@ class Load:
             "count": lambda n: _same(self.db.ts.count_documents({"v": {"$gte": ROWS // 2}}), ROWS // 2),
             "distinct": lambda n: _same(sorted(self.db.ts.distinct("m")), list(range(SERIES))),
             "find in an ordinary collection": lambda n: _same(len(list(self.db.plain.find())), 50),
-            "insert": lambda n: self._insert(n, 1),
-            "insert many": lambda n: self._insert(n, 5),
+            "insert": lambda n: self._insert(1, ordered=True),
+            "insert many": lambda n: self._insert(5, ordered=bool(n % 2)),
             "update one": lambda n: _same(self.db.plain.update_one({"_id": 0}, {"$inc": {"x": 1}}).matched_count, 1),
             "delete one": self._delete_one,
             "update many": lambda n: _ignored(self.db.changed.update_many({"m": n % 3}, {"$set": {"m": (n + 1) % 3}})),
@@ -103,14 +101,13 @@ class Load:
         pipeline: list[Mapping[str, Any]] = [{"$group": {"_id": "$m", "sum": {"$sum": "$v"}}}, {"$count": "n"}]
         _same(list(self.db.ts.aggregate(pipeline)), [{"n": SERIES}])
 
-    def _insert(self, number: int, rows: int) -> None:
-        time = START + dt.timedelta(seconds=number)
-        documents = [{"_id": ObjectId(), "t": time, "m": row, "v": number} for row in range(rows)]
+    def _insert(self, rows: int, *, ordered: bool) -> None:
+        documents = [measurement_of(new_id(series)) for series in range(rows)]
         if rows == 1:
             self.db.inserted.insert_one(documents[0])
         else:
-            self.db.inserted.insert_many(documents, ordered=bool(number % 2))
-        self.acknowledged += [each["_id"] for each in documents if isinstance(each["_id"], ObjectId)]
+            self.db.inserted.insert_many(documents, ordered=ordered)
+        self.inserted.acknowledged.update(each["_id"] for each in documents)
 
     def _delete_one(self, number: int) -> None:
         self.db.changed.insert_one({"t": START, "m": "one", "v": number})

@@ -14,6 +14,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Nearest, Secondary
 from pymongo.write_concern import WriteConcern
 
+from tests.support.books import Books, measurement_of, new_id
 from tests.support.proxy import ProxyProcess
 from tests.support.replica_set import ReplicaSet
 
@@ -33,7 +34,7 @@ class Writers:
         self.client = connect(uri)
         self.collection = self.client[database].get_collection(collection, write_concern=WriteConcern(w="majority"))
         self.errors: list[BaseException] = []
-        self.acknowledged: list[ObjectId] = []
+        self.books = Books()
         self._stop = threading.Event()
         self.threads = [threading.Thread(target=self._write, args=(number,)) for number in range(count)]
 
@@ -49,21 +50,19 @@ class Writers:
         self.client.close()
 
     def _write(self, number: int) -> None:
-        index = 0
         while not self._stop.is_set():
-            index += 1
-            document = {"_id": ObjectId(), "t": START + dt.timedelta(seconds=index), "m": number, "v": index}
+            document = measurement_of(new_id(number))
             try:
                 self.collection.insert_one(document)
             except PyMongoError as error:
                 self.errors.append(error)
             else:
-                self.acknowledged.append(document["_id"])
+                self.books.acknowledged.add(document["_id"])
 
     def progress(self, proxy: ProxyProcess, more: int = 20) -> None:
         """Wait until each was heard of again."""
-        goal = len(self.acknowledged) + more
-        proxy.wait_until(lambda: len(self.acknowledged) >= goal, timeout_seconds=60)
+        goal = len(self.books.acknowledged) + more
+        proxy.wait_until(lambda: len(self.books.acknowledged) >= goal, timeout_seconds=60)
 
 
 def drop(client: pymongo.MongoClient[dict[str, Any]], database: str) -> None:
@@ -118,10 +117,10 @@ def test_step_down_under_load_is_invisible_to_retrying_clients(
             three.step_down()
             three.await_primary(other_than=before)
             writers.progress(proxy)
-        stored = [document["_id"] for document in client[database][collection].find({}, {"_id": 1})]
+        found = writers.books.check_read(client[database][collection].find({}), writers.books.promise())
         drop(client, database)
     assert [repr(error) for error in writers.errors] == []
-    assert sorted(stored) == sorted(writers.acknowledged), "nothing lost, nothing twice"
+    assert found.keys() == writers.books.acknowledged
 
 
 @pytest.mark.parametrize("collection", ["ts", "plain"])
@@ -142,12 +141,10 @@ def test_killed_primary_loses_nothing_that_was_acknowledged(
         finally:
             three.heal()
         concern = ReadConcern("majority")
-        found = client[database].get_collection(collection, read_concern=concern).find({}, {"_id": 1})
-        stored = [document["_id"] for document in found]
+        rows = client[database].get_collection(collection, read_concern=concern).find({})
+        writers.books.check_read(rows, writers.books.promise())
         drop(client, database)
     assert [repr(error) for error in writers.errors] == []
-    assert len(stored) == len(set(stored)), "nothing twice"
-    assert set(writers.acknowledged) <= set(stored), "nothing lost"
 
 
 def test_transactions_and_causal_reads(proxies_uri: str) -> None:

@@ -36,7 +36,7 @@ from catalog.bson.raw import (
     sub_document,
 )
 from catalog.namespaces import VirtualCollection
-from catalog.parts import PREFIX_BYTES
+from catalog.parts import PREFIX_BYTES, id_of
 
 _ID: Final = b"\x07_id\0"
 
@@ -57,17 +57,10 @@ _NONE_FOUND: Final = encode({"_id": {"$exists": False}})
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Documents as they were read, in the order of their parts, and the one that replaces them, with the last id."""
+    """Documents as they were read, in the order of their parts, and what replaces them, with the last one's id."""
 
     stored: Sequence[bytes]
     joined: bytes
-
-
-def id_of(stored: bytes) -> bytes:
-    """The ``_id``, which servers store first; raises ``ValueError`` if it is not an ObjectId."""
-    if not stored.startswith(_ID, 4):
-        raise ValueError("a bucket whose _id is no ObjectId")
-    return stored[9:21]
 
 
 def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement], *, alone: bool) -> bytes:

@@ -25,10 +25,10 @@ from catalog.commit.empty_timestamps import has_empty_timestamp
 from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.kernel.merging import is_closed
 from catalog.namespaces import VirtualCollection
-from catalog.parts import IdRange
-from catalog.ports import PreparedJoin, Span
+from catalog.parts import IdRange, id_of
+from catalog.ports import Found, PreparedJoin, Span
 from proxy.backend.parts.direct_writes import DirectWrites
-from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of, update_of_the_last
+from proxy.backend.parts.join_operations import Replacement, apply_ops, update_of_the_last
 from proxy.backend.parts.readings import RangeDocuments, by_span, ranges_of, windows
 from proxy.backend.service import ServicePool
 from proxy.request.own_steps import client_message
@@ -127,7 +127,7 @@ class _Transaction:
         free: Callable[[_Session], object],
         found: Sequence[Sequence[bytes]],
     ) -> None:
-        self.counts = _counts(found)
+        self.found = _found(found)
         self._changes = any(len(stored) > 1 for stored in found)
         self._step = step
         self._session = session
@@ -171,7 +171,7 @@ class _Operation:
         body_if_disturbed: Callable[[], bytes | None],
     ) -> None:
         """``body_if_disturbed``: what to send instead because of what has happened meanwhile, if anything."""
-        self.counts = _counts(found)
+        self.found = _found(found)
         self._step = step
         self._body = body
         self._body_if_disturbed = body_if_disturbed
@@ -389,5 +389,5 @@ def _is_open(stored: Sequence[bytes]) -> bool:
     return len(stored) > 1 and not all(map(is_closed, stored))
 
 
-def _counts(found: Sequence[Sequence[bytes]]) -> list[int | None]:
-    return [len(stored) or None for stored in found]
+def _found(found: Sequence[Sequence[bytes]]) -> list[Found | None]:
+    return [Found(len(stored), id_of(stored[-1])) if stored else None for stored in found]

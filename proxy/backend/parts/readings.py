@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
 
-from catalog.parts import PLACE_AT, IdRange
+from catalog.parts import PLACE_AT, IdRange, id_of
 from catalog.ports import Span
-from proxy.backend.parts.join_operations import id_of
 
 RangeDocuments: TypeAlias = Sequence[bytes]
 """All documents in a range of ids, in their order, some of which may be of others."""
@@ -34,7 +33,7 @@ def _around(ranges: Sequence[IdRange]) -> IdRange:
 
 
 def by_span(readings: Iterable[RangeDocuments], spans: Sequence[Span]) -> list[list[bytes]]:
-    """The documents of each span in the order of its ranges; none if its last one does not exist."""
+    """The documents of each span in the order of its ranges."""
     documents = sorted((id_of(each), each) for each in chain.from_iterable(readings))
     ranges = sorted(
         (each.first_id, each.last_id, number, position)
@@ -48,8 +47,7 @@ def by_span(readings: Iterable[RangeDocuments], spans: Sequence[Span]) -> list[l
             if documents[at][0] >= first_id:
                 found[number][position].append(documents[at][1])
             at += 1
-    stored = [list(chain.from_iterable(each)) for each in found]
-    return [each if each and id_of(each[-1]) == span.last_id else [] for span, each in zip(spans, stored, strict=True)]
+    return [list(chain.from_iterable(each)) for each in found]
 
 
 def ranges_of(reading: RangeDocuments, ids: set[bytes]) -> list[IdRange]:

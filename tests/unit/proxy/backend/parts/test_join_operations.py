@@ -10,7 +10,8 @@ from bson.binary import Binary
 
 from catalog.bson.codec import decode, encode
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from proxy.backend.parts.join_operations import Replacement, apply_ops, id_of
+from catalog.parts import id_of
+from proxy.backend.parts.join_operations import Replacement, apply_ops
 
 COLLECTION = VirtualCollection(
     Namespace("d", "c"), TimeseriesOptions("t", "m", Granularity.SECONDS, 3600, 60), bytes(16)

@@ -14,6 +14,7 @@ from pymongo.collection import Collection
 
 from catalog.background.replacing import Differs
 from catalog.errors import CommandError
+from catalog.ports import Found
 from proxy.backend.parts.part_store import LARGEST_JOIN_BYTES
 from tests.support.eventually import eventually
 from tests.support.mongod import MongodProcess
@@ -25,6 +26,7 @@ from tests.support.part_store_case import (
     TOGETHER,
     Case,
     Ids,
+    counts_of,
     differing,
     nine_parts,
     packed,
@@ -181,7 +183,7 @@ async def test_nobody_sees_a_prepared_join_and_an_abandoned_one_leaves_everythin
     before, rows = case.raw(case.ids), case.rows()
     for _ in range(2):
         prepared = await case.prepared([case.ids])
-        assert (case.raw(case.ids), case.rows(), prepared.counts) == (before, rows, [3])
+        assert (case.raw(case.ids), case.rows(), counts_of(prepared)) == (before, rows, [3])
         await prepared.abandon()
         assert (case.raw(case.ids), case.left()) == (before, list(case.ids))
     assert await case.joined_while(nothing, []) == 3
@@ -340,9 +342,22 @@ async def test_several_buckets_are_joined_in_one_step(case: Case) -> None:
 
 
 async def test_one_that_is_gone_is_told_and_the_others_are_joined(case: Case) -> None:
-    case.store(*nine_parts()[:5])
-    assert await case.joined_side_by_side([NINE[:3], NINE[3:6], NINE[6:]]) == [3, None, None]
-    assert case.left() == [NINE[2], NINE[3], NINE[4]]
+    case.store(*nine_parts()[:6])
+    assert await case.joined_side_by_side([NINE[:3], NINE[3:6], NINE[6:]]) == [3, 3, None]
+    assert case.left() == [NINE[2], NINE[5]]
+
+
+@BOTH
+@pytest.mark.parametrize("deleted", range(3))
+async def test_what_a_delete_has_left_is_joined(case: Case, deleted: int) -> None:
+    """All rows of a part were deleted, perhaps of the last one, whose id the bucket would have got."""
+    left = [number for number in range(3) if number != deleted]
+    case.store(*(document for number, document in enumerate(three_parts(case.ids)) if number != deleted))
+    prepared = await case.prepared([case.ids])
+    await prepared.commit()
+    assert prepared.found == [Found(2, case.ids[left[-1]].binary)]
+    assert case.left() == [case.ids[left[-1]]]
+    assert case.rows() == [("a", number) for number in left]
 
 
 async def test_parts_of_several_buckets_in_two_segments_are_joined_in_one_step(case: Case) -> None:
