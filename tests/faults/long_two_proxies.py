@@ -1,4 +1,6 @@
-"""Many kills, stops and cuts of proxies and of their mongod, with all proxies in the drivers' connection string.
+"""Many kills, stops and cuts of several proxies and of their mongod.
+
+On a replica set, drivers have all proxies in their connection string.
 
 Meanwhile some measurements are deleted, meta values change, and readers through any of the proxies see every
 acknowledged measurement once and whole, and none that was deleted.
@@ -12,16 +14,20 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from tests.support.fleet import Fleet, start_again
+from tests.faults.conftest import CHOSEN
+from tests.support.books import Books, measurement_of, new_id
+from tests.support.fleet import SERIES, Fleet, start_again
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
@@ -32,80 +38,142 @@ STOP_SECONDS = (0.3, 1.1, 2.5, 5.0)
 KINDS = ("kill", "kill", "kill", "restart", "stop", "cut", "cut replies", "mongod")
 
 
+class Several:
+    """Some proxies in front of one backend, and the clients of all of them."""
+
+    def __init__(self, proxies: list[ProxyProcess], backend: MongodProcess, database: str, seed: int) -> None:
+        """A driver takes several servers only if they are no standalones; so with these, each proxy has its clients."""
+        self.proxies = proxies
+        self.backend = backend
+        self.database = database
+        self._stack = ExitStack()
+        self.links = [self._stack.enter_context(Link(each.port)) for each in proxies]
+        hosts = [f"127.0.0.1:{link.port}" for link in self.links]
+        self.uris = [f"mongodb://{each}/" for each in ([",".join(hosts)] if backend.replica_set else hosts)]
+        writers = 24 // len(self.uris)
+        self.fleets = [
+            Fleet(uri, database, writers=writers, erasers=2, movers=1, seed=seed + number)
+            for number, uri in enumerate(self.uris)
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def books(self) -> Books:
+        """Of all clients."""
+        return Books.of_all(each.books for each in self.fleets)
+
+    async def run_during(self, events: Callable[[], Awaitable[None]]) -> None:
+        """Write through all of them until ``events`` is over."""
+        for fleet in self.fleets:
+            events = partial(fleet.run_during, events)
+        await events()
+
+    async def until(self, count: int) -> None:
+        """Wait until each has got so many more measurements."""
+        await asyncio.gather(*(fleet.until(count // len(self.fleets)) for fleet in self.fleets))
+
+    async def read(self, uri: str, reads: list[int]) -> None:
+        """Scan until it is cancelled; scans that a fault ended do not count."""
+        async with AsyncMongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=15_000) as client:
+            while True:
+                promise = self.books.promise()
+                try:
+                    found = [each async for each in client[self.database].c.find({}, batch_size=300)]
+                except PyMongoError:
+                    continue
+                self.books.check_read(found, promise)
+                reads.append(len(found))
+                # Scans that follow one another without a pause leave no moment for joins.
+                await asyncio.sleep(0.5)
+
+    def check(self) -> None:
+        """Of what was written until now, and of what each proxy writes now, while nobody changes meta values."""
+        latest = [measurement_of(new_id(series)) for series in range(SERIES) for _ in self.proxies]
+        for number, proxy in enumerate(self.proxies):
+            with proxy.client() as client:
+                client[self.database].c.insert_many(latest[number :: len(self.proxies)])
+        books = self.books
+        books.acknowledged.update(each["_id"] for each in latest)
+        with self.backend.client() as client:
+            books.check(client, self.database)
+            rows = client[self.database].c.find({"_id": {"$in": [each["_id"] for each in latest]}}, {"m": 1})
+            assert {each["_id"]: each["m"] for each in rows} == {each["_id"]: each["m"] for each in latest}
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[MongodProcess]:
+    server = MongodProcess(tmp_path / "mongod", binary=CHOSEN.binary, environment=CHOSEN.environment)
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+ON_A_SET = [(2, "buckets", "auto"), (2, "native", "auto"), (4, "buckets", "auto"), (3, "buckets", "in_parts")]
+ALONE = [(2, "buckets", "auto"), (3, "buckets", "in_parts")] if CHOSEN.runs_alone else []
+
+
 @pytest.fixture(
-    params=[(2, "buckets", "auto"), (2, "native", "auto"), (4, "buckets", "auto"), (3, "buckets", "in_parts")],
+    params=[("backend", *each) for each in ON_A_SET] + [("standalone", *each) for each in ALONE],
     ids=lambda each: " ".join(map(str, each)),
 )
-def proxies(request: pytest.FixtureRequest, tmp_path: Path, backend: MongodProcess) -> Iterator[list[ProxyProcess]]:
-    count, access, strategy = request.param
+def several(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Several]:
+    kind, count, access, strategy = request.param
+    server, database = request.getfixturevalue(kind), f"faults_{ObjectId()}"
+    with server.client() as client:
+        client[database].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
     flags = ["--timeseries-access", access, "--write-strategy", strategy]
-    started = [ProxyProcess(tmp_path / f"proxy{number}", backend.uri, flags=flags) for number in range(count)]
+    started = [ProxyProcess(tmp_path / f"proxy{number}", server.uri, flags=flags) for number in range(count)]
     try:
         for each in started:
             each.start()
-        yield started
+        with Several(started, server, database, int(os.environ.get("TSPROXY_TEST_SEED", "1"))) as together:
+            yield together
     finally:
         for each in started:
             each.stop()
 
 
 @pytest.mark.timeout(60 + 30 * FAULTS)
-async def test_nothing_is_lost_or_doubled(
-    proxies: list[ProxyProcess], backend: MongodProcess, database: str, request: pytest.FixtureRequest
-) -> None:
+async def test_nothing_is_lost_or_doubled(several: Several) -> None:
     chance = random.Random(int(os.environ.get("TSPROXY_TEST_SEED", "1")))
     done: Counter[str] = Counter()
-    with ExitStack() as stack:
-        links = [stack.enter_context(Link(each.port)) for each in proxies]
-        hosts = ",".join(f"127.0.0.1:{link.port}" for link in links)
-        fleet = Fleet(f"mongodb://{hosts}/", database, writers=24, erasers=2, movers=1, seed=chance.randrange(1000))
+    reads: list[int] = []
 
-        reads: list[int] = []
+    async def events() -> None:
+        await several.until(SOME)
+        uris = [several.uris[number % len(several.uris)] for number in range(3)]
+        reading = [asyncio.create_task(several.read(uri, reads)) for uri in uris]
+        for _ in range(FAULTS):
+            kind, place = chance.choice(KINDS), chance.randrange(len(several.proxies))
+            done[kind] += 1
+            await fault(kind, several.proxies[place], several.links[place], several.backend, chance)
+            await several.until(chance.randrange(SOME))
+        for each in reading:
+            each.cancel()
+        ended = await asyncio.gather(*reading, return_exceptions=True)
+        assert [error for error in ended if not isinstance(error, asyncio.CancelledError)] == []
 
-        async def events() -> None:
-            await fleet.until(SOME)
-            reading = [asyncio.create_task(read(f"mongodb://{hosts}/", database, fleet, reads)) for _ in range(3)]
-            for _ in range(FAULTS):
-                kind, place = chance.choice(KINDS), chance.randrange(len(proxies))
-                done[kind] += 1
-                await fault(kind, proxies[place], links[place], backend, chance)
-                await fleet.until(chance.randrange(SOME))
-            for each in reading:
-                each.cancel()
-            ended = await asyncio.gather(*reading, return_exceptions=True)
-            assert [error for error in ended if not isinstance(error, asyncio.CancelledError)] == []
-
-        await fleet.run_during(events)
-    numbers = Counter[str]()
-    for each in proxies:
+    await several.run_during(events)
+    books, numbers = several.books, Counter[str]()
+    for each in several.proxies:
         numbers.update({name: int(value) for name, value in each.metrics().items() if name.startswith("tsproxy_peer_")})
     assert len(reads) > FAULTS
     print(
         dict(done),
         len(reads),
-        len(fleet.books.acknowledged),
-        len(fleet.books.deleted),
-        dict(fleet.books.errors),
+        len(books.acknowledged),
+        len(books.deleted),
+        dict(books.errors),
         dict(numbers),
-        f"{fleet.books.longest_seconds:.1f} s",
+        f"{books.longest_seconds:.1f} s",
     )
-    with backend.client() as client:
-        fleet.check(client)
-
-
-async def read(uri: str, database: str, fleet: Fleet, reads: list[int]) -> None:
-    """Scan until it is cancelled; scans that a fault ended do not count."""
-    async with AsyncMongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=15_000) as client:
-        while True:
-            promise = fleet.books.promise()
-            try:
-                found = [each async for each in client[database].c.find({}, batch_size=300)]
-            except PyMongoError:
-                continue
-            fleet.books.check_read(found, promise)
-            reads.append(len(found))
-            # Scans that follow one another without a pause leave no moment for joins.
-            await asyncio.sleep(0.5)
+    several.check()
 
 
 async def fault(kind: str, proxy: ProxyProcess, link: Link, backend: MongodProcess, chance: random.Random) -> None:

@@ -66,6 +66,14 @@ class Books:
     longest_seconds: float = 0.0
     payload: bytes | str = ""
 
+    @classmethod
+    def of_all(cls, several: Iterable[Books]) -> Books:
+        """What all of these clients know."""
+        together = cls()
+        for each in several:
+            together.add(each)
+        return together
+
     def add(self, other: Books) -> None:
         """Add those of other clients."""
         self.acknowledged |= other.acknowledged
