@@ -42,6 +42,13 @@ class WholeCommandFailed(CommandError):
     """A write was refused as a whole: no further statement of the client's command is executed."""
 
 
+class ExecutedMeanwhile(Exception):
+    """The backend has recorded this retryable statement: another copy of the client's command was executed (X2)."""
+
+
+EXECUTED_AS_ANOTHER_KIND = frozenset({40606, 40638})
+"""Errors of a ``findAndModify`` and an ``update`` whose statement is recorded as a delete."""
+
 NODE_OR_SESSION_FAILED = frozenset({13, 22, 91, 189, 225, 251, 10107, 11600, 11602, 13435, 13436})
 """Errors that every other statement would get, too: of the identity, the node, the session, and of bytes that are
 not BSON (22), for which a server refuses the whole command."""
@@ -102,11 +109,32 @@ class Removal:
         return int(reply["n"])
 
     def change(
-        self, selection: Selection, guard: Document, bucket: bytes | None, statement: int | None = None
+        self,
+        selection: Selection,
+        guard: Document,
+        before: bytes,
+        bucket: bytes | None,
+        statement: int | None = None,
     ) -> Talk[bool]:
-        """Replace the bucket that matches, or delete it for ``None``; returns whether it matched."""
-        if self.keeps_images and statement is not None:
-            return (yield from self.exchange(selection, guard, bucket, statement)) is not None
+        """Replace the bucket that matches, or delete it for ``None``; returns whether it matched.
+
+        ``before``: the bucket as it was read. Raises ``ExecutedMeanwhile`` if the backend says so.
+        """
+        if statement is None:
+            return (yield from self._change(selection, guard, bucket, None))
+        try:
+            if not self.keeps_images:
+                return (yield from self._change(selection, guard, bucket, statement))
+            image = yield from self.exchange(selection, guard, bucket, statement)
+        except CommandError as error:
+            if error.code not in EXECUTED_AS_ANOTHER_KIND:
+                raise
+            raise ExecutedMeanwhile from None
+        if image is not None and encode(image) != before:
+            raise ExecutedMeanwhile
+        return image is not None
+
+    def _change(self, selection: Selection, guard: Document, bucket: bytes | None, statement: int | None) -> Talk[bool]:
         if bucket is None:
             plain = Selection(selection.target, selection.profile, {}, common=selection.common)
             return bool((yield from self.delete(plain, [guard], statement)))

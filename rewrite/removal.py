@@ -193,7 +193,7 @@ def _apply(removal: Removal, selection: Selection, change: _Change, statement: i
     if bucket is not None and selection.profile.deletes_from_closed_buckets:
         # Rows have new numbers, so the guards of appends, including late copies, must not match any more.
         bucket = closed(bucket)
-    return (yield from removal.change(selection, guard, bucket, statement))
+    return (yield from removal.change(selection, guard, change.bucket, bucket, statement))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Found:
 
 
 def remove_one(removal: Removal, selection: Selection, statement: int | None = None) -> Talk[bool]:
-    """Remove one match; returns whether there was one."""
+    """Remove one match; returns whether there was one. Raises ``ExecutedMeanwhile``."""
     for _ in range(ATTEMPTS):
         found = yield from find_one(selection, None)
         if found is None:
@@ -217,7 +217,7 @@ def remove_one(removal: Removal, selection: Selection, statement: int | None = N
 
 
 def remove_found(removal: Removal, selection: Selection, found: Found, statement: int | None) -> Talk[bool]:
-    """Remove this measurement; ``False`` if its bucket is no longer what was read."""
+    """Remove this measurement; ``False`` if its bucket is no longer what was read. Raises ``ExecutedMeanwhile``."""
     yield _clear(selection, [found.bucket_id])
     buckets, rows = yield from _stored(selection, [found.bucket_id])
     bucket, removed = buckets.get(found.bucket_id), [found.columns]

@@ -11,7 +11,7 @@ from catalog.bson.faithful import Opaque
 from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, WholeCommandFailed
+from rewrite.bucket_writes import NO_BUCKET, ExecutedMeanwhile, Removal, Talk, WholeCommandFailed
 from rewrite.commands.fatal_deletes import refuse_fatal
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Dialogue, Document, PassThrough, Plan, Request, StepGenerator
@@ -199,10 +199,17 @@ def _delete_one(request: Request, removal: Removal, statement: DeleteStatement) 
         if request.has_txn_number:
             raise CommandError(72, "Cannot use (or request) retryable writes with limit=0")
         return (yield from remove_all(removal, statement.selection))
-    recorded = request.statement_id(statement.index) if request.has_txn_number else None
-    if recorded is not None and (yield from was_executed(removal, statement.selection, recorded)):
+    if not request.has_txn_number:
+        return int((yield from remove_one(removal, statement.selection)))
+    recorded = request.statement_id(statement.index)
+    if (yield from was_executed(removal, statement.selection, recorded)):
         return 1
-    return int((yield from remove_one(removal, statement.selection, recorded)))
+    try:
+        is_removed = yield from remove_one(removal, statement.selection, recorded)
+    except ExecutedMeanwhile:
+        return 1
+    # Another copy of the command may have removed the only match meanwhile.
+    return int(is_removed or (yield from was_executed(removal, statement.selection, recorded)))
 
 
 def nothing_of(request: Request, target: VirtualCollection) -> Selection:

@@ -10,7 +10,14 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection, matches, matches_in_image
-from rewrite.bucket_writes import EMPTY_BUCKET, NO_BUCKET, Removal, Talk
+from rewrite.bucket_writes import (
+    EMPTY_BUCKET,
+    EXECUTED_AS_ANOTHER_KIND,
+    NO_BUCKET,
+    ExecutedMeanwhile,
+    Removal,
+    Talk,
+)
 from rewrite.commands.delete import reads_from_the_primary, selection_of, was_executed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import Dialogue, Document, PassThrough, Plan, Request, StepGenerator
@@ -37,7 +44,6 @@ FIELDS = frozenset(
     }
 )
 OBJECTS = ("query", "sort", "fields", "collation", "let", "writeConcern")
-EXECUTED_AS_ANOTHER_KIND = 40606
 
 
 def rewrite_find_and_modify(request: Request) -> Plan:
@@ -66,11 +72,10 @@ def _is_plain_removal(body: Mapping[str, Any]) -> bool:
 def _remove(request: Request, selection: Selection) -> StepGenerator:
     yield from selection.looked_through()
     removal = Removal(request.body.get("writeConcern"), keeps_images=True)
-    statement = request.statement_id(0) if request.has_txn_number else None
-    if statement is not None and (yield from was_executed(removal, selection, statement)):
-        value = yield from _value_then(request, selection, removal, statement)
+    if request.has_txn_number:
+        value = yield from _remove_once(request, selection, removal, request.statement_id(0))
     else:
-        value = yield from _remove_first(request, selection, removal, statement)
+        value = yield from _remove_first(request, selection, removal, None)
     reply: Document = {"lastErrorObject": {"n": int(value is not None)}, "value": value}
     if "writeConcernError" in removal.acknowledged:
         reply["writeConcernError"] = removal.acknowledged["writeConcernError"]
@@ -79,10 +84,24 @@ def _remove(request: Request, selection: Selection) -> StepGenerator:
     return reply | {name: removal.acknowledged[name] for name in times if name in removal.acknowledged}
 
 
+def _remove_once(
+    request: Request, selection: Selection, removal: Removal, statement: int
+) -> Talk[RawBSONDocument | None]:
+    """As ``_remove_first``, unless the statement was executed before, or another copy of it is meanwhile."""
+    if not (yield from was_executed(removal, selection, statement)):
+        try:
+            value = yield from _remove_first(request, selection, removal, statement)
+        except ExecutedMeanwhile:
+            value = None
+        if value is not None or not (yield from was_executed(removal, selection, statement)):
+            return value
+    return (yield from _value_then(request, selection, removal, statement))
+
+
 def _remove_first(
     request: Request, selection: Selection, removal: Removal, statement: int | None
 ) -> Talk[RawBSONDocument | None]:
-    """Remove the first match and return it, projected as it was before."""
+    """Remove the first match and return it, projected as it was before. Raises ``ExecutedMeanwhile``."""
     sort = request.body.get("sort") or None
     while True:
         found = yield from find_one(selection, sort)
@@ -114,7 +133,7 @@ def _value_then(
     try:
         image = yield from removal.exchange(selection, NO_BUCKET, EMPTY_BUCKET, statement)
     except CommandError as error:
-        if error.code != EXECUTED_AS_ANOTHER_KIND:
+        if error.code not in EXECUTED_AS_ANOTHER_KIND:
             raise
         image = yield from removal.exchange(selection, NO_BUCKET, None, statement)
     if image is None:

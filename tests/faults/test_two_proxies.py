@@ -189,3 +189,53 @@ def test_a_stopped_proxy_does_not_execute_what_it_still_gets(
     for statement in statements:
         statement.send(one)
     check(backend, database, [*before, *statements, last])
+
+
+@pytest.mark.parametrize("pair", ["buckets"], indirect=True)
+def test_a_single_delete_through_both_deletes_one(
+    pair: tuple[ProxyProcess, ProxyProcess], backend: MongodProcess, database: str
+) -> None:
+    """X2, U8: one after the other, and at once; of buckets that go with their last row, and of others."""
+    with pair[0].client() as client:
+        rows = [{"t": START + dt.timedelta(seconds=row), "m": row % 40, "n": row} for row in range(60)]
+        client[database].c.insert_many(rows)
+    left = len(rows)
+    for number in range(len(rows)):
+        deleted = Deleted(database, find_and_modify=number % 4 == 3)
+        first, second = pair if number % 2 else reversed(pair)
+        if number % 3:
+            together(lambda: deleted.send(first), lambda: deleted.send(second))  # noqa: B023
+        else:
+            deleted.send(first)
+            deleted.send(second)
+        left -= 1
+        assert backend.shared_client[database].c.count_documents({}) == left
+        if number % 4 == 3:
+            one, same = deleted.values
+            assert one == same
+            assert backend.shared_client[database].c.count_documents({"_id": one["_id"]}) == 0
+
+
+class Deleted:
+    """A retryable delete of any one measurement."""
+
+    def __init__(self, database: str, *, find_and_modify: bool) -> None:
+        deletes = {"delete": "c", "deletes": [{"q": {}, "limit": 1}]}
+        self.document: dict[str, Any] = {
+            **({"findAndModify": "c", "query": {}, "remove": True} if find_and_modify else deletes),
+            "lsid": {"id": Binary(uuid4().bytes, 4)},
+            "txnNumber": Int64(1),
+            "$db": database,
+        }
+        self.values: list[dict[str, Any]] = []
+        """What ``findAndModify`` has returned."""
+
+    def send(self, proxy: ProxyProcess) -> None:
+        with RawClient(proxy.port) as client:
+            reply = client.run(self.document)
+        assert reply["ok"] == 1, reply
+        assert "writeErrors" not in reply, reply
+        if "value" in reply:
+            self.values.append(reply["value"])
+        else:
+            assert reply["n"] == 1

@@ -13,7 +13,15 @@ from bson.datetime_ms import DatetimeMS
 from catalog.errors import CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import EMPTY_BUCKET, SMALL_BUCKET_BYTES, Removal, WholeCommandFailed, checked, unchanged
+from rewrite.bucket_writes import (
+    EMPTY_BUCKET,
+    SMALL_BUCKET_BYTES,
+    ExecutedMeanwhile,
+    Removal,
+    WholeCommandFailed,
+    checked,
+    unchanged,
+)
 from rewrite.plan import Step, Via
 from rewrite.profile import Profile
 from tests.support.mongod import MongodProcess
@@ -22,6 +30,7 @@ X = VirtualCollection(Namespace("db", "x"), TimeseriesOptions("t", "m", Granular
 SELECTION = Selection(X, Profile(), {"v": 1}, common={"comment": "c"})
 ID = ObjectId()
 GUARD = {"_id": ID}
+STORED = bson.encode({"_id": ID})
 
 
 def said(talk: Any, reply: Mapping[str, Any]) -> tuple[Step, Any]:
@@ -41,23 +50,36 @@ def test_deletes_go_over_the_proxys_account_one_for_each_guard() -> None:
 
 @pytest.mark.parametrize("matched", [0, 1])
 def test_w125_a_change_says_whether_the_bucket_was_what_was_read(matched: int) -> None:
-    step, changed = said(Removal().change(SELECTION, GUARD, EMPTY_BUCKET), {"ok": 1, "n": matched})
+    step, changed = said(Removal().change(SELECTION, GUARD, STORED, EMPTY_BUCKET), {"ok": 1, "n": matched})
     assert changed is bool(matched)
     assert step.body["updates"][0]["q"] == GUARD
     assert step.body["bypassDocumentValidation"] is True
 
 
 def test_an_emptied_bucket_is_deleted() -> None:
-    step, changed = said(Removal().change(SELECTION, GUARD, None), {"ok": 1, "n": 1})
+    step, changed = said(Removal().change(SELECTION, GUARD, STORED, None), {"ok": 1, "n": 1})
     assert next(iter(step.body)) == "delete"
     assert changed
 
 
 @pytest.mark.parametrize("bucket", [EMPTY_BUCKET, None])
 def test_x2_recorded_statements_keep_the_bucket_as_it_was(bucket: bytes | None) -> None:
-    talk = Removal(keeps_images=True).change(SELECTION, GUARD, bucket, 3)
+    talk = Removal(keeps_images=True).change(SELECTION, GUARD, STORED, bucket, 3)
     step, changed = said(talk, {"ok": 1, "value": {"_id": ID}})
     assert (next(iter(step.body)), step.statement, changed) == ("findAndModify", 3, True)
+
+
+def test_x2_a_statement_that_another_copy_of_the_command_has_executed() -> None:
+    """The backend then returns the bucket that the other one has changed, or says that it was deleted."""
+    for keeps_images, reply in (
+        (True, {"ok": 1, "value": {"_id": ID, "control": {}}}),
+        (True, {"ok": 0, "code": 40606}),
+        (False, {"ok": 0, "code": 40638}),
+    ):
+        with pytest.raises(ExecutedMeanwhile):
+            said(Removal(keeps_images=keeps_images).change(SELECTION, GUARD, STORED, EMPTY_BUCKET, 3), reply)
+    with pytest.raises(CommandError):
+        said(Removal().change(SELECTION, GUARD, STORED, EMPTY_BUCKET), {"ok": 0, "code": 40638})
 
 
 @pytest.mark.parametrize(
@@ -130,9 +152,10 @@ def test_w125_a_change_of_rows_undoes_no_change_of_meta(
 
     buckets.insert_one(stored("", 2), bypass_document_validation=True)
     set_meta(before)
-    guard = unchanged(ID, bson.encode(stored(before, 2)), "t")
+    was = bson.encode(stored(before, 2))
+    guard = unchanged(ID, was, "t")
     removal = Removal(keeps_images=keeps_images)
-    step = next(removal.change(Selection(X, Profile(), {}), guard, bson.encode(stored(before, 1)), 1))
+    step = next(removal.change(Selection(X, Profile(), {}), guard, was, bson.encode(stored(before, 1)), 1))
     set_meta(after)
     reply = database.command(dict(step.body))
     found = buckets.find_one({"_id": ID})
