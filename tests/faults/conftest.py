@@ -36,6 +36,16 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]
 
 
 @pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[MongodProcess]:
+    """One of this test's own."""
+    server = MongodProcess(tmp_path / "mongod", binary=CHOSEN.binary, environment=CHOSEN.environment)
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
 def fragile(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
     """A proxy of this test's own in front of ``backend``."""
     with started(ProxyProcess(tmp_path / "proxy", backend.uri, flags=FLAGS)) as proxy:

@@ -25,12 +25,13 @@ from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from tests.faults.conftest import CHOSEN
 from tests.support.books import Books, measurement_of, new_id
 from tests.support.fleet import SERIES, Fleet, start_again
 from tests.support.link import Link
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
+from tests.support.versions import server
+from tests.support.wanted import MONGOD_VERSION
 
 FAULTS = 12 * int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
 SOME = 400
@@ -105,17 +106,8 @@ class Several:
             assert {each["_id"]: each["m"] for each in rows} == {each["_id"]: each["m"] for each in latest}
 
 
-@pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[MongodProcess]:
-    server = MongodProcess(tmp_path / "mongod", binary=CHOSEN.binary, environment=CHOSEN.environment)
-    try:
-        yield server.start()
-    finally:
-        server.remove()
-
-
 ON_A_SET = [(2, "buckets", "auto"), (2, "native", "auto"), (4, "buckets", "auto"), (3, "buckets", "in_parts")]
-ALONE = [(2, "buckets", "auto"), (3, "buckets", "in_parts")] if CHOSEN.runs_alone else []
+ALONE = [(2, "buckets", "auto"), (3, "buckets", "in_parts")] if server(MONGOD_VERSION).runs_alone else []
 
 
 @pytest.fixture(
@@ -124,15 +116,15 @@ ALONE = [(2, "buckets", "auto"), (3, "buckets", "in_parts")] if CHOSEN.runs_alon
 )
 def several(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Several]:
     kind, count, access, strategy = request.param
-    server, database = request.getfixturevalue(kind), f"faults_{ObjectId()}"
-    with server.client() as client:
+    behind, database = request.getfixturevalue(kind), f"faults_{ObjectId()}"
+    with behind.client() as client:
         client[database].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
     flags = ["--timeseries-access", access, "--write-strategy", strategy]
-    started = [ProxyProcess(tmp_path / f"proxy{number}", server.uri, flags=flags) for number in range(count)]
+    started = [ProxyProcess(tmp_path / f"proxy{number}", behind.uri, flags=flags) for number in range(count)]
     try:
         for each in started:
             each.start()
-        with Several(started, server, database, int(os.environ.get("TSPROXY_TEST_SEED", "1"))) as together:
+        with Several(started, behind, database, int(os.environ.get("TSPROXY_TEST_SEED", "1"))) as together:
             yield together
     finally:
         for each in started:
