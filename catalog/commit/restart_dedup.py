@@ -13,9 +13,9 @@ statement is staged, because what is acknowledged must be stored.
 The same look-up finds what a proxy has written that cannot be asked, because it was killed, or does not answer
 (``proxy.peers``). Then all rows count that were stored in these minutes.
 
-Not covered: measurements without ``_id``, commands of the earlier process that the backend has yet to execute, and
-drivers that retry later. A new statement whose rows equal, including their times, those of a
-statement that was stored in these minutes is taken for its retry.
+Not covered: measurements without ``_id``, those whose meta value was changed in between, commands of the earlier
+process that the backend has yet to execute, and drivers that retry later. A new statement whose rows equal, including
+their times, those of a statement that was stored in these minutes is taken for its retry.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ async def test_everything_at_random(backend: MongodProcess, tmp_path: Path, data
     with Link(backend.port) as link:
         proxy = ProxyProcess(tmp_path / "proxy", link.uri, flags=FLAGS).start()
         try:
-            fleet = Fleet(proxy.uri, database, writers=32, erasers=2, movers=1)
+            fleet = Fleet(proxy.uri, database, writers=32, erasers=2)
 
             async def event() -> None:
                 match chance.randrange(6):
