@@ -20,9 +20,9 @@ IN_PARTS = (*FLAGS, "--write-strategy", "in_parts")
 DEADLINE_SECONDS = 30.0
 
 
-def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str) -> Counter[Any]:
-    """How many buckets are stored in more than one document."""
-    stored = client[database]["system.buckets.c"].find({}, {"meta": 1})
+def in_parts(client: pymongo.MongoClient[dict[str, Any]], database: str, collection: str = "c") -> Counter[Any]:
+    """The buckets that are stored in more than one document, and the number of these."""
+    stored = client[database][f"system.buckets.{collection}"].find({}, {"meta": 1})
     documents = Counter((bucket_key(each["_id"].binary), each["meta"]) for each in stored)
     return Counter({each: count for each, count in documents.items() if count > 1})
 
