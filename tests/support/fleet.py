@@ -155,7 +155,7 @@ class Fleet:
             stop = min(failed, default=len(ids)) if ordered else len(ids)
             return {each for index, each in enumerate(ids) if index not in failed and index < stop}
         except PyMongoError as error:
-            self.books.errors[type(error).__name__] += 1
+            self.books.errors[_kind(error)] += 1
             return set()
         return set(ids)
 
@@ -165,4 +165,5 @@ class Fleet:
 
 
 def _kind(error: PyMongoError) -> str:
-    return f"{type(error).__name__} {getattr(error, 'code', None) or ''}".strip()
+    details = getattr(error, "details", None) or {}
+    return f"{type(error).__name__} {details.get('code', '')} {details.get('errmsg', '')[:80]}".strip()
