@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,21 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]
         server.remove()
 
 
-@pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[MongodProcess]:
-    """One of this test's own."""
-    server = MongodProcess(tmp_path / "mongod", binary=CHOSEN.binary, environment=CHOSEN.environment)
+@contextmanager
+def started_alone(directory: Path) -> Iterator[MongodProcess]:
+    """A standalone."""
+    server = MongodProcess(directory, binary=CHOSEN.binary, environment=CHOSEN.environment)
     try:
         yield server.start()
     finally:
         server.remove()
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[MongodProcess]:
+    """One of this test's own."""
+    with started_alone(tmp_path / "mongod") as server:
+        yield server
 
 
 @pytest.fixture
@@ -77,12 +85,8 @@ def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "replica set":
         yield request.getfixturevalue("backend")
         return
-    directory = tmp_path_factory.mktemp("in_parts") / "mongod"
-    server = MongodProcess(directory, binary=CHOSEN.binary, environment=CHOSEN.environment)
-    try:
-        yield server.start()
-    finally:
-        server.remove()
+    with started_alone(tmp_path_factory.mktemp("in_parts") / "mongod") as server:
+        yield server
 
 
 @pytest.fixture

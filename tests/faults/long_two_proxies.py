@@ -34,6 +34,7 @@ from tests.support.versions import server
 from tests.support.wanted import MONGOD_VERSION
 
 FAULTS = 12 * int(os.environ.get("TSPROXY_TEST_SCALE", "1"))
+SEED = int(os.environ.get("TSPROXY_TEST_SEED", "1"))
 SOME = 400
 STOP_SECONDS = (0.3, 1.1, 2.5, 5.0)
 KINDS = ("kill", "kill", "kill", "restart", "stop", "cut", "cut replies", "mongod")
@@ -126,7 +127,7 @@ def several(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Several]
     try:
         for each in started:
             each.start()
-        with Several(started, behind, database, int(os.environ.get("TSPROXY_TEST_SEED", "1"))) as together:
+        with Several(started, behind, database, SEED) as together:
             yield together
     finally:
         for each in started:
@@ -135,7 +136,7 @@ def several(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Several]
 
 @pytest.mark.timeout(60 + 30 * FAULTS)
 async def test_nothing_is_lost_or_doubled(several: Several) -> None:
-    chance = random.Random(int(os.environ.get("TSPROXY_TEST_SEED", "1")))
+    chance = random.Random(SEED)
     done: Counter[str] = Counter()
     reads: list[int] = []
 

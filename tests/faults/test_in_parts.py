@@ -7,10 +7,9 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
-import bson
 import pymongo
 
-from tests.support.books import START
+from tests.support.books import START, bits_of
 from tests.support.fleet import Fleet
 from tests.support.fleet_in_parts import DEADLINE_SECONDS, IN_PARTS, SOME, in_parts, killed_while_in_parts
 from tests.support.mongod import MongodProcess
@@ -116,8 +115,8 @@ async def test_what_two_proxies_wrote_for_a_series_becomes_one_bucket(
                     while native[name]["system.buckets.c"].estimated_document_count() > SERIES * buckets:  # noqa: ASYNC110
                         await asyncio.sleep(0.2)
                 for client in (native, one, other):
-                    assert list(map(_bytes, sorted(client[name].c.find(), key=_identity))) == [
-                        _bytes(_row(each, number, series))
+                    assert list(map(bits_of, sorted(client[name].c.find(), key=_identity))) == [
+                        bits_of(_row(each, number, series))
                         for each in range(written)
                         for number in range(2)
                         for series in range(SERIES)
@@ -137,11 +136,6 @@ def _row(number: int, proxy: int, series: int) -> dict[str, Any]:
     times = {"t": START + dt.timedelta(seconds=number, milliseconds=proxy)}
     values = {"v": number * 0.5, "w": {"text": f"{number} {proxy}", "list": [number, None, proxy]}}
     return {"_id": [number, proxy, series], **times, "m": series, **values}
-
-
-def _bytes(row: dict[str, Any]) -> bytes:
-    """The whole row, bit for bit; buckets do not keep the order of fields."""
-    return bson.encode(dict(sorted(row.items())))
 
 
 def _identity(row: dict[str, Any]) -> list[int]:
