@@ -336,10 +336,6 @@ class Backend:
         """Record the cluster time of a reply; the proxy's ``hello`` passes it on."""
         self.hello = {**self.hello, **{name: reply[name] for name in GOSSIP if name in reply}}
 
-    async def run(self, database: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Run one command with the proxy's account, over the driver; raises ``CommandError``."""
-        return await _run(self._calls, database, body)
-
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         """Run one command over a service connection; returns the raw reply, also an error reply.
 

@@ -1,4 +1,7 @@
-"""Runs requests over the driver's client without ever cancelling them.
+"""Runs reads over the driver's client without ever cancelling them.
+
+A read whose connection is lost is sent again until it is answered or its time is over. The driver sends some reads
+again, but only once, and takes away all other connections to a server when it loses one.
 
 The driver waits for a server with a condition variable, half a second at a time. In Python 3.11, if a task is cancelled
 at the moment at which such a wait ends, the condition's lock is left in a wrong state, and from then on every request
@@ -16,7 +19,7 @@ from typing import Any, TypeVar
 import pymongo
 import structlog
 from pymongo import AsyncMongoClient
-from pymongo.errors import PyMongoError
+from pymongo.errors import ConnectionFailure, InvalidOperation, PyMongoError
 
 from catalog.errors import BackendUnavailable
 from proxy.backend.driver_errors import NOT_IN_TIME, command_error
@@ -34,6 +37,8 @@ LONGEST_SECONDS = 120.0
 OVERDUE_SECONDS = 10.0
 """A request that runs this long beyond its time limit never ends: the driver's client is replaced."""
 CLOSE_SECONDS = 3.0
+PAUSES_SECONDS = (0.02, 0.5)
+"""The first and the longest pause before a request whose connection was lost is sent again."""
 
 Late = tuple[str, int]
 """The error for a caller that gives up waiting: message and code."""
@@ -84,7 +89,7 @@ class DriverCalls:
         *,
         holds_data: bool = False,
     ) -> T:
-        """The result of ``request``; raises ``BackendUnavailable`` if there is none in time, or ``CommandError``.
+        """The result of a read; raises ``BackendUnavailable`` if there is none in time, or ``CommandError``.
 
         ``holds_data``: as for ``command_error``.
         """
@@ -102,7 +107,7 @@ class DriverCalls:
         return await answer_within(answer, left_seconds, holds_data=holds_data)
 
     def begin(self, request: Callable[[DriverClient], Awaitable[T]], timeout_seconds: float) -> asyncio.Future[T]:
-        """Start a request at once, regardless of the number of running ones; see ``answer_within``."""
+        """Start a read at once, regardless of the number of running ones; see ``answer_within``."""
         return self._begin(self._now, request, timeout_seconds)
 
     def _begin(
@@ -127,7 +132,7 @@ class DriverCalls:
         try:
             # The limit applies to this task's context.
             with nullcontext() if timeout_seconds is None else pymongo.timeout(timeout_seconds):
-                result = await request(connected.client)
+                result = await _answered(connected.client, request, timeout_seconds)
         except RuntimeError as error:
             # A broken lock of the driver raises this.
             _fail(answer, BackendUnavailable(f"the request could not be made: {error}"))
@@ -178,6 +183,32 @@ async def answer_within(
     if isinstance(error, BackendUnavailable):
         raise BackendUnavailable(error.message, code=error.code)  # each caller needs its own
     return answer.result()
+
+
+async def _answered(
+    client: DriverClient, request: Callable[[DriverClient], Awaitable[T]], timeout_seconds: float | None
+) -> T:
+    """The result of a read, which is sent again if its connection is lost."""
+    loop = asyncio.get_running_loop()
+    patience_seconds = client.options.server_selection_timeout if timeout_seconds is None else timeout_seconds
+    until_seconds = loop.time() + patience_seconds
+    pause_seconds, longest_seconds = PAUSES_SECONDS
+    lost: ConnectionFailure | None = None
+    while True:
+        try:
+            return await request(client)
+        except ConnectionFailure as error:
+            # If time is what was lacking, the driver has waited already.
+            if error.timeout or loop.time() + pause_seconds >= until_seconds:
+                raise
+            lost = error
+        except InvalidOperation:
+            # The client was closed meanwhile.
+            if lost is None:
+                raise
+            raise lost from None
+        await asyncio.sleep(pause_seconds)
+        pause_seconds = min(pause_seconds * 2, longest_seconds)
 
 
 async def _primary(client: DriverClient) -> tuple[str, int]:

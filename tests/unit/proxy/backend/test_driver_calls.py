@@ -150,6 +150,43 @@ async def test_a_broken_client_is_replaced(
     await broken.close()
 
 
+async def test_reads_are_sent_again_until_they_are_answered(mongod: MongodProcess) -> None:
+    """The driver itself sends some of them again, once."""
+    with Link(mongod.port) as link:
+        async with aclosing(calls_to(link.uri)) as calls:
+            search = PrimarySearch(calls, PATIENCE_SECONDS)
+            is_over = asyncio.Event()
+
+            async def cut() -> None:
+                for _ in range(60):
+                    link.cut_all()
+                    await asyncio.sleep(0.02)
+                is_over.set()
+
+            async def names(client: DriverClient) -> list[str]:
+                return await client.admin.list_collection_names()
+
+            async def read() -> None:
+                while not is_over.is_set():
+                    await calls.ask(names, PATIENCE_SECONDS)
+                    assert await calls.ask(ping)
+                    assert await search.find(PATIENCE_SECONDS) == (LOOPBACK, link.port)
+
+            await asyncio.gather(cut(), *[read() for _ in range(8)])
+
+
+async def test_reads_of_a_backend_that_went_away_fail_in_time(mongod: MongodProcess) -> None:
+    with Link(mongod.port) as link:
+        async with aclosing(calls_to(link.uri)) as calls:
+            assert await calls.ask(ping)
+            link.cut_before_replies(1_000_000)
+            begun = time.monotonic()
+            with pytest.raises(BackendUnavailable):
+                await calls.ask(ping, 1.0)
+            assert 0.5 < time.monotonic() - begun < PATIENCE_SECONDS
+            assert link.cuts > 2
+
+
 async def test_those_who_wait_for_a_primary_share_one_search(mongod: MongodProcess) -> None:
     link = Link(mongod.port)
     async with aclosing(calls_to(link.uri)) as calls:
