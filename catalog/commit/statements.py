@@ -91,6 +91,11 @@ class Statement:
         """Whether it belongs to a large insert."""
         transaction.under_way[number] = self
 
+    def found(self, acknowledgement: Acknowledgement | None) -> None:
+        """Its row was found in the stored buckets."""
+        self._transaction.is_found = True
+        self.settle((0,), None, acknowledgement)
+
     def wait(self, writer: Writer, index: int, deadline_seconds: float) -> None:
         """``writer`` gets the result under its own index; if it is in doubt, at the deadline at the latest."""
         self._waiters.append((writer, index, deadline_seconds))
@@ -104,7 +109,7 @@ class Statement:
         if error is None:
             transaction.remember(transaction.written, self.number)
             if acknowledgement is not None and not acknowledgement.is_met:
-                transaction.unmet_write_concern = acknowledgement
+                transaction.await_write_concern(acknowledgement)
         waiters, self._waiters = self._waiters, []
         for writer, index, _ in waiters:
             writer.settle((index,), error, acknowledgement)
@@ -144,14 +149,16 @@ class Transaction:
     ``follows_another``: whether the session was known before. ``unmet_write_concern``: the last acknowledgement of a
     write concern that was not met, or not yet, which a retry gets too. ``is_native``: the backend itself records its
     statements, so it gets retries, too. ``generation``: that of the log when the session came to this process, -1 if it
-    was given away. ``commands``: how many are being staged. ``is_sought``: a process that cannot be asked may have
-    written its statements, so they are looked up. ``is_withdrawn``: see ``Statement``.
+    was given away. ``commands``: how many are being staged. ``is_sought``: its statements may have been written and are
+    not recorded, so they are looked up. ``is_found``: stored rows were found for some. ``is_withdrawn``: see
+    ``Statement``.
     """
 
     __slots__ = (
         "commands",
         "follows_another",
         "generation",
+        "is_found",
         "is_native",
         "is_sought",
         "is_withdrawn",
@@ -172,6 +179,7 @@ class Transaction:
         self.generation = log.generation
         self.commands = 0
         self.is_sought = False
+        self.is_found = False
         self.is_withdrawn = False
         self.written = NumberSet()
         self.lost = NumberSet()
@@ -187,6 +195,29 @@ class Transaction:
         numbers.add_run(start, end)
         if self.log is not None:
             self.log.size_bytes += (numbers.runs - runs) * RUN_BYTES
+
+    def await_write_concern(self, acknowledgement: Acknowledgement) -> None:
+        """A statement is stored, and its write concern is not met, or not yet."""
+        known = self.unmet_write_concern
+        self.unmet_write_concern = acknowledgement
+        confirmation = acknowledgement.confirmation
+        if confirmation is not None and (known is None or known.confirmation is not confirmation):
+            confirmation.when_known(self._confirmed, self._is_forgotten)
+
+    def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
+        """If another primary was elected meanwhile, it may have the statements or not: a retry looks them up.
+
+        Not if that has found rows before, which do not count a second time.
+        """
+        if isinstance(outcome, CommandError) and not self.is_found:
+            if self.log is not None:
+                self.log.size_bytes -= self.written.runs * RUN_BYTES
+            self.written = NumberSet()
+            self.unmet_write_concern = None
+            self.is_sought = True
+
+    def _is_forgotten(self) -> bool:
+        return self.log is None
 
     @property
     def is_under_way(self) -> bool:

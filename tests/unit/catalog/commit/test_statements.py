@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from catalog.commit.statements import RUN_BYTES, SESSION_BYTES, NumberSet, Statement, StatementLog
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
-from catalog.ports import Acknowledgement
+from catalog.ports import Acknowledgement, Confirmed
 from tests.support.catalog_parts import ACKNOWLEDGED, RememberingWriter
 
 LOST = CommandError(6, "the outcome is unknown")
@@ -118,6 +120,53 @@ def test_retry_does_not_hear_better_than_the_first_answer() -> None:
     assert transaction.unmet_write_concern is None
     Statement(transaction, 1).settle((0,), None, unmet)
     assert transaction.unmet_write_concern is unmet
+
+
+class Waited:
+    """A write concern that is waited for."""
+
+    def __init__(self) -> None:
+        self.told: list[Confirmed] = []
+
+    def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
+        self.told.append(tell)
+        self.is_gone = is_gone
+
+
+def test_what_another_primary_may_not_have_is_looked_up() -> None:
+    """W104: whether a new primary has what the old one had stored, only its buckets tell."""
+    log, waited = StatementLog(), Waited()
+    transaction = log.transaction((b"s", NOBODY), 1)
+    size_bytes = log.size_bytes
+    for number in (1, 2, 5):
+        Statement(transaction, number).settle((0,), None, Acknowledgement(confirmation=waited))
+    [tell] = waited.told
+    assert not waited.is_gone()
+    assert not transaction.is_sought
+    tell(LOST)
+    assert transaction.is_sought
+    assert [number for number in range(9) if number in transaction.written] == []
+    assert transaction.unmet_write_concern is None
+    assert log.size_bytes == size_bytes
+    log.transaction((b"s", NOBODY), 2)
+    assert waited.is_gone()
+
+
+def test_what_was_found_once_is_not_looked_up_again() -> None:
+    """W102: a row that was found for a statement does not count for another; better an error than two rows."""
+    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Waited()
+    Statement(transaction, 1).found(Acknowledgement(confirmation=waited))
+    waited.told[0](LOST)
+    assert 1 in transaction.written
+    assert not transaction.is_sought
+
+
+def test_a_write_concern_that_was_met_late_changes_nothing() -> None:
+    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Waited()
+    Statement(transaction, 1).settle((0,), None, Acknowledgement(confirmation=waited))
+    waited.told[0](ACKNOWLEDGED)
+    assert 1 in transaction.written
+    assert not transaction.is_sought
 
 
 def test_newer_transaction_replaces_and_older_is_too_old() -> None:
