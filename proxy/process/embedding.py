@@ -47,7 +47,7 @@ class Embedding:
         await mongod.start()
         watch = TaskSet(report).spawn(mongod.watch())
         try:
-            yield replace(settings, backend=mongod.uri)
+            yield replace(settings, backend=mongod.proxy_uri)
         finally:
             await asyncio.shield(mongod.stop())
             await watch

@@ -92,6 +92,31 @@ async def test_it_serves_and_stops_with_clean_files(tmp_path: Path) -> None:
     await again.stop()
 
 
+async def test_the_proxy_uses_a_socket_that_only_its_user_may_use(embedded: EmbeddedMongod, tmp_path: Path) -> None:
+    with pymongo.MongoClient[dict[str, object]](embedded.proxy_uri) as client:
+        assert client.admin.command("whatsmyuri")["you"].startswith("anonymous unix socket")
+    [path] = (tmp_path / "data").glob("*.sock")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_where_no_socket_can_be_it_uses_tcp(tmp_path: Path) -> None:
+    mongod = EmbeddedMongod(options(tmp_path / ("long" * 30)))
+    await mongod.start()
+    assert mongod.proxy_uri == mongod.uri
+    with pymongo.MongoClient[dict[str, object]](mongod.uri) as client:
+        assert client.admin.command("ping")["ok"] == 1
+    await mongod.stop()
+
+
+async def test_sockets_that_a_killed_mongod_left_are_removed(tmp_path: Path) -> None:
+    left = tmp_path / "mongodb-12345.sock"
+    left.touch()
+    mongod = EmbeddedMongod(options(tmp_path))
+    await mongod.start()
+    assert not left.exists()
+    await mongod.stop()
+
+
 async def test_it_listens_on_loopback_only(embedded: EmbeddedMongod) -> None:
     port = int(embedded.uri.split(":")[2].split("/")[0])
     for family, address in ((socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")):
