@@ -36,6 +36,9 @@ PROGRAM: Final = OWN_PROGRAM.decode()
 PATIENCE_SECONDS: Final = 2.0
 MOST_PROXIES: Final = 100
 
+_UNIX_SOCKET: Final = "anonymous unix socket"
+"""How a server shows the host of a connection through one."""
+
 _BUCKETS: Final = re.escape(BUCKETS_PREFIX)
 
 
@@ -118,7 +121,7 @@ class CurrentOperations:
         return [
             Proxy(
                 each["_id"],
-                str(each["client"] or "").rpartition(":")[0].strip("[]"),
+                _host_of(str(each["client"] or "")),
                 each["version"] or "",
                 each["connections"],
                 *listener_in(str(each["platform"] or "")),
@@ -142,6 +145,12 @@ class CurrentOperations:
         if not reply.get("ok"):
             raise CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
         return list(reply["cursor"]["firstBatch"])
+
+
+def _host_of(client: str) -> str:
+    """The host of a connection, as the backend shows it; that of this machine if it is a Unix socket."""
+    host = client.rpartition(":")[0].strip("[]")
+    return "127.0.0.1" if host == _UNIX_SOCKET else host
 
 
 def listener_text(port: int, *, has_tls: bool, is_local: bool) -> str:

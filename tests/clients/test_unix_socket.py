@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus
 
+import pymongo
 import pytest
 
 from tests.support.access import ACCOUNT_PASSWORD, PASSWORD, GuardedMongod
+from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.versions import server
 from tests.support.wanted import MONGOD_VERSION
@@ -51,3 +55,31 @@ def test_everything_goes_over_the_socket(beside: tuple[GuardedMongod, ProxyProce
         assert series.count_documents({}) == 20
         assert len(list(series.find(batch_size=3))) == 20
     assert mongod.shared_client.app.ts.count_documents({}) == 20
+
+
+def test_two_proxies_that_use_the_socket_find_one_another(tmp_path: Path) -> None:
+    """The server shows no host of their connections: it is this machine."""
+    chosen = server(MONGOD_VERSION)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as started:
+        mongod = MongodProcess(
+            tmp_path / "mongod",
+            binary=chosen.binary,
+            environment=chosen.environment,
+            arguments=["--unixSocketPrefix", folder],
+        )
+        started.callback(mongod.remove)
+        mongod.start()
+        backend = f"mongodb://{quote_plus(f'{folder}/mongodb-{mongod.port}.sock')}/"
+        proxies = [ProxyProcess(tmp_path / name, backend) for name in ("first", "second")]
+        for proxy in proxies:
+            started.callback(proxy.stop)
+            proxy.start()
+        for proxy in proxies:
+            with proxy.client() as client:
+                proxy.wait_until(lambda client=client: peers(client) == [(True, "127.0.0.1")])
+
+
+def peers(client: pymongo.MongoClient[dict[str, Any]]) -> list[tuple[bool, str]]:
+    """Whether each other proxy is linked, and where the server sees it."""
+    shown = client.admin.command({"tsproxy": "peers"})["peers"]
+    return [(each["linked"] and each["linksBack"], each["address"]) for each in shown]
