@@ -40,6 +40,7 @@ TOGETHER: Final = 4
 """This many documents of about the same size become one."""
 
 __all__ = [
+    "ID_ELEMENT",
     "LAST_LIKELY_PART",
     "LAST_PART",
     "PLACES",
@@ -63,7 +64,8 @@ __all__ = [
 ]
 
 
-_ID: Final = b"\x07_id\0"
+ID_ELEMENT: Final = b"\x07_id\0"
+"""How the element ``_id`` begins, before the twelve bytes of an ObjectId."""
 
 
 def bucket_key(stored_id: bytes) -> bytes:
@@ -73,7 +75,7 @@ def bucket_key(stored_id: bytes) -> bytes:
 
 def id_of(stored: bytes) -> bytes:
     """The ``_id`` of a document, which servers store first; raises ``ValueError`` if it is not an ObjectId."""
-    if not stored.startswith(_ID, 4):
+    if not stored.startswith(ID_ELEMENT, 4):
         raise ValueError("a bucket whose _id is no ObjectId")
     return stored[9:21]
 

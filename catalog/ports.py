@@ -119,6 +119,11 @@ class Found(NamedTuple):
     documents: int
     last_id: bytes
 
+    @property
+    def are_several(self) -> bool:
+        """Whether there is anything to join."""
+        return self.documents > 1
+
 
 class PreparedJoin(Protocol):
     """A join that is not visible to anybody yet. It has to be committed or abandoned, once, and soon."""

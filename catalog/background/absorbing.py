@@ -217,7 +217,7 @@ class Absorbing:
 
     async def _committed(self, prepared: PreparedJoin, absorptions: Sequence[_Absorption]) -> bool:
         """Commit the step; false if it must be retried, because readers were active."""
-        if not any(found and found.documents > 1 for found in prepared.found):
+        if not any(found and found.are_several for found in prepared.found):
             await prepared.abandon()
             return True
         namespace = absorptions[0].bucket.series.collection.collection.namespace
@@ -235,7 +235,7 @@ class Absorbing:
             raise
         finally:
             for each, found in zip(absorptions, prepared.found, strict=True):
-                if is_changed and found and found.documents > 1:
+                if is_changed and found and found.are_several:
                     self._catalog.absorbed(each.bucket, each.joined[-1] if is_known else None)
                     self.absorbed += found.documents - 1 if is_known else 0
 

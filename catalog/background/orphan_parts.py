@@ -263,7 +263,7 @@ class OrphanParts:
         deadline_seconds = self._clock.monotonic_seconds() + PATIENCE_SECONDS
         prepared = await self._store.prepare_join(buckets.collection, spans, deadline_seconds)
         # What is one document was joined by its writer.
-        joined = sum(found.documents for found in prepared.found if found and found.documents > 1)
+        joined = sum(found.documents for found in prepared.found if found and found.are_several)
         if not joined:
             await prepared.abandon()
             return 0

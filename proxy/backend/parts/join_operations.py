@@ -36,9 +36,7 @@ from catalog.bson.raw import (
     sub_document,
 )
 from catalog.namespaces import VirtualCollection
-from catalog.parts import PREFIX_BYTES, id_of
-
-_ID: Final = b"\x07_id\0"
+from catalog.parts import ID_ELEMENT, PREFIX_BYTES, id_of
 
 _CONDITIONS: Final = frozenset({UNDEFINED, REGEX})
 """BSON types with another meaning in a query: undefined, regular expressions."""
@@ -68,17 +66,17 @@ def apply_ops(collection: VirtualCollection, replacements: Sequence[Replacement]
     uuid = Binary(collection.uuid, 4) if collection.uuid else None
     place = _elements(encode({"ns": str(collection.buckets), "ui": uuid}))
     # Deletes differ only in the id, which is at the end, before two terminators.
-    delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [_ID + bytes(12)])])[:-14]
+    delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [ID_ELEMENT + bytes(12)])])[:-14]
     update, still_closed = [element(b"op", string_value(b"u")), *place], element(b"o", b"\x03" + _STILL_CLOSED)
     operations: list[bytes] = []
     conditions: list[bytes] = []
     for each in replacements:
         natively = _natively_unchanged(place[0], each.stored) if alone else None
         # An update that changes nothing fails if its document does not exist.
-        *others, last = [_ID + id_of(part) for part in each.stored]
+        *others, last = [ID_ELEMENT + id_of(part) for part in each.stored]
         exists = others if natively else others[:1]
         operations += [b"\x03" + document([*update, sub_document(b"o2", [part]), still_closed]) for part in exists]
-        operations += [b"\x03%b%b\0\0" % (delete, part[len(_ID) :]) for part in others]
+        operations += [b"\x03%b%b\0\0" % (delete, part[len(ID_ELEMENT) :]) for part in others]
         operations.append(b"\x03" + document([*update, sub_document(b"o2", [last]), _contents_changed(each.joined)]))
         conditions += natively or _unchanged(place[0], each.stored)
     return document(
@@ -97,7 +95,7 @@ def update_of_the_last(replacement: Replacement) -> bytes:
     It is no pipeline, which would compare objects (H10).
     """
     changes = sub_document(b"u", [sub_document(b"$set", _contents(replacement.joined))])
-    return document([sub_document(b"q", [_ID + id_of(replacement.stored[-1])]), changes])
+    return document([sub_document(b"q", [ID_ELEMENT + id_of(replacement.stored[-1])]), changes])
 
 
 def _contents_changed(joined: bytes) -> bytes:
@@ -140,7 +138,7 @@ def _unchanged(namespace: bytes, stored: Sequence[bytes]) -> list[bytes]:
         document(
             [
                 namespace,
-                sub_document(b"q", [_ID + id_of(each)]),
+                sub_document(b"q", [ID_ELEMENT + id_of(each)]),
                 b"\x03res\0%b" % (each if is_plain else _equal_to(each)),
             ]
         )
