@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
+from enum import Enum
 from typing import TypeAlias
 
 from catalog.buckets.write_batch import DoubtfulWriter, Writer
@@ -93,7 +94,7 @@ class Statement:
 
     def found(self, acknowledgement: Acknowledgement | None) -> None:
         """Its row was found in the stored buckets."""
-        self._transaction.is_found = True
+        self._transaction.search = Search.FOUND
         self.settle((0,), None, acknowledgement)
 
     def wait(self, writer: Writer, index: int, deadline_seconds: float) -> None:
@@ -143,28 +144,35 @@ class Statement:
         self.settle((), error, None)
 
 
+class Search(Enum):
+    """Whether the statements of a transaction are looked up in the stored buckets."""
+
+    NONE = 0
+    SOUGHT = 1
+    FOUND = 2
+    """They are, and rows were found for some, which do not count for another statement."""
+
+
 class Transaction:
     """The statements of one (session, transaction number).
 
     ``follows_another``: whether the session was known before. ``unmet_write_concern``: the last acknowledgement of a
     write concern that was not met, or not yet, which a retry gets too. ``is_native``: the backend itself records its
     statements, so it gets retries, too. ``generation``: that of the log when the session came to this process, -1 if it
-    was given away. ``commands``: how many are being staged. ``is_sought``: its statements may have been written and are
-    not recorded, so they are looked up. ``is_found``: stored rows were found for some. ``is_withdrawn``: see
-    ``Statement``.
+    was given away. ``commands``: how many are being staged. ``search``: whether its statements are looked up.
+    ``is_withdrawn``: see ``Statement``.
     """
 
     __slots__ = (
         "commands",
         "follows_another",
         "generation",
-        "is_found",
         "is_native",
-        "is_sought",
         "is_withdrawn",
         "log",
         "lost",
         "number",
+        "search",
         "under_way",
         "unmet_write_concern",
         "written",
@@ -178,8 +186,7 @@ class Transaction:
         self.is_native = False
         self.generation = log.generation
         self.commands = 0
-        self.is_sought = False
-        self.is_found = False
+        self.search = Search.NONE
         self.is_withdrawn = False
         self.written = NumberSet()
         self.lost = NumberSet()
@@ -209,12 +216,17 @@ class Transaction:
 
         Not if that has found rows before, which do not count a second time.
         """
-        if isinstance(outcome, CommandError) and not self.is_found:
+        if isinstance(outcome, CommandError) and self.search is not Search.FOUND:
             if self.log is not None:
                 self.log.size_bytes -= self.written.runs * RUN_BYTES
             self.written = NumberSet()
             self.unmet_write_concern = None
-            self.is_sought = True
+            self.search = Search.SOUGHT
+
+    @property
+    def is_sought(self) -> bool:
+        """Whether its statements may be stored without being recorded, so that they are looked up."""
+        return self.search is not Search.NONE
 
     def _is_forgotten(self) -> bool:
         return self.log is None
@@ -233,7 +245,8 @@ class Transaction:
         """All other processes were asked: it belongs to this one. ``sought``: some of them could not be."""
         assert self.log is not None
         self.generation = self.log.generation
-        self.is_sought = self.is_sought or sought
+        if sought and not self.is_sought:
+            self.search = Search.SOUGHT
         self.is_withdrawn = False
 
     def learn(
@@ -244,7 +257,8 @@ class Transaction:
             for start, end in runs:
                 self._remember_run(numbers, start, end)
         self.is_native = self.is_native or is_native
-        self.is_sought = self.is_sought or is_sought
+        if is_sought and not self.is_sought:
+            self.search = Search.SOUGHT
 
     def check(self) -> None:
         """Raise ``BackendUnavailable`` if its statements must not be staged now, but when they are sent again."""

@@ -155,10 +155,11 @@ def test_what_another_primary_may_not_have_is_looked_up() -> None:
 def test_what_was_found_once_is_not_looked_up_again() -> None:
     """W102: a row that was found for a statement does not count for another; better an error than two rows."""
     transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Waited()
-    Statement(transaction, 1).found(Acknowledgement(confirmation=waited))
+    unmet = Acknowledgement(confirmation=waited)
+    Statement(transaction, 1).found(unmet)
     waited.told[0](LOST)
     assert 1 in transaction.written
-    assert not transaction.is_sought
+    assert transaction.unmet_write_concern is unmet
 
 
 def test_a_write_concern_that_was_met_late_changes_nothing() -> None:

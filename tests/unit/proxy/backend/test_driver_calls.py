@@ -182,9 +182,9 @@ async def test_reads_of_a_backend_that_went_away_fail_in_time(mongod: MongodProc
             link.cut_before_replies(1_000_000)
             begun = time.monotonic()
             with pytest.raises(BackendUnavailable):
-                await calls.ask(ping, 1.0)
-            assert 0.5 < time.monotonic() - begun < PATIENCE_SECONDS
-            assert link.cuts > 2
+                await calls.ask(ping, 2.0)
+            assert 1.0 < time.monotonic() - begun < 2.0 + PATIENCE_SECONDS
+            assert link.cuts >= 2
 
 
 async def test_those_who_wait_for_a_primary_share_one_search(mongod: MongodProcess) -> None:
