@@ -14,7 +14,7 @@ from typing import Final
 from proxy.request.attempt import Primary
 from proxy.request.session import Session
 
-SETTLING_SECONDS: Final = 0.5
+SETTLING_SECONDS: Final = 1.0
 """Time in which drivers notice that the connections in their pools are invalid."""
 
 
