@@ -8,14 +8,19 @@ and immediately, on any of their connections, and report a second failure to the
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from proxy.request.attempt import Primary
 from proxy.request.session import Session
 
-SETTLING_SECONDS: Final = 1.0
-"""Time in which drivers notice that the connections in their pools are invalid."""
+SETTLING_SECONDS: Final = (0.5, 1.5)
+"""Time in which drivers notice that the connections in their pools are invalid: each process takes one between these.
+
+If two proxies closed the connections of their clients at the same moment, the only retry of a driver would often go to
+the other proxy when its pool for that one is being emptied.
+"""
 
 
 class Failover:
@@ -25,6 +30,7 @@ class Failover:
         """``has_left``: whether a server is no longer the primary; ``next_primary`` waits for one, for limited time."""
         self._has_left = has_left
         self._next_primary = next_primary
+        self._settling_seconds = random.uniform(*SETTLING_SECONDS)  # noqa: S311 - nothing secret
 
     async def ask(self, session: Session) -> Primary:
         """The state of the primary, after a reply "not primary" or a lost connection.
@@ -39,5 +45,5 @@ class Failover:
         await self._next_primary()
         if not upstream.is_retired:
             return Primary.MOVED
-        await asyncio.sleep(SETTLING_SECONDS)
+        await asyncio.sleep(self._settling_seconds)
         return Primary.MOVED_FROM_LOGIN
