@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from catalog.bson.codec import encode
 from catalog.kernel import bucket_id, compressed, parse_measurement
 from catalog.parts import bucket_of
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 
 START_MS = 1_714_521_600_000
 OPTIONS = {"timeField": "t", "metaField": "m", "granularity": "hours"}
@@ -42,13 +43,14 @@ def compressed_bytes(buckets: Collection[Any]) -> int:
     return int(next(buckets.aggregate(pipeline))["n"])
 
 
-@pytest.mark.parametrize("batch", [1000, 50])
+@pytest.mark.parametrize(("batch", "strategy"), [(1000, "in_place"), (50, "in_place"), (50, "in_parts")])
 def test_full_buckets_are_compressed(
-    mongod: MongodProcess, proxy: ProxyProcess, db_name: str, batch: int, compresses: bool
+    mongod: MongodProcess, tmp_path: Path, db_name: str, batch: int, strategy: str, compresses: bool
 ) -> None:
     """W6, W9, W80, W81, W130; before 6.0 they stay as they are."""
     sent = rows(4500)
-    with proxy.client() as through, mongod.client() as direct:
+    own = ProxyProcess(tmp_path, mongod.uri, flags=["--write-strategy", strategy])
+    with started(own) as proxy, proxy.client() as through, mongod.client() as direct:
         for name, client in (("ours", through), ("native", direct)):
             database = client[db_name]
             database.create_collection(name, timeseries=OPTIONS)
