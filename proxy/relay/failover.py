@@ -15,7 +15,7 @@ from typing import Final
 from proxy.request.attempt import Primary
 from proxy.request.session import Session
 
-SETTLING_SECONDS: Final = (0.5, 1.5)
+SETTLING_SECONDS: Final = (1.0, 1.5)
 """Time in which drivers notice that the connections in their pools are invalid: each process takes one between these.
 
 If two proxies closed the connections of their clients at the same moment, the only retry of a driver would often go to
