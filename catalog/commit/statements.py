@@ -81,16 +81,21 @@ class NumberSet:
 class Statement:
     """One measurement of a retryable insert: a ``Writer`` that passes its result to all commands that wait for it."""
 
-    __slots__ = ("_transaction", "_waiters", "is_bulk", "number")
+    __slots__ = ("_has_id", "_transaction", "_waiters", "is_bulk", "number")
 
-    def __init__(self, transaction: Transaction, number: int) -> None:
-        """Adds itself to the statements in progress of ``transaction``."""
+    def __init__(self, transaction: Transaction, number: int, *, has_id: bool = True) -> None:
+        """Adds itself to the statements in progress of ``transaction``; without an ``_id`` it cannot be looked up."""
+        self._has_id = has_id
         self._transaction = transaction
         self._waiters: list[tuple[Writer, int, float]] = []
         self.number = number
         self.is_bulk = False
         """Whether it belongs to a large insert."""
         transaction.under_way[number] = self
+
+    def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
+        if isinstance(outcome, CommandError):
+            self._transaction.remember(self._transaction.lost, self.number)
 
     def found(self, acknowledgement: Acknowledgement | None) -> None:
         """Its row was found in the stored buckets."""
@@ -111,6 +116,8 @@ class Statement:
             transaction.remember(transaction.written, self.number)
             if acknowledgement is not None and not acknowledgement.is_met:
                 transaction.await_write_concern(acknowledgement)
+                if acknowledgement.confirmation is not None and not self._has_id:
+                    acknowledgement.confirmation.when_known(self._confirmed, transaction.is_forgotten)
         waiters, self._waiters = self._waiters, []
         for writer, index, _ in waiters:
             writer.settle((index,), error, acknowledgement)
@@ -209,7 +216,7 @@ class Transaction:
         self.unmet_write_concern = acknowledgement
         confirmation = acknowledgement.confirmation
         if confirmation is not None and (known is None or known.confirmation is not confirmation):
-            confirmation.when_known(self._confirmed, self._is_forgotten)
+            confirmation.when_known(self._confirmed, self.is_forgotten)
 
     def _confirmed(self, outcome: Acknowledgement | CommandError) -> None:
         """If another primary was elected meanwhile, it may have the statements or not: a retry looks them up.
@@ -228,7 +235,8 @@ class Transaction:
         """Whether its statements may be stored without being recorded, so that they are looked up."""
         return self.search is not Search.NONE
 
-    def _is_forgotten(self) -> bool:
+    def is_forgotten(self) -> bool:
+        """Whether a newer transaction of its session has begun, or the session was removed."""
         return self.log is None
 
     @property

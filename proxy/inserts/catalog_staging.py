@@ -224,7 +224,7 @@ class CatalogStaging(Staging):
         deadline_seconds = self._committer.deadline_seconds()
         if is_recorded(transaction, number, insert_reply, index, deadline_seconds):
             return
-        statement = Statement(transaction, number)
+        statement = Statement(transaction, number, has_id=b"_id" in measurement.columns)
         statement.is_bulk = insert_reply.is_bulk
         insert_reply.expect()
         statement.wait(insert_reply, index, deadline_seconds)

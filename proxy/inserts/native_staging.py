@@ -104,7 +104,7 @@ class NativeStaging(Staging):
         deadline_seconds = self._coalescer.deadline_seconds()
         if is_recorded(transaction, number, writer, index, deadline_seconds):
             return
-        statement = Statement(transaction, number)
+        statement = Statement(transaction, number, has_id=b"_id\0" in document)
         statement.is_bulk = writer.is_bulk
         writer.expect()
         statement.wait(writer, index, deadline_seconds)

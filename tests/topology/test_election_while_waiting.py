@@ -110,3 +110,19 @@ def test_an_insert_that_is_sent_again_is_confirmed_by_the_next_primary(
     assert (said["ok"], said.get("n"), said.get("writeConcernError")) == (1.0, rows, None), said
     with three.client() as client:
         assert client[database].ts.count_documents({}) == rows
+
+
+def test_an_insert_without_an_id_is_not_stored_twice(
+    three: ReplicaSet, proxies: list[ProxyProcess], database: str
+) -> None:
+    """Nothing tells whether the next primary has this very measurement, so each retry gets an error."""
+    body = retryable({"insert": "ts", "documents": [{"t": START, "m": 1, "x": 1}]}, database)
+    with ThreadPoolExecutor(1) as threads, RawClient(proxies[0].port, 120.0) as client:
+        with alone(three) as primary:
+            reply = threads.submit(client.run, body)
+            wait_for_rows(three, primary, database, 1)
+        said = [reply.result(), client.run(body), client.run(body)]
+    with three.client() as client:
+        stored = client[database].ts.count_documents({})
+    assert stored <= 1
+    assert stored or not any(each["ok"] and each.get("n") for each in said)

@@ -162,6 +162,17 @@ def test_what_was_found_once_is_not_looked_up_again() -> None:
     assert transaction.unmet_write_concern is unmet
 
 
+def test_what_has_no_id_cannot_be_looked_up_and_is_lost() -> None:
+    """W102: better an error than two rows."""
+    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Waited()
+    for number in (1, 2):
+        Statement(transaction, number, has_id=number == 1).settle((0,), None, Acknowledgement(confirmation=waited))
+    for tell in waited.told:
+        tell(LOST)
+    assert (1 in transaction.written, 1 in transaction.lost) == (False, False)
+    assert (2 in transaction.written, 2 in transaction.lost) == (False, True)
+
+
 def test_a_write_concern_that_was_met_late_changes_nothing() -> None:
     transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Waited()
     Statement(transaction, 1).settle((0,), None, Acknowledgement(confirmation=waited))
