@@ -23,6 +23,7 @@ from catalog.ports import (
     Applied,
     BulkOutcome,
     Clock,
+    Confirmed,
     Found,
     IdSource,
     OnOutcome,
@@ -46,6 +47,24 @@ class ManualClock:
 
     def monotonic_seconds(self) -> float:
         return self.now
+
+
+class Later:
+    """A write concern that is met, or not, when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Confirmed] = []
+        self.is_gone: Callable[[], bool] = lambda: False
+        """Of the last one that waits."""
+
+    def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
+        self.waiting.append(tell)
+        self.is_gone = is_gone
+
+    def tell(self, outcome: Acknowledgement | CommandError) -> None:
+        """Tell all that wait."""
+        for tell in self.waiting:
+            tell(outcome)
 
 
 class CountingIds:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +9,8 @@ from hypothesis import strategies as st
 from catalog.commit.statements import RUN_BYTES, SESSION_BYTES, NumberSet, Statement, StatementLog
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
-from catalog.ports import Acknowledgement, Confirmed
-from tests.support.catalog_parts import ACKNOWLEDGED, RememberingWriter
+from catalog.ports import Acknowledgement
+from tests.support.catalog_parts import ACKNOWLEDGED, Later, RememberingWriter
 
 LOST = CommandError(6, "the outcome is unknown")
 
@@ -122,28 +120,17 @@ def test_retry_does_not_hear_better_than_the_first_answer() -> None:
     assert transaction.unmet_write_concern is unmet
 
 
-class Waited:
-    """A write concern that is waited for."""
-
-    def __init__(self) -> None:
-        self.told: list[Confirmed] = []
-
-    def when_known(self, tell: Confirmed, is_gone: Callable[[], bool]) -> None:
-        self.told.append(tell)
-        self.is_gone = is_gone
-
-
 def test_what_another_primary_may_not_have_is_looked_up() -> None:
     """W104: whether a new primary has what the old one had stored, only its buckets tell."""
-    log, waited = StatementLog(), Waited()
+    log, waited = StatementLog(), Later()
     transaction = log.transaction((b"s", NOBODY), 1)
     size_bytes = log.size_bytes
     for number in (1, 2, 5):
         Statement(transaction, number).settle((0,), None, Acknowledgement(confirmation=waited))
-    [tell] = waited.told
+    assert len(waited.waiting) == 1
     assert not waited.is_gone()
     assert not transaction.is_sought
-    tell(LOST)
+    waited.tell(LOST)
     assert transaction.is_sought
     assert [number for number in range(9) if number in transaction.written] == []
     assert transaction.unmet_write_concern is None
@@ -154,29 +141,28 @@ def test_what_another_primary_may_not_have_is_looked_up() -> None:
 
 def test_what_was_found_once_is_not_looked_up_again() -> None:
     """W102: a row that was found for a statement does not count for another; better an error than two rows."""
-    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Waited()
+    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Later()
     unmet = Acknowledgement(confirmation=waited)
     Statement(transaction, 1).found(unmet)
-    waited.told[0](LOST)
+    waited.tell(LOST)
     assert 1 in transaction.written
     assert transaction.unmet_write_concern is unmet
 
 
 def test_what_has_no_id_cannot_be_looked_up_and_is_lost() -> None:
     """W102: better an error than two rows."""
-    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Waited()
+    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Later()
     for number in (1, 2):
         Statement(transaction, number, has_id=number == 1).settle((0,), None, Acknowledgement(confirmation=waited))
-    for tell in waited.told:
-        tell(LOST)
+    waited.tell(LOST)
     assert (1 in transaction.written, 1 in transaction.lost) == (False, False)
     assert (2 in transaction.written, 2 in transaction.lost) == (False, True)
 
 
 def test_a_write_concern_that_was_met_late_changes_nothing() -> None:
-    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Waited()
+    transaction, waited = StatementLog().transaction((b"s", NOBODY), 1), Later()
     Statement(transaction, 1).settle((0,), None, Acknowledgement(confirmation=waited))
-    waited.told[0](ACKNOWLEDGED)
+    waited.tell(ACKNOWLEDGED)
     assert 1 in transaction.written
     assert not transaction.is_sought
 

@@ -11,6 +11,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.ports import Acknowledgement
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply, plain_reply
+from tests.support.catalog_parts import Later
 
 
 class Answers:
@@ -90,17 +91,6 @@ def test_w104_without_a_wish_for_a_reply_there_is_none() -> None:
     answers.expect(1).settle((0,), None, None)
     answers.insert_reply.staged()
     assert answers.raw == [None]
-
-
-class Later:
-    """A write concern that is met, or not, when the test says so."""
-
-    def __init__(self) -> None:
-        self.tell: Any = None
-        self.is_gone: Any = None
-
-    def when_known(self, tell: Any, is_gone: Any) -> None:
-        self.tell, self.is_gone = tell, is_gone
 
 
 class Gone:
