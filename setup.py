@@ -58,6 +58,7 @@ HOT_MODULES = (
     "proxy/inserts/insert_templates.py",
     "proxy/inserts/native_inserts.py",
     "proxy/inserts/native_staging.py",
+    "proxy/inserts/paced_replies.py",
     "proxy/inserts/plain_insert.py",
     "proxy/inserts/series_order.py",
     "proxy/inserts/slices.py",

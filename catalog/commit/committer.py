@@ -5,7 +5,7 @@ wait for, and one for all others, to which the former give way (``catalog.commit
 batches of a lane and sends one ``insert`` for new buckets and one bulk ``update`` for buckets that grow; batches that
 arrive while ``rounds_in_flight`` rounds are in progress join the next one. Without a linger, a round starts in the same
 turn of the event loop, after the other callbacks of that turn, so measurements that arrived with one poll are committed
-together.
+together; or, while replies to earlier rounds wait, after these, so that it includes what their clients send next.
 
 A commit that is sent in one command without a wait, and applied as a whole, needs no task. All others run in tasks of
 the committer, so a client that disconnects does not cancel a commit.
@@ -43,7 +43,8 @@ class CommitterOptions:
     this time, a batch that was not sent fails, and the outcome of one that was sent is unknown.
     ``restart_window_seconds``: for this time after the start, statements may be retries from before it
     (``catalog.commit.restart_dedup``). ``limits``: of a round. ``observer`` sees every commit. ``before_round`` is
-    called before anything is taken for a round (``proxy.peers``).
+    called before anything is taken for a round (``proxy.peers``). ``behind_replies`` makes a call once the replies that
+    wait have been written, and is false if none does (``proxy.inserts.paced_replies``).
     """
 
     linger_seconds: float = 0.0
@@ -53,6 +54,7 @@ class CommitterOptions:
     limits: RoundLimits = RoundLimits()
     observer: CommitObserver | None = None
     before_round: Callable[[], None] | None = None
+    behind_replies: Callable[[Callable[[], None]], bool] | None = None
 
 
 _STOPS = "the proxy is shutting down"
@@ -232,10 +234,10 @@ class Committer:
 
     def _schedule(self, lane: _Lane) -> None:
         lane.scheduled = True
-        loop = asyncio.get_running_loop()
+        loop, behind_replies = asyncio.get_running_loop(), self.options.behind_replies
         if self.options.linger_seconds > 0:
             loop.call_later(self.options.linger_seconds, self._start_round, lane)
-        else:
+        elif behind_replies is None or not behind_replies(partial(self._start_round, lane)):
             # After the other callbacks of this turn.
             loop.call_soon(self._start_round, lane)
 

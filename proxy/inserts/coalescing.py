@@ -4,7 +4,7 @@ Documents queue in *lanes*, one for each collection, write concern and identity,
 error of the shared command may tell them. A server inserts the documents of a command one by one, in one thread; what
 is ready in a lane is therefore divided among several rounds, if it is much, up to the limits of one command each. What
 arrives while all rounds are in progress joins the next one; without a linger, a round starts in the
-same turn of the event loop. Each writer gets the result of its own documents.
+same turn of the event loop, or after the replies that wait. Each writer gets the result of its own documents.
 
 Commands are ordered, because a server writes all buckets of an ordered insert in one storage transaction (W68), which
 costs it a quarter less. If a document fails, those after it follow in an unordered command.
@@ -20,6 +20,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer
@@ -177,10 +178,10 @@ class Coalescer:
 
     def _schedule(self, lane: _Lane) -> None:
         lane.scheduled = True
-        linger_seconds = self._options().linger_seconds
-        if linger_seconds > 0:
-            asyncio.get_running_loop().call_later(linger_seconds, self._start_round, lane)
-        else:
+        options = self._options()
+        if options.linger_seconds > 0:
+            asyncio.get_running_loop().call_later(options.linger_seconds, self._start_round, lane)
+        elif options.behind_replies is None or not options.behind_replies(partial(self._start_round, lane)):
             self._start_round(lane)
 
     def _start_round(self, lane: _Lane) -> None:

@@ -27,6 +27,7 @@ from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
 from proxy.inserts.native_inserts import NativeInserts
+from proxy.inserts.paced_replies import PacedReplies
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import SliceResult, Slices
 from proxy.inserts.small_inserts import SmallInserts
@@ -53,6 +54,7 @@ class InsertHandler:
         strategy: WriteStrategy | None = None,
         may_insert: Callable[[Namespace], bool] = lambda namespace: True,
         slices: Slices | None = None,
+        replies: PacedReplies | None = None,
     ) -> None:
         """Above either limit of unsettled documents, further inserts wait unstaged; see ``HeldInserts``.
 
@@ -67,6 +69,7 @@ class InsertHandler:
         self.rates: InsertRates | None = None
         """Set while users or databases have limits."""
         self.slices = slices or Slices()
+        self.replies = replies or PacedReplies(committer.report)
         self.pending = Pending(max_pending_bytes, max_pending_measurements)
         self._held = HeldInserts(self.pending, committer.is_over)
         self._in_catalog = CatalogStaging(catalog, committer, statements, self.slices)
@@ -173,9 +176,8 @@ class InsertHandler:
             exchange.end(NotTranslatable(template.collection))
             return
         self.native.measure(exchange, template.collection, insert.size_bytes)
-        self.take(
-            insert, template.collection, client.identity, Recipient(exchange.reply, client, exchange.queued, exchange)
-        )
+        recipient = Recipient(partial(self.replies.reply, exchange), client, exchange.queued, exchange)
+        self.take(insert, template.collection, client.identity, recipient)
 
     def _submit_one(
         self, exchange: Exchange, template: InsertTemplate, document: bytes, session: bytes, txn_number: int | None

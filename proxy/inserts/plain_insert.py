@@ -17,6 +17,7 @@ from proxy.inserts.insert_command import parse_insert, takes_inserts
 from proxy.inserts.insert_port import InsertPort
 from proxy.inserts.insert_reply import InsertReply, plain_reply, stored_reply
 from proxy.inserts.insert_templates import InsertTemplate
+from proxy.inserts.paced_replies import PacedReplies
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange
 
@@ -43,6 +44,8 @@ def _reply_to_one(acknowledgement: Acknowledgement | None) -> bytes:
 
 class Settles(Protocol):
     """Counts pending measurements (``proxy.inserts.ingest``)."""
+
+    replies: PacedReplies
 
     def settled_one(self, size_bytes: int) -> None:
         """A single document of this size is settled."""
@@ -97,7 +100,7 @@ class PlainInsert:
 
     def reply(self, document: bytes | None, acknowledgement: Acknowledgement | None) -> None:
         """Reply with a raw document."""
-        self._exchange.reply(document, acknowledgement)
+        self._ingest.replies.reply(self._exchange, document, acknowledgement)
 
     def is_abandoned(self) -> bool:
         """Whether the client has disconnected."""

@@ -29,6 +29,7 @@ from proxy.backend.parts.direct_writes import DirectWrites
 from proxy.clients.ruled_creation import RuledCreation
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_rates import InsertRates
+from proxy.inserts.paced_replies import PacedReplies
 from proxy.inserts.write_strategy import Mode, WriteStrategy
 from proxy.members.read_preference import MembersRead
 from proxy.observe.compression_time import Spent, TimedForms
@@ -176,8 +177,9 @@ async def assemble(
         lambda: readers is not None and is_alone(settings, catalog, readers[1]),
         None if readers is None else readers[0],
     )
-    committer = Committer(catalog, store, clock, committer_options(settings), report)
-    ingest = _insert_handler(catalog, committer, settings, backend, clock)
+    replies = PacedReplies(report)
+    committer = Committer(catalog, store, clock, committer_options(settings, replies), report)
+    ingest = _insert_handler(catalog, committer, replies, settings, backend, clock)
     effects = CatalogEffects(catalog, committer, backend.registry, store.direct_writes, ruled)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     environment = _environment(settings, backend, catalog, effects, cursors, authorisation)
@@ -331,7 +333,12 @@ def write_strategy(settings: Settings, catalog: BucketCatalog, clock: Clock) -> 
 
 
 def _insert_handler(
-    catalog: BucketCatalog, committer: Committer, settings: Settings, backend: Backend, clock: Clock
+    catalog: BucketCatalog,
+    committer: Committer,
+    replies: PacedReplies,
+    settings: Settings,
+    backend: Backend,
+    clock: Clock,
 ) -> InsertHandler:
     profile = backend.profile
     return InsertHandler(
@@ -343,6 +350,7 @@ def _insert_handler(
         retryable_writes=profile.is_replica_set or profile.is_mongos,
         strategy=write_strategy(settings, catalog, clock),
         may_insert=backend.probe.may_insert,
+        replies=replies,
     )
 
 
@@ -358,12 +366,13 @@ async def _reach(settings: Settings, metrics: Metrics, spawn: Spawn) -> Backend:
     )
 
 
-def committer_options(settings: Settings) -> CommitterOptions:
+def committer_options(settings: Settings, replies: PacedReplies) -> CommitterOptions:
     """How batches are committed."""
     return CommitterOptions(
         linger_seconds=settings.commit_linger_ms / 1000,
         rounds_in_flight=settings.commit_rounds_in_flight,
         server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
+        behind_replies=replies.queue,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from catalog.commit.committer import Committer, CommitterOptions
@@ -44,6 +44,24 @@ class CommitterBench(CatalogBench):
             await self.committer.drain()
         assert not self.committer._lanes
         assert self.committer.batches_ready == 0
+
+
+class Behind:
+    """Replies of a proxy that have yet to be written: what is to follow them waits until ``written``."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self.are_waiting = True
+
+    def __call__(self, call: Callable[[], None]) -> bool:
+        if self.are_waiting:
+            self.calls.append(call)
+        return self.are_waiting
+
+    def written(self) -> None:
+        self.are_waiting = False
+        for call in self.calls:
+            call()
 
 
 class HeldStore(ScriptedStore):

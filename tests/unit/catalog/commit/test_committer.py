@@ -23,7 +23,7 @@ from tests.support.catalog_parts import (
     ScriptedStore,
     measurement,
 )
-from tests.support.committer_bench import CommitterBench, HeldStore
+from tests.support.committer_bench import Behind, CommitterBench, HeldStore
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["in a task", "without a task"])
@@ -104,6 +104,20 @@ async def test_large_rounds_are_split() -> None:
     await bench.rest()
     assert [len(statements) for _, statements, _ in bench.store.sent] == [4, 4, 2]
     assert all(writer.codes == {0: None} for writer in writers)
+
+
+async def test_a_round_includes_what_clients_send_when_they_have_their_replies() -> None:
+    behind = Behind()
+    bench = CommitterBench(behind_replies=behind)
+    for meta in range(3):
+        bench.insert(measurement(meta=meta))
+        await asyncio.sleep(0)
+    assert bench.store.sent == []
+    behind.written()
+    await bench.rest()
+    bench.insert(measurement(meta=3))
+    await bench.rest()
+    assert [len(statements) for _, statements, _ in bench.store.sent] == [3, 1]
 
 
 async def test_linger_waits_for_company() -> None:

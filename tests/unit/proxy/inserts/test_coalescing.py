@@ -17,7 +17,7 @@ from catalog.identity import identity_of
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown
 from proxy.inserts.coalescing import Coalescer
 from tests.support.catalog_parts import KEY, RememberingWriter, virtual
-from tests.support.committer_bench import LoopClock
+from tests.support.committer_bench import Behind, LoopClock
 from tests.support.eventually import eventually
 from tests.support.native_store import NativeStoreDouble
 
@@ -55,6 +55,20 @@ async def test_inserts_of_one_moment_share_a_command() -> None:
     assert bench.store.sent == [[b"0", b"1", b"2", b"3", b"4"]]
     assert [writer.codes for writer in writers] == [{0: None}] * 5
     assert (bench.coalescer.metrics.commands, bench.coalescer.metrics.measurements) == (1, 5)
+
+
+async def test_a_round_includes_what_clients_send_when_they_have_their_replies() -> None:
+    behind = Behind()
+    bench = Bench(behind_replies=behind)
+    for document in (b"a", b"b", b"c"):
+        bench.insert(document)
+        await asyncio.sleep(0)
+    assert bench.store.sent == []
+    behind.written()
+    await bench.rest()
+    bench.insert(b"d")
+    await bench.rest()
+    assert bench.store.sent == [[b"a", b"b", b"c"], [b"d"]]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from catalog.ports import Acknowledgement
 from proxy.inserts.insert_command import InsertCommand
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
+from proxy.inserts.paced_replies import PacedReplies
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.request.exchange import Exchange
 from proxy.wire.message import Message
@@ -39,6 +40,7 @@ class Rooms:
         self.counted: list[bool] = []
         self.client = FakeClient()
         self.session = session()
+        self.replies = PacedReplies(pytest.fail)
 
     def done(self, seconds: float, code: int = 0) -> None:
         self.counted.append(bool(code))

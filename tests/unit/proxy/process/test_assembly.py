@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from catalog.growth.growth import GrowthOptions
 from catalog.namespaces import Namespace
+from proxy.inserts.paced_replies import PacedReplies
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
 from proxy.process.assembly import (
@@ -47,7 +48,8 @@ def test_w41_to_w51_limits_are_those_of_the_settings() -> None:
 
 
 def test_milliseconds_of_settings_are_seconds_inside() -> None:
-    options = committer_options(settings(commit_linger_ms="20", server_selection_timeout_ms="1500"))
+    replies = PacedReplies(pytest.fail)
+    options = committer_options(settings(commit_linger_ms="20", server_selection_timeout_ms="1500"), replies)
     assert (options.linger_seconds, options.server_selection_timeout_seconds) == (0.02, 1.5)
     assert compressing_options(settings(compress_after_seconds="5")).inactive_seconds == 5.0
 
