@@ -41,6 +41,8 @@ HOT_MODULES = (
     "proxy/backend/bucket_writes.py",
     "proxy/backend/bulk_write.py",
     "proxy/backend/namespace_registry.py",
+    "proxy/backend/parts/join_operations.py",
+    "proxy/backend/parts/readings.py",
     "proxy/backend/request_places.py",
     "proxy/backend/service.py",
     "proxy/backend/service_connection.py",

@@ -22,6 +22,7 @@ row is rewritten a few times only, and a bucket has few documents. In the end, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from catalog.errors import InvariantViolated
@@ -104,12 +105,25 @@ def may_be_part(stored_id: bytes) -> bool:
 _UNBOUNDED = Limits(max_count=1 << 30, max_size_bytes=1 << 30, min_count=0)
 
 
-class IdRange(NamedTuple):
-    """About ``documents`` documents of one bucket whose ids are neighbours."""
+@dataclass(init=False, slots=True)
+class IdRange:
+    """About ``documents`` documents of one bucket whose ids are neighbours.
+
+    Many are made, so the constructor is compiled (``catalog.ports``).
+    """
 
     first_id: bytes
     last_id: bytes
     documents: int
+
+    def __init__(self, first_id: bytes, last_id: bytes, documents: int) -> None:
+        self.first_id = first_id
+        self.last_id = last_id
+        self.documents = documents
+
+    def up_to(self, last_id: bytes) -> IdRange:
+        """A range with one more document, which has this id."""
+        return IdRange(self.first_id, last_id, self.documents + 1)
 
 
 class Run(NamedTuple):
@@ -135,13 +149,16 @@ class Fresh:
         self.rows = rows
 
 
-class Taken(NamedTuple):
+class Taken:
     """What a join takes of the parts of a segment; later ones stay."""
 
-    fresh: Fresh
-    last_id: bytes
-    documents: int
-    rows: int
+    __slots__ = ("documents", "fresh", "last_id", "rows")
+
+    def __init__(self, fresh: Fresh) -> None:
+        self.fresh = fresh
+        self.last_id = fresh.last_id
+        self.documents = fresh.documents
+        self.rows = fresh.rows
 
 
 class Pending(NamedTuple):
@@ -250,11 +267,7 @@ class Parts:
 
     def pending(self, *, everything: bool, without: bytes = b"") -> Pending:
         """What to join next, without the parts of the segment ``without``; ``everything``: all runs, too."""
-        taken = [
-            Taken(each, each.last_id, each.documents, each.rows)
-            for each in self._fresh
-            if everything or segment_of(each.first_id) != without
-        ]
+        taken = [Taken(each) for each in self._fresh if everything or segment_of(each.first_id) != without]
         documents = sum(each.documents for each in taken)
         rows = sum(each.rows for each in taken)
         kept = 0 if everything else self._kept(rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from catalog.errors import CommandError
 from catalog.kernel import Measurement
@@ -17,32 +17,59 @@ from catalog.parts import IdRange
 COPIES_SECONDS = 180.0
 """How long a server may take to execute a command that it got over a connection that has ended."""
 
+NO_FIELDS: Final[Mapping[str, Any]] = {}
+"""Of a reply without any that clients get."""
 
-@dataclass(frozen=True, slots=True)
+
+# Values that are made for each commit have constructors of their own, because those that ``dataclass`` makes are not
+# compiled: they take twenty times as long. Nobody changes a value.
+
+
+@dataclass(init=False, slots=True, unsafe_hash=True)
 class WriteConcern:
     """The effective write concern, as raw BSON so that equal ones compare equal.
 
     ``raw`` is the client's ``writeConcern`` document, ``b""`` when the client sent none.
     """
 
-    raw: bytes = b""
+    raw: bytes
+
+    def __init__(self, raw: bytes = b"") -> None:
+        self.raw = raw
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, slots=True)
 class Acknowledgement:
     """The reply to a successful backend command without its counts; every waiting writer gets it (W70)."""
 
-    write_concern_error: Mapping[str, Any] | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    write_concern_error: Mapping[str, Any] | None
+    fields: Mapping[str, Any]
     """``opTime``, ``electionId``, ``operationTime`` and ``$clusterTime``, if the backend sent them."""
-    confirmation: Confirmation | None = None
+    confirmation: Confirmation | None
     """Set if the write is stored but its write concern is still waited for."""
-    sent_at_seconds: float = field(default=0.0, compare=False)
+    sent_at_seconds: float = field(compare=False)
     """When the backend command was sent, by ``time.perf_counter``; 0 if that is not known."""
-    answered_at_seconds: float = field(default=0.0, compare=False)
+    answered_at_seconds: float = field(compare=False)
     """When its reply arrived."""
-    is_confirmed: bool = field(default=False, compare=False)
+    is_confirmed: bool = field(compare=False)
     """Whether the write concern was waited for after that."""
+
+    def __init__(
+        self,
+        write_concern_error: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] = NO_FIELDS,
+        confirmation: Confirmation | None = None,
+        sent_at_seconds: float = 0.0,
+        answered_at_seconds: float = 0.0,
+        *,
+        is_confirmed: bool = False,
+    ) -> None:
+        self.write_concern_error = write_concern_error
+        self.fields = fields
+        self.confirmation = confirmation
+        self.sent_at_seconds = sent_at_seconds
+        self.answered_at_seconds = answered_at_seconds
+        self.is_confirmed = is_confirmed
 
     @property
     def is_plain(self) -> bool:
@@ -67,13 +94,18 @@ class Confirmation(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, slots=True)
 class Applied:
     """The backend replied. ``matched``: inserted or matched documents; ``errors``: by statement index."""
 
     matched: int
     errors: Mapping[int, CommandError]
     acknowledgement: Acknowledgement
+
+    def __init__(self, matched: int, errors: Mapping[int, CommandError], acknowledgement: Acknowledgement) -> None:
+        self.matched = matched
+        self.errors = errors
+        self.acknowledgement = acknowledgement
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,7 +316,7 @@ def _ranges(ids: Sequence[bytes]) -> list[IdRange]:
     ranges: list[IdRange] = []
     for each in ids:
         if ranges and ranges[-1].last_id[:PREFIX_BYTES] == each[:PREFIX_BYTES]:
-            ranges[-1] = ranges[-1]._replace(last_id=each, documents=ranges[-1].documents + 1)
+            ranges[-1] = ranges[-1].up_to(each)
         else:
             ranges.append(IdRange(each, each, 1))
     return ranges

@@ -10,7 +10,7 @@ twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import BucketCatalog
@@ -57,20 +57,33 @@ class Doubt:
     error: CommandError
 
 
-@dataclass(frozen=True, slots=True)
 class Commit:
     """Writes that are sent together: new buckets, or growing ones, of one collection with one write concern."""
 
-    collection: VirtualCollection
-    write_concern: WriteConcern
-    writes: Sequence[PreparedWrite]
-    since_seconds: float
-    """When the first of the measurements was staged."""
-    deadline_seconds: float
+    __slots__ = ("collection", "deadline_seconds", "since_seconds", "write_concern", "writes")
+
+    def __init__(
+        self,
+        collection: VirtualCollection,
+        write_concern: WriteConcern,
+        writes: Sequence[PreparedWrite],
+        since_seconds: float,
+        deadline_seconds: float,
+    ) -> None:
+        """``since_seconds``: when the first of the measurements was staged."""
+        self.collection = collection
+        self.write_concern = write_concern
+        self.writes = writes
+        self.since_seconds = since_seconds
+        self.deadline_seconds = deadline_seconds
+
+    def until(self, deadline_seconds: float) -> Commit:
+        """The same commit with another deadline."""
+        return Commit(self.collection, self.write_concern, self.writes, self.since_seconds, deadline_seconds)
 
     def of(self, writes: Sequence[PreparedWrite]) -> Commit:
         """The same commit with only these writes."""
-        return replace(self, writes=writes)
+        return Commit(self.collection, self.write_concern, writes, self.since_seconds, self.deadline_seconds)
 
 
 class CommitOutcomes:
@@ -123,7 +136,7 @@ class CommitOutcomes:
         if isinstance(outcome, Unknown):
             # A slow backend may have used up the time already, but resolving begins only now.
             until_seconds = self._in_time(commit, 2)
-            commit = replace(commit, deadline_seconds=max(commit.deadline_seconds, until_seconds))
+            commit = commit.until(max(commit.deadline_seconds, until_seconds))
         while isinstance(outcome, Unknown):
             if self._clock.monotonic_seconds() >= commit.deadline_seconds:
                 self.give_up(commit, outcome.error)

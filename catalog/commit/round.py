@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import BucketCatalog
@@ -22,23 +22,28 @@ class RoundLimits:
     size_bytes: int = 4 * 1024 * 1024
 
 
-class PreparedWrite(NamedTuple):
+class PreparedWrite:
     """A prepared batch with the bucket document or update statement that carries it."""
 
-    batch: WriteBatch
-    statement: bytes
+    __slots__ = ("batch", "statement")
+
+    def __init__(self, batch: WriteBatch, statement: bytes) -> None:
+        self.batch = batch
+        self.statement = statement
 
 
-@dataclass(slots=True)
 class Round:
     """New buckets and grown buckets that are committed at the same time."""
 
-    inserts: list[PreparedWrite] = field(default_factory=list)
-    upserts: list[PreparedWrite] = field(default_factory=list)
-    """New buckets that need an upsert instead of an insert (``catalog.commit.empty_timestamps``)."""
-    updates: list[PreparedWrite] = field(default_factory=list)
-    failures: list[Exception] = field(default_factory=list)
-    """Internal errors; the writers of the batch concerned got an error."""
+    __slots__ = ("failures", "inserts", "updates", "upserts")
+
+    def __init__(self) -> None:
+        self.inserts: list[PreparedWrite] = []
+        self.upserts: list[PreparedWrite] = []
+        """New buckets that need an upsert instead of an insert (``catalog.commit.empty_timestamps``)."""
+        self.updates: list[PreparedWrite] = []
+        self.failures: list[Exception] = []
+        """Internal errors; the writers of the batch concerned got an error."""
 
     @property
     def writes(self) -> list[PreparedWrite]:

@@ -6,7 +6,6 @@ Every writer waits for such a reply, so the usual one is recognised by its bytes
 from __future__ import annotations
 
 import asyncio
-import re
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
-from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
+from catalog.ports import NO_FIELDS, Acknowledgement, Applied, BulkOutcome, Rejected, Unknown, WriteConcern
 from proxy.backend.replication_wait import Attempt, ReplicationWait
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending, NotSent
@@ -27,14 +26,15 @@ UNDECIDED_CODES: Final = frozenset({6, 7, 50, 89, 91, 189, 262, 9001, 10107, 116
 OTHER_UUID_CODES: Final = frozenset({26, 361})
 """Error codes for a collection that was dropped, or dropped and created again, since the command was prepared."""
 
-PLAIN_SUCCESS: Final = re.compile(
-    rb".{4}\x10n\0(.{4})(?:\x10nModified\0.{4})?\x01ok\0" + re.escape(struct.pack("<d", 1.0)) + rb"\0", re.DOTALL
-)
-"""The usual reply of a standalone to a bulk write: success without errors."""
+_N: Final = b"\x10n\0"
+_N_AT: Final = 4
+_COUNT_AT: Final = _N_AT + len(_N)
+_MODIFIED: Final = b"\x10nModified\0"
+_MODIFIED_BYTES: Final = len(_MODIFIED) + 4
+_OK: Final = b"\x01ok\0" + struct.pack("<d", 1.0) + b"\0"
 
 _AS_IT_IS: Final = Attempt.AS_IT_IS
 _NO_ERRORS: Final[Mapping[int, CommandError]] = {}
-_NO_FIELDS: Final[Mapping[str, Any]] = {}
 RESEND_PAUSE_SECONDS: Final = 0.1
 """Pause before a write whose outcome is unknown is sent again."""
 
@@ -78,10 +78,19 @@ def outcome_of_reply(
     reply: bytes, sent_at_seconds: float, message_of: Callable[[Mapping[str, Any]], str] | None = None
 ) -> BulkOutcome:
     """The outcome that a raw reply reports, which has just arrived; arguments as those of ``outcome_of``."""
-    if (plain := PLAIN_SUCCESS.fullmatch(reply)) is None:
+    if not is_plain_success(reply):
         return outcome_of(decoded(reply), None, sent_at_seconds, message_of)
-    acknowledgement = Acknowledgement(None, _NO_FIELDS, None, sent_at_seconds, time.perf_counter())
-    return Applied(int.from_bytes(plain[1], "little"), _NO_ERRORS, acknowledgement)
+    acknowledgement = Acknowledgement(None, NO_FIELDS, None, sent_at_seconds, time.perf_counter())
+    return Applied(int.from_bytes(reply[_COUNT_AT : _COUNT_AT + 4], "little"), _NO_ERRORS, acknowledgement)
+
+
+def is_plain_success(reply: bytes) -> bool:
+    """Whether this is the usual reply of a standalone to a bulk write: success without errors."""
+    ok_at = len(reply) - len(_OK)
+    if not reply.endswith(_OK) or not reply.startswith(_N, _N_AT):
+        return False
+    after_count = _COUNT_AT + 4
+    return ok_at == after_count or (ok_at == after_count + _MODIFIED_BYTES and reply.startswith(_MODIFIED, after_count))
 
 
 def outcome_of(

@@ -42,6 +42,9 @@ class Attempt(Enum):
     LOCAL = (("writeConcern", {"w": 1}),)
     JOURNALED = (("writeConcern", {"w": 1, "j": True}),)
 
+    __hash__ = object.__hash__
+    """The usual one is not compiled, and each commit needs it."""
+
 
 class Pool(Protocol):
     """Connections for commands that may wait for a long time."""

@@ -21,7 +21,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from catalog.buckets.write_batch import CombineKey, DoubtfulWriter, Writer
 from catalog.commit.commit_tasks import CommitTasks
@@ -44,12 +44,15 @@ PURSUIT_SLICE_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.1
 
 
-class Entry(NamedTuple):
+class Entry:
     """A document, and the writer that gets its result under ``number``."""
 
-    writer: Writer
-    number: int
-    document: bytes
+    __slots__ = ("document", "number", "writer")
+
+    def __init__(self, writer: Writer, number: int, document: bytes) -> None:
+        self.writer = writer
+        self.number = number
+        self.document = document
 
 
 class NativeStore(Protocol):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from catalog.ports import Acknowledgement
 from proxy.request.exchange import Exchange
@@ -22,10 +22,13 @@ REPLIES_IN_A_TURN: Final = 16
 """On a machine whose clients are local, a reply takes 25 to 40 µs."""
 
 
-class _Reply(NamedTuple):
-    exchange: Exchange
-    document: bytes | None
-    acknowledgement: Acknowledgement | None
+class _Reply:
+    __slots__ = ("acknowledgement", "document", "exchange")
+
+    def __init__(self, exchange: Exchange, document: bytes | None, acknowledgement: Acknowledgement | None) -> None:
+        self.exchange = exchange
+        self.document = document
+        self.acknowledgement = acknowledgement
 
 
 class PacedReplies:

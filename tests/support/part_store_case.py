@@ -179,7 +179,7 @@ def ranges_of(ids: Ids) -> list[IdRange]:
     ranges: list[IdRange] = []
     for each in (one.binary for one in ids):
         if ranges and ranges[-1].last_id[:9] == each[:9]:
-            ranges[-1] = IdRange(ranges[-1].first_id, each, ranges[-1].documents + 1)
+            ranges[-1] = ranges[-1].up_to(each)
         else:
             ranges.append(IdRange(each, each, 1))
     return ranges

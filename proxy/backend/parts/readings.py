@@ -58,7 +58,7 @@ def ranges_of(reading: RangeDocuments, ids: set[bytes]) -> list[IdRange]:
         if identity not in ids:
             is_open = False
         elif is_open:
-            ranges[-1] = IdRange(ranges[-1].first_id, identity, ranges[-1].documents + 1)
+            ranges[-1] = ranges[-1].up_to(identity)
         else:
             ranges.append(IdRange(identity, identity, 1))
             is_open = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from bson import ObjectId
@@ -330,8 +329,15 @@ async def test_batches_that_wait_go_on_while_others_are_looked_at() -> None:
 
 
 def test_part_of_a_commit_keeps_the_rest() -> None:
-    commit = Commit(virtual(), WriteConcern(), (), 1, 5)
-    assert commit.of([]) == replace(commit, writes=[])
+    bench = OutcomeBench()
+    write = bench.write()
+    commit = Commit(virtual(), WriteConcern(b"w"), (write,), 1, 5)
+    part = commit.of([])
+    assert (part.collection, part.write_concern, part.writes) == (commit.collection, WriteConcern(b"w"), [])
+    assert (part.since_seconds, part.deadline_seconds) == (1, 5)
+    later = commit.until(7)
+    assert (later.collection, later.write_concern, later.writes) == (commit.collection, WriteConcern(b"w"), (write,))
+    assert (later.since_seconds, later.deadline_seconds) == (1, 7)
 
 
 async def test_a_bucket_of_a_server_has_no_family() -> None:

@@ -10,7 +10,7 @@ from bson import ObjectId, Timestamp, encode
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement, Applied, Rejected, Unknown, WriteConcern
-from proxy.backend.bulk_write import bulk_write, outcome_of, outcome_of_reply
+from proxy.backend.bulk_write import bulk_write, is_plain_success, outcome_of, outcome_of_reply
 from proxy.backend.replication_wait import Attempt
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending, NotSent
@@ -63,6 +63,26 @@ def test_w72_refusals_of_the_whole_command(reply: dict[str, Any], code: int) -> 
 
 
 @pytest.mark.parametrize(
+    ("reply", "is_plain"),
+    [
+        ({"n": 3, "ok": 1.0}, True),
+        ({"n": 3, "nModified": 2, "ok": 1.0}, True),
+        ({"n": 3, "nModifiex": 2, "ok": 1.0}, False),
+        ({"n": 3, "nModified": 2.0, "ok": 1.0}, False),
+        ({"n": 3, "ok": 1}, False),
+        ({"n": 3, "ok": 0.0}, False),
+        ({"m": 3, "ok": 1.0}, False),
+        ({"n": 3, "ok": 1.0, "x": 1.0}, False),
+        ({"ok": 1.0}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_only_counts_and_success_are_plain(reply: dict[str, Any], is_plain: bool) -> None:
+    assert is_plain_success(encode(reply)) is is_plain
+
+
+@pytest.mark.parametrize(
     "reply",
     [
         {"n": 3, "ok": 1.0},
@@ -70,6 +90,9 @@ def test_w72_refusals_of_the_whole_command(reply: dict[str, Any], code: int) -> 
         {"n": 1, "writeErrors": [{"index": 1, "code": 11000, "errmsg": "twice"}], "ok": 1.0},
         {"n": 3, "ok": 1.0, "writeConcernError": {"code": 64, "errmsg": ""}},
         {"ok": 0.0, "code": 13, "errmsg": "not authorized"},
+        {"ok": 0.0, "n": 3},
+        {"n": 3, "ok": 0.0, "code": 13, "errmsg": "not authorized"},
+        {"n": 3, "writeError": 2, "ok": 1.0},
     ],
     ids=str,
 )
