@@ -102,7 +102,8 @@ signal.signal(signal.SIGRTMIN + 1, switch)
 """
 """Counts the calls of interpreted functions from one signal to the next: compiled ones are not seen by a profiler.
 
-Among them are the constructors of dataclasses and named tuples. Parts are joined in the background meanwhile, which is not counted.
+Among them are the constructors of dataclasses and named tuples. Parts are joined in the background meanwhile, which is
+not counted.
 """
 CLIENTS = 32
 ROUNDS = 50
