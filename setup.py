@@ -78,6 +78,8 @@ HOT_MODULES = (
     "proxy/reads/plain_read.py",
     "proxy/reads/plan_cache.py",
     "proxy/reads/plan_context.py",
+    "proxy/reads/plan_slots.py",
+    "proxy/reads/plan_templates.py",
     "proxy/relay/plain_relay.py",
     "proxy/request/authorisation.py",
     "proxy/request/command.py",

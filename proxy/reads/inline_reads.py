@@ -18,6 +18,7 @@ from proxy.reads.cursors import error_code, is_ok
 from proxy.reads.inline_reply import Finish, InlineReply, Prepared, prepared_more
 from proxy.reads.plain_read import PlainMore, PlainQuestion, pieces_of
 from proxy.reads.plan_cache import CachedPlan, PlanCache, question
+from proxy.reads.plan_templates import PlanTemplates
 from proxy.reads.translate import TranslateHandler
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command import Command
@@ -53,6 +54,7 @@ class InlineReads:
         """Plans are kept in ``memory``."""
         self._translate = translate
         self._kept = PlanCache(memory)
+        self._templates = PlanTemplates(memory, self._plan)
 
     def step(
         self, command: Command, collection: VirtualCollection | None, reads_buckets: bool | None
@@ -88,7 +90,7 @@ class InlineReads:
         kept = self._kept.find(database, asked, target, translate.context.profile)
         is_known = kept is not None
         if kept is None:
-            kept = self._plan(command, target)
+            kept = self._templates.plan(command, asked, database, target, translate.context.profile)
             if kept is None:
                 return None
             self._kept.keep(database, asked, kept)

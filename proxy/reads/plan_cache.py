@@ -81,14 +81,20 @@ class CachedPlan(Remembered):
         plan: Single | Cursor,
         document: bytes,
         renaming: Renaming | None = None,
+        weight_bytes: int | None = None,
     ) -> None:
+        """``weight_bytes``: its size, if it shares the decoded plan with another one."""
         # The raw document, and what the rewriter keeps of it decoded.
-        super().__init__((1 + DECODED) * len(document) + 1_500)
+        super().__init__((1 + DECODED) * len(document) + 1_500 if weight_bytes is None else weight_bytes)
         self.target = target
         self.profile = profile
         self.plan = plan
         self.document = document
         self.renaming = renaming
+
+    def like(self, document: bytes) -> CachedPlan:
+        """A plan with another document, whose reply is processed in the same way."""
+        return CachedPlan(self.target, self.profile, self.plan, document, self.renaming, len(document) + 500)
 
 
 class PlanCache:

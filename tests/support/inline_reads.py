@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from bson import Int64
@@ -14,6 +15,7 @@ from proxy.reads.translate import PlanEnvironment, TranslateHandler
 from proxy.request import router
 from proxy.request.command import parse_command
 from proxy.wire.message import Message
+from rewrite.plan import Rewriter
 from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
 from tests.support.recognising import Recognising
@@ -30,14 +32,20 @@ class NoService:
 class Reads(Recognising):
     """``InlineReads`` with what recognises its reads."""
 
-    def __init__(self, *, has_members: bool = False, limit_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        *,
+        has_members: bool = False,
+        limit_bytes: int = 1 << 20,
+        rewriters: Mapping[str, Rewriter] = REWRITERS,
+    ) -> None:
         super().__init__(has_members=has_members, limit_bytes=limit_bytes)
         self.found = TARGET
         self.cursors = CursorNames()
         self.profile = Profile()
         handler = TranslateHandler(
             PlanEnvironment(
-                rewriters=REWRITERS,
+                rewriters=rewriters,
                 profile=lambda: self.profile,
                 resolve=lambda _: TARGET,
                 catalog_stats=lambda _: {},
@@ -51,6 +59,11 @@ class Reads(Recognising):
     @property
     def outcomes(self) -> list[type]:
         return [type(outcome) for outcome in self.told.outcomes]
+
+    def step_of(self, raw: bytes) -> bytes | None:
+        """The raw step of a read, which is not sent; ``None`` if it goes the long way."""
+        step = self.reads.step(parse_command(Message.from_bytes(raw)), self.found, reads_buckets=True)
+        return None if step is None else step.document
 
     def start(self, raw: bytes, collection: VirtualCollection | None = TARGET) -> bool:
         """As it is done for a command that was not recognised; whether the read does not go the long way."""

@@ -208,13 +208,13 @@ def test_reads_of_replica_sets_may_have_to_go_to_another_member() -> None:
 def test_not_more_than_so_many_are_remembered() -> None:
     """The plan of a question counts as well."""
     reads = Recognised()
-    reads.learn(FIND)
+    reads.learn({**FIND, "filter": {"a": 0}})
     reads = Recognised(limit_bytes=4 * reads.memory.size_bytes)
     for number in range(6):
-        reads.learn({**FIND, "filter": {"m": number}})
+        reads.learn({**FIND, "filter": {"a": number}})
     known = []
     for number in range(6):
-        known.append(reads.recognises(command({**FIND, "filter": {"m": number}})) is not None)
+        known.append(reads.recognises(command({**FIND, "filter": {"a": number}})) is not None)
         if known[-1]:
             reads.answer(cursor_reply(0))
     assert known == [False] * 2 + [True] * 4
