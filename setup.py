@@ -52,6 +52,7 @@ HOT_MODULES = (
     "proxy/clients/measuring.py",
     "proxy/clients/turns.py",
     "proxy/inserts/catalog_staging.py",
+    "proxy/inserts/coalesced_command.py",
     "proxy/inserts/coalescing.py",
     "proxy/inserts/held_insert.py",
     "proxy/inserts/ingest.py",

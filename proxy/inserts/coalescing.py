@@ -31,6 +31,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.internal_errors import internal_error
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Clock, Rejected, Unknown, WriteConcern
+from proxy.inserts.coalesced_command import CoalescedCommand, Entry
 
 WHOLE_DOCUMENTS: Final = 64
 """This many documents are not divided among rounds. Smaller commands would cost more for each document."""
@@ -42,17 +43,6 @@ DOUBTS_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of the documents that are pursued beyond the deadline of their writers."""
 PURSUIT_SLICE_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.1
-
-
-class Entry:
-    """A document, and the writer that gets its result under ``number``."""
-
-    __slots__ = ("document", "number", "writer")
-
-    def __init__(self, writer: Writer, number: int, document: bytes) -> None:
-        self.writer = writer
-        self.number = number
-        self.document = document
 
 
 class NativeStore(Protocol):
@@ -223,7 +213,7 @@ class Coalescer:
             del self._lanes[lane.key]
 
     async def _commit(self, lane: _Lane, entries: Sequence[Entry], since_seconds: float) -> None:
-        command = _Command(lane.collection, lane.write_concern, entries, self._store.next_number())
+        command = CoalescedCommand(lane.collection, lane.write_concern, entries, self._store.next_number())
         deadline_seconds = since_seconds + self._options().server_selection_timeout_seconds
         self.metrics.statements += len(entries)
         try:
@@ -246,21 +236,21 @@ class Coalescer:
             self._report(error)
             command.fail(told)
 
-    def _rest(self, command: _Command, outcome: Applied) -> _Command:
+    def _rest(self, command: CoalescedCommand, outcome: Applied) -> CoalescedCommand:
         """Settle what an ordered command has executed; returns the command for what comes after the first error.
 
         The ``n`` of an ordered insert may count documents that were not executed (W95).
         """
         first = min(outcome.errors)
         entries, command.entries = command.entries, command.entries[: first + 1]
-        rest = _Command(command.collection, command.write_concern, entries[first + 1 :], None, is_ordered=False)
+        rest = CoalescedCommand(command.collection, command.write_concern, entries[first + 1 :], None, is_ordered=False)
         acknowledgement = outcome.acknowledgement
         self._settle(command, Applied(first, {first: outcome.errors[first]}, acknowledgement))
         if rest.entries:
             rest.number = self._store.next_number()
         return rest
 
-    async def _resolved(self, command: _Command, deadline_seconds: float) -> BulkOutcome:
+    async def _resolved(self, command: CoalescedCommand, deadline_seconds: float) -> BulkOutcome:
         """Send a command, again while its outcome is unknown and there is time."""
         self.metrics.commands += 1
         outcome = await self._send(command, deadline_seconds)
@@ -281,7 +271,7 @@ class Coalescer:
                 await asyncio.sleep(PAUSE_SECONDS)
         return outcome
 
-    async def _send(self, command: _Command, deadline_seconds: float) -> BulkOutcome:
+    async def _send(self, command: CoalescedCommand, deadline_seconds: float) -> BulkOutcome:
         documents = [entry.document for entry in command.entries]
         return await self._store.insert(
             command.collection,
@@ -292,7 +282,7 @@ class Coalescer:
             ordered=command.is_ordered,
         )
 
-    def _settle(self, command: _Command, outcome: Applied | Rejected) -> None:
+    def _settle(self, command: CoalescedCommand, outcome: Applied | Rejected) -> None:
         self._store.settled(command.number)
         if isinstance(outcome, Rejected):
             command.fail(outcome.error)
@@ -316,7 +306,7 @@ class Coalescer:
 
     # --- in doubt ------------------------------------------------------------------------------------------
 
-    def _doubt(self, command: _Command, error: CommandError) -> None:
+    def _doubt(self, command: CoalescedCommand, error: CommandError) -> None:
         """The outcome is unknown at the deadline."""
         unknown = _unknown(error)
         doubtful = command.doubt(unknown, self._clock.monotonic_seconds())
@@ -331,7 +321,7 @@ class Coalescer:
         self._tasks.spawn(self._pursue(command, doubtful, unknown, size_bytes))
 
     async def _pursue(
-        self, command: _Command, doubtful: dict[int, DoubtfulWriter], unknown: CommandError, size_bytes: int
+        self, command: CoalescedCommand, doubtful: dict[int, DoubtfulWriter], unknown: CommandError, size_bytes: int
     ) -> None:
         """Send a command again until its outcome is known, for writers that may send their statement again."""
         until_seconds = self._clock.monotonic_seconds() + LONGEST_PURSUIT_SECONDS
@@ -360,43 +350,6 @@ class Coalescer:
         """Wait until no insert is in progress; those after ``patience_seconds`` are cancelled, and it is false."""
         linger_seconds = self._options().linger_seconds
         return await self._tasks.drain(lambda: self.documents_ready > 0, linger_seconds, patience_seconds)
-
-
-class _Command:
-    """One insert with the documents of many writers."""
-
-    __slots__ = ("collection", "entries", "is_doubtful", "is_ordered", "number", "write_concern")
-
-    def __init__(
-        self,
-        collection: VirtualCollection,
-        write_concern: WriteConcern,
-        entries: Sequence[Entry],
-        number: Any,
-        *,
-        is_ordered: bool = True,
-    ) -> None:
-        self.collection = collection
-        self.write_concern = write_concern
-        self.entries = entries
-        """Those whose writers wait."""
-        self.number = number
-        self.is_ordered = is_ordered
-        self.is_doubtful = False
-
-    def fail(self, error: CommandError) -> None:
-        """The writers get this error, once."""
-        entries, self.entries = self.entries, ()
-        for entry in entries:
-            entry.writer.settle((entry.number,), error, None)
-
-    def doubt(self, error: CommandError, now_seconds: float) -> dict[int, DoubtfulWriter]:
-        """The writers get this error; those that still need the outcome, by the position of their document."""
-        found = (
-            (position, entry.writer.doubt((entry.number,), error, now_seconds))
-            for position, entry in enumerate(self.entries)
-        )
-        return {position: writer for position, writer in found if writer is not None}
 
 
 def _unknown(error: CommandError) -> BackendUnavailable:

@@ -66,8 +66,6 @@ class InsertHandler:
         self.retryable_writes = retryable_writes
         strategy = strategy or WriteStrategy("catalog", time.monotonic)
         self.native = NativeInserts(strategy, statements, committer.restart_dedup, may_insert)
-        self.rates: InsertRates | None = None
-        """Set while users or databases have limits."""
         self.slices = slices or Slices()
         self.replies = replies or PacedReplies(committer.report)
         self.pending = Pending(max_pending_bytes, max_pending_measurements)
@@ -85,7 +83,7 @@ class InsertHandler:
 
     def limit_rates(self, rates: InsertRates | None) -> None:
         """The rates of users or databases from now on; ``None``: without limits."""
-        self.rates = self.native.rates = rates
+        self.native.rates = rates
 
     def use(self, coalesced: Staging | None, small: SmallInserts | None = None) -> None:
         """Stage natively with ``coalesced`` from now on; ``None``: in the catalog, except what ``small`` takes."""
@@ -146,9 +144,8 @@ class InsertHandler:
         txn_number: int | None,
     ) -> None:
         """As ``submit``; others were asked, or will be in the turn of the insert."""
-        if self.rates is not None and self.rates.holds(
-            exchange, template, documents, session, txn_number, self._submit
-        ):
+        rates = self.native.rates
+        if rates is not None and rates.holds(exchange, template, documents, session, txn_number, self._submit):
             return
         self._submit(exchange, template, documents, session, txn_number)
 

@@ -11,15 +11,13 @@ from typing import assert_never
 
 import structlog
 
-from catalog.background.compressing import Compressing, CompressingMetrics, CompressingOptions
+from catalog.background.compressing import Compressing, CompressingMetrics
 from catalog.background.join_step import JoiningMetrics
 from catalog.background.joining_pace import JoiningOptions
 from catalog.buckets.stats import counters_document
-from catalog.catalog import BucketCatalog, CatalogOptions
-from catalog.commit.committer import Committer, CommitterOptions
+from catalog.catalog import BucketCatalog
+from catalog.commit.committer import Committer
 from catalog.commit.statements import StatementLog
-from catalog.growth.growth import GrowthOptions
-from catalog.kernel import Limits
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Clock
 from catalog.write_costs import WriteCosts
@@ -37,6 +35,7 @@ from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.observe.spans import Tracer
 from proxy.observe.tasks import Spawn
 from proxy.process.access_mode import AccessMode, about
+from proxy.process.component_options import catalog_options, committer_options, compresses, compressing_options
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.process.process_ids import ProcessIds
 from proxy.process.traced import traced
@@ -53,7 +52,6 @@ from proxy.settings.config import ConfigurationError
 from proxy.settings.table import Settings
 from rewrite.commands.list_collections import HIDING_BUCKETS
 from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace, Rewriter
-from rewrite.profile import Profile
 from rewrite.registry import REWRITERS
 
 log = structlog.get_logger(__name__)
@@ -167,7 +165,7 @@ async def assemble(
     """
     backend = await _reach(settings, metrics, spawn)
     clock, ruled, growth = LoopClock(), await _ruled(settings, backend), await growth_of(settings, backend)
-    ids = ProcessIds()
+    ids, replies = ProcessIds(), PacedReplies(report)
     catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ids)
     members_read, cursors = MembersRead(backend.topology), CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
@@ -177,7 +175,6 @@ async def assemble(
         lambda: readers is not None and is_alone(settings, catalog, readers[1]),
         None if readers is None else readers[0],
     )
-    replies = PacedReplies(report)
     committer = Committer(catalog, store, clock, committer_options(settings, replies), report)
     ingest = _insert_handler(catalog, committer, replies, settings, backend, clock)
     effects = CatalogEffects(catalog, committer, backend.registry, store.direct_writes, ruled)
@@ -315,16 +312,6 @@ def _readings(
     )
 
 
-def compressing_options(settings: Settings) -> CompressingOptions:
-    """When buckets are compressed."""
-    return CompressingOptions(inactive_seconds=settings.compress_after_seconds)
-
-
-def compresses(settings: Settings, profile: Profile) -> bool:
-    """Whether to compress buckets: as configured, with servers that compress theirs too (W8, W9)."""
-    return settings.compress_closed_buckets and profile.has_native_timeseries and profile.version >= (6, 0, 0)
-
-
 def write_strategy(settings: Settings, catalog: BucketCatalog, clock: Clock) -> WriteStrategy:
     """Which inserts the backend carries out itself."""
     wanted = settings.write_strategy
@@ -363,32 +350,6 @@ async def _reach(settings: Settings, metrics: Metrics, spawn: Spawn) -> Backend:
         spawn=spawn,
         timeseries_access=settings.timeseries_access,
         answered=metrics.commit_answered,
-    )
-
-
-def committer_options(settings: Settings, replies: PacedReplies) -> CommitterOptions:
-    """How batches are committed."""
-    return CommitterOptions(
-        linger_seconds=settings.commit_linger_ms / 1000,
-        rounds_in_flight=settings.commit_rounds_in_flight,
-        server_selection_timeout_seconds=settings.server_selection_timeout_ms / 1000,
-        behind_replies=replies.queue,
-    )
-
-
-def catalog_options(settings: Settings, growth: GrowthOptions, cache_share_bytes: int = 0) -> CatalogOptions:
-    """The catalog's limits, from settings named like mongod's parameters (W41-W51)."""
-    return CatalogOptions(
-        limits=Limits(
-            max_count=settings.timeseries_bucket_max_count,
-            max_size_bytes=settings.timeseries_bucket_max_size,
-            min_count=settings.timeseries_bucket_min_count,
-            min_size_bytes=settings.timeseries_bucket_min_size,
-        ),
-        cache_share_bytes=cache_share_bytes,
-        memory_threshold_bytes=settings.timeseries_idle_bucket_expiry_memory_usage_threshold,
-        reopening=settings.reopening,
-        growth=growth,
     )
 
 

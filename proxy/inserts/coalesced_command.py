@@ -1,0 +1,59 @@
+"""One native insert with the documents of many writers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from catalog.buckets.write_batch import DoubtfulWriter, Writer
+from catalog.errors import CommandError
+from catalog.namespaces import VirtualCollection
+from catalog.ports import WriteConcern
+
+
+class Entry:
+    """A document, and the writer that gets its result under ``number``."""
+
+    __slots__ = ("document", "number", "writer")
+
+    def __init__(self, writer: Writer, number: int, document: bytes) -> None:
+        self.writer = writer
+        self.number = number
+        self.document = document
+
+
+class CoalescedCommand:
+    """One insert with the documents of many writers."""
+
+    __slots__ = ("collection", "entries", "is_doubtful", "is_ordered", "number", "write_concern")
+
+    def __init__(
+        self,
+        collection: VirtualCollection,
+        write_concern: WriteConcern,
+        entries: Sequence[Entry],
+        number: Any,
+        *,
+        is_ordered: bool = True,
+    ) -> None:
+        self.collection = collection
+        self.write_concern = write_concern
+        self.entries = entries
+        """Those whose writers wait."""
+        self.number = number
+        self.is_ordered = is_ordered
+        self.is_doubtful = False
+
+    def fail(self, error: CommandError) -> None:
+        """The writers get this error, once."""
+        entries, self.entries = self.entries, ()
+        for entry in entries:
+            entry.writer.settle((entry.number,), error, None)
+
+    def doubt(self, error: CommandError, now_seconds: float) -> dict[int, DoubtfulWriter]:
+        """The writers get this error; those that still need the outcome, by the position of their document."""
+        found = (
+            (position, entry.writer.doubt((entry.number,), error, now_seconds))
+            for position, entry in enumerate(self.entries)
+        )
+        return {position: writer for position, writer in found if writer is not None}
