@@ -54,7 +54,7 @@ class PacedReplies:
         self._schedule()
 
     def queue(self, call: Callable[[], None]) -> bool:
-        """Whether replies wait; then ``call`` is made when they have been written. It must not raise."""
+        """Whether replies wait; then ``call`` is made when they have been written."""
         if not self._waiting:
             return False
         self._waiting.append(call)
@@ -69,19 +69,17 @@ class PacedReplies:
         self._is_scheduled = False
         self._left = REPLIES_IN_A_TURN
         waiting = self._waiting
-        while waiting:
-            each = waiting[0]
-            if not isinstance(each, _Reply):
-                waiting.popleft()
-                each()
-                continue
-            if self._left <= 0:
-                break
-            waiting.popleft()
-            self._left -= 1
+        while waiting and (self._left > 0 or not isinstance(waiting[0], _Reply)):
             try:
-                each.exchange.reply(each.document, each.acknowledgement)
+                self._take(waiting.popleft())
             except Exception as error:  # noqa: BLE001 - reported; the other clients get their replies
                 self._report(error)
         if self._left <= 0:
             self._schedule()
+
+    def _take(self, each: _Reply | Callable[[], None]) -> None:
+        if isinstance(each, _Reply):
+            self._left -= 1
+            each.exchange.reply(each.document, each.acknowledgement)
+        else:
+            each()

@@ -94,6 +94,20 @@ async def test_a_reply_that_fails_is_reported_and_the_others_are_written() -> No
     assert clients.written == len(clients.clients) - 1
 
 
+async def test_a_call_that_fails_is_reported_and_the_replies_behind_it_are_written() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    clients = Clients(REPLIES_IN_A_TURN + 3)
+    for client in clients.clients[:-1]:
+        clients.reply(client)
+    assert clients.replies.queue(fail)
+    clients.reply(clients.clients[-1])
+    await asyncio.sleep(0)
+    assert [type(error) for error in clients.reported] == [ZeroDivisionError]
+    assert clients.written == len(clients.clients)
+
+
 async def test_what_a_client_sends_next_may_be_answered_while_replies_are_written() -> None:
     """A reply starts the client's next command, which may be refused at once."""
     clients = Clients(REPLIES_IN_A_TURN + 2)
