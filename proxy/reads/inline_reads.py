@@ -87,10 +87,11 @@ class InlineReads:
             return None
         translate, database = self._translate, command.raw(b"$db")
         target = translate.context.as_written(collection)
-        kept = self._kept.find(database, asked, target, translate.context.profile)
+        profile = translate.context.profile
+        kept = self._kept.find(database, asked, target, profile)
         is_known = kept is not None
         if kept is None:
-            kept = self._templates.plan(command, asked, database, target, translate.context.profile)
+            kept = self._templates.plan(command, asked, database, target, profile)
             if kept is None:
                 return None
             self._kept.keep(database, asked, kept)

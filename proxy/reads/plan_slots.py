@@ -49,6 +49,12 @@ class Slot:
         self.end = end
         self.value = value
 
+    @property
+    def blank(self) -> bytes:
+        """What stands for the value in the shape of a read; the length of a string is a part of the shape."""
+        kept = 4 if self.kind == STRING else 0
+        return self.value[:kept] + bytes(len(self.value) - kept)
+
 
 class _Search:
     """Finds the slots in the filter of a command."""
@@ -164,16 +170,20 @@ def slots_of(command: Command, target: VirtualCollection) -> list[Slot] | None:
     return None if high_ms and low_ms > high_ms else search.slots
 
 
+def filled(body: bytes, slots: Sequence[Slot], values: Sequence[bytes]) -> bytes:
+    """The body with other values of the same lengths."""
+    pieces: list[bytes] = []
+    at = 0
+    for slot, value in zip(slots, values, strict=True):
+        pieces.append(body[at : slot.start])
+        pieces.append(value)
+        at = slot.end
+    return b"".join([*pieces, body[at:]])
+
+
 def shape_of(command: Command, slots: Sequence[Slot]) -> bytes:
     """What reads with the same template have in common: the fields without those of the session, and blank slots."""
-    body, pieces, at = command.body, [], 0
-    for slot in slots:
-        # The length of a string is a part of the shape.
-        start = slot.start + 4 if slot.kind == STRING else slot.start
-        pieces.append(body[at:start])
-        pieces.append(bytes(slot.end - start))
-        at = slot.end
-    blank = b"".join([*pieces, body[at:]])
+    blank = filled(command.body, slots, [slot.blank for slot in slots])
     return b"".join(
         [
             blank[start - len(name) - 2 : end]

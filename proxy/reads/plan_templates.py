@@ -16,7 +16,7 @@ from typing import Final
 
 from catalog.namespaces import VirtualCollection
 from proxy.reads.plan_cache import CachedPlan, Question
-from proxy.reads.plan_slots import HIGH, LOW, META, OBJECT_ID, Slot, millis_of, shape_of, slots_of
+from proxy.reads.plan_slots import HIGH, LOW, META, OBJECT_ID, Slot, filled, millis_of, shape_of, slots_of
 from proxy.request.command import Command
 from proxy.request.recognition import Memory, Remembered
 from proxy.wire.framing import STRING
@@ -133,19 +133,8 @@ class PlanTemplates:
         self, command: Command, slots: Sequence[Slot], values: Sequence[bytes], made: CachedPlan
     ) -> bytes | None:
         """The document of the plan for these values; ``None`` if anything else of the plan differs from ``made``."""
-        body, pieces, at = command.body, [], 0
-        for slot, value in zip(slots, values, strict=True):
-            pieces.append(body[at : slot.start])
-            pieces.append(value)
-            at = slot.end
-        other = Command(
-            command.name,
-            command.namespace,
-            b"".join([*pieces, body[at:]]),
-            command.fields,
-            command.message,
-            command.sequences,
-        )
+        body = filled(command.body, slots, values)
+        other = Command(command.name, command.namespace, body, command.fields, command.message, command.sequences)
         planned = self._plan(other, made.target)
         return planned.document if planned is not None and _are_alike(planned.plan, made.plan) else None
 
