@@ -23,7 +23,7 @@ from bench.documents import BASE_MS
 from bench.processes import LOOPBACK, Mongod
 from catalog.kernel import bucket_id
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
-from catalog.parts import Parts, Pending, closed, in_segment, join, segment_of
+from catalog.parts import TOGETHER, Parts, Pending, closed, in_segment, join, segment_of
 from catalog.ports import Span
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.service import ServicePool
@@ -37,12 +37,13 @@ OPTIONS = TimeseriesOptions(TIME_FIELD, "meta", Granularity.SECONDS, 3600, 60)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``parts`` parts of ``series`` series, in segments of ``segment`` parts."""
+    """``parts`` parts of ``series`` series, in segments of ``segment`` parts; ``together`` runs become one."""
 
     shape: str
     series: int
     parts: int
     segment: int
+    together: int
     replica_set: bool
 
 
@@ -91,17 +92,24 @@ class Load:
     async def join(self, *, everything: bool) -> None:
         """What the proxy joins when a segment has ended, or in the end."""
         for group in self._groups(everything=everything):
-            spans = [Span(pending.ranges, _merge(pending.last_id), pending.unsealed) for _, pending in group]
+            spans = [Span(pending.ranges, self._merge(pending), pending.unsealed) for _, pending in group]
             until_seconds = asyncio.get_running_loop().time() + PATIENCE_SECONDS
             await (await self._store.prepare_join(self._collection, spans, until_seconds)).commit()
             for parts, pending in group:
                 parts.joined(pending)
 
+    def _merge(self, pending: Pending) -> Callable[[Sequence[bytes]], bytes]:
+        def merge(documents: Sequence[bytes]) -> bytes:
+            joined = join(documents, pending.last_id, TIME_FIELD.encode(), b"meta")
+            return joined if self._case.replica_set or pending.is_last else closed(joined)
+
+        return merge
+
     def _groups(self, *, everything: bool) -> Iterator[list[tuple[Parts, Pending]]]:
         group: list[tuple[Parts, Pending]] = []
         documents = 0
         for parts in self._parts:
-            pending = parts.pending(everything=everything)
+            pending = parts.pending(everything=everything, together=self._case.together)
             if pending.documents <= 1:
                 if pending.documents:
                     parts.joined(pending)
@@ -113,10 +121,6 @@ class Load:
             documents += pending.documents
         if group:
             yield group
-
-
-def _merge(joined_id: bytes) -> Callable[[Sequence[bytes]], bytes]:
-    return lambda documents: join(documents, joined_id, TIME_FIELD.encode(), b"meta")
 
 
 async def measure(case: Case, port: int) -> tuple[float, float, float]:
@@ -153,15 +157,16 @@ async def measure(case: Case, port: int) -> tuple[float, float, float]:
 @click.option("--parts", default=300_000, show_default=True)
 @click.option("--series", default=10_000, show_default=True)
 @click.option("--segment", default=50_000, show_default=True, help="Parts of a segment; 0: one that never ends.")
+@click.option("--together", default=TOGETHER, show_default=True, help="Runs of the same size that become one.")
 @click.option("--shape", type=click.Choice(["iot", "cpu"]), default="cpu", show_default=True)
 @click.option("--replica-set", is_flag=True, help="The mongod is the one member of a set.")
 @click.option("--cache-gb", default=1.0, show_default=True)
-def main(parts: int, series: int, segment: int, shape: str, replica_set: bool, cache_gb: float) -> None:
+def main(parts: int, series: int, segment: int, together: int, shape: str, replica_set: bool, cache_gb: float) -> None:
     """Measure what parts and their joins cost the server."""
     with tempfile.TemporaryDirectory(prefix="tsproxy-bench-") as directory:
         mongod = Mongod(Path(directory), None, cache_gb, replica_set=replica_set).start()
         try:
-            figures = asyncio.run(measure(Case(shape, series, parts, segment, replica_set), mongod.port))
+            figures = asyncio.run(measure(Case(shape, series, parts, segment, together, replica_set), mongod.port))
         finally:
             mongod.stop()
     names = ("insert", "join", "join in the end")

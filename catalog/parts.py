@@ -38,7 +38,7 @@ LAST_PART: Final = (1 << 24) - 1
 LAST_LIKELY_PART: Final = 1_000_000
 """Maximum number of rows in a bucket, and so of its parts."""
 TOGETHER: Final = 4
-"""This many documents of about the same size become one."""
+"""This many documents of about the same size become one, unless a process chooses otherwise."""
 
 __all__ = [
     "ID_ELEMENT",
@@ -129,12 +129,13 @@ class IdRange:
 class Run(NamedTuple):
     """A stored document with the rows of several parts, or the one that the bucket had before its first part.
 
-    ``is_part``: it is a part that was alone in its segment.
+    ``is_closed``: it is closed where parts are, as a part that was alone in its segment, or because it will be joined
+    again.
     """
 
     stored_id: bytes
     rows: int
-    is_part: bool = False
+    is_closed: bool = False
 
 
 class Fresh:
@@ -165,7 +166,8 @@ class Pending(NamedTuple):
     """The documents that a join makes one: all after the first ``runs`` runs, but for parts that come later.
 
     ``ranges``: their ids, in the order of the rows; ``unsealed``: the ids of those that are not closed where parts are;
-    ``rows``: the number of their rows, unless other writers have changed them.
+    ``rows``: the number of their rows, unless other writers have changed them; ``is_last``: what becomes of them is the
+    whole bucket.
     """
 
     ranges: Sequence[IdRange]
@@ -174,6 +176,7 @@ class Pending(NamedTuple):
     runs: int
     rows: int
     taken: Sequence[Taken]
+    is_last: bool
 
     @property
     def last_id(self) -> bytes:
@@ -265,35 +268,38 @@ class Parts:
         self.stored += 1
         self.touched_seconds = now_seconds
 
-    def pending(self, *, everything: bool, without: bytes = b"") -> Pending:
-        """What to join next, without the parts of the segment ``without``; ``everything``: all runs, too."""
+    def pending(self, *, everything: bool, without: bytes = b"", together: int = TOGETHER) -> Pending:
+        """What to join next, without the parts of the segment ``without``; ``everything``: all runs, too.
+
+        ``together``: how many runs of about the same size become one.
+        """
         taken = [Taken(each) for each in self._fresh if everything or segment_of(each.first_id) != without]
         documents = sum(each.documents for each in taken)
         rows = sum(each.rows for each in taken)
-        kept = 0 if everything else self._kept(rows)
+        kept = 0 if everything else self._kept(rows, together)
         runs = self.runs[kept:]
         ranges = [IdRange(run.stored_id, run.stored_id, 1) for run in runs]
         ranges += [IdRange(each.fresh.first_id, each.last_id, each.documents) for each in taken]
         rows += sum(run.rows for run in runs)
-        unsealed = [run.stored_id for run in runs if not run.is_part]
-        return Pending(ranges, len(runs) + documents, unsealed, kept, rows, taken)
+        unsealed = [run.stored_id for run in runs if not run.is_closed]
+        return Pending(ranges, len(runs) + documents, unsealed, kept, rows, taken, is_last=everything)
 
-    def _kept(self, rows: int) -> int:
+    def _kept(self, rows: int, together: int) -> int:
         """How many runs stay as they are when parts with ``rows`` become one: the others have about their size."""
         kept = len(self.runs)
         while True:
             alike = 0
             while alike < kept and self.runs[kept - 1 - alike].rows <= 2 * rows:
                 alike += 1
-            if 1 + alike < TOGETHER:
+            if 1 + alike < together:
                 return kept
             rows += sum(run.rows for run in self.runs[kept - alike : kept])
             kept -= alike
 
     def joined(self, pending: Pending, joined_id: bytes | None = None) -> None:
         """These documents are one now, with this id, by default the last one's, or will never be joined."""
-        is_part = pending.documents == pending.parts == 1
-        self.runs[pending.runs :] = [Run(joined_id or pending.last_id, pending.rows, is_part)]
+        is_closed = not pending.is_last or pending.documents == pending.parts == 1
+        self.runs[pending.runs :] = [Run(joined_id or pending.last_id, pending.rows, is_closed)]
         for each in pending.taken:
             fresh = each.fresh
             fresh.documents -= each.documents

@@ -16,7 +16,7 @@ from catalog.background.step_size import StepSize
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets
 from catalog.catalog import BucketCatalog
 from catalog.errors import UNAUTHORIZED, BackendUnavailable, CommandError
-from catalog.parts import Parts, Pending, id_of
+from catalog.parts import Parts, Pending, closed, id_of
 from catalog.ports import BucketStore, Clock, Found, PreparedJoin, Span
 
 
@@ -179,6 +179,8 @@ class JoinSteps:
         sizes: list[tuple[int, int]] = []
         faults: list[Differs] = []
         merge = self.merge(buckets)
+        if self._catalog.growth.is_sealed and not pending.is_last:
+            merge = _closed(merge)
         compresses = parts.full and self._options.compress
         if compresses:
             merge = _smaller(self._forms, merge, buckets.time_field, sizes, faults)
@@ -216,6 +218,11 @@ class JoinSteps:
 def _end(joins: Sequence[Join]) -> None:
     for each in joins:
         each.parts.joining = False
+
+
+def _closed(merge: Callable[[Sequence[bytes]], bytes]) -> Callable[[Sequence[bytes]], bytes]:
+    """As ``merge``, but closed as parts are, because the result will be joined again."""
+    return lambda documents: closed(merge(documents))
 
 
 def _smaller(

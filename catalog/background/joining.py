@@ -254,7 +254,7 @@ class Joining:
             return parts.pending(everything=True)
         # Neighbours have few parts of the current segment, whose ids more of them will lie between.
         current = b"" if parts.fresh >= self._options.many else self._catalog.growth.segments.current
-        return parts.pending(everything=False, without=current)
+        return parts.pending(everything=False, without=current, together=self._catalog.growth.runs_together)
 
 
 async def _caught(work: Awaitable[T], otherwise: T, errors: list[Exception]) -> T:

@@ -18,7 +18,7 @@ from catalog.growth.join_obstacles import JoinObstacles
 from catalog.growth.lookup_cost import LookupCosts
 from catalog.growth.scatter import Scatter
 from catalog.growth.segments import Segments
-from catalog.parts import Parts, Pending, bucket_key, in_segment, part_document
+from catalog.parts import TOGETHER, Parts, Pending, bucket_key, in_segment, part_document
 from catalog.ports import Clock, IdSource
 
 LOAD_SECONDS = 2.0
@@ -33,10 +33,10 @@ REWRITING_OF_A_ROUND = 2_000
 A server compares the name of each appended field with those of all rows before it.
 """
 JOIN_SECONDS = 30e-6
-SEALED_JOIN_SECONDS = 60e-6
+SEALED_JOIN_SECONDS = 50e-6
 """What the server's processor needs to join one part in a transaction, and on a standalone.
 
-The latter is 90 µs if the part has few rows (``python -m bench.join_cost``), but partly at times when nobody waits.
+``python -m bench.join_cost`` measures it.
 """
 
 
@@ -75,7 +75,8 @@ class GrowthOptions:
     While more than ``ended_limit`` buckets wait for their last join, which use some kilobytes each, no further bucket
     begins to grow in parts. A segment (``catalog.growth.segments``) ends when it has ``segment_parts``, which a
     server's cache holds until they are joined, or ``segment_seconds`` after its first part, so that they are joined in
-    time. ``behind_parts``, ``behind_seconds``, ``full_parts``: see ``catalog.growth.backlog``. ``rest_seconds``: see
+    time. ``runs_together``: how many runs of about the same size become one (``catalog.parts``).
+    ``behind_parts``, ``behind_seconds``, ``full_parts``: see ``catalog.growth.backlog``. ``rest_seconds``: see
     ``catalog.buckets.resting``.
     """
 
@@ -89,6 +90,7 @@ class GrowthOptions:
     busy: float = 0.0
     segment_parts: int = 50_000
     segment_seconds: float = 5.0
+    runs_together: int = TOGETHER
     behind_parts: int = FEWEST_BEHIND
     behind_seconds: float = BEHIND_SECONDS
     full_parts: int = FULL
@@ -354,6 +356,11 @@ class BucketGrowth:
     def end_join(self, bucket: Bucket) -> None:
         """It may be joined again."""
         self.parts_of(bucket).joining = False
+
+    @property
+    def runs_together(self) -> int:
+        """How many runs of about the same size become one."""
+        return self._options.runs_together
 
     @property
     def is_sealed(self) -> bool:

@@ -49,6 +49,7 @@ JOIN_AT_THE_END_SECONDS = 5.0
 BUSY = 200.0
 """About a hundred rounds a second, or fewer that concern many buckets (``catalog.growth.growth.Load``)."""
 DEAR_SEGMENT_PARTS = 10_000
+DEAR_RUNS_TOGETHER = 8
 DEAR_BEHIND_PARTS = 20_000
 DEAR_BEHIND_SECONDS = 1.0
 """On a standalone, a join costs several times as much as in a transaction: long loads are better coalesced early."""
@@ -91,6 +92,7 @@ async def growth_of(settings: Settings, backend: Able) -> GrowthOptions:
             options,
             sealed=True,
             segment_parts=DEAR_SEGMENT_PARTS,
+            runs_together=DEAR_RUNS_TOGETHER,
             behind_parts=DEAR_BEHIND_PARTS,
             behind_seconds=DEAR_BEHIND_SECONDS,
             full_parts=2 * DEAR_BEHIND_PARTS,

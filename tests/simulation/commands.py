@@ -218,8 +218,4 @@ def _fits(document: Mapping[str, Any], query: Mapping[str, Any]) -> bool:
         if same(at(document, "control.closed"), True):
             return False
         query = {name: condition for name, condition in query.items() if name != "control.closed"}
-    if "$or" in query:
-        if not any(_fits(document, each) for each in query["$or"]):
-            return False
-        query = {name: condition for name, condition in query.items() if name != "$or"}
     return matches(document, query)

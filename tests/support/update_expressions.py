@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 
 MISSING = object()
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 
 
 def same(left: Any, right: Any) -> bool:
@@ -59,42 +61,58 @@ def _holds(value: Any, condition: Any) -> bool:
     return True
 
 
-def evaluate(expression: Any, document: Mapping[str, Any]) -> Any:
+def evaluate(expression: Any, document: Mapping[str, Any], variables: Mapping[str, Any] = NO_VARIABLES) -> Any:
     """An aggregation expression."""
+    if isinstance(expression, str) and expression.startswith("$$"):
+        return document if expression == "$$ROOT" else variables[expression[2:]]
     if isinstance(expression, str) and expression.startswith("$"):
         return at(document, expression[1:])
     if isinstance(expression, list):
-        return [evaluate(each, document) for each in expression]
+        return [evaluate(each, document, variables) for each in expression]
     if not isinstance(expression, Mapping):
         return expression
     if len(expression) == 1 and (operator := next(iter(expression))).startswith("$"):
-        return _operator(operator, expression[operator], document)
-    return {name: evaluate(each, document) for name, each in expression.items()}
+        return _operator(operator, expression[operator], document, variables)
+    values = {name: evaluate(each, document, variables) for name, each in expression.items()}
+    return {name: value for name, value in values.items() if value is not MISSING}
 
 
-def _operator(operator: str, operand: Any, document: Mapping[str, Any]) -> Any:
+def _operator(operator: str, operand: Any, document: Mapping[str, Any], variables: Mapping[str, Any]) -> Any:
+    def value_of(expression: Any) -> Any:
+        return evaluate(expression, document, variables)
+
     match operator:
         case "$literal":
             return operand
+        case "$let":
+            return evaluate(operand["in"], document, {**variables, **value_of(operand["vars"])})
         case "$eq" | "$ne":
-            left, right = evaluate(operand, document)
+            left, right = value_of(operand)
             return same(left, right) is (operator == "$eq")
+        case "$gte":
+            left, right = value_of(operand)
+            return left >= right
         case "$and":
-            return all(evaluate(each, document) is True for each in operand)
+            return all(value_of(each) is True for each in operand)
+        case "$indexOfArray":
+            array, value = value_of(operand)
+            return array.index(value) if value in array else -1
+        case "$arrayElemAt":
+            array, position = value_of(operand)
+            return array[position]
         case "$type":
-            value = evaluate(operand, document)
+            value = value_of(operand)
             return "missing" if value is MISSING else type(value).__name__
         case "$getField":
-            source = evaluate(operand["input"], document)
-            name = evaluate(operand["field"], document)
+            source, name = value_of(operand["input"]), value_of(operand["field"])
             return source.get(name, MISSING) if isinstance(source, Mapping) else MISSING
         case "$mergeObjects":
             merged: dict[str, Any] = {}
-            for each in evaluate(operand, document):
+            for each in value_of(operand):
                 merged.update({} if each is MISSING else each)
             return merged
         case "$arrayToObject":
-            (pairs,) = evaluate(operand, document)
+            (pairs,) = value_of(operand)
             return {pair["k"]: pair["v"] for pair in pairs}
     raise AssertionError(f"unknown operator {operator}")
 

@@ -201,21 +201,23 @@ class _Step:
         # Parts are closed when they are written; the result of a join, and the document before them, are not.
         if unsealed := [{"_id": ObjectId(each)} for span in self._spans for each in span.unsealed]:
             await self._seal(unsealed)
-        found = by_span(await self._read(), self._spans)
+        readings = await self._read()
+        found = by_span(readings, self._spans)
         if opened := [span for span, stored in zip(self._spans, found, strict=True) if _is_open(stored)]:
             await self._seal([_ids(each) for span in opened for each in span.ranges])
-            found = by_span(await self._read(), self._spans)
+            readings = await self._read()
+            found = by_span(readings, self._spans)
         if any(map(_is_open, found)):
             # Another process joined some of them just now, and its result is open for appends.
             raise CommandError(WRITE_CONFLICT, "parts were joined meanwhile")
         if sum(len(each) for stored in found for each in stored) > LARGEST_JOIN_BYTES:
             raise ValueError("parts that are too large for one operation")
         replacements = await self._merged(found)
-        body = apply_ops(self._collection, replacements, alone=is_alone) if replacements else None
+        body = apply_ops(self._collection, readings, replacements, alone=is_alone) if replacements else None
 
         def body_if_disturbed() -> bytes | None:
             if is_alone and (not alone() or direct_writes.since(namespace, since_seconds)):
-                return apply_ops(self._collection, replacements, alone=False)
+                return apply_ops(self._collection, readings, replacements, alone=False)
             return None
 
         return _Operation(self, found, body, body_if_disturbed)

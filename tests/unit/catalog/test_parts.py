@@ -166,7 +166,11 @@ def test_parts_of_the_current_segment_stay_when_those_of_others_are_joined() -> 
     assert parts.pending(everything=False).documents == 6
     assert parts.pending(everything=True, without=SECOND).documents == 7
     parts.joined(pending)
-    assert (parts.runs, parts.stored, parts.fresh) == ([Run(BUCKET_ID, 100), Run(numbered(FIRST, 4), 4)], 4, 2)
+    assert (parts.runs, parts.stored, parts.fresh) == (
+        [Run(BUCKET_ID, 100), Run(numbered(FIRST, 4), 4, is_closed=True)],
+        4,
+        2,
+    )
     assert parts.last_id == numbered(SECOND, 1)
     assert not parts.has_of_other_segments(SECOND)
     assert parts.has_of_other_segments(THIRD)
@@ -181,13 +185,17 @@ def test_parts_that_come_during_a_join_are_not_taken_for_joined() -> None:
     stored(parts, 1, SECOND)
     assert (pending.documents, pending.rows, pending.last_id) == (4, 4, numbered(FIRST, 4))
     parts.joined(pending)
-    assert (parts.runs, parts.stored, parts.fresh) == ([Run(BUCKET_ID, 100), Run(numbered(FIRST, 4), 4)], 5, 3)
+    assert (parts.runs, parts.stored, parts.fresh) == (
+        [Run(BUCKET_ID, 100), Run(numbered(FIRST, 4), 4, is_closed=True)],
+        5,
+        3,
+    )
     rest = parts.pending(everything=True)
     assert rest.ranges[2:] == [
         IdRange(numbered(FIRST, 5), numbered(FIRST, 6), 2),
         IdRange(numbered(SECOND, 0), numbered(SECOND, 0), 1),
     ]
-    assert (rest.rows, rest.unsealed) == (111, [BUCKET_ID, numbered(FIRST, 4)])
+    assert (rest.rows, rest.unsealed) == (111, [BUCKET_ID])
 
 
 def rewritten_and_most(sizes: Iterable[int]) -> tuple[float, int]:
@@ -240,14 +248,14 @@ def test_runs_become_one_when_there_are_enough_of_the_same_size() -> None:
         pending = parts.pending(everything=False)
         assert (pending.documents, pending.rows, pending.runs, pending.unsealed) == (4, 4, len(runs), [])
         parts.joined(pending)
-        runs.append(Run(prefix(segment(number)) + b"\0\0\3", 4))
+        runs.append(Run(prefix(segment(number)) + b"\0\0\3", 4, is_closed=True))
         assert parts.runs == runs
     stored(parts, 3, segment(TOGETHER))
     pending = parts.pending(everything=False)
     small = [run.stored_id for run in runs[1:]]
     assert (pending.documents, pending.rows, pending.runs) == (3 + len(small), 3 + 4 * len(small), 1)
-    assert (pending.unsealed, [each.first_id for each in pending.ranges[:-1]]) == (small, small)
-    assert parts.pending(everything=True).unsealed == [BUCKET_ID, *small]
+    assert (pending.unsealed, [each.first_id for each in pending.ranges[:-1]]) == ([], small)
+    assert parts.pending(everything=True).unsealed == [BUCKET_ID], "runs are closed until the last join"
 
 
 def test_a_part_that_is_alone_in_its_segment_is_a_run_until_there_are_enough() -> None:
@@ -260,8 +268,30 @@ def test_a_part_that_is_alone_in_its_segment_is_a_run_until_there_are_enough() -
         joined.append((pending.documents, pending.parts, list(pending.unsealed)))
         parts.joined(pending)
     assert joined == [(1, 1, [])] * (TOGETHER - 1) + [(TOGETHER, 1, [])]
-    assert parts.runs == [Run(BUCKET_ID, 100), Run(prefix(segment(TOGETHER - 1)) + bytes(3), TOGETHER)]
-    assert parts.pending(everything=True).unsealed == [BUCKET_ID, parts.last_id], "what a join has made is open"
+    assert parts.runs == [Run(BUCKET_ID, 100), Run(prefix(segment(TOGETHER - 1)) + bytes(3), TOGETHER, is_closed=True)]
+
+
+def test_what_the_last_join_has_made_is_open() -> None:
+    """Others may have appended to it when it is joined with what comes later."""
+    parts = Parts(BUCKET_ID, 100, 0.0)
+    stored(parts, 2, segment(0))
+    pending = parts.pending(everything=True)
+    assert pending.is_last
+    parts.joined(pending)
+    stored(parts, 2, segment(1))
+    assert parts.pending(everything=True).unsealed == [parts.runs[0].stored_id]
+
+
+@pytest.mark.parametrize("together", [2, 3, 8])
+def test_a_process_chooses_how_many_runs_become_one(together: int) -> None:
+    parts = Parts(BUCKET_ID, 100, 0.0)
+    joined = []
+    for number in range(together):
+        stored(parts, 1, segment(number))
+        pending = parts.pending(everything=False, together=together)
+        joined.append(pending.documents)
+        parts.joined(pending)
+    assert joined == [1] * (together - 1) + [together]
 
 
 def test_a_success_begins_the_tries_anew() -> None:

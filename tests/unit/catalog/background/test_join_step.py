@@ -14,13 +14,15 @@ from catalog.bson.codec import decode
 from catalog.buckets.open_bucket import Bucket
 from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, CommandError
 from catalog.kernel import compressed
+from catalog.kernel.merging import is_closed
 from catalog.namespaces import VirtualCollection
-from catalog.parts import Parts, Pending, join
+from catalog.parts import Parts, Pending, join, part_document
 from catalog.ports import Found, PreparedJoin, Span
-from tests.support.catalog_parts import ManualClock, NothingFound, measurement
+from tests.support.catalog_parts import START_MS, ManualClock, NothingFound, measurement
 from tests.support.joining_bench import (
     OPTIONS,
     UNTOUCHED,
+    HoldingStore,
     JoiningBench,
     RememberedJoin,
     RememberingStore,
@@ -64,8 +66,8 @@ class FailingStore(RememberingStore):
 class StepBench(JoiningBench):
     """Buckets in two documents each, whose joins the test takes step by step."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **growth: Any) -> None:
+        super().__init__(**growth)
         self.failing = FailingStore(self.clock)
         self.refused: list[CommandError] = []
         self.noticed: list[Exception] = []
@@ -152,6 +154,26 @@ async def test_without_its_last_part_a_bucket_goes_on_with_the_one_before() -> N
     later = bench.commit(measurement(3)).stored_id
     assert later > late
     assert [each.first_id for each in parts_of(bucket).pending(everything=True).ranges] == [before, later]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_where_parts_are_closed_so_are_runs_until_the_last_join(*, sealed: bool) -> None:
+    """Otherwise each of them would have to be closed before it is joined again."""
+    bench, store = StepBench(sealed=sealed), HoldingStore()
+    steps = JoinSteps(bench.catalog, store, bench.clock, OPTIONS, bench.refused.append, UNTOUCHED)
+    rows = [measurement(number) for number in range(4)]
+    for row in rows:
+        batch = bench.commit(row)
+        made = (batch.stored_id, b"t", b"m", batch.bucket.state.meta, START_MS, [row])
+        store.documents[batch.stored_id] = part_document(*made, sealed=sealed)
+    (bucket,) = bench.catalog.growth.parted
+    for pending_of in (latest, everything):
+        step = await steps.prepare([bucket], pending_of)
+        assert step is not None
+        await steps.commit(step)
+        store.documents[parts_of(bucket).last_id] = store.joined[-1]
+    assert [is_closed(each) for each in store.joined] == [sealed, False]
+    assert [len(decode(each)["data"]["t"]) for each in store.joined] == [3, 4], "the first document is the bucket's own"
 
 
 async def test_a_bucket_is_in_one_step_at_a_time() -> None:

@@ -397,3 +397,16 @@ async def test_an_error_of_our_own_is_told_and_joining_goes_on(which: str, monke
     running.cancel()
     assert noticed == [error]
     assert set(calls.values()) == {calls[which]}
+
+
+@pytest.mark.parametrize("together", [2, 4])
+async def test_runs_become_one_when_there_are_as_many_as_the_options_say(together: int) -> None:
+    bench = JoiningBench(runs_together=together)
+    bench.commit(*(measurement(number) for number in range(100)))
+    joined = []
+    for number in range(100, 100 + together):
+        bench.commit(measurement(number))
+        bench.end_segment()
+        await bench.joining.join_due()
+        joined.append(len(bench.store.joins))
+    assert joined == [0] * (together - 1) + [1]

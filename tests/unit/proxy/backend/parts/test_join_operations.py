@@ -29,7 +29,17 @@ def stored(number: int, meta: Any = "a") -> bytes:
 def command(*, alone: bool, meta: Any = "a") -> dict[str, Any]:
     pairs = [(0, 1), (2, 3)]
     replacements = [Replacement([stored(each, meta) for each in pair], stored(pair[1], meta)) for pair in pairs]
-    return decode(apply_ops(COLLECTION, replacements, alone=alone))
+    reading = [stored(each, meta) for each in range(4)]
+    return decode(apply_ops(COLLECTION, [reading], replacements, alone=alone))
+
+
+def compared(condition: dict[str, Any]) -> tuple[list[Any], Any, list[Any]]:
+    """The ids of the documents that a condition compares, what it compares, and the expected values."""
+    search = condition["q"]["$expr"]["$let"]
+    _, difference = search["in"]["$and"]
+    actual, expected = difference["$ne"]
+    ids = search["vars"]["at"]["$indexOfArray"][0]["$literal"]
+    return ids, actual, expected["$arrayElemAt"][0]["$literal"]
 
 
 def test_each_bucket_is_asked_for_emptied_and_filled_in_turn() -> None:
@@ -46,44 +56,51 @@ def test_each_bucket_is_asked_for_emptied_and_filled_in_turn() -> None:
 
 
 def test_beside_others_each_document_is_compared() -> None:
-    conditions = command(alone=False)["preCondition"]
-    assert [each["q"] for each in conditions] == [{"_id": each} for each in IDS]
-    assert [each["res"] for each in conditions] == [decode(stored(number)) for number in range(4)]
+    (condition,) = command(alone=False)["preCondition"]
+    assert compared(condition) == (IDS, "$$ROOT", [decode(stored(number)) for number in range(4)])
 
 
-@pytest.mark.parametrize(
-    ("meta", "other"),
-    [("a", {"$ne": "a"}), ({"b": 1}, {"$ne": {"b": 1}}), (NOTHING, {"$exists": True})],
-    ids=["text", "document", "none"],
-)
-def test_alone_one_condition_for_each_bucket_is_enough(meta: Any, other: dict[str, Any]) -> None:
-    conditions = command(alone=True, meta=meta)["preCondition"]
-    assert [each["q"]["_id"] for each in conditions] == [
-        {"$gte": IDS[0], "$lte": IDS[1]},
-        {"$gte": IDS[2], "$lte": IDS[3]},
-    ]
-    assert [each["q"]["$or"][0] for each in conditions] == [{"meta": other}] * 2
-    assert [each["res"] for each in conditions] == [{"_id": {"$exists": False}}] * 2
+METAS = {
+    "text": "a",
+    "document": {"b": 1},
+    "regular expression": Regex("a"),
+    "array": [1, 2],
+    "condition": {"$gt": 1},
+    "path": "$meta",
+    "none": NOTHING,
+}
 
 
-def test_alone_each_segment_has_a_condition_of_its_own() -> None:
+@pytest.mark.parametrize("meta", METAS.values(), ids=METAS)
+def test_alone_the_meta_value_is_compared_as_a_value(meta: Any) -> None:
+    """Whatever it would mean in a query or in an expression."""
+    (condition,) = command(alone=True, meta=meta)["preCondition"]
+    unchanged = {"closed": True, "version": 1, **({} if meta is NOTHING else {"meta": meta})}
+    state = {"closed": "$control.closed", "version": "$control.version", "meta": "$meta"}
+    assert compared(condition) == (IDS, state, [unchanged] * 4)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_one_condition_for_each_range_that_was_read(*, alone: bool) -> None:
     """Between the parts of a bucket in two segments lie those of very many others."""
-    ids = [ObjectId(f"65920080{segment}aaaaaa00000{number}") for segment in ("0001", "0002") for number in range(3)]
-    parts = [encode({"_id": each, "control": {"closed": True}, "data": {}, "meta": "a"}) for each in (*ids[1:], ids[0])]
-    body = decode(apply_ops(COLLECTION, [Replacement(parts, parts[-1])], alone=True))
-    assert [each["q"]["_id"] for each in body["preCondition"]] == [
-        {"$gte": ids[1], "$lte": ids[2]},
-        {"$gte": ids[3], "$lte": ids[5]},
-        {"$gte": ids[0], "$lte": ids[0]},
+    ids = [ObjectId(f"65920080{segment}aaaaaa00000{number}") for segment in ("0001", "0002") for number in range(4)]
+    documents = [encode({"_id": each, "control": {"closed": True}, "data": {}, "meta": "a"}) for each in ids]
+    joined = [documents[1], documents[3], documents[4], documents[6]]
+    body = decode(
+        apply_ops(
+            COLLECTION, [documents[:4], documents[4:], documents[7:]], [Replacement(joined, joined[-1])], alone=alone
+        )
+    )
+    conditions = body["preCondition"]
+    assert [each["q"]["_id"] for each in conditions] == [
+        {"$gte": ids[1], "$lte": ids[3]},
+        {"$gte": ids[4], "$lte": ids[6]},
     ]
-    assert [each["q"]["$or"][0] for each in body["preCondition"]] == [{"meta": {"$ne": "a"}}] * 3
+    assert [compared(each)[0] for each in conditions] == [[ids[1], ids[3]], [ids[4], ids[6]]], "others may change"
+    assert [each["res"] for each in conditions] == [{"_id": {"$exists": False}}] * 2
     operations = [(each["op"], (each.get("o2") or each["o"])["_id"]) for each in body["applyOps"]]
-    assert operations == [*(("u", each) for each in ids[1:]), *(("d", each) for each in ids[1:]), ("u", ids[0])]
-
-
-@pytest.mark.parametrize("meta", [Regex("a"), [1, 2], {"$gt": 1}], ids=str)
-def test_meta_that_means_something_else_in_a_query_is_compared_as_a_value(meta: Any) -> None:
-    assert len(command(alone=True, meta=meta)["preCondition"]) == 4
+    others = [ids[1], ids[3], ids[4]]
+    assert operations == [*(("u", each) for each in others), *(("d", each) for each in others), ("u", ids[6])]
 
 
 def test_ids_of_others_are_refused() -> None:

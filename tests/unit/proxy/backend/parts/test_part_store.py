@@ -332,6 +332,28 @@ async def test_a_snapshot_sees_one_state(case: Case) -> None:
     assert [value for each in met for value in each["data"]["v"].values()] == [2, 1, 0]
 
 
+@pytest.mark.parametrize("case", ["mongod, alone", "mongod"], indirect=True)
+@pytest.mark.parametrize("changed", range(9))
+@pytest.mark.parametrize(
+    "change",
+    [{"$set": {"meta": 0}}, {"$set": {"meta": 1}}, {"$set": {"meta": None}}, {"$unset": {"meta": 1}}],
+    ids=["to that of the first", "to that of the second", "to null", "to nothing"],
+)
+async def test_a_step_undoes_no_change_of_meta_in_any_of_its_buckets(
+    case: Case, changed: int, change: dict[str, Any]
+) -> None:
+    """Also if it becomes that of another bucket of the step."""
+    if change.get("$set") == {"meta": changed // 3}:
+        change = {"$set": {"meta": 2}}
+    case.store(*nine_parts())
+    prepared = await case.prepared([NINE[0:3], NINE[3:6], NINE[6:9]])
+    case.buckets.update_one({"_id": NINE[changed]}, change)
+    before = list(case.buckets.find())
+    with pytest.raises(CommandError):
+        await prepared.commit()
+    assert list(case.buckets.find()) == before
+
+
 async def test_several_buckets_are_joined_in_one_step(case: Case) -> None:
     """What lies between them stays, and one that was joined before is told by its count."""
     parts = nine_parts()
