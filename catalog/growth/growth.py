@@ -83,7 +83,7 @@ class GrowthOptions:
     in_parts: bool = False
     sealed: bool = False
     batches_in_round: int = 8
-    rows_in_place: int = 64
+    rows_in_place: int = 2
     unjoined_limit: int = 1_000_000
     ended_limit: int = 20_000
     blocked_seconds: float = 30.0
