@@ -11,7 +11,9 @@ from typing import Any
 from catalog.background.joining import Joining
 from catalog.background.joining_pace import JoiningOptions
 from catalog.background.replacing import Forms
+from catalog.buckets.write_batch import WriteBatch
 from catalog.growth.growth import GrowthOptions
+from catalog.kernel import Measurement
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.parts import part_document
 from catalog.ports import Found, PreparedJoin, Span
@@ -101,6 +103,11 @@ class HoldingStore(RememberingStore):
         self.joined: list[bytes] = []
         self._merged: dict[bytes, bytes] = {}
 
+    def hold(self, batch: WriteBatch, row: Measurement, *, sealed: bool) -> None:
+        """What this batch has stored: a part with one row."""
+        made = (batch.stored_id, b"t", b"m", batch.bucket.state.meta, START_MS, [row])
+        self.documents[batch.stored_id] = part_document(*made, sealed=sealed)
+
     async def prepare_join(
         self, collection: VirtualCollection, spans: Sequence[Span], deadline_seconds: float
     ) -> PreparedJoin:
@@ -135,9 +142,7 @@ def bench_of_parts(forms: Forms, *, full: bool) -> tuple[JoiningBench, HoldingSt
     joining = Joining(bench.catalog, store, bench.clock, Nobody(), options, lambda _: None, forms)
     for number in range(8):
         row = measurement(number, v="x" * 200, w=number)
-        batch = bench.commit(row)
-        made = (batch.stored_id, b"t", b"m", batch.bucket.state.meta, START_MS, [row])
-        store.documents[batch.stored_id] = part_document(*made, sealed=True)
+        store.hold(bench.commit(row), row, sealed=True)
     (bucket,) = bench.catalog.growth.parted
     assert bucket.parts is not None
     bucket.parts.full = full

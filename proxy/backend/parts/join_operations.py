@@ -67,15 +67,18 @@ def apply_ops(
     # Deletes differ only in the id, which is at the end, before two terminators.
     delete = document([element(b"op", string_value(b"d")), *place, sub_document(b"o", [ID_ELEMENT + bytes(12)])])[:-14]
     update, still_closed = [element(b"op", string_value(b"u")), *place], element(b"o", b"\x03" + _STILL_CLOSED)
+    actual = _STATE if alone else _WHOLE
+    expected: dict[bytes, bytes] = {}
     operations: list[bytes] = []
     for each in replacements:
+        ids = [id_of(part) for part in each.stored]
+        # The parts of a bucket have one meta value, and so one state.
+        expected.update(dict.fromkeys(ids, _state(each.stored[0])) if alone else zip(ids, each.stored, strict=True))
+        *others, last = [ID_ELEMENT + identity for identity in ids]
         # An update that changes nothing fails if its document does not exist.
-        *others, last = [ID_ELEMENT + id_of(part) for part in each.stored]
         operations += [b"\x03" + document([*update, sub_document(b"o2", [part]), still_closed]) for part in others]
         operations += [b"\x03%b%b\0\0" % (delete, part[len(ID_ELEMENT) :]) for part in others]
         operations.append(b"\x03" + document([*update, sub_document(b"o2", [last]), _contents_changed(each.joined)]))
-    actual = _STATE if alone else _WHOLE
-    expected = {id_of(part): _state(part) if alone else part for each in replacements for part in each.stored}
     conditions = (_unchanged(place[0], reading, actual, expected) for reading in readings)
     return document(
         [

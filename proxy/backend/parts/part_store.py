@@ -198,7 +198,8 @@ class _Step:
         """For a standalone; ``alone`` and ``direct_writes``: see ``PartStore``."""
         namespace, since_seconds = self._collection.namespace, direct_writes.now()
         is_alone = alone() and not direct_writes.are_recent(namespace)
-        # Parts are closed when they are written; the result of a join, and the document before them, are not.
+        # Parts are closed when they are written, and so are runs until the last join; what that has made, and the
+        # document before the first part, are open.
         if unsealed := [{"_id": ObjectId(each)} for span in self._spans for each in span.unsealed]:
             await self._seal(unsealed)
         readings = await self._read()

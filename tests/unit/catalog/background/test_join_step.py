@@ -16,9 +16,9 @@ from catalog.errors import UNAUTHORIZED, WRITE_CONFLICT, BackendUnavailable, Com
 from catalog.kernel import compressed
 from catalog.kernel.merging import is_closed
 from catalog.namespaces import VirtualCollection
-from catalog.parts import Parts, Pending, join, part_document
+from catalog.parts import Parts, Pending, join
 from catalog.ports import Found, PreparedJoin, Span
-from tests.support.catalog_parts import START_MS, ManualClock, NothingFound, measurement
+from tests.support.catalog_parts import ManualClock, NothingFound, measurement
 from tests.support.joining_bench import (
     OPTIONS,
     UNTOUCHED,
@@ -161,11 +161,8 @@ async def test_where_parts_are_closed_so_are_runs_until_the_last_join(*, sealed:
     """Otherwise each of them would have to be closed before it is joined again."""
     bench, store = StepBench(sealed=sealed), HoldingStore()
     steps = JoinSteps(bench.catalog, store, bench.clock, OPTIONS, bench.refused.append, UNTOUCHED)
-    rows = [measurement(number) for number in range(4)]
-    for row in rows:
-        batch = bench.commit(row)
-        made = (batch.stored_id, b"t", b"m", batch.bucket.state.meta, START_MS, [row])
-        store.documents[batch.stored_id] = part_document(*made, sealed=sealed)
+    for row in map(measurement, range(4)):
+        store.hold(bench.commit(row), row, sealed=sealed)
     (bucket,) = bench.catalog.growth.parted
     for pending_of in (latest, everything):
         step = await steps.prepare([bucket], pending_of)
