@@ -21,7 +21,7 @@ VERSIONS ?= 5.0.4 6.0.27
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 60
 SANITIZE_SECONDS ?= 60
-MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py tests/faults
+MATRIX ?= tests/differential tests/golden tests/clients tests/security tests/property/test_reads.py tests/unit/proxy/backend/parts tests/faults
 
 .PHONY: help install interpreter run test test-matrix test-native test-without-timeseries test-faults lint format types imports check lock bench bench-smoke built test-interpreted profile clean test-drivers test-alerts test-page screenshots fuzz fuzz-codec sanitize soak reference docs
 

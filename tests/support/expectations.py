@@ -57,6 +57,27 @@ BEFORE_6_0: Mapping[str, str] = {
             "test_u6_updated_buckets_take_only_what_belongs_to_them",
         )
     },
+    **{
+        f"test_part_store.py::{test}-{segments}]": _REFUSED
+        for segments in ("in one segment", "in two segments")
+        for write in ("all are deleted", "the meta value is changed")
+        for test in (
+            f"test_a_join_undoes_no_native_write[mongod-{write}",
+            f"test_a_join_undoes_no_native_write[mongod, alone-{write}",
+            f"test_a_join_undoes_no_native_write[replica_set-{write}",
+            f"test_a_prepared_join_undoes_no_native_write[{write}-mongod",
+            f"test_a_prepared_join_undoes_no_native_write[{write}-mongod, alone",
+        )
+    },
+    **{
+        f"test_part_store.py::test_who_meets_a_prepared_join_waits_and_finds_all_rows_in_one_document[{case}]": _REFUSED
+        for segments in ("in one segment", "in two segments")
+        for case in (
+            f"a delete-replica_set-{segments}",
+            f"a delete in another order-replica_set-{segments}",
+            f"a change of meta-replica_set-{segments}",
+        )
+    },
     "test_latest.py::test_q23_one_bucket_of_each_series_is_unpacked": "V2: $top is a matter of 5.2",
     "test_strict_api.py::test_cursors_of_strict_clients": _STRICT,
     "test_strict_api.py::test_strict_drivers_read_in_transactions": _STRICT,

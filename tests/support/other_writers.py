@@ -68,7 +68,7 @@ WAITING: dict[str, tuple[Others, list[Any]]] = {
     ),
     "an append": (
         lambda buckets, ids: buckets.update_one(
-            {"_id": ids[1], "data.v.1": {"$exists": False}}, {"$set": {"control.x": 1}}
+            {"_id": ids[1], "data.v.1": {"$exists": False}}, {"$set": {"data.v.1": 1}}
         ),
         [("a", 0), ("a", 1), ("a", 2)],
     ),
