@@ -11,7 +11,7 @@ class Access(Enum):
 
     Servers from 8.2 have a third way, ``rawData`` on the name of the collection itself, with which buckets would be
     reached without their own namespace. It gets a member here when a server with it can be tested
-    (docs/guides/access-modes.md).
+    (docs/architecture.md).
     """
 
     BUCKETS = "buckets"

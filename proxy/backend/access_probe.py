@@ -67,7 +67,7 @@ def access_of(wanted: WantedAccess, facts: AccessFacts) -> tuple[Access, Why, st
     if missing and has_native_rights(facts.privileges or ()):
         lacking = f"the backend's account lacks {', '.join(missing)} on bucket collections"
         return Access.NATIVE, Why.RIGHTS, lacking
-    return Access.BUCKETS, Why.ABLE, "the server's buckets can be read and written"
+    return Access.BUCKETS, Why.ABLE, "the server allows access to buckets"
 
 
 class AccessProbe:

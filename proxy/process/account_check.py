@@ -35,7 +35,7 @@ class AccountCheck:
         missing = await self._missing_rights()
         trouble = (
             f"the backend's account {self._account} lacks privileges: {', '.join(missing)}; "
-            "grant it the role of docs/security.md"
+            "`tsproxy doctor` prints the commands that grant them"
             if missing
             else ""
         )

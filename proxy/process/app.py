@@ -59,7 +59,7 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) ->
     logs.configure(settings.log_level, settings.log_format)
     backend = redact_uri(settings.backend or "embedded")
     log.info(
-        "starting", version=metadata.version("tsproxy"), pid=os.getpid(), backend=backend, settings=changed(settings)
+        "starting", version=metadata.version("tsproxy"), pid=os.getpid(), backend=backend, settings=changed(loaded)
     )
     for line in loaded.ignored:
         log.warning("setting ignored", reason=line)
@@ -159,10 +159,15 @@ class _App:
             self._launch.notifier.waits(reason)
 
     def _on_ready(self, address: Address) -> None:
-        self._trouble = ""
         self._stopping.serves = True
         self._launch.notifier.ready()
-        log.info("ready", listen=str(address), backend=redact_uri(self._settings.backend or "embedded"))
+        backend = redact_uri(self._settings.backend or "embedded")
+        if self._trouble:
+            # Clients can connect, and get the backend's errors.
+            self._launch.notifier.waits(self._trouble)
+            log.warning("listening, but not ready", listen=str(address), backend=backend)
+            return
+        log.info("ready", listen=str(address), backend=backend)
         if not logs.is_json():  # then a program reads what the process writes
             for line in welcome(self._settings, address, has_timeseries=not self._control.lacks):
                 self._say(line)

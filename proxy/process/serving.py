@@ -114,8 +114,8 @@ async def serve(
             tasks.keep(tls.watch)
         for work in (*_background(assembly, metrics, server), account.watch):
             tasks.keep(work)
-        on_ready(address)
         on_waiting(account.trouble)
+        on_ready(address)
         await stop.wait()
     finally:
         await _stop(server, tasks, assembly, tracing, sockets, worker, peering)

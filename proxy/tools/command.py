@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 from bson import json_util
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
+from catalog.errors import UNAUTHORIZED
 from proxy.settings.redaction import redact_uri
 from proxy.tools import exporting, importing, state
 from proxy.tools.collection_source import CollectionSource
@@ -29,12 +30,15 @@ WRONG: Final = 2
 BAD_ROW: Final = 3
 """The exit code if a row is not valid."""
 
+AUTHENTICATION_FAILED: Final = 18
+STATE_HELP: Final = "State file.  [default: tsproxy-import-SOURCE-into-DB.COLLECTION.json in this directory]"
+
 _URI: Final = click.option("--uri", required=True, metavar="URI", help="MongoDB, or a tsproxy in front of it.")
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Errors become a line and an exit code."""
+def _told(remedy: str) -> Iterator[None]:
+    """Errors become a line and an exit code; ``remedy`` is for those that may be over later."""
     try:
         yield
     except (WrongTarget, state.WrongState, Broken, OSError, ValueError) as error:
@@ -42,12 +46,16 @@ def _told() -> Iterator[None]:
     except importing.BadRowFound as error:
         _end(f"{error}; correct it, or give --rejects FILE to leave such rows out", BAD_ROW)
     except PyMongoError as error:
-        _end(f"the server: {redact_uri(str(error))[:1000]}; the same command goes on where this one stopped", AGAIN)
+        # What follows describes the driver's view of the servers.
+        text = redact_uri(str(error)).partition(", Timeout: ")[0][:1000]
+        if isinstance(error, OperationFailure) and error.code in (UNAUTHORIZED, AUTHENTICATION_FAILED):
+            _end(f"the server: {text}; check user, password, authSource, and what the user may do", WRONG)
+        _end(f"the server: {text}; {remedy}", AGAIN)
     except KeyboardInterrupt:
-        _end("stopped; the same command goes on where this one stopped", AGAIN)
+        _end(f"stopped; {remedy}", AGAIN)
 
 
-def _end(message: str, exit_code: int) -> None:
+def _end(message: str, exit_code: int) -> NoReturn:
     click.echo(f"tsproxy: {message}", err=True)
     sys.exit(exit_code)
 
@@ -68,13 +76,13 @@ def _bar(total: int, label: str) -> Iterator[Callable[[int], None]]:
 @click.option("--into", required=True, metavar="DB.COLLECTION", help="The time-series collection.")
 @click.option("--from", "from_name", metavar="DB.COLLECTION", help="A regular collection instead of a file.")
 @click.option("--from-uri", metavar="URI", help="Where that collection is, if not at --uri.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Of the file; found out by default.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Format of the file; detected by default.")
 @click.option("--time-field", metavar="NAME", help="To create the collection.")
 @click.option("--meta-field", metavar="NAME", help="To create the collection.")
 @click.option("--granularity", type=click.Choice(GRANULARITIES), help="To create the collection.")
 @click.option("--expire-after-seconds", type=click.IntRange(0), help="To create the collection.")
 @click.option("--rejects", type=click.Path(path_type=Path), help="Write bad rows to this file instead of stopping.")
-@click.option("--state", "state_file", type=click.Path(path_type=Path), help="State file.  [default: by names]")
+@click.option("--state", "state_file", type=click.Path(path_type=Path), help=STATE_HELP)
 @click.option("--connections", type=click.IntRange(1, 64), default=4, show_default=True)
 @click.option("--batch-rows", type=click.IntRange(1, 100_000), default=5_000, show_default=True)
 @click.option("--window-rows", type=click.IntRange(1, 1_000_000), default=importing.WINDOW_ROWS, show_default=True)
@@ -82,11 +90,11 @@ def _bar(total: int, label: str) -> Iterator[Callable[[int], None]]:
 def import_command(file: Path | None, **given: Any) -> None:
     """Import a regular collection, or a file of mongoexport or mongodump, into a time-series collection.
 
-    FILE has extended JSON or BSON, and may be compressed with gzip. An import that was stopped or killed goes on with
-    the same command; rows that were stored already are not stored again. Exit code 1: stopped, to be repeated; 2: wrong
+    FILE has extended JSON or BSON, and may be compressed with gzip. To resume an import that was stopped or killed, run
+    the same command again; rows that were stored already are not stored again. Exit code 1: stopped, to be repeated; 2: wrong
     options, file or collection; 3: a row is not valid.
     """
-    with _told():
+    with _told("to go on where this one stopped, run the same command again"):
         _import(file, given)
 
 
@@ -130,6 +138,7 @@ def _run(source: Source, collection: Any, given: dict[str, Any], metadata: Path 
         click.echo(f"{label} was imported completely; delete {state_file} to import it once more")
         return
     names = ("time_field", "meta_field", "granularity", "expire_after_seconds")
+    importing.check_first(source, given["rejects"])
     fields = prepared(collection, TargetOptions(**{each: given[each] for each in names}), metadata)
     options = importing.ImportOptions(state_file, given["rejects"], given["window_rows"], given["look_for_duplicates"])
     begun = found or state.ImportState.new(source.fingerprint(), collection.full_name)
@@ -165,7 +174,7 @@ def export_command(collection: str, file: Path, uri: str, form: str | None, quer
 
     A name that ends in .gz is compressed. The options of the collection are written to a file beside it.
     """
-    with _told():
+    with _told("run it again"):
         database, name = split_name(collection)
         if file.exists() and not given["overwrite"]:
             raise WrongTarget(f"{file} exists: choose another name, or give --overwrite")

@@ -48,6 +48,16 @@ class _Window:
     bad: list[BadRow]
 
 
+def check_first(source: Source, rejects: Path | None) -> None:
+    """Read the first row, before anything is created for a source that is something else altogether.
+
+    Raises ``Broken`` and ``BadRowFound`` as ``run`` does.
+    """
+    first = next(source.rows({}), None)
+    if isinstance(first, BadRow) and rejects is None:
+        raise BadRowFound(_told(source, first))
+
+
 def run(
     source: Source,
     loader: Loader,

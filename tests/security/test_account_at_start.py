@@ -19,6 +19,9 @@ def test_account_without_rights_is_not_ready_until_it_gets_them(guarded: Guarded
         for part in ("bare", "admin", "listCollections", "bypassDocumentValidation on system_buckets"):
             assert part in reason
         assert "lacks privileges" in proxy.log
+        assert "tsproxy doctor" in proxy.log
+        assert "listening, but not ready" in proxy.log
+        assert "] ready" not in proxy.log
         guarded.shared_client.admin.command("grantRolesToUser", "bare", roles=["tsproxy"])
         proxy.wait_until(lambda: proxy.status("/readyz")[0] == 200)
     finally:

@@ -161,7 +161,9 @@ def growth(found: Found) -> Finding | None:
     elif reason == CANNOT_JOIN and not is_auto:
         remedies = (setting("write_strategy: auto"),)
     chosen = warning if found.settings.write_strategy == "in_parts" else note
-    return chosen(f"in place: {reason}", *remedies)
+    # It is decided at the start (``proxy.process.growth_policy``).
+    again = "; restart tsproxy when they are granted" if remedies and reason in (MAY_NOT_JOIN, MAY_NOT_ASK) else ""
+    return chosen(f"in place: {reason}{again}", *remedies)
 
 
 def proxies(found: Found) -> Finding | None:

@@ -188,7 +188,7 @@ class Worker:
         self._shown.serving = serving
 
     def _on_ready(self, address: Address) -> None:
-        self._shown.trouble, self._shown.listen = "", str(address)
+        self._shown.listen = str(address)
         self.stopping.serves = True
 
     def _on_waiting(self, reason: str) -> None:

@@ -91,6 +91,8 @@ class Side:
         try:
             self._client[self.target.database].command({"create": self.target.collection, "timeseries": timeseries})
         except PyMongoError as error:
+            # Without the server's reply, the collection may be there.
+            self._is_made = not isinstance(error, OperationFailure)
             raise self._told(error, "create a time-series collection in") from None
 
     def stored(self, expected: Tally) -> Stored:
@@ -115,13 +117,21 @@ class Side:
         try:
             database.drop_collection(self.target.collection)
             if not self._was_there and not self._own_collections():
-                # Only the list of views is left of it.
-                self._client.drop_database(self.target.database)
+                # Only the list of views is left of it, which matters to nobody.
+                self._drop_database()
         except PyMongoError as error:
             name = f"{self.target.database}.{self.target.collection}"
             return f"--{self.name}: could not drop {name} ({redact_uri(str(error))[:200]}): drop it yourself"
         self._is_made = False
         return ""
+
+    def _drop_database(self) -> None:
+        """Drop the database, unless the user may not."""
+        try:
+            self._client.drop_database(self.target.database)
+        except OperationFailure as error:
+            if error.code not in UNAUTHORIZED:
+                raise
 
     def _own_collections(self) -> list[str]:
         names = self._client[self.target.database].list_collection_names()

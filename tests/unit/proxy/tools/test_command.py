@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from proxy.tools.command import AGAIN, WRONG, export_command, import_command
+from proxy.tools.command import AGAIN, BAD_ROW, WRONG, export_command, import_command
 
 NOWHERE = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"
 
@@ -19,15 +19,19 @@ NOWHERE = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"
         (["FILE", "--into", "db.c", "--from", "a.b"], WRONG, "name either a file or a collection"),
         (["FILE", "--into", "c"], WRONG, "is not DATABASE.COLLECTION"),
         (["system.buckets.x.bson", "--into", "db.c"], WRONG, "restore it with mongorestore"),
-        (["FILE", "--into", "db.c"], AGAIN, "the same command goes on"),
+        (["FILE", "--into", "db.c"], AGAIN, "run the same command again"),
+        # The server is not asked for anything, so nothing was created for a file that is something else.
+        (["README.md", "--into", "db.c", "--time-field", "t"], WRONG, "document 1 at byte 0 is damaged"),
+        (["bad.json", "--into", "db.c", "--time-field", "t"], BAD_ROW, "line 1: "),
     ],
 )
 def test_imports_that_cannot_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], exit_code: int, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("FILE", "system.buckets.x.bson"):
-        Path(name).write_text("{}")
+    texts = {"FILE": "{}", "system.buckets.x.bson": "{}", "README.md": "# A document", "bad.json": '{"a": }'}
+    for name, text in texts.items():
+        Path(name).write_text(text)
     ended = CliRunner().invoke(import_command, [*arguments, "--uri", NOWHERE])
     assert ended.exit_code == exit_code, ended.output
     assert said in ended.output

@@ -40,7 +40,7 @@ def test_too_little_is_known(missing: dict[str, Any]) -> None:
 def test_the_access_and_why() -> None:
     assert checked(access_checks.access(found())) == (
         Severity.OK,
-        "buckets: the server's buckets can be read and written",
+        "buckets: the server allows access to buckets",
     )
     native = found(wanted="native")
     assert checked(access_checks.access(native)) == (Severity.OK, "native: timeseries_access is native")
