@@ -102,6 +102,7 @@ def test_missing_rights_are_added_to_the_role_that_is_there() -> None:
 def test_growth(growth: str, reason: str, server: Member, severity: Severity, actions: str | None) -> None:
     finding = checked(checks.growth(found(LEAST, growth=growth, server=server, in_place_reason=reason)))
     assert finding.severity is severity
+    assert ("restart" in finding.text) == (actions is not None)
     if actions is not None:
         resource = f'[{{"resource": {{"cluster": true}}, "actions": {actions}}}]'
         (grant,) = finding.remedies
