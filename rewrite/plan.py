@@ -17,9 +17,6 @@ from rewrite.profile import Profile
 Document: TypeAlias = dict[str, Any]
 """A decoded document (``catalog.bson.codec.CODEC``); never changed after it was passed to another module."""
 
-Resolver: TypeAlias = Callable[[Namespace], VirtualCollection | None]
-"""From memory: the virtual collection of this name, ``None`` if there is none or the proxy does not know."""
-
 CatalogStats: TypeAlias = Callable[[Namespace | None], Mapping[str, int]]
 
 
@@ -49,7 +46,6 @@ class Request:
     body: Mapping[str, Any]
     target: VirtualCollection | None
     profile: Profile
-    resolve: Resolver
     in_transaction: bool = False
     has_txn_number: bool = False
     reads_buckets: bool = True

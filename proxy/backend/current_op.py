@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from bson.regex import Regex
 
 from catalog.bson.codec import decode, encode
-from catalog.errors import CommandError
+from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.identity import User
 from catalog.namespaces import BUCKETS_PREFIX
 from proxy.backend.service import ServicePool
@@ -35,6 +35,7 @@ from proxy.request.command_table import READS_BUCKETS, SEEKING_WRITES
 PROGRAM: Final = OWN_PROGRAM.decode()
 PATIENCE_SECONDS: Final = 2.0
 MOST_PROXIES: Final = 100
+MAY_NOT_ASK: Final = "the backend's account lacks the privilege inprog on the cluster"
 
 _UNIX_SOCKET: Final = "anonymous unix socket"
 """How a server shows the host of a connection through one."""
@@ -143,7 +144,10 @@ class CurrentOperations:
         deadline_seconds = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         reply = decode(await self._pool.request(command, deadline_seconds))
         if not reply.get("ok"):
-            raise CommandError(int(reply.get("code", 1)), str(reply.get("errmsg", "")))
+            code = int(reply.get("code", 1))
+            # Then the server's message is the whole command.
+            message = MAY_NOT_ASK if code == UNAUTHORIZED else str(reply.get("errmsg", ""))
+            raise CommandError(code, message)
         return list(reply["cursor"]["firstBatch"])
 
 

@@ -30,8 +30,8 @@ class AccountCheck:
         self._missing_rights = missing_rights
         self._tell = tell
 
-    async def look(self) -> None:
-        """Ask the backend once; raises ``CommandError``."""
+    async def look(self, *, insists: bool = False) -> None:
+        """Ask the backend once; raises ``CommandError``, also if it ``insists`` and something is missing."""
         missing = await self._missing_rights()
         trouble = (
             f"the backend's account {self._account} lacks privileges: {', '.join(missing)}; "
@@ -39,6 +39,8 @@ class AccountCheck:
             if missing
             else ""
         )
+        if trouble and insists:
+            raise CommandError(UNAUTHORIZED, trouble)
         if trouble == self.trouble:
             return
         self.trouble = trouble
@@ -47,11 +49,6 @@ class AccountCheck:
         else:
             log.info("the backend's account has all privileges now", account=self._account)
         self._tell(trouble)
-
-    def insist(self) -> None:
-        """Raise ``CommandError`` if something is missing."""
-        if self.trouble:
-            raise CommandError(UNAUTHORIZED, self.trouble)
 
     async def watch(self) -> None:
         """Check until the task is cancelled; while the backend does not respond, nothing changes."""

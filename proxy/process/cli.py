@@ -22,13 +22,20 @@ _HEALTH_SECONDS = 3.0
 
 
 def _option(row: SettingRow, *, hidden: bool) -> click.Option:
-    metavar = "HOST:PORT" if row.is_address else "|".join(row.choices) or "VALUE"
-    shown = "" if row.default is None else f"  [default: {_shown(row.default)}]"
+    choices = ("true", "false") if row.is_boolean else row.choices
+    metavar = "HOST:PORT" if row.is_address else "|".join(choices) or "VALUE"
+    default = _shown(row.default)
+    shown = f"  [default: {default}]" if default else ""
     shown += "  [reloadable]" if row.is_reloadable else ""
-    return click.Option([row.flag], metavar=metavar, help=row.text + shown, hidden=hidden)
+    # The name alone means true.
+    alone: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if row.is_boolean else {}
+    return click.Option([row.flag], metavar=metavar, help=row.text + shown, hidden=hidden, **alone)
 
 
 def _shown(default: object) -> str:
+    """The default for the help; empty for an empty one."""
+    if default in (None, (), {}):
+        return ""
     match default:
         case bool():
             return str(default).lower()
@@ -56,7 +63,7 @@ def _with_settings(command: Callable[..., None], shown: Collection[str]) -> clic
             given["load"] = lambda: load_settings(chosen, os.environ, config)
         else:
             for line in loaded.ignored:
-                click.echo(f"tsproxy: {line}; ignored", err=True)
+                click.echo(f"tsproxy: ignored: {line}", err=True)
         command(loaded, **given)
 
     made = click.command(command.__name__.strip("_").replace("_", "-"), help=command.__doc__)(call)
@@ -94,7 +101,7 @@ def _serve(loaded: LoadedSettings, *, load: Callable[[], LoadedSettings], print_
 def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
     """Print the effective settings with their sources, or report what is wrong with them.
 
-    Certificate files are loaded, too. All flags of ``serve`` are accepted.
+    Certificate files are loaded, too. All flags of "tsproxy serve" are accepted.
     """
     from proxy.clients.tls import ListenerTls, TlsOptions
 
@@ -107,9 +114,9 @@ def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
 def _doctor(loaded: LoadedSettings, *, as_json: bool, strict: bool) -> None:
     """Examine the backend: what the proxy would miss there, and the command or setting that fixes it.
 
-    Nothing on the backend is changed. All flags of ``serve`` are accepted. Exit code 0: the proxy can serve (there may
-    be warnings); 1: the backend cannot be reached; 2: settings are wrong; 3: the backend or the account must be fixed
-    first.
+    Nothing on the backend is changed. All flags of "tsproxy serve" are accepted. Exit code 0: the proxy can serve
+    (there may be warnings); 1: the backend cannot be reached; 2: settings are wrong; 3: the backend or the account must
+    be fixed first.
     """
     from proxy.process.doctor.command import run
 
@@ -134,7 +141,9 @@ def _health(loaded: LoadedSettings) -> None:
             click.echo(refused.read().decode().strip(), err=True)
         sys.exit(1)
     except OSError as error:
-        click.echo(f"cannot reach {url}: {error}", err=True)
+        reason = getattr(error, "reason", error)
+        said = (reason.strerror if isinstance(reason, OSError) else "") or reason
+        click.echo(f"cannot reach {url}: {said}; is tsproxy running with this status_listen?", err=True)
         sys.exit(1)
 
 

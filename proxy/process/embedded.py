@@ -111,6 +111,8 @@ class DirectoryLock:
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise _unusable(self.directory, "it is a file, not a directory") from None
         except OSError as error:
             raise _unusable(self.directory, f"{error.strerror} ({error.filename})") from None
         if not os.access(self.directory, os.R_OK | os.W_OK | os.X_OK):

@@ -6,6 +6,7 @@ They show a supervisor whether another start may succeed (``deploy/tsproxy.servi
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final
@@ -25,7 +26,7 @@ class ExitCode(IntEnum):
     FIX_SETTINGS = 2
     """Also the code of the command line's parser."""
     FIX_BACKEND = 3
-    """The backend refuses the proxy's account, or cannot be used at all."""
+    """The backend refuses the proxy's account, or cannot be used at all; for ``bench``, rows are missing."""
 
 
 MEANINGS: Final[Mapping[ExitCode, str]] = {
@@ -38,7 +39,8 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
         "Settings, certificates, directories or options of the command line are wrong. Fix them first."
     ),
     ExitCode.FIX_BACKEND: (
-        "The backend refuses the login of the proxy's account, or cannot be used. Fix the backend or the account first."
+        "The backend refuses the login of the proxy's account, or cannot be used. Fix the backend or the account "
+        "first. `bench`: acknowledged rows are missing or differ."
     ),
 }
 """What each code means and what to do, for the documents."""
@@ -57,13 +59,21 @@ class AddressInUse(ConfigurationError):
     """The address is valid, but another program has it now, or the machine does not have it yet."""
 
 
+_PASSING: Final[Mapping[int, str]] = {
+    errno.EADDRINUSE: "Address already in use; stop the other program or change {name}",
+    errno.EADDRNOTAVAIL: "this machine does not have the address; change {name}, or configure the network",
+}
+"""Reason and remedy for errors that a later start may not have."""
+
+
 def cannot_listen(name: str, address: Address, error: OSError) -> ConfigurationError:
     """The error when an address of the settings cannot be listened on."""
-    reason = error.strerror or str(error)
-    if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
-        return AddressInUse(
-            [f"{name} = '{address}': cannot listen on this address: {reason}; stop the other program or change {name}"]
-        )
+    number = error.errno or 0
+    passing = _PASSING.get(number)
+    if passing is not None:
+        return AddressInUse([f"{name} = '{address}': cannot listen on this address: {passing.format(name=name)}"])
+    # What asyncio says repeats the address; a name that is not found has a negative number.
+    reason = os.strerror(number) if number > 0 else error.strerror or str(error)
     return ConfigurationError([f"{name} = '{address}' is not valid: cannot listen on this address: {reason}"])
 
 

@@ -103,9 +103,7 @@ async def serve(
     peering: Peering | None = None
     try:
         with suppress(BackendUnavailable):
-            await account.look()
-        if settings.fail_fast:
-            account.insist()
+            await account.look(insists=settings.fail_fast)
         # Before clients are served, so that every process knows all others that have sessions.
         peering = await Peering.begin(settings, assembly, metrics, tasks, partial(_report, metrics))
         address = await _listen(server, settings, tls.context if tls is not None else None, sockets, worker)

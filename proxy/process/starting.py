@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from proxy.settings.config import FROM_DEFAULT, LoadedSettings
 from proxy.settings.redaction import redact_uri
 from proxy.settings.table import Settings
 
@@ -17,10 +18,16 @@ def shown(settings: Settings) -> dict[str, Any]:
     return {field.name: _plain(getattr(settings, field.name)) for field in fields(settings)}
 
 
-def changed(settings: Settings) -> dict[str, Any]:
-    """Those of ``shown`` that differ from the defaults."""
-    defaults = shown(Settings())
-    return {name: value for name, value in shown(settings).items() if value != defaults[name]}
+def changed(loaded: LoadedSettings) -> dict[str, Any]:
+    """Those of ``shown`` that were given and differ from the defaults, without what this process does not use."""
+    settings, defaults = loaded.settings, shown(Settings())
+    unused = () if settings.backend is None else ("embedded_",)
+    return {
+        name: value
+        for name, value in shown(settings).items()
+        # The path and the number of bytes that stand for some defaults are not those of the table.
+        if loaded.origins[name] != FROM_DEFAULT and value != defaults[name] and not name.startswith(unused)
+    }
 
 
 def _plain(value: object) -> Any:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Final
+
 from pymongo.uri_parser import parse_uri
 
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.backend.driver_errors import plain_reason
 from proxy.backend.first_answer import AUTHENTICATION_FAILED
 from proxy.settings.redaction import redact_uri
+
+_ADDITIONS: Final[Mapping[re.Pattern[str], str]] = {
+    re.compile(
+        r'available for replica set name "[^"]*"'
+    ): "; check replicaSet: `tsproxy doctor` says what the server is",
+    re.compile(r"SSL handshake failed: [^\s,]+:(?= ?(?:,|$))"): " the server closed the connection, it may have no TLS",
+}
+"""What the driver leaves out, by what comes before it."""
 
 
 def hosts_of(uri: str) -> str:
@@ -37,5 +49,7 @@ def unreachable(uri: str, error: CommandError) -> CommandError:
         return type(error)(code=error.code, message=_login_refused(uri, error))
     hosts = hosts_of(uri)
     reason = plain_reason(error.message).replace("No servers found yet", f"{hosts} did not answer as MongoDB")
+    for known, addition in _ADDITIONS.items():
+        reason = known.sub(rf"\g<0>{addition}", reason)
     what = "connect to" if isinstance(error, BackendUnavailable) else "use"
-    return type(error)(code=error.code, message=f"cannot {what} the backend {redact_uri(uri)}: {reason}")
+    return type(error)(code=error.code, message=f"cannot {what} the backend {redact_uri(uri)}: {reason.rstrip()}")

@@ -9,16 +9,16 @@ from proxy.settings.config import Address, Settings, redact_uri
 
 def welcome(settings: Settings, address: Address, *, has_timeseries: bool = True) -> list[str]:
     """The lines printed at the terminal when the proxy is ready; ``has_timeseries``: whether the backend has them."""
-    if settings.backend is not None:
-        behind = redact_uri(settings.backend)
-    else:
-        behind = f"an embedded mongod with its data in {settings.embedded_data_directory}"
+    is_embedded = settings.backend is None
+    behind = redact_uri(settings.backend or f"an embedded mongod with its data in {settings.embedded_data_directory}")
+    database = "weather" if is_embedded else ""
     lines = [
         "",
         f"tsproxy {metadata.version('tsproxy')} listens on {address}; backend: {behind}.",
-        f'  connect:  mongosh "mongodb://{address.from_here}/weather"',
+        f'  connect:  mongosh "mongodb://{address.from_here}/{database}"',
     ]
-    if has_timeseries:
+    # Nobody needs a sample in a database of their own.
+    if is_embedded and has_timeseries:
         lines += [
             '  then:     db.createCollection("observations", {timeseries: {timeField: "t", metaField: "station"}})',
             '            db.observations.insertOne({t: new Date(), station: "north", celsius: 12.5})',

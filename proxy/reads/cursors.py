@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import bson
 from bson.codec_options import CodecOptions
@@ -13,11 +13,13 @@ from catalog.bson.codec import CODEC, TOLERANT
 from catalog.bson.raw import document, element, fields_of, string_value, unpack_int64
 from catalog.errors import UNAUTHORIZED
 from catalog.identity import Identity
-from catalog.namespaces import Namespace
+from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import CursorNames, rename_cursor
 from proxy.request.attempt import CURSOR_NOT_FOUND
 from proxy.request.session_fields import SESSION_FIELDS, ClientFields, in_one_document
-from rewrite.plan import Resolver
+
+Resolver: TypeAlias = Callable[[Namespace], VirtualCollection | None]
+"""From memory: the virtual collection of this name, ``None`` if there is none or the proxy does not know."""
 
 TOLERANT_RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument, unicode_decode_error_handler="replace"

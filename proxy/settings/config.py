@@ -14,20 +14,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import inspect as types
-from pymongo.errors import PyMongoError
-from pymongo.uri_parser import parse_uri
 
 from proxy.settings.collection_rules import SYNTAX, parse_rules
+from proxy.settings.limit_entries import WrongEntry, entries_of
 from proxy.settings.limits import faults
 from proxy.settings.machine_memory import catalog_memory_bytes
 from proxy.settings.redaction import redact_uri
 from proxy.settings.service_variables import is_injected
 from proxy.settings.table import ROWS, Address, SettingRow, Settings
 from proxy.settings.trace_target import headers_of, is_url, lacks_library
+from proxy.settings.uri_faults import uri_fault
 
 __all__ = [
     "Address",
@@ -39,11 +38,9 @@ __all__ = [
     "redact_uri",
 ]
 
-ACCOUNT_MECHANISMS: typing.Final = ("DEFAULT", "SCRAM-SHA-256", "SCRAM-SHA-1", "MONGODB-X509")
-"""How the proxy's own account may authenticate (``proxy.backend.service_auth``)."""
 CONFIG_VARIABLE = "TSPROXY_CONFIG"
 _TEST_VARIABLES = "TSPROXY_TEST_"
-_FROM_FLAG, _FROM_DEFAULT = "command line", "default"
+_FROM_FLAG, FROM_DEFAULT = "command line", "default"
 
 
 class ConfigurationError(Exception):
@@ -92,9 +89,13 @@ def load_settings(
     for name, (value, origin) in given.items():
         try:
             values[name] = converted(ROWS[name], value)
-        except (msgspec.ValidationError, ValueError) as error:
-            where = f" ({error})" if ROWS[name].is_table else ""
-            problems.append(_problem(name, value, origin, f"expected {describe_expected(ROWS[name])}{where}"))
+        except WrongEntry as error:
+            problems.append(f"{error.name} ({origin}) {error.reason}")
+        except (msgspec.MsgspecError, ValueError) as error:
+            # Everything else is a value of a wrong type.
+            is_broken = isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError)
+            what = "not JSON; " if is_broken else ""
+            problems.append(_problem(name, value, origin, f"{what}expected {describe_expected(ROWS[name])}"))
     ignored: tuple[str, ...] = ()
     if values.get("ignore_unknown_settings"):
         ignored = tuple(unknown)
@@ -102,7 +103,7 @@ def load_settings(
         problems = [*unknown, *problems]
     if problems:
         raise ConfigurationError(problems)
-    origins = {name: given[name][1] if name in given else _FROM_DEFAULT for name in ROWS}
+    origins = {name: given[name][1] if name in given else FROM_DEFAULT for name in ROWS}
     settings = _resolved(Settings(**values), origins)
     contradictions = list(_contradictions(settings, origins))
     if contradictions:
@@ -148,10 +149,18 @@ def _from_file(path: Path | None, problems: list[str], unknown: list[str]) -> di
         problems.append(f"config = {str(path)!r} cannot be read: {error.strerror}")
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        problems.append(f"config = {str(path)!r} is not valid TOML: {error}")
+        problems.append(f"config = {str(path)!r} is not valid TOML: {error}{_hint(error)}")
         return {}
     unknown.extend(_unknown(name, str(path)) for name in content if name not in ROWS)
     return {name: (value, str(path)) for name, value in content.items() if name in ROWS}
+
+
+_UNQUOTED: typing.Final = ("Invalid value", "Expected newline or end of document after a statement")
+
+
+def _hint(error: Exception) -> str:
+    """What to do about a value that TOML cannot read; it does not say that texts need quotes."""
+    return "; texts need quotes" if str(error).startswith(_UNQUOTED) else ""
 
 
 def _from_environment(environment: Mapping[str, str], unknown: list[str]) -> dict[str, tuple[Any, str]]:
@@ -184,6 +193,8 @@ def converted(row: SettingRow, value: object) -> Any:
 
     Raises ``ValueError``, of which ``msgspec.ValidationError`` is a kind.
     """
+    if row.is_table:
+        return entries_of(row, value)
     if not isinstance(value, str):
         return msgspec.convert(value, row.type, dec_hook=_path_from)
     text = value.strip()
@@ -194,8 +205,6 @@ def converted(row: SettingRow, value: object) -> Any:
     if row.is_list:
         items = [item.strip() for item in text.split(",") if item.strip()]
         return msgspec.convert(items, row.type)
-    if row.is_table:
-        return msgspec.json.decode(text, type=row.type)
     read = msgspec.convert(text, row.type, strict=False, dec_hook=_path_from)
     if isinstance(read, float) and not math.isfinite(read):
         raise ValueError(text)
@@ -288,7 +297,7 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
 
     if settings.backend_file is not None and origins["backend"] != f"file {settings.backend_file}":
         yield problem("backend_file", "cannot be combined with backend")
-    if settings.backend is not None and (reason := _uri_fault(settings.backend)):
+    if settings.backend is not None and (reason := uri_fault(settings.backend)):
         yield problem("backend", f"expected {describe_expected(ROWS['backend'])} ({reason})")
     for name in ("tls_certificate_file", "tls_key_file", "tls_ca_file", "embedded_mongod"):
         path: Path | None = getattr(settings, name)
@@ -325,21 +334,3 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
         parse_rules(settings.create_as_timeseries)
     except ValueError as error:
         yield problem("create_as_timeseries", str(error))
-
-
-def _uri_fault(uri: str) -> str:
-    """Why ``uri`` is not valid, without its secrets; empty if it is."""
-    given = {name.lower(): value for name, value in parse_qsl(uri.partition("?")[2])}
-    mechanism = given.get("authmechanism", ACCOUNT_MECHANISMS[0])
-    if mechanism not in ACCOUNT_MECHANISMS:
-        supported = ", ".join(ACCOUNT_MECHANISMS)
-        return f"authMechanism={mechanism} is not supported for the proxy's own account; use one of {supported}"
-    if uri.startswith("mongodb+srv://"):
-        return ""  # only a DNS query can tell
-    try:
-        parse_uri(uri, warn=False)
-    except OSError as error:  # a file that an option names
-        return f"{error.filename}: {error.strerror}"
-    except (PyMongoError, ValueError) as error:
-        return redact_uri(str(error)).rstrip(".")
-    return ""

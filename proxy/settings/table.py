@@ -344,6 +344,11 @@ class SettingRow:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
+    def is_boolean(self) -> bool:
+        """Whether the value is true or false."""
+        return self.type is bool
+
+    @property
     def is_list(self) -> bool:
         """Whether the value is a list, comma-separated in flags and variables."""
         return get_origin(self.type) is tuple

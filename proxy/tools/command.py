@@ -91,8 +91,8 @@ def import_command(file: Path | None, **given: Any) -> None:
     """Import a regular collection, or a file of mongoexport or mongodump, into a time-series collection.
 
     FILE has extended JSON or BSON, and may be compressed with gzip. To resume an import that was stopped or killed, run
-    the same command again; rows that were stored already are not stored again. Exit code 1: stopped, to be repeated; 2: wrong
-    options, file or collection; 3: a row is not valid.
+    the same command again; rows that were stored already are not stored again. Exit code 1: stopped, to be repeated;
+    2: wrong options, file or collection; 3: a row is not valid.
     """
     with _told("to go on where this one stopped, run the same command again"):
         _import(file, given)

@@ -15,6 +15,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from catalog.bson.raw import fields_of
+from proxy.settings.wording import counted
 from proxy.tools.files import CODEC, shown_document
 from proxy.tools.grouping import Sendable, batches, lanes
 from proxy.tools.rows import BadRow
@@ -124,7 +125,7 @@ class Loader:
         errors = reply.get("writeErrors", [])
         codes = {each.get("code") for each in errors}
         if codes & TRANSIENT_CODES:
-            raise AutoReconnect(f"{len(errors)} rows were not written: {errors[0].get('errmsg')}")
+            raise AutoReconnect(f"the server did not write {counted(len(errors), 'row')}: {errors[0].get('errmsg')}")
         if codes - ROW_CODES:
             raise OperationFailure(str(errors[0].get("errmsg")), errors[0].get("code"), reply)
         return [_refused(batch[each["index"]], str(each.get("errmsg", "refused"))) for each in errors]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from bson.decimal128 import Decimal128
+
 from rewrite.stages.draft import Draft, Stage, only
 from rewrite.stages.scope import Scope
 
@@ -138,13 +140,24 @@ def is_inclusion(argument: Any) -> bool:
     """Whether a projection names the fields that it keeps."""
     if not isinstance(argument, dict):
         return False
-    return any(value not in (0, False) for key, value in argument.items() if key != "_id" or len(argument) == 1)
+    return any(_keeps(value) for key, value in argument.items() if key != "_id" or len(argument) == 1)
+
+
+def _keeps(value: Any) -> bool:
+    """Whether a value of a projection keeps or computes its field; documents may name fields inside it."""
+    if isinstance(value, dict):
+        return any(key.startswith("$") or _keeps(inner) for key, inner in value.items())
+    return not _is_zero(value)
+
+
+def _is_zero(value: Any) -> bool:
+    return value.to_decimal().is_zero() if isinstance(value, Decimal128) else value in (0, False)
 
 
 def _project_columns(argument: Mapping[str, Any]) -> Columns | None:
-    columns: set[str] = {"_id"} if argument.get("_id", 1) not in (0, False) else set()
+    columns: set[str] = {"_id"} if not _is_zero(argument.get("_id", 1)) else set()
     for path, value in argument.items():
-        if value in (0, False):
+        if _is_zero(value):
             continue
         if isinstance(value, dict) and any(key in ("$slice", "$elemMatch", "$meta") for key in value):
             return None

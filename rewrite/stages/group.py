@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bson import Binary
+from bson import Binary, Int64
 
 from rewrite.stages.draft import Draft, Stage, fails_unless, only
 from rewrite.stages.meta_paths import rename_constant_or_meta, rename_expression
@@ -136,8 +136,10 @@ def _partial(accumulator: Mapping[str, Any], scope: Scope) -> Partial | None:
     operator, operand = only(accumulator)
     if operator == "$count" and operand == {}:
         return Partial({"$sum": rows_in_bucket(scope)}, "$sum", (UNKNOWN_COUNT,), (_UNKNOWN_COUNT,))
-    if operator == "$sum" and isinstance(operand, int) and not isinstance(operand, bool):
-        times = rows_in_bucket(scope) if operand == 1 and type(operand) is int else None
+    # Compiled code would make an ``int`` of an ``Int64`` that ``isinstance`` has narrowed, and sums would change type.
+    kind: type = type(operand)
+    if operator == "$sum" and kind in (int, Int64):
+        times = rows_in_bucket(scope) if operand == 1 and kind is int else None
         product = times or {"$multiply": [rows_in_bucket(scope), operand]}
         return Partial({"$sum": product}, "$sum", (UNKNOWN_COUNT,), (_UNKNOWN_COUNT,))
     if operator in _IDEMPOTENT and (moved := rename_expression(operand, scope)) is not None:

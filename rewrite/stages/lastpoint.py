@@ -28,8 +28,10 @@ def pick_latest_buckets(draft: Draft, scope: Scope) -> Draft:
     if asked is None:
         return draft
     key, order = asked
-    picked = draft.with_head(*_latest_of_each(key, order, scope), *_fetching(scope))
     columns = columns_read(draft.tail)
+    if scope.time_field == LATEST or (columns is not None and LATEST in columns):
+        return draft
+    picked = draft.with_head(*_latest_of_each(key, order, scope), *_fetching(scope))
     include = None if columns is None else (*sorted(columns | {scope.time_field}), LATEST)
     same_time: Stage = {"$match": {"$expr": {"$eq": [f"${scope.time_field}", f"${LATEST}"]}}}
     return picked._replace(

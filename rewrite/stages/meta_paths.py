@@ -106,9 +106,9 @@ def _rename(expression: Any, scope: Scope, uses: list[str]) -> tuple[Any] | None
         case str():
             return _rename_string(expression, scope, uses)
         case dict():
-            if "$literal" in expression:
+            if "$literal" in expression or "$const" in expression:
                 return (expression,)
-            if any(key in _UNMOVABLE_EXPRESSIONS for key in expression):
+            if any(key in _UNMOVABLE_EXPRESSIONS for key in expression) or _binds_current(expression):
                 return None
             document: dict[str, Any] = {}
             for key, value in expression.items():
@@ -127,6 +127,12 @@ def _rename(expression: Any, scope: Scope, uses: list[str]) -> tuple[Any] | None
             return (elements,)
         case _:
             return (expression,)
+
+
+def _binds_current(argument: Mapping[str, Any]) -> bool:
+    """Whether this is an argument of ``$let``, ``$map`` … that redefines what paths without a variable belong to."""
+    variables = argument.get("vars")
+    return argument.get("as") == "CURRENT" or (isinstance(variables, dict) and "CURRENT" in variables)
 
 
 def _rename_string(text: str, scope: Scope, uses: list[str]) -> tuple[str] | None:

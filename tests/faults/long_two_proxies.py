@@ -5,8 +5,8 @@ On a replica set, drivers have all proxies in their connection string.
 Meanwhile some measurements are deleted, and on standalones meta values change. Readers through any of the proxies see
 every acknowledged measurement once and whole, and none that was deleted.
 
-``TSPROXY_TEST_SCALE`` is the number of rounds, each with processes and a collection of its own: scans of everything that
-has ever been written would take longer and longer.
+``TSPROXY_TEST_SCALE`` is the number of rounds, each with processes and a collection of its own: scans of everything
+that has ever been written would take longer and longer.
 """
 
 from __future__ import annotations

@@ -217,7 +217,20 @@ def _find(draw: st.DrawFn, query: dict[str, Any]) -> tuple[dict[str, Any], bool]
     if draw(st.booleans()):
         return body, False
     body |= {"sort": draw(_total_sort()), **draw(_window())}
-    projection = draw(st.sampled_from([{}, {"a": 1}, {"a": 0}, {"m": 1, "_id": 0}, {"x": "$a"}, {"b.q": 0, "m.a": 0}]))
+    projection = draw(
+        st.sampled_from(
+            [
+                {},
+                {"a": 1},
+                {"a": 0},
+                {"m": 1, "_id": 0},
+                {"x": "$a"},
+                {"b.q": 0, "m.a": 0},
+                {"b": {"q": 0}},
+                {"b": {"q": 1}},
+            ]
+        )
+    )
     if projection:
         body["projection"] = projection
     return body, True
@@ -246,7 +259,9 @@ def _pipelines(draw: st.DrawFn, query: dict[str, Any]) -> tuple[list[dict[str, A
     elif between == 2:
         stages += [{"$unset": draw(st.sampled_from(["a", "n", "m", "m.a", "t"]))}, {"$match": draw(filters(1))}]
     elif between == 3:
-        stages += [{"$project": draw(st.sampled_from([{"a": 1}, {"n": "$a", "m": 1}, {"m.a": 1, "t": 1}]))}]
+        stages += [
+            {"$project": draw(st.sampled_from([{"a": 1}, {"n": "$a", "m": 1}, {"m.a": 1, "t": 1}, {"b": {"q": 0}}]))}
+        ]
         stages += [{"$match": draw(filters(1))}]
     last = draw(st.integers(0, 5))
     if last <= 1:

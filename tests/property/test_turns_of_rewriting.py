@@ -58,7 +58,6 @@ def planned(raw: bytes) -> Plan | None:
             body=fields.body,
             target=TARGET,
             profile=Profile(),
-            resolve=lambda _: TARGET,
             has_txn_number=fields.has_txn_number,
             statement_ids=fields.statement_ids,
         )

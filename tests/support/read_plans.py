@@ -35,7 +35,7 @@ def virtual_collection(client: MongoClient[dict[str, Any]], database: str, name:
 def request_for(body: Mapping[str, Any], target: VirtualCollection, profile: Profile, **flags: Any) -> Request:
     """A client's command on ``target``."""
     name = next(iter(body))
-    return Request(name, target.namespace, body, target, profile, lambda _: target, **flags)
+    return Request(name, target.namespace, body, target, profile, **flags)
 
 
 def send(client: MongoClient[dict[str, Any]], database: str, body: Mapping[str, Any], **options: Any) -> dict[str, Any]:

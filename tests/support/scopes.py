@@ -24,5 +24,5 @@ def draft(*tail: Stage, **fields: Any) -> Draft:
 
 def request(body: Mapping[str, Any], **fields: Any) -> Request:
     """A client's command on ``db.x``."""
-    known: dict[str, Any] = {"target": TARGET, "profile": Profile(), "resolve": lambda _: TARGET, **fields}
+    known: dict[str, Any] = {"target": TARGET, "profile": Profile(), **fields}
     return Request(name=next(iter(body)), namespace=TARGET.namespace, body=body, **known)

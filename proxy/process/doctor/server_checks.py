@@ -22,6 +22,7 @@ from proxy.process.doctor.finding import (
     wrong_setting,
 )
 from proxy.process.doctor.found import Found, Member, Unknown
+from proxy.settings.wording import counted
 
 TESTED: Final = frozenset({(4, 4), (5, 0), (6, 0), (7, 0)})
 """Release series that are tested (docs/compatibility.md)."""
@@ -88,7 +89,7 @@ def _replica_set(found: Found, name: str, answering: list[Member]) -> Finding:
             mongosh("rs.status()"),
             advice("start the missing members; a majority elects a primary"),
         )
-    return ok(f"replica set {name}, {len(found.members)} members, primary {primary.address}")
+    return ok(f"replica set {name}, {counted(len(found.members), 'member')}, primary {primary.address}")
 
 
 def tls(found: Found) -> Finding | None:
@@ -111,7 +112,7 @@ def tls(found: Found) -> Finding | None:
     days = int((ends_seconds - found.now_seconds) // _DAY_SECONDS)
     text = f"{server.tls_version}, certificate valid until {datetime.fromtimestamp(ends_seconds, UTC):%Y-%m-%d}"
     if days < CERTIFICATE_DAYS:
-        return warning(f"{text} ({days} days)", advice("renew the certificate of the server"))
+        return warning(f"{text} ({counted(days, 'day')})", advice("renew the certificate of the server"))
     return ok(text)
 
 

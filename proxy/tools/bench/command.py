@@ -24,6 +24,9 @@ ROWS_DIFFER: Final = 3
 """The exit code if acknowledged rows are missing or differ."""
 
 
+SHAPES: Final = "|".join([*BUILT_IN, "FILE"])
+
+
 class WrongOption(Exception):
     """An option cannot be used; the message says which and why."""
 
@@ -64,17 +67,17 @@ def _bar(seconds: float) -> Iterator[running.Progress]:
 
 
 @click.command("bench")
-@click.option("--proxy", required=True, metavar="URI", help="A tsproxy.")
-@click.option("--direct", required=True, metavar="URI", help="MongoDB without it, usually the proxy's own backend.")
+@click.option("--proxy", required=True, metavar="URI", help="URI of a tsproxy.")
+@click.option("--direct", required=True, metavar="URI", help="URI of MongoDB itself, usually the proxy's backend.")
 @click.option("--allow-writes", is_flag=True, help="Required: the bench writes to both, and drops what it has made.")
 @click.option("--database", default="bench_tsproxy", show_default=True, metavar="NAME", help="Must not exist.")
 @click.option("--into-existing", is_flag=True, help="Allow a database that exists; only own collections are dropped.")
 @click.option("--connections", type=click.IntRange(1, 2_000), default=8, show_default=True)
-@click.option("--seconds", type=click.FloatRange(0.1, 3_600), default=10, show_default=True, help="Of a round.")
-@click.option("--rounds", type=click.IntRange(1, 1_000), default=5, show_default=True, help="Of each side.")
-@click.option("--batch-rows", type=click.IntRange(1, 10_000), default=1, show_default=True, help="In one command.")
+@click.option("--seconds", type=click.FloatRange(0.1, 3_600), default=10, show_default=True, help="Length of a round.")
+@click.option("--rounds", type=click.IntRange(1, 1_000), default=5, show_default=True, help="Rounds for each side.")
+@click.option("--batch-rows", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Rows in one command.")
 @click.option("--series", type=click.IntRange(1, 1_000_000), default=100, show_default=True)
-@click.option("--shape", default="iot", show_default=True, metavar="|".join([*BUILT_IN, "FILE"]), help="Of documents.")
+@click.option("--shape", default="iot", show_default=True, metavar=SHAPES, help="Shape of the documents.")
 @click.option("--readers", type=click.IntRange(0, 1_000), default=0, help="Connections that read meanwhile.")
 @click.option("--processes", type=click.IntRange(1, 256), help="Load processes.  [default: one for each core]")
 @click.option("--no-warm-up", is_flag=True, help="Begin with empty buckets instead of half full ones.")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Final
 
+from proxy.settings.wording import counted
 from proxy.tools.bench.running import BenchOptions, Measured
 from proxy.tools.bench.tally import PERCENTILES, Latencies, Ratio, Tally, median, ratio_of
 
@@ -29,10 +30,10 @@ def ratio(measured: Mapping[str, Measured]) -> Ratio | None:
 def table(options: BenchOptions, measured: Mapping[str, Measured]) -> str:
     """The figures for people; ends with a line break."""
     shape = options.shape
-    several = "" if options.batch_rows == 1 else "s"
     load = (
-        f"{options.connections} connections, {options.batch_rows} row{several} in a command, {options.series} series, "
-        f"shape {shape.name} ({shape.document_bytes} bytes), {options.rounds} rounds of {options.seconds:g} s"
+        f"{counted(options.connections, 'connection')}, {counted(options.batch_rows, 'row')} in a command, "
+        f"{options.series:,} series, shape {shape.name} ({shape.document_bytes} bytes), "
+        f"{counted(options.rounds, 'round')} of {options.seconds:g} s"
     )
     lines = [load, ""]
     has_reads = options.readers > 0

@@ -228,3 +228,13 @@ async def test_a_database_of_the_account_with_any_name_is_asked_for() -> None:
     await others.proxies()
     matched = asked[0]["pipeline"][1]["$match"]
     assert matched["effectiveUsers"] == {"$elemMatch": {"user": "a", "db": "b@c"}}
+
+
+async def test_a_refusal_is_told_without_the_command() -> None:
+    class Pool:
+        async def request(self, command: bytes, deadline_seconds: float) -> bytes:
+            return encode({"ok": 0, "code": 13, "errmsg": f"not authorized to execute command {decode(command)}"})
+
+    with pytest.raises(CommandError) as raised:
+        await CurrentOperations(Pool(), NAME).proxies()  # type: ignore[arg-type]
+    assert raised.value.message == "the backend's account lacks the privilege inprog on the cluster"

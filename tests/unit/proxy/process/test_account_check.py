@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from catalog.errors import CommandError
 from proxy.process.account_check import AccountCheck
@@ -15,11 +16,24 @@ async def test_changes_are_told_once() -> None:
         return answers.pop(0)
 
     check = AccountCheck("tsproxy@admin", missing_rights, told.append)
-    check.insist()
-    await check.look()
-    with pytest.raises(CommandError, match="tsproxy@admin lacks privileges: find on system_buckets"):
-        check.insist()
     await check.look()
     await check.look()
-    check.insist()
+    await check.look()
     assert [bool(trouble) for trouble in told] == [True, False]
+
+
+async def test_who_insists_gets_an_error_that_is_not_logged_as_well() -> None:
+    answers: list[list[str]] = [["find on system_buckets"], []]
+    told: list[str] = []
+
+    async def missing_rights() -> list[str]:
+        return answers.pop(0)
+
+    check = AccountCheck("tsproxy@admin", missing_rights, told.append)
+    with (
+        capture_logs() as logged,
+        pytest.raises(CommandError, match="tsproxy@admin lacks privileges: find on system_buckets"),
+    ):
+        await check.look(insists=True)
+    await check.look(insists=True)
+    assert (logged, told) == ([], [])

@@ -14,6 +14,7 @@ from proxy.process import cli
 from proxy.settings.config import ConfigurationError
 from proxy.settings.table import ROWS
 from proxy.settings.text import render_example
+from tests.support.ports import free_port
 
 
 def call(*arguments: str, **environment: str) -> Result:
@@ -58,6 +59,34 @@ def test_wrong_settings_are_handed_to_main(monkeypatch: pytest.MonkeyPatch, caps
     ]
 
 
+def test_health_without_a_proxy_says_what_to_look_at() -> None:
+    done = call("health", "--status-listen", f"127.0.0.1:{free_port()}")
+    assert done.exit_code == 1
+    assert done.stderr.endswith("/readyz: Connection refused; is tsproxy running with this status_listen?\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (("--reuse-port",), "true"),
+        (("--reuse-port", "--log-level", "info"), "true"),
+        (("--reuse-port", "true"), "true"),
+        (("--reuse-port=false",), "false"),
+        ((), "false"),
+    ],
+)
+def test_the_name_of_a_boolean_alone_means_true(arguments: tuple[str, ...], value: str) -> None:
+    assert f"\nreuse_port = {value} " in call("check-config", *arguments).output
+
+
+def test_help_shows_values_and_defaults() -> None:
+    text = call("serve", "--help").output
+    assert all(f"{row.flag} true|false" in text for row in ROWS.values() if row.is_boolean)
+    assert "[default: ]" not in text
+    assert "[default: {}]" not in text
+    assert "``" not in "".join(call(name, "--help").output for name in cli.cli.commands)
+
+
 def test_health_without_an_address_is_bad_configuration() -> None:
     assert isinstance(call("health", "--status-listen", "").exception, ConfigurationError)
 
@@ -99,5 +128,5 @@ def test_settings_of_a_newer_version_are_a_warning_when_asked_for(tmp_path: Path
     assert isinstance(call(*arguments).exception, ConfigurationError)
     done = call(*arguments, "--ignore-unknown-settings", "true", TSPROXY_NOT_YET="1")
     assert done.exit_code == 0
-    assert "not_yet_known" in done.stderr
+    assert "tsproxy: ignored: not_yet_known" in done.stderr
     assert "TSPROXY_NOT_YET" in done.stderr

@@ -135,6 +135,8 @@ async def test_directory_that_cannot_be_used_is_bad_configuration(tmp_path: Path
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=r"embedded_data_directory = .* is not valid"):
         await DirectoryLock(tmp_path / "file" / "data").acquire()
+    with pytest.raises(ConfigurationError, match=r"/file' is not valid: it is a file, not a directory"):
+        await DirectoryLock(tmp_path / "file").acquire()
 
 
 async def test_mongod_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None:

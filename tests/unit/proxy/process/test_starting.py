@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from proxy.process.starting import changed, shown
+from proxy.settings.config import load_settings
 from proxy.settings.table import ROWS, Settings
 
 GIVEN = Settings(backend="mongodb://u:secret@h/", max_connections=3, compressors=("zstd",))
@@ -16,5 +17,13 @@ def test_all_settings_are_shown_without_passwords() -> None:
 
 
 def test_only_what_differs_from_the_defaults() -> None:
-    assert changed(Settings()) == {}
-    assert changed(GIVEN) == {"backend": "mongodb://u:***@h/", "max_connections": 3, "compressors": ["zstd"]}
+    assert changed(load_settings({}, {})) == {}
+    given = {"backend": "mongodb://u:secret@h/", "max_connections": "3", "compressors": "zstd", "log_level": "info"}
+    expected = {"backend": "mongodb://u:***@h/", "max_connections": 3, "compressors": ["zstd"]}
+    assert changed(load_settings(given, {})) == expected
+
+
+def test_the_embedded_mongod_is_of_no_interest_beside_a_backend() -> None:
+    given = {"embedded_data_directory": "/srv/data"}
+    assert changed(load_settings(given, {})) == given
+    assert changed(load_settings({**given, "backend": "mongodb://h/"}, {})) == {"backend": "mongodb://h/"}

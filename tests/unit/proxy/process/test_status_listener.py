@@ -41,6 +41,7 @@ async def test_disabled_listener_records_nothing() -> None:
 async def test_address_that_is_taken_is_named() -> None:
     with socket.create_server((LOOPBACK, 0)) as other:
         server = StatusServer(Address(LOOPBACK, other.getsockname()[1]), CollectorRegistry(), lambda: "")
-        with pytest.raises(AddressInUse, match="status_listen"):
+        with pytest.raises(AddressInUse, match="status_listen") as raised:
             async with listening(server, lambda: asyncio.sleep(0), lambda error: None):
                 pass
+    assert str(raised.value).count(LOOPBACK) == 1

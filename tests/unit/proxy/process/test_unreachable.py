@@ -16,6 +16,29 @@ def test_backend_and_reason_without_the_description_of_the_topology() -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            'No replica set members available for replica set name "rs0", Timeout: 5s, Topology …',
+            'replica set name "rs0"; check replicaSet: `tsproxy doctor` says what the server is',
+        ),
+        (
+            "SSL handshake failed: h:1:  (configured timeouts: a: 1ms), Timeout: 5s",
+            "SSL handshake failed: h:1: the server closed the connection, it may have no TLS",
+        ),
+        (
+            "SSL handshake failed: h:1: ,SSL handshake failed: h:2: ",
+            "h:2: the server closed the connection, it may have no TLS",
+        ),
+        ("SSL handshake failed: h:1: [SSL] bad certificate", "SSL handshake failed: h:1: [SSL] bad certificate"),
+        ("No primary available for writes", "/: No primary available for writes"),
+    ],
+)
+def test_what_the_driver_leaves_out_is_added(told: str, said: str) -> None:
+    assert unreachable("mongodb://h:1/", BackendUnavailable(told)).message.endswith(said)
+
+
+@pytest.mark.parametrize(
     ("uri", "account"),
     [
         ("mongodb://u:p@h/", ("u", "admin")),

@@ -140,6 +140,14 @@ def test_unreadable_and_broken_files_are_refused(tmp_path: Path) -> None:
     assert "not valid TOML" in problems(tmp_path, "connect_timeout_ms = ")
 
 
+@pytest.mark.parametrize(
+    ("toml", "is_told"),
+    [("listen = 0.0.0.0:27018", True), ("log_level = debug", True), ("log_level debug", False)],
+)
+def test_texts_without_quotes(tmp_path: Path, toml: str, is_told: bool) -> None:
+    assert problems(tmp_path, toml).endswith("; texts need quotes") is is_told
+
+
 def test_backend_is_read_from_a_file(tmp_path: Path) -> None:
     secret = tmp_path / "uri"
     secret.write_text("mongodb://u:secret@h/\n")

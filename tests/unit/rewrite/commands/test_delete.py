@@ -19,7 +19,7 @@ def plan(*deletes: Any, version: tuple[int, int, int] = (6, 0, 5), in_transactio
     """The plan of a delete."""
     body = {"delete": "x", "deletes": list(deletes), **options}
     profile = Profile(version=version)
-    return rewrite_delete(Request("delete", X.namespace, body, X, profile, lambda _: X, in_transaction=in_transaction))
+    return rewrite_delete(Request("delete", X.namespace, body, X, profile, in_transaction=in_transaction))
 
 
 BY_META = {"q": {"m.a": 1}, "limit": 0}

@@ -17,7 +17,7 @@ REMOVE: dict[str, Any] = {"findAndModify": "x", "query": {"v": 1}, "remove": Tru
 
 def plan(*, in_transaction: bool = False, **fields: Any) -> Any:
     body = {**REMOVE, **fields}
-    request = Request("findAndModify", X.namespace, body, X, Profile(), lambda _: X, in_transaction=in_transaction)
+    request = Request("findAndModify", X.namespace, body, X, Profile(), in_transaction=in_transaction)
     return rewrite_find_and_modify(request)
 
 
@@ -59,7 +59,7 @@ def test_without_a_match_nothing_is_written_and_the_value_is_null() -> None:
 
 
 def test_on_buckets_by_name_it_clears_what_the_catalog_holds() -> None:
-    request = Request("findAndModify", X.buckets, {"findAndModify": ""}, None, Profile(), lambda _: X)
+    request = Request("findAndModify", X.buckets, {"findAndModify": ""}, None, Profile())
     made = rewrite_find_and_modify(request)
     assert isinstance(made, PassThrough)
     assert any(isinstance(effect, ClearBuckets) for effect in made.effects)

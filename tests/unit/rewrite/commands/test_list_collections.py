@@ -16,9 +16,7 @@ OTHERS = {"name": {"$not": Regex(r"^system\.buckets\."), "$ne": "system.views"}}
 
 def plan(**fields: Any) -> object:
     body = {"listCollections": 1, **fields}
-    return list_without_buckets(
-        Request("listCollections", Namespace("db", ""), body, None, Profile(), resolve=lambda _: None)
-    )
+    return list_without_buckets(Request("listCollections", Namespace("db", ""), body, None, Profile()))
 
 
 def narrowed(**fields: Any) -> Any:

@@ -20,7 +20,7 @@ DATABASE = Namespace("db", "")
 def plan_of(namespace: Namespace, **body: Any) -> object:
     """The plan of a command, which its first argument names."""
     name = next(iter(body))
-    return REWRITERS[name](Request(name, namespace, body, None, Profile(), lambda _: None))
+    return REWRITERS[name](Request(name, namespace, body, None, Profile()))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_h1_buckets_are_never_cloned_as_capped(command: str) -> None:
 def test_no_time_series_collection_is_created_where_there_are_none(profile: Profile) -> None:
     def plan(**options: Any) -> object:
         body = {"create": "x", **options}
-        return REWRITERS["create"](Request("create", X, body, None, profile, lambda _: None))
+        return REWRITERS["create"](Request("create", X, body, None, profile))
 
     with pytest.raises(CommandError, match=rf"db\.x was not created: .* {profile.shown_version}, ") as refused:
         plan(timeseries={"timeField": "t"})

@@ -24,7 +24,7 @@ LOOKS_LIKE_A_QUERY = {**BY_META, "q": {"m": {"$in": [{"a": 1}]}}}
 def plan(*updates: Any, version: tuple[int, int, int] = (6, 0, 5), in_transaction: bool = False, **options: Any) -> Any:
     body = {"update": "x", "updates": list(updates), **options}
     profile = Profile(version=version)
-    return rewrite_update(Request("update", X.namespace, body, X, profile, lambda _: X, in_transaction=in_transaction))
+    return rewrite_update(Request("update", X.namespace, body, X, profile, in_transaction=in_transaction))
 
 
 def test_u1_updates_by_the_meta_field_and_wrong_ones_are_the_backends() -> None:
@@ -94,7 +94,7 @@ def test_u1_what_is_refused_and_why(changes: dict[str, Any], said: str) -> None:
 
 def test_updates_of_buckets_by_name_clear_what_the_catalog_holds() -> None:
     """U6: whoever writes to buckets past the catalog makes it forget them."""
-    request = Request("update", X.buckets, {"update": X.buckets.collection}, None, Profile(), lambda _: X)
+    request = Request("update", X.buckets, {"update": X.buckets.collection}, None, Profile())
     made = rewrite_update(request)
     assert isinstance(made, PassThrough)
     assert any(isinstance(effect, ClearBuckets) for effect in made.effects)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bson import Decimal128
 
 from rewrite.stages.dependencies import columns_read, include_needed_columns
 from tests.support.scopes import SCOPE, draft
@@ -26,6 +27,13 @@ from tests.support.scopes import SCOPE, draft
         ([], None),
         ([{"$match": {"a": 1}}], None),
         ([{"$project": {"a": 0}}, {"$count": "n"}], None),
+        ([{"$project": {"a": Decimal128("0")}}], None),
+        ([{"$project": {"a": {"b": 0}}}], None),
+        ([{"$project": {"_id": 0, "a": {"b": {"c": False}}}}], None),
+        ([{"$project": {"_id": {"a": 0}}}], None),
+        ([{"$project": {"_id": Decimal128("-0.0")}}], None),
+        ([{"$project": {"_id": Decimal128("0"), "a": 1}}], {"a"}),
+        ([{"$project": {"_id": 0, "a": {"b": 1, "c": "$d"}}}], {"a", "d"}),
         ([{"$match": {"$jsonSchema": {}}}, {"$count": "n"}], None),
         ([{"$match": {"$text": {}}}, {"$count": "n"}], None),
         ([{"$group": {"_id": None, "n": {"$first": "$$ROOT"}}}], None),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from bson import Int64
 
 from rewrite.stages.group import DOUBT, count_from_headers, group_from_headers
 from rewrite.stages.rows import UNKNOWN_COUNT, rows_in_bucket
@@ -41,6 +42,14 @@ def test_buckets_that_cannot_tell_are_unpacked() -> None:
     assert (list(inhibit), again) == (["$_internalInhibitOptimization"], group)
     assert joined == {"$group": {"_id": "$_id", "n": {"$sum": "$n"}, "high": {"$max": "$high"}}}
     assert last == AFTER
+
+
+@pytest.mark.parametrize("number", [2, Int64(1), Int64(2)])
+def test_sums_of_a_constant_keep_its_type(number: int) -> None:
+    """A server adds up longs as longs."""
+    after = group_from_headers(draft({"$group": {"_id": "$m.a", "n": {"$sum": number}}}), SCOPE)
+    _, factor = after.head[1]["$group"]["n"]["$sum"]["$multiply"]
+    assert (factor, type(factor)) == (number, type(number))
 
 
 def test_bounds_stay_on_both_branches() -> None:

@@ -41,6 +41,13 @@ def test_one_bucket_of_each_group(sort: dict[str, Any], group: dict[str, Any], k
     assert rest == [{"$sort": sort}, {"$group": group}]
 
 
+def test_a_name_that_is_taken() -> None:
+    of_this_name = ({"$sort": {"t": -1}}, {"$group": {"_id": "$m", "v": {"$first": f"${LATEST}"}}})
+    assert pick_latest_buckets(draft(*of_this_name), SCOPE).tail == of_this_name
+    by_this_time = ({"$sort": {LATEST: -1}}, {"$group": {"_id": "$m", **FIRST}})
+    assert pick_latest_buckets(draft(*by_this_time), replace(SCOPE, time_field=LATEST)).tail == by_this_time
+
+
 def top(operator: str, order: Any, **more: Any) -> dict[str, Any]:
     """A group by meta with this accumulator alone."""
     return {"_id": "$m", "v": {operator: {"sortBy": order, "output": "$v", **more}}}

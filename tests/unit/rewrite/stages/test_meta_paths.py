@@ -64,6 +64,11 @@ def test_predicates(predicate: dict[str, Any], renamed: dict[str, Any] | None) -
         ({"$getField": "v"}, None),
         ({"$add": ["$m.a", "$v"]}, None),
         ({"$rand": {}}, None),
+        ({"$let": {"vars": {"x": "$m.a"}, "in": "$$x.b"}}, ({"$let": {"vars": {"x": "$meta.a"}, "in": "$$x.b"}},)),
+        # There, paths belong to what the variable holds.
+        ({"$let": {"vars": {"CURRENT": "$m"}, "in": "$m.a"}}, None),
+        ({"$map": {"input": ["$m"], "as": "CURRENT", "in": "$m.a"}}, None),
+        ({"a": "$m", "b": {"$const": "$m"}}, ({"a": "$meta", "b": {"$const": "$m"}},)),
     ],
 )
 def test_expressions(expression: Any, renamed: Any) -> None:

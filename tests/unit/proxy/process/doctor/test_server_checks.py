@@ -55,6 +55,7 @@ DIRECT = Target("mongodb://db", (), is_direct=True)
     [
         (None, (ALONE,), OK, "standalone"),
         (SET, (PRIMARY, SECONDARY, SILENT), OK, "rs0, 3 members, primary db:1"),
+        (SET, (PRIMARY,), OK, "rs0, 1 member, primary db:1"),
         (SET, (SECONDARY,), LATER, "no primary"),
         (SET, (ALONE,), SETTING, "not a member"),
         (OTHER, (PRIMARY,), SETTING, "replicaSet is rs1"),

@@ -34,3 +34,9 @@ def test_what_cannot_begin(
     ended = CliRunner().invoke(bench_command, arguments)
     assert ended.exit_code == exit_code, ended.output
     assert said in ended.output
+
+
+def test_help_says_what_each_option_is() -> None:
+    text = " ".join(CliRunner().invoke(bench_command, ["--help"]).output.split())
+    for said in ("URI of a tsproxy.", "Length of a round.", "Rounds for each side.", "Shape of the documents."):
+        assert said in text

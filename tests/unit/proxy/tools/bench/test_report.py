@@ -36,6 +36,7 @@ def test_a_table_of_both_sides() -> None:
     text = table(OPTIONS, {"proxy": side(3_000, 2_000), "direct": side(1_000, 1_000)})
     lines = text.splitlines()
     assert lines[0].startswith("8 connections, 1 row in a command, 100 series, shape iot (")
+    assert lines[0].endswith(" bytes), 2 rounds of 1 s")
     assert lines[2].split() == [
         *("rows/s", "p50", "ms", "p95", "ms", "p99", "ms", "errors", "client", "CPU"),
     ]
@@ -44,6 +45,13 @@ def test_a_table_of_both_sides() -> None:
     assert "proxy / direct: 2.50 times as many rows per second (2.00 to 3.00 in single rounds)" in lines
     assert "proxy: all acknowledged rows are stored with their values: 5,050 acknowledged, 5,050 stored" in lines
     assert "bottleneck" not in text
+
+
+def test_one_of_each_is_no_plural() -> None:
+    single = BenchOptions(shape_of("iot"), "x", connections=1, batch_rows=2_000, rounds=1, seconds=1.0)
+    line = table(single, {"proxy": side(1), "direct": side(1)}).splitlines()[0]
+    assert line.startswith("1 connection, 2,000 rows in a command, ")
+    assert line.endswith(", 1 round of 1 s")
 
 
 def test_reads_have_columns_of_their_own() -> None:
