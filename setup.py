@@ -17,6 +17,7 @@ HOT_MODULES = (
     "catalog/bounded.py",
     "catalog/buckets/memory.py",
     "catalog/buckets/open_bucket.py",
+    "catalog/buckets/queued_work.py",
     "catalog/buckets/stats.py",
     "catalog/buckets/write_batch.py",
     "catalog/catalog.py",

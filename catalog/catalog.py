@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets, Parked, Series
+from catalog.buckets.queued_work import BucketSearch
 from catalog.buckets.stats import Counters
-from catalog.buckets.write_batch import SETTLED, BatchEvent, WriteBatch, Writer
+from catalog.buckets.write_batch import SETTLED, BatchEvent, WriteBatch, Writer, halves
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.kernel import BucketState
 from catalog.namespaces import Namespace
@@ -36,15 +37,6 @@ _FINISH: Final = BatchEvent.FINISH
 
 RESUMED_AT_ONCE: Final = 250
 """Maximum number of parked measurements that are placed in one turn of the event loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class BucketSearch:
-    """A look-up of stored buckets for ``wanted`` (series, time in ms) of one collection."""
-
-    buckets: CollectionBuckets
-    wanted: tuple[tuple[Series, int], ...]
-    generation: int
 
 
 class BucketCatalog(Placement):
@@ -255,13 +247,25 @@ class BucketCatalog(Placement):
                 self._memory.rest(bucket)
 
     def abort(self, batch: WriteBatch, error: CommandError) -> None:
-        """The batch failed: its writers and those of the bucket's other batches get the error (W66)."""
+        """The batch failed: its writers get the error; the bucket's other batches are placed again (W66)."""
         others = self._end(batch)
-        for other in others:
-            other.advance(BatchEvent.ABORT)
         batch.settle(error, None)
-        for other in others:
-            other.settle(error, None)
+        self._move(others, is_changed=False)
+
+    def refuse(self, batch: WriteBatch, error: CommandError) -> None:
+        """The backend refuses a measurement of the batch, and does not say which (W66).
+
+        A batch of several writers is placed again in two halves. So only the writers of what is refused get the error.
+        """
+        parts = halves(batch.rows())
+        if not parts:
+            self.abort(batch, error)
+            return
+        others = self._end(batch)
+        for rows in parts:
+            self._halves += 1
+            self._place_rows(batch, rows, batch.key._replace(half=self._halves), batch.moves)
+        self._move(others, is_changed=False)
 
     def replace(self, batch: WriteBatch) -> None:
         """The stored bucket has changed: place all measurements again that were staged for it (W67)."""
@@ -286,14 +290,11 @@ class BucketCatalog(Placement):
     def lose(self, batch: WriteBatch, error: CommandError) -> None:
         """The outcome of a batch will never be known: its statements are lost and not executed again."""
         others = self._end(batch)
-        for other in others:
-            other.advance(BatchEvent.ABORT)
         if batch.doubtful is None:
             batch.doubt(error, self._clock.monotonic_seconds())
         for writer in batch.doubtful or ():
             writer.lose(error)
-        for other in others:
-            other.settle(error, None)
+        self._move(others, is_changed=False)
 
     def withdraw(self, error: CommandError) -> None:
         """Statements that are withdrawn and were not sent get ``error``; what shares their batches is placed again."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from catalog.buckets.memory import BucketMemory, EndedBucket
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets, Parked, Series
+from catalog.buckets.queued_work import Work
 from catalog.buckets.stats import Counters
-from catalog.buckets.write_batch import SETTLED, BatchEvent, BatchState, CombineKey, WriteBatch, Writer
+from catalog.buckets.write_batch import SETTLED, BatchEvent, BatchState, CombineKey, StagedRow, WriteBatch, Writer
 from catalog.errors import WRITE_CONFLICT, CommandError, InvariantViolated
 from catalog.growth.growth import BucketGrowth, GrowthOptions
 from catalog.kernel import BucketState, Limits, Measurement, bucket_id, rounded_start_ms
@@ -49,26 +50,6 @@ class CatalogOptions:
     growth: GrowthOptions = GrowthOptions()
 
 
-@dataclass(slots=True)
-class Work:
-    """Work that the catalog queues for the committer."""
-
-    unclaimed: list[WriteBatch] = field(default_factory=list)
-    ready: list[WriteBatch] = field(default_factory=list)
-    openings: list[CollectionBuckets] = field(default_factory=list)
-    lookups: dict[CollectionBuckets, list[tuple[Series, int]]] = field(default_factory=dict)
-    resuming: deque[Series] = field(default_factory=deque)
-    """Series whose look-up has ended and whose parked measurements are to be placed."""
-    is_resuming: bool = False
-    """Whether a task places them already."""
-    failed_openings: deque[Series] = field(default_factory=deque)
-    """Series whose collection could not be looked up; their measurements are placed without another look-up."""
-    cleared: list[dict[bytes, Series]] = field(default_factory=list)
-    """Series of dropped and cleared collections, whose buckets are to be freed."""
-    is_freeing: bool = False
-    """Whether a task frees them already."""
-
-
 class Placement:
     """The buckets of this process, and the placement of measurements in them."""
 
@@ -81,6 +62,7 @@ class Placement:
         self._memory = BucketMemory()
         self._cap_bytes = 0  # the size limit of open buckets while the server's cache is short
         self._work = Work()
+        self._halves = 0
         self.growth = BucketGrowth(options.growth, clock, ids, self._memory.get)
 
     def holds_extended_range(self, namespace: Namespace) -> bool:
@@ -259,28 +241,29 @@ class Placement:
         if batch.state is BatchState.OPEN:
             self._work.unclaimed.append(batch)
 
-    def _move(self, batches: Sequence[WriteBatch]) -> None:
-        """Place the measurements of these batches again, because their bucket is no longer in memory."""
+    def _move(self, batches: Sequence[WriteBatch], *, is_changed: bool = True) -> None:
+        """Place the measurements of these batches again, because their bucket is no longer in memory.
+
+        ``is_changed``: because others have changed it, for which there is a limit.
+        """
         for batch in batches:
             if batch.state is not BatchState.ABORTED:
                 batch.advance(BatchEvent.ABORT)
         for batch in batches:
-            moves = batch.moves + 1
+            moves = batch.moves + is_changed
             if moves > MOVES_LIMIT:
                 batch.settle(
                     CommandError(WRITE_CONFLICT, "time-series bucket changed repeatedly by other writers; retry"), None
                 )
                 continue
-            position = iter(batch.measurements)
-            shares, batch.shares = batch.shares, []
-            for writer, indexes in shares:
-                for index in indexes:
-                    measurement = next(position)
-                    if writer is SETTLED:
-                        continue
-                    item = Parked(measurement, writer, index, batch.key, batch.staged_at_seconds, moves)
-                    item.looked = True
-                    self._place_again(batch.bucket.series.collection, item)
+            self._place_rows(batch, batch.rows(), batch.key, moves)
+
+    def _place_rows(self, batch: WriteBatch, rows: Sequence[StagedRow], key: CombineKey, moves: int) -> None:
+        batch.shares = []
+        for measurement, writer, index in rows:
+            item = Parked(measurement, writer, index, key, batch.staged_at_seconds, moves)
+            item.looked = True
+            self._place_again(batch.bucket.series.collection, item)
 
     # --- forgetting ----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from catalog.errors import CommandError, InvariantViolated
 from catalog.identity import Identity
@@ -63,11 +63,13 @@ _CLAIMED: Final = BatchState.CLAIMED
 class CombineKey(NamedTuple):
     """Writers with equal keys may share a batch (W70).
 
-    ``write_concern`` is the raw document as in ``WriteConcern``; ``identity`` is empty without access control.
+    ``write_concern`` is the raw document as in ``WriteConcern``; ``identity`` is empty without access control. ``half``
+    tells the halves of refused batches apart, which nobody else joins; 0 for all others.
     """
 
     write_concern: bytes
     identity: Identity
+    half: int = 0
 
 
 class Writer(Protocol):
@@ -128,6 +130,19 @@ class _Settled:
 SETTLED: Writer = _Settled()
 
 
+StagedRow: TypeAlias = "tuple[Measurement, Writer, int]"
+"""A measurement, its writer, and the index by which the writer identifies it."""
+
+
+def halves(rows: Sequence[StagedRow]) -> Sequence[Sequence[StagedRow]]:
+    """These rows in two parts of about the same size that begin with different writers; empty if there is one only."""
+    borders = [number for number in range(1, len(rows)) if rows[number][1] is not rows[number - 1][1]]
+    if not borders:
+        return ()
+    middle = min(borders, key=lambda number: abs(2 * number - len(rows)))
+    return rows[:middle], rows[middle:]
+
+
 class WriteBatch:
     """Measurements for one bucket that are committed together, and their writers."""
 
@@ -172,6 +187,17 @@ class WriteBatch:
             shares[-1][1].append(index)
         else:
             shares.append((writer, [index]))
+
+    def rows(self) -> list[StagedRow]:
+        """The measurements whose writers wait for a result."""
+        rows: list[StagedRow] = []
+        measurements = iter(self.measurements)
+        for writer, indexes in self.shares:
+            for index in indexes:
+                measurement = next(measurements)
+                if writer is not SETTLED:
+                    rows.append((measurement, writer, index))
+        return rows
 
     def claim(self) -> bool:
         """Take the commit rights; true for the first caller (W63)."""

@@ -87,7 +87,7 @@ class Commit:
 
 
 class CommitOutcomes:
-    """Carries out commits, and calls ``finish``, ``abort``, ``replace`` or ``doubt`` of the catalog."""
+    """Carries out commits, and calls ``finish``, ``abort``, ``refuse``, ``replace`` or ``doubt`` of the catalog."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class CommitOutcomes:
                     refusals[write.batch] = error
                     doubtful.append(write)
                 else:
-                    self._catalog.abort(write.batch, error)
+                    self._catalog.refuse(write.batch, error)
             elif error is None and is_complete:
                 self._catalog.finish([write.batch], acknowledgement)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bson import Int64, ObjectId
+from bson import Decimal128, Int64, ObjectId
 
 from tests.support.read_twins import at, collection, compare, fill, refusals
 from tests.support.twins import Twins, run
@@ -32,6 +32,13 @@ PIPELINES: list[list[dict[str, Any]]] = [
     [{"$unwind": "$o.list"}, {"$match": {"o.list": {"$lt": 5}}}, {"$sort": {"_id": 1, "o.list": 1}}],
     [{"$addFields": {"v": {"$mod": ["$v", 2]}}}, {"$match": {"v": 1}}, BY_ID],
     [{"$project": {"v": 1, "t": 1}}, {"$match": {"v": {"$lte": 3}}}, BY_ID],
+    [{"$match": {"v": {"$gte": 1}}}, {"$project": {"o": {"p": 0}}}, BY_ID],
+    [{"$match": {"v": {"$gte": 1}}}, {"$project": {"_id": {"a": 0}}}, {"$sort": {"v": 1, "_id": 1}}],
+    [{"$match": {"v": {"$gte": 1}}}, {"$project": {"o": Decimal128("0")}}, BY_ID],
+    [{"$match": {"v": {"$gte": 1}}}, {"$project": {"o": {"p": 0}}}, {"$group": {"_id": None, "s": {"$sum": "$v"}}}],
+    [{"$group": {"_id": {"$let": {"vars": {"CURRENT": "$m"}, "in": "$m.a"}}, "n": {"$sum": 1}}}, BY_ID],
+    [{"$group": {"_id": {"$map": {"input": ["$m"], "as": "CURRENT", "in": "$a"}}, "n": {"$sum": 1}}}, BY_ID],
+    [{"$group": {"_id": {"$const": "$m"}, "n": {"$sum": 1}}}],
     [{"$unset": ["m.tags", "o"]}, {"$match": {"m.a": 2}}, BY_ID],
     [{"$replaceRoot": {"newRoot": {"_id": "$_id", "m": "$m.a"}}}, {"$match": {"m": 1}}, BY_ID],
     [{"$facet": {"a": [{"$match": {"m.a": 1}}, {"$count": "n"}], "b": [{"$group": {"_id": None}}]}}],
@@ -93,6 +100,18 @@ def test_pipelines(twins: Twins) -> None:
     """The same rows from every kind of stage."""
     fill(twins)
     compare(twins, [{"aggregate": "x", "pipeline": p, "cursor": {"batchSize": 1000}} for p in PIPELINES])
+
+
+@pytest.mark.parametrize("number", [1, Int64(1), Int64(3), 2.0, Decimal128("2")])
+def test_sums_have_the_type_of_a_server(twins: Twins, number: object) -> None:
+    """Q22. A comparison of decoded replies takes an int and a long for equal."""
+    fill(twins)
+    group = {"$group": {"_id": "$m.a", "n": {"$sum": number}}}
+    reply = twins.same({"aggregate": "x", "pipeline": [group, BY_ID], "cursor": {}})
+    native = twins.native.command({"aggregate": "x", "pipeline": [group, BY_ID], "cursor": {}})
+    types = [[type(each["n"]) for each in told["cursor"]["firstBatch"]] for told in (reply, native)]
+    assert types[0] == types[1]
+    assert types[0]
 
 
 def test_refusals(twins: Twins) -> None:

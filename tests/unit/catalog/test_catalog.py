@@ -77,7 +77,7 @@ def test_every_writer_gets_the_acknowledgement() -> None:
     assert writer.acknowledgements == [acknowledgement]
 
 
-def test_failed_batch_takes_the_bucket_and_its_other_batches_with_it() -> None:
+def test_failed_batch_takes_the_bucket_with_it_and_no_other_writer() -> None:
     """W66"""
     bench = CatalogBench()
     mine, other = RememberingWriter(), RememberingWriter()
@@ -87,12 +87,52 @@ def test_failed_batch_takes_the_bucket_and_its_other_batches_with_it() -> None:
     waiting.claim()
     bench.catalog.prepare(waiting)
     bench.catalog.abort(batch, REFUSED)
-    assert mine.codes == other.codes == {0: 121}
+    assert (mine.codes, other.codes) == ({0: 121}, {})
     assert (batch.state, waiting.state) == (BatchState.ABORTED, BatchState.ABORTED)
     assert bench.catalog.take_ready() == []
-    assert not any(bench.catalog.gauges().values())
-    bench.stage(measurement())
+    (again,) = bench.catalog.take_unclaimed()
+    assert again.bucket is not batch.bucket
+    assert again.moves == 0
     assert bench.buckets.counters.numBucketsOpenedDueToMetadata == 2
+    again.claim()
+    bench.catalog.prepare(again)
+    bench.catalog.finish([again], Acknowledgement())
+    assert other.codes == {0: None}
+
+
+def test_only_the_writer_of_what_is_refused_is_told() -> None:
+    """W66: a server does not say which measurement of a bucket it refuses."""
+    bench = CatalogBench()
+    writers = [RememberingWriter() for _ in range(9)]
+    for number, writer in enumerate(writers):
+        bench.catalog.place(bench.buckets, measurement(number), writer, 0, KEY)
+    guilty, attempts = writers[5], 0
+    waiting = list(next(iter(bench.buckets.series.values())).current.batches.values())
+    while waiting:
+        batch = waiting.pop(0)
+        if not batch.claim():
+            continue
+        assert bench.catalog.prepare(batch) is not None
+        attempts += 1
+        if any(writer is guilty for _, writer, _ in batch.rows()):
+            bench.catalog.refuse(batch, REFUSED)
+        else:
+            bench.catalog.finish([batch], Acknowledgement())
+        waiting += bench.catalog.take_unclaimed()
+    assert [writer.codes for writer in writers] == [{0: 121 if writer is guilty else None} for writer in writers]
+    assert attempts <= 2 * 5
+
+
+def test_nobody_joins_the_half_of_a_refused_batch() -> None:
+    bench = CatalogBench()
+    mine, other = RememberingWriter(), RememberingWriter()
+    batch = prepared(bench, 0, writer=mine)
+    batch.add(measurement(1), other, 0)
+    bench.catalog.refuse(batch, REFUSED)
+    parts = bench.catalog.take_unclaimed()
+    assert [[writer for _, writer, _ in part.rows()] for part in parts] == [[mine], [other]]
+    later = bench.catalog.place(bench.buckets, measurement(2), RememberingWriter(), 0, KEY)
+    assert later not in parts
 
 
 def test_batch_whose_bucket_changed_underneath_is_placed_again_and_nobody_told() -> None:
