@@ -61,6 +61,10 @@ class CatalogStaging(Staging):
         else:
             self._joined(batch, is_bulk=False)
 
+    def will_hold_distant_times(self, collection: VirtualCollection) -> None:
+        """Somebody else stores times outside the range of bucket ids (Q12)."""
+        self._catalog.collection(collection).holds_extended_range = True
+
     def _joined(self, batch: WriteBatch, *, is_bulk: bool) -> None:
         """A writer has joined a batch that another one has claimed."""
         self._catalog.waited(batch)

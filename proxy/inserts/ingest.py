@@ -26,7 +26,7 @@ from proxy.inserts.insert_port import PeerStatements
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.insert_reply import InsertReply
 from proxy.inserts.insert_templates import InsertTemplate
-from proxy.inserts.native_inserts import NativeInserts
+from proxy.inserts.native_inserts import NativeInserts, count_plain
 from proxy.inserts.paced_replies import PacedReplies
 from proxy.inserts.plain_insert import PlainInsert
 from proxy.inserts.slices import SliceResult, Slices
@@ -117,6 +117,10 @@ class InsertHandler:
 
     def relay_begins(self, exchange: Exchange, template: InsertTemplate, count: int, size_bytes: int) -> None:
         self.native.begin(exchange, template.collection, count, size_bytes)
+
+    def relay_unseen(self, collection: VirtualCollection, documents: Sequence[bytes]) -> None:
+        if not count_plain(documents, 0, collection):
+            self._in_catalog.will_hold_distant_times(collection)
 
     def submit(
         self,

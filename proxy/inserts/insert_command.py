@@ -109,7 +109,7 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
         return None
     if b"readConcern" in fields and not (retryable_writes and _is_causal(command.raw(b"readConcern"))):
         return None
-    documents = _documents(command)
+    documents = documents_of(command)
     if not documents or len(documents) > MAX_DOCUMENTS:
         return None
     element = fields.get(b"ordered")
@@ -164,7 +164,8 @@ def _is_causal(read_concern: bytes) -> bool:
     return read_concern.startswith(_AFTER, 4) and len(read_concern) == 4 + len(_AFTER) + 8 + 1
 
 
-def _documents(command: Command) -> Sequence[bytes] | None:
+def documents_of(command: Command) -> Sequence[bytes] | None:
+    """The raw documents of an insert; ``None`` if it is not valid."""
     sequences = command.sequences
     if len(sequences) == 1 and sequences[0][0] == "documents" and b"documents" not in command.fields:
         return sequences[0][1]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from catalog.commit.statements import SessionKey
+from catalog.namespaces import VirtualCollection
 from proxy.request.exchange import Exchange
 from proxy.request.ports import GoOn
 
@@ -52,6 +53,10 @@ class InsertPort(Protocol):
 
     def relay_begins(self, exchange: Exchange, template: InsertTemplate, count: int, size_bytes: int) -> None:
         """An insert of ``count`` documents (``documents_to_relay``) is about to be relayed."""
+        ...
+
+    def relay_unseen(self, collection: VirtualCollection, documents: Sequence[bytes]) -> None:
+        """An insert that is not for the catalog is about to be relayed; reads must know of distant times (Q12)."""
         ...
 
     def submit(

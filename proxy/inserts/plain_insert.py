@@ -13,7 +13,7 @@ from catalog.buckets.write_batch import DoubtfulWriter
 from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Acknowledgement
-from proxy.inserts.insert_command import parse_insert, takes_inserts
+from proxy.inserts.insert_command import InsertCommand, documents_of, parse_insert, takes_inserts
 from proxy.inserts.insert_port import InsertPort
 from proxy.inserts.insert_reply import InsertReply, plain_reply, stored_reply
 from proxy.inserts.insert_templates import InsertTemplate
@@ -126,10 +126,12 @@ class Inserts:
 
         If not, the insert is not for the catalog, and must be relayed. There is no template for unusual inserts.
         """
-        if not takes_inserts(collection):
-            return None, False
-        insert = parse_insert(command, retryable_writes=self._ingest.retryable_writes)
+        insert: InsertCommand | None = None
+        if takes_inserts(collection):
+            insert = parse_insert(command, retryable_writes=self._ingest.retryable_writes)
         if insert is None:
+            if relayed := documents_of(command):
+                self._ingest.relay_unseen(collection, list(relayed))
             return None, False
         numbered = not _STATEMENT_IDS.isdisjoint(command.fields)
         template = InsertTemplate(self._ingest, insert, collection, numbers_statements=numbered)

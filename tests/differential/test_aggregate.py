@@ -231,6 +231,21 @@ def test_h4_extremes_are_those_of_a_plain_collection(twins: Twins, kind: str) ->
                     assert ours == judge, (kind, command, cursor)
 
 
+@pytest.mark.parametrize("more", [{"readConcern": {"level": "local"}}, {"collation": {"locale": "en"}}])
+def test_distant_times_of_relayed_inserts_are_found(twins: Twins, more: dict[str, Any]) -> None:
+    """Q12: such inserts are not for the catalog, but their times are known to reads."""
+    create = {name: value for name, value in more.items() if name == "collation"}
+    twins.same({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}, **create})
+    later = {"count": "x", "query": {"t": {"$gt": at(60 * 24 * 365)}}}
+    earliest = [{"$sort": {"t": -1}}, {"$group": {"_id": "$m", "i": {"$first": "$_id"}}}, BY_ID]
+    for number, minutes in enumerate((0, 60 * 24 * 365 * 105, -60 * 24 * 365 * 60)):
+        document = {"_id": number, "t": at(minutes), "m": number}
+        concern = {} if create else more
+        twins.same({"insert": "x", "documents": [document], **concern})
+        twins.same(later)
+        twins.same({"aggregate": "x", "pipeline": earliest, "cursor": {}})
+
+
 def every_row(twins: Twins, command: dict[str, Any]) -> list[Any]:
     """All batches of a cursor."""
     cursor = twins.virtual.command(command)["cursor"]

@@ -83,6 +83,8 @@ class Inserting(Recognising):
         self.submitted: list[Submitted] = []
         self.is_native = False
         """Whether all inserts are for the backend itself, or none."""
+        self.unseen: list[bytes] = []
+        """The documents of inserts that are not for the catalog."""
         self.relayed: list[int] = []
         """The sizes of inserts that were relayed."""
         self.inserts = Inserts(self)
@@ -104,6 +106,10 @@ class Inserting(Recognising):
         assert self.is_native
         assert count == size_bytes
         self.relayed.append(size_bytes)
+
+    def relay_unseen(self, collection: VirtualCollection, documents: Sequence[bytes]) -> None:
+        """See ``InsertPort``."""
+        self.unseen.extend(documents)
 
     def submit(
         self,

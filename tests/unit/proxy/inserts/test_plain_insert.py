@@ -78,6 +78,7 @@ def test_what_is_no_plain_insert_is_left_to_others() -> None:
     assert not inserting.learn(message(DOCUMENTS[0], body={"insert": "x", "unknown": 1, "$db": "d"}))
     assert not inserting.learn(message(DOCUMENTS[0]), replace(COLLECTION, collation={"locale": "de"}))
     assert not inserting.submitted
+    assert inserting.unseen == [DOCUMENTS[0]] * 2
 
 
 def test_statements_keep_the_numbers_that_the_client_gave_them() -> None:
