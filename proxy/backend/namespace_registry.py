@@ -17,7 +17,7 @@ from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX, LONGEST_FIELD_NAME, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.request.router import UNRESOLVED, Unresolved
 
-STALE_FACTOR = 6
+STALE_FACTOR = 2
 
 _SHORT: Mapping[str, Any] = {"$not": {"$regex": f"^.{{{LONGEST_FIELD_NAME + 1}}}", "$options": "s"}}
 
