@@ -212,6 +212,19 @@ def nested_depth(raw: bytes, kind: int, start: int, end: int, levels: int = 200)
     return deepest + 1
 
 
+def names_repeat(raw: bytes, start: int = 0, end: int | None = None) -> bool:
+    """Whether a name occurs twice in the document or array in ``raw[start:end]``, or in one inside it.
+
+    :raises MalformedBSON: the bytes are not BSON
+    """
+    names: set[bytes] = set()
+    for kind_at, name, value, stop in iter_positions(raw, start, end):
+        if name in names or (raw[kind_at] in NESTED_TYPES and names_repeat(raw, value, stop)):
+            return True
+        names.add(name)
+    return False
+
+
 def element(name: bytes, value: bytes) -> bytes:
     """An element from its name and element value."""
     return value[:1] + name + b"\0" + value[1:]

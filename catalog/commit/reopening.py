@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from catalog.bson import raw
 from catalog.buckets.open_bucket import CollectionBuckets, Series
 from catalog.catalog import BucketCatalog, BucketSearch
 from catalog.errors import CommandError
@@ -138,6 +139,8 @@ class Reopening:
                 size_bytes = 0
                 await asyncio.sleep(0)
             try:
+                if _names_repeat_in_summaries(document):
+                    continue
                 state = BucketState.from_document(
                     document,
                     buckets.time_field,
@@ -161,3 +164,14 @@ class Reopening:
 
     def _deadline_seconds(self) -> float:
         return self._clock.monotonic_seconds() + self._patience_seconds
+
+
+def _names_repeat_in_summaries(document: bytes) -> bool:
+    """Whether a bucket of a server has objects in its summaries in which a name occurs twice (H10).
+
+    A server that compares such an object with one that replaces it ends its process.
+    """
+    for _, name, start, end in raw.iter_positions(document):
+        if name == b"control":
+            return raw.names_repeat(document, start, end)
+    return False

@@ -209,6 +209,18 @@ def test_h10_names_that_occur_twice(twins: Twins) -> None:
         assert twins.stored.command({"count": "x", "query": {"m": number}})["n"] == 99
 
 
+@pytest.mark.parametrize("rows", [1, 9])
+def test_h10_buckets_of_a_server_with_such_names_are_left_as_they_are(twins: Twins, rows: int) -> None:
+    """Their summaries have these names, and an append would replace them."""
+    twice = RawBSONDocument(document([element(b"p", b"\x02\3\0\0\0zz\0"), *[element(b"c", b"\x10\1\0\0\0")] * 2]))
+    twins.virtual.command({"create": "x", "timeseries": TM})
+    twins.stored.command({"insert": "x", "documents": [{"_id": 0, "t": DatetimeMS(NOON), "m": 1, "o": twice}]})
+    more = [{"_id": n, "t": DatetimeMS(NOON + n), "m": 1, "o": {"c": 0}, "a.b": n} for n in range(1, 1 + rows)]
+    assert twins.virtual.command({"insert": "x", "documents": more})["n"] == rows
+    assert twins.stored.command({"count": "x", "query": {"m": 1}})["n"] == 1 + rows
+    assert twins.stored.command({"count": "x", "query": {"o": twice}})["n"] == 1
+
+
 def test_u8_single_deletes(twins: Twins) -> None:
     """``limit: 1`` takes one of the matches, an equal one if there are equal ones."""
     pair = Pair(twins, documents(60))

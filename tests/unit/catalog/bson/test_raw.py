@@ -120,3 +120,22 @@ def test_documents_do_not_reach_out_of_their_array(size: int) -> None:
     array[7:11] = size.to_bytes(4, "little", signed=True)
     with pytest.raises(raw.MalformedBSON):
         raw.documents_of(bytes(array))
+
+
+NULL = bytes((raw.NULL,))
+TWICE = [raw.element(b"b", NULL), raw.element(b"b", NULL)]
+
+
+@pytest.mark.parametrize(
+    ("document", "repeats"),
+    [
+        (raw.document([]), False),
+        (raw.document([raw.element(b"a", NULL), raw.element(b"b", NULL)]), False),
+        (raw.document(TWICE), True),
+        (raw.document([raw.sub_array(b"a", [NULL, NULL]), raw.sub_document(b"b", TWICE[:1])]), False),
+        (raw.document([raw.sub_document(b"a", TWICE)]), True),
+        (raw.document([raw.sub_array(b"a", [b"\x03" + raw.document([raw.sub_document(b"c", TWICE)])])]), True),
+    ],
+)
+def test_names_that_occur_twice_at_any_depth(document: bytes, repeats: bool) -> None:
+    assert raw.names_repeat(document) is repeats

@@ -85,6 +85,7 @@ async def test_what_does_not_fit_or_is_no_bucket_is_left() -> None:
     store.documents[b"early"] = document_of(-2 * HOUR_MS)
     store.documents[b"other meta"] = document_of(0, meta=1.0)
     store.documents[b"no bucket"] = b"\x05\0\0\0\0"
+    store.documents[b"names that repeat"] = document_of(0, o={"p": 1, "q": 1}).replace(b"\x10q\0", b"\x10p\0")
     bench, reopening = bench_with(store, stored_until_ms=START_MS)
     bench.stage(measurement(meta="a"), measurement(meta=1))
     await reopening.look_up(bench.catalog.take_lookups()[0])
