@@ -37,7 +37,7 @@ def test_a_replica_set_with_the_settings_of_a_file(replica_set: MongodProcess, t
     (tmp_path / "uri").write_text(replica_set.uri)
     (tmp_path / "f.toml").write_text(f'backend_file = "{tmp_path}/uri"\nwrite_strategy = "in_place"')
     findings = report_of("--config", str(tmp_path / "f.toml"), code=0)
-    assert findings["topology"]["text"] == f"replica set rs0, 1 members, primary {replica_set.address}"
+    assert findings["topology"]["text"] == f"replica set rs0, 1 member, primary {replica_set.address}"
     assert (findings["growth"]["severity"], findings["growth"]["text"]) == (
         "note",
         "in place: write_strategy is in_place",
