@@ -14,14 +14,21 @@ import click
 from bson import json_util
 from pymongo.errors import OperationFailure, PyMongoError
 
-from catalog.errors import UNAUTHORIZED
 from proxy.settings.redaction import redact_uri
 from proxy.tools import exporting, importing, state
 from proxy.tools.collection_source import CollectionSource
 from proxy.tools.files import FORMATS, BsonFile, JsonFile, format_of
 from proxy.tools.loading import Loader
 from proxy.tools.rows import Broken, Source
-from proxy.tools.targets import GRANULARITIES, TargetOptions, WrongTarget, connected, prepared, split_name
+from proxy.tools.targets import (
+    ACCESS_DENIED,
+    GRANULARITIES,
+    TargetOptions,
+    WrongTarget,
+    connected,
+    prepared,
+    split_name,
+)
 
 AGAIN: Final = 1
 """The exit code if the same command can go on later."""
@@ -30,7 +37,6 @@ WRONG: Final = 2
 BAD_ROW: Final = 3
 """The exit code if a row is not valid."""
 
-AUTHENTICATION_FAILED: Final = 18
 STATE_HELP: Final = "State file.  [default: tsproxy-import-SOURCE-into-DB.COLLECTION.json in this directory]"
 
 _URI: Final = click.option("--uri", required=True, metavar="URI", help="MongoDB, or a tsproxy in front of it.")
@@ -48,7 +54,7 @@ def _told(remedy: str) -> Iterator[None]:
     except PyMongoError as error:
         # What follows describes the driver's view of the servers.
         text = redact_uri(str(error)).partition(", Timeout: ")[0][:1000]
-        if isinstance(error, OperationFailure) and error.code in (UNAUTHORIZED, AUTHENTICATION_FAILED):
+        if isinstance(error, OperationFailure) and error.code in ACCESS_DENIED:
             _end(f"the server: {text}; check user, password, authSource, and what the user may do", WRONG)
         _end(f"the server: {text}; {remedy}", AGAIN)
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bson import json_util
 from bson.raw_bson import RawBSONDocument
@@ -17,6 +17,9 @@ from proxy.settings.redaction import redact_uri
 from proxy.tools.files import CODEC
 
 RawCollection = Collection[RawBSONDocument]
+
+ACCESS_DENIED: Final = frozenset({13, 18})
+"""Codes of a server that refuses a command, or the login."""
 
 
 class WrongTarget(Exception):

@@ -14,9 +14,9 @@ from proxy.settings.redaction import redact_uri
 from proxy.tools.bench.shapes import CHECK_FIELD, Shape
 from proxy.tools.bench.tally import Tally
 from proxy.tools.bench.workers import Target, connect
+from proxy.tools.targets import ACCESS_DENIED
 
 SIDES: Final = ("proxy", "direct")
-UNAUTHORIZED: Final = frozenset({13, 18})
 
 
 class WrongSide(Exception):
@@ -130,7 +130,7 @@ class Side:
         try:
             self._client.drop_database(self.target.database)
         except OperationFailure as error:
-            if error.code not in UNAUTHORIZED:
+            if error.code not in ACCESS_DENIED:
                 raise
 
     def _own_collections(self) -> list[str]:
@@ -139,7 +139,7 @@ class Side:
 
     def _told(self, error: PyMongoError, act: str) -> WrongSide | Unreachable:
         text = redact_uri(str(error))[:300]
-        if isinstance(error, OperationFailure) and error.code in UNAUTHORIZED:
+        if isinstance(error, OperationFailure) and error.code in ACCESS_DENIED:
             return WrongSide(
                 f"--{self.name}: access denied: the user of the connection string may not {act} "
                 f"{self.target.database}; grant readWrite on it ({text})"
