@@ -167,6 +167,15 @@ def test_odd_names_and_many_rows_go_as_a_pipeline(kernel: Any) -> None:
     assert isinstance(written(state, *[first] * 8)["u"], list)
 
 
+def test_a_wide_row_goes_as_a_pipeline(kernel: Any) -> None:
+    """W123: the server would look for each of its paths from the first column, in quadratic time."""
+    for fields, kind in ((999, dict), (1_000, list)):
+        wide = measure(kernel, {"t": 0, **{f"f{i}": i for i in range(fields - 1)}})
+        state = bucket_for(kernel, wide)
+        written(state, wide)
+        assert isinstance(written(state, wide)["u"], kind), fields
+
+
 def test_statements_stay_small_whatever_the_names(kernel: Any) -> None:
     """A name of 10,000 bytes in 1,000 rows would not fit as that many paths."""
     measurement = measure(kernel, {"t": 0, "x" * 10_000: None})
