@@ -24,6 +24,7 @@ _COLUMN_SUBTYPE = 7
 
 _UNDEFINED = b"\x06"
 _NULL = b"\x0a"
+_UNIQUE_TYPES = frozenset({raw.OBJECT_ID, raw.STRING, raw.BINARY, raw.OBJECT})
 
 
 def row_digest(meta: bytes, columns: Mapping[bytes, bytes]) -> bytes:
@@ -96,8 +97,12 @@ def _rows_in_packed(document: bytes, *, with_meta: bool) -> Counter[bytes]:
 
 
 def is_unique(measurement: Measurement) -> bool:
-    """Whether no other statement has an equal row, because drivers make a new ``ObjectId`` for each document."""
-    return measurement.columns.get(b"_id", b"\0")[0] == raw.OBJECT_ID
+    """Whether no other measurement is taken to be equal in all fields.
+
+    Drivers make a new ``ObjectId`` for each document, and an application that chooses strings, binary values or objects
+    instead makes them to tell its measurements apart. Numbers may be those of a counter that each client has.
+    """
+    return measurement.columns.get(b"_id", b"\0")[0] in _UNIQUE_TYPES
 
 
 def with_id(measurements: Sequence[Measurement]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bson import Int64, ObjectId
+from bson import Binary, Int64, ObjectId
 
 from catalog.bson.codec import decode, encode
 from catalog.commit.rows import (
@@ -60,8 +60,16 @@ def test_a_bucket_that_is_none_cannot_tell() -> None:
         rows_in(encode({"control": {"version": 1}, "data": {"t": 1}}))
 
 
-def test_drivers_ids_are_unique() -> None:
-    assert is_unique(measurement(_id=ObjectId()))
-    assert not is_unique(measurement(_id="x"))
+@pytest.mark.parametrize("chosen", [ObjectId(), "sensor-7/12", Binary(bytes(16), 4), {"sensor": 7, "row": 12}])
+def test_ids_of_drivers_and_names_are_unique(chosen: object) -> None:
+    assert is_unique(measurement(_id=chosen))
+
+
+def test_numbers_and_missing_ids_are_not_unique() -> None:
+    for chosen in (1, 1.5, Int64(1), None, True):
+        assert not is_unique(measurement(_id=chosen))
     assert not is_unique(measurement())
+
+
+def test_positions_with_an_id() -> None:
     assert with_id([measurement(), measurement(_id=None), measurement(_id=1)]) == [1, 2]
