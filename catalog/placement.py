@@ -6,7 +6,7 @@ The lower half of the catalog; the upper half, ``catalog.catalog``, prepares bat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,6 +64,14 @@ class Placement:
         self._work = Work()
         self._halves = 0
         self.growth = BucketGrowth(options.growth, clock, ids, self._memory.get)
+        self.begins_extended_range: Callable[[Namespace], object] = lambda _: None
+        """Called before the first time is stored for which bucket ids are not in order (Q12)."""
+
+    def hold_extended_range(self, buckets: CollectionBuckets) -> None:
+        """A time outside the range of bucket ids is going to be stored, by this process (Q12)."""
+        if not buckets.holds_extended_range:
+            buckets.holds_extended_range = True
+            self.begins_extended_range(buckets.collection.namespace)
 
     def holds_extended_range(self, namespace: Namespace) -> bool:
         """Whether this process has written times outside the range of bucket ids (Q12)."""
@@ -185,7 +193,7 @@ class Placement:
         buckets = series.collection
         start_ms = rounded_start_ms(measurement.time_ms, buckets.rounding_seconds)
         if not 0 <= start_ms < ID_RANGE_MS:
-            buckets.holds_extended_range = True
+            self.hold_extended_range(buckets)
         state = BucketState(
             bucket_id(start_ms, self._ids.suffix()),
             buckets.time_field,

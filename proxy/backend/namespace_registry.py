@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from catalog.bounded import BoundedCache
@@ -65,6 +66,10 @@ LISTINGS_BYTES = 32 << 20
 """Limit of the listings of all databases. A listing that is in use is fetched again, and then counts as used."""
 
 
+EXTENDED_BYTES = 1 << 20
+"""Limit of the names of which other processes have told that distant times are stored."""
+
+
 def _weight(collection: VirtualCollection) -> int:
     """An upper bound of the memory of a collection in a listing, at four bytes for each character."""
     options, collation, indexes = collection.options, collection.collation or {}, collection.lastpoint_indexes or ()
@@ -112,6 +117,9 @@ class NamespaceRegistry:
         self.refresh_seconds = refresh_seconds
         self._listings: BoundedCache[str, _Listing] = BoundedCache(LISTINGS_BYTES, _weight_of_listing)
         self._fetching: dict[Namespace, _Fetch] = {}
+        self._extended: BoundedCache[Namespace, bool] = BoundedCache(
+            EXTENDED_BYTES, lambda name, _: 4 * (len(name.database) + len(name.collection)) + 500
+        )
 
     def lookup(self, namespace: Namespace) -> VirtualCollection | Unresolved | None:
         """The collection; ``None`` when it is not virtual; ``UNRESOLVED`` when the backend must be asked."""
@@ -173,6 +181,21 @@ class NamespaceRegistry:
             self._listings.discard(database)
             self._fetching.pop(Namespace(database, ""), None)
 
+    def note_extended_range(self, namespace: Namespace) -> None:
+        """Another process stores the first time of this collection for which bucket ids are not in order (Q12).
+
+        It may not be stored yet, so the backend may not know of it when it is asked next.
+        """
+        self._extended.put(namespace, True)
+        listing = self._listings.peek(namespace.database)
+        if listing is not None and (known := listing.collections.get(namespace.collection)) is not None:
+            listing.put(namespace.collection, replace(known, extended_range=True))
+
+    def forget_all(self) -> None:
+        """What is cached may be outdated."""
+        self._listings.clear()
+        self._fetching.clear()
+
     async def _refresh(self, database: str) -> None:
         listing = self._listings.peek(database)
         try:
@@ -207,7 +230,11 @@ class NamespaceRegistry:
         entries = await self._list_collections(namespace.database, _filter(namespace))
         listing = self._listings.peek(namespace.database)
         before = listing.collections if listing is not None else {}
-        collections = _keep_identity(virtual_collections(namespace.database, entries), before)
+        collections = virtual_collections(namespace.database, entries)
+        for name, collection in collections.items():
+            if not collection.extended_range and self._extended.peek(collection.namespace):
+                collections[name] = replace(collection, extended_range=True)
+        collections = _keep_identity(collections, before)
         if self._fetching.get(namespace) is fetch:
             self._learn(namespace, fetch, collections)
         return collections

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.request.command import Command
@@ -27,6 +29,10 @@ async def no_translate(session: Session, command: Command, collection: VirtualCo
 
 def no_effects(effect: Effect) -> None:
     """For a proxy that only relays; see ``Effects``."""
+
+
+async def no_others(effects: Sequence[Effect]) -> None:
+    """For a proxy that knows of no others; see ``Announce``."""
 
 
 class OpenGate:

@@ -32,7 +32,7 @@ from proxy.clients.idle_clients import close_idle
 from proxy.clients.leaving import Farewell, Leaving, patience
 from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
-from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_translate
+from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_others, no_translate
 from proxy.clients.roster import Roster
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
@@ -47,7 +47,7 @@ from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
 from proxy.request.command import Command
 from proxy.request.limited import LimitBook
-from proxy.request.ports import BackendView, Effects, Gate, Namespaces, Readers, Translator
+from proxy.request.ports import Announce, BackendView, Effects, Gate, Namespaces, Readers, Translator
 from proxy.request.recognition import Memory, memory
 from proxy.request.session import Session
 from proxy.request.slow_threshold import NEVER_SLOW, SlowThreshold
@@ -80,6 +80,7 @@ class Parts:
     translated: Collection[str] = ()
     knows_cursor: Callable[[Command], bool] = no_cursors
     effects: Effects = no_effects
+    announce: Announce = no_others
     readers: Readers | None = None
     gate: Gate = field(default_factory=OpenGate)
     on_step_down: Callable[[], None] = lambda: None
@@ -119,7 +120,7 @@ class Server:
         )
         unanswered = Unanswered()
         handlers = Handlers(
-            RelayHandler(self._tasks, parts.effects, unanswered),
+            RelayHandler(self._tasks, parts.effects, parts.announce, unanswered),
             self.hello,
             parts.ingest,
             in_turns(parts.translate, unanswered),

@@ -63,7 +63,7 @@ class CatalogStaging(Staging):
 
     def will_hold_distant_times(self, collection: VirtualCollection) -> None:
         """Somebody else stores times outside the range of bucket ids (Q12)."""
-        self._catalog.collection(collection).holds_extended_range = True
+        self._catalog.hold_extended_range(self._catalog.collection(collection))
 
     def _joined(self, batch: WriteBatch, *, is_bulk: bool) -> None:
         """A writer has joined a batch that another one has claimed."""

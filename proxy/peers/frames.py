@@ -4,7 +4,8 @@ A frame is its length, kind and content, and a code that proves who sent it (``p
 sessions with a transaction number each; an answer has one entry for each of them, in their order. A hold
 (``proxy.peers.holding``) has a number, which its answer and its end repeat, and the name of a database. A ping has the
 number of places for buckets that its sender has used. Messages about buckets that rest
-(``catalog.background.gathering``) have the ids of their documents.
+(``catalog.background.gathering``) have the ids of their documents. What has changed: see
+``proxy.peers.change``.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class Kind(IntEnum):
     GIVE_UP = 12
     GIVEN_UP = 13
     ABSORB = 14
+    CHANGED = 15
+    NOTED = 16
 
 
 class Frame(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Final
 
 from proxy.peers.frames import CODE_BYTES, Frame, Kind, frame_bytes
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Version of this protocol; proxies with different versions do not link."""
 NONCE_BYTES: Final = 16
 """Length of the random number of each side."""

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from catalog.background.absorbing import Order
 from catalog.buckets.resting import Given, Rested
+from proxy.peers.change import Change, change_bytes, change_in, noted_bytes, noted_in
 from proxy.peers.frames import (
     LONGEST_BYTES,
     Answer,
@@ -58,9 +59,6 @@ from proxy.peers.side import Side
 
 GREETING_SECONDS: Final = 5.0
 """Time in which a connection must prove who it is."""
-MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""A peer that does not read its answers is disconnected at this size."""
-
 
 T = TypeVar("T")
 
@@ -85,6 +83,7 @@ class Link(Side):
         self._waiter: asyncio.Future[bytes] | None = None
         self._holds: dict[int, asyncio.Future[int]] = {}
         self._given_up: dict[int, asyncio.Future[list[Given]]] = {}
+        self._noted: dict[int, asyncio.Future[None]] = {}
         self._numbers = count(1)
         self._own = own
 
@@ -150,6 +149,22 @@ class Link(Side):
         if self.is_open:
             self._say(Kind.ABSORB, orders_bytes(orders))
 
+    def changed(self, change: Change, *, wants_answer: bool) -> asyncio.Future[None] | None:
+        """Tell it of a change; the future is done when it knows, or fails with ``LinkLost``.
+
+        Raises ``ValueError`` for a name that is too long to be one. If it does not read what it is told, the link ends.
+        """
+        number = next(self._numbers) if wants_answer else 0
+        self._say(Kind.CHANGED, change_bytes(number, change))
+        if not wants_answer:
+            if self.is_unread:
+                self.close()
+            return None
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._noted[number] = noted
+        noted.add_done_callback(lambda _: self._noted.pop(number, None))
+        return noted
+
     def ping(self, places: int) -> None:
         """Show that this process can reach the other; ``places``: how many it has used for its buckets."""
         if self.is_open:
@@ -174,6 +189,9 @@ class Link(Side):
             return
         elif frame.kind == Kind.GIVEN_UP:
             _answered(self._given_up, *given_in(frame.said))
+            return
+        elif frame.kind == Kind.NOTED:
+            _answered(self._noted, noted_in(frame.said), None)
             return
         elif frame.kind != Kind.ANSWER:
             raise ValueError("not an answer")
@@ -201,7 +219,8 @@ class Link(Side):
 
     def _broken(self, reason: str) -> None:
         lost, self.lost = self.lost, lambda: None
-        waiters: list[asyncio.Future[Any] | None] = [self._waiter, *self._holds.values(), *self._given_up.values()]
+        waiters: list[asyncio.Future[Any] | None] = [self._waiter]
+        waiters += (*self._holds.values(), *self._given_up.values(), *self._noted.values())
         for waiter in waiters:
             if waiter is not None and not waiter.done():
                 waiter.set_exception(LinkLost(reason))
@@ -262,6 +281,10 @@ class Answerer(Protocol):
         """Absorb these documents."""
         ...
 
+    def changed(self, change: Change) -> None:
+        """Another process has changed something."""
+        ...
+
 
 class Inbound(Side):
     """The side that answers. ``peer`` is the other proxy once it has proved who it is."""
@@ -319,13 +342,20 @@ class Inbound(Side):
             self._answer(Kind.GIVEN_UP, given_bytes(number, self._host.give_up(ids)))
         elif frame.kind == Kind.ABSORB:
             self._host.absorb(orders_in(frame.said))
+        elif frame.kind == Kind.CHANGED:
+            self._changed(*change_in(frame.said))
         else:
             raise ValueError("not a question")
 
     def _answer(self, kind: Kind, said: bytes) -> None:
         self._say(kind, said)
-        if self._transport is not None and self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
+        if self.is_unread:
             raise ValueError("it does not read its answers")
+
+    def _changed(self, number: int, change: Change) -> None:
+        self._host.changed(change)
+        if number:
+            self._answer(Kind.NOTED, noted_bytes(number))
 
     def held(self, number: int, members: int) -> None:
         """Answer a request to hold (``Link.hold``)."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Final, cast
 
 from proxy.peers.frames import Frame, FrameReader, Kind
 from proxy.peers.handshake import Channel
 from proxy.upstream.keepalive import keep_alive
+
+MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
+"""A peer that does not read what it is sent is disconnected at this size."""
 
 
 class Side(asyncio.Protocol):
@@ -22,6 +25,11 @@ class Side(asyncio.Protocol):
     def is_open(self) -> bool:
         """Whether the other side has proved who it is, and the connection is open."""
         return self._channel is not None and self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the other side leaves too much unread."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES
 
     def close(self) -> None:
         """Close at once."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import assert_never
 
 import structlog
 
@@ -23,7 +22,6 @@ from catalog.ports import Clock
 from catalog.write_costs import WriteCosts
 from proxy.backend.backend import Backend
 from proxy.backend.namespace_registry import NamespaceRegistry
-from proxy.backend.parts.direct_writes import DirectWrites
 from proxy.clients.ruled_creation import RuledCreation
 from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_rates import InsertRates
@@ -35,6 +33,7 @@ from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.observe.spans import Tracer
 from proxy.observe.tasks import Spawn
 from proxy.process.access_mode import AccessMode, about
+from proxy.process.catalog_effects import CatalogEffects
 from proxy.process.component_options import catalog_options, committer_options, compresses, compressing_options
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.process.process_ids import ProcessIds
@@ -51,7 +50,7 @@ from proxy.settings.collection_rules import parse_rules, unsupported
 from proxy.settings.config import ConfigurationError
 from proxy.settings.table import Settings
 from rewrite.commands.list_collections import HIDING_BUCKETS
-from rewrite.plan import ClearBuckets, DropNamespace, Effect, ForgetNamespace, Rewriter
+from rewrite.plan import Rewriter
 from rewrite.registry import REWRITERS
 
 log = structlog.get_logger(__name__)
@@ -63,57 +62,6 @@ class LoopClock:
     def __init__(self) -> None:
         # Every measurement looks at it, so there is no method of our own in between.
         self.monotonic_seconds = asyncio.get_running_loop().time
-
-
-class CatalogEffects:
-    """Applies the effects of commands to the catalog and to the known namespaces (W72)."""
-
-    def __init__(
-        self,
-        catalog: BucketCatalog,
-        committer: Committer,
-        registry: NamespaceRegistry,
-        direct_writes: DirectWrites,
-        ruled: RuledCreation | None = None,
-    ) -> None:
-        self._catalog = catalog
-        self._committer = committer
-        self._registry = registry
-        self._direct_writes = direct_writes
-        self._ruled = ruled
-
-    def __call__(self, effect: Effect) -> None:
-        """One effect of a plan."""
-        match effect:
-            case ClearBuckets():
-                self.clear(effect.namespace, effect.bucket_ids)
-            case ForgetNamespace():
-                self.forget(effect.namespace)
-            case DropNamespace():
-                self.drop(effect.namespace)
-            case _:
-                assert_never(effect)
-
-    def clear(self, namespace: Namespace, bucket_ids: tuple[bytes, ...] | None) -> None:
-        """Remove these buckets, or all of the collection, from the catalog."""
-        self._direct_writes.note(namespace.logical)
-        self._catalog.clear(namespace.logical, bucket_ids)
-        self._committer.kick()
-
-    def forget(self, namespace: Namespace) -> None:
-        """Forget the options of the collection, or of a whole database, so that they are read again."""
-        self._registry.forget(namespace)
-        if self._ruled is not None:
-            self._ruled.forgotten(namespace)
-
-    def drop(self, namespace: Namespace) -> None:
-        """Remove the collection, or a whole database, with its buckets and counters."""
-        self.forget(namespace)
-        if namespace.collection:
-            self._catalog.drop(namespace.logical)
-        else:
-            self._catalog.drop_database(namespace.database)
-        self._committer.kick()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +211,7 @@ def _environment(
         service=backend,
         replication=backend.waits,
         take_effect=effects,
+        announce=effects.announce,
         cursors=cursors,
         gate=authorisation,
         sessions=ServiceSessions(session_secret(settings.backend or "")),

@@ -2,7 +2,7 @@
 
 They ask one another about retried statements, so that these are executed once (W102); drivers retry inserts on replica
 sets and sharded clusters only. They keep their readers waiting while one of them joins parts, and their buckets of one
-series become one (``catalog.background.gathering``).
+series become one (``catalog.background.gathering``). And they tell one another which collections have changed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.peer_numbers import PeerNumbers
 from proxy.observe.tasks import Spawn, TaskSet
 from proxy.peers.asking import Asking
+from proxy.peers.change import Change
+from proxy.peers.changes import Changes
 from proxy.peers.frames import Answer, Question
 from proxy.peers.gathering_links import GatheringLinks
 from proxy.peers.handshake import Introduction, key_of, series_key_of
@@ -122,6 +124,9 @@ class Peering:
             now_seconds,
             spawn,
         )
+        changes = Changes(self.membership.peers.values, now_seconds)
+        assembly.effects.tell(changes)
+        assembly.catalog.begins_extended_range = partial(changes.tell, is_extended_range=True)
         if in_parts is not None:
             in_parts.link(holding, self.membership, GatheringLinks(self.membership, now_seconds, series_key_of(secret)))
 
@@ -219,6 +224,8 @@ class Peering:
             inbound.close()
             return
         self._inbound.add(inbound)
+        # What it has changed before was not told to this process.
+        self._assembly.backend.registry.forget_all()
         self.membership.linked(inbound)
 
     def heard(self, inbound: Inbound) -> None:
@@ -248,6 +255,9 @@ class Peering:
     def absorb(self, orders: Sequence[Order]) -> None:
         if (in_parts := self._assembly.in_parts) is not None:
             in_parts.joining.gathering.ordered(orders)
+
+    def changed(self, change: Change) -> None:
+        self._assembly.effects.changed_elsewhere(change)
 
     # --- what follows ---------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import CHANGE_STREAM, HAS_VIEW, INLINE, OPENS_CURSOR, TABLE
 from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
-from proxy.request.ports import ReadGate
+from proxy.request.ports import Announce, ReadGate
 from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
 from proxy.request.step_places import StepPlaces
@@ -89,6 +89,7 @@ class PlanEnvironment:
     catalog_stats: CatalogStats
     service: Service
     take_effect: Callable[[Effect], None]
+    announce: Announce
     cursors: CursorNames
     gate: ReadGate = field(default_factory=NoReadGate)
     sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
@@ -255,9 +256,11 @@ class TranslateHandler:
         except UpstreamLost:
             # The outcome is unknown: assume that everything that may have changed has changed.
             self._take_effects(plan.effects)
+            await self._environment.announce(plan.effects)
             raise
         if plan.effects and may_have_changed(reply):
             self._take_effects(plan.effects)
+            await self._environment.announce(plan.effects)
         if is_ok(reply) and command.name in OPENS_CURSOR and CHANGE_STREAM not in command.body:
             _, cursor_id, backend = rename_cursor(reply, command.namespace)
             self._environment.cursors.opened(cursor_id, backend or command.namespace)

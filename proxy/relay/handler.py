@@ -20,10 +20,10 @@ from proxy.relay.transaction_effects import TransactionEffects
 from proxy.request.attempt import Outcome, Replied, Unexpected, of_error, of_reply
 from proxy.request.exchange import Exchange
 from proxy.request.outcome import may_have_changed
-from proxy.request.ports import Effects
+from proxy.request.ports import Announce, Effects
 from proxy.request.router import Relay
 from proxy.request.session import Session
-from proxy.request.unanswered import Unanswered
+from proxy.request.unanswered import CHANGES_COLLECTIONS, Unanswered
 from proxy.upstream.connection import UpstreamConnection, UpstreamLost, reply_document
 from proxy.wire import op_msg
 
@@ -31,8 +31,9 @@ from proxy.wire import op_msg
 class RelayHandler:
     """Relays commands over the client's own upstream connection."""
 
-    def __init__(self, tasks: TaskSet, effects: Effects, unanswered: Unanswered) -> None:
+    def __init__(self, tasks: TaskSet, effects: Effects, announce: Announce, unanswered: Unanswered) -> None:
         self._tasks = tasks
+        self._announce = announce
         self._effects = effects
         self._in_transactions = TransactionEffects(effects)
         self._unanswered = unanswered
@@ -100,18 +101,18 @@ class RelayHandler:
             try:
                 reply = await upstream.exchange(message)
             except UpstreamLost:
-                self._apply(exchange, route, changed=True)
+                await self._apply(exchange, route, changed=True)
                 raise
             document = reply_document(reply)
             if route.effects or self._in_transactions.concerns(exchange.command):
-                self._apply(exchange, route, changed=may_have_changed(document))
+                await self._apply(exchange, route, changed=may_have_changed(document))
             if route.changes_identity:
                 await learn_identity(exchange.session, bson.decode(document, codec_options=TOLERANT))
         except Exception as error:  # noqa: BLE001  (it becomes the outcome)
             return _of_doubtful(error)
         return Replied(document, reply.raw)
 
-    def _apply(self, exchange: Exchange, route: Relay, *, changed: bool) -> None:
+    async def _apply(self, exchange: Exchange, route: Relay, *, changed: bool) -> None:
         """Apply the effects of a command; ``changed``: whether it has changed something, or may have."""
         command, identity = exchange.command, exchange.session.identity
         if self._in_transactions.concerns(command):
@@ -124,6 +125,8 @@ class RelayHandler:
             return
         for effect in route.effects:
             self._effects(effect)
+        if command is not None and command.name in CHANGES_COLLECTIONS:
+            await self._announce(route.effects)
 
 
 def _of_doubtful(error: Exception) -> Outcome:

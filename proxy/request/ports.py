@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from catalog.errors import CommandError
@@ -101,6 +101,9 @@ There are as many connections as places, so that no step waits for a connection 
 
 Effects = Callable[[Effect], None]
 """Applies an effect of a command: buckets to clear, namespaces to forget."""
+
+Announce = Callable[[Sequence[Effect]], Awaitable[None]]
+"""Tells the other processes which definitions have changed; waits, for a short time, until they know."""
 
 RunCommand = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 """Runs one command on a database, and returns the reply; raises ``CommandError``."""

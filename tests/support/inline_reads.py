@@ -9,6 +9,7 @@ from bson import Int64
 
 from catalog.errors import BackendUnavailable
 from catalog.namespaces import VirtualCollection
+from proxy.clients.relay_only import no_others
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.inline_reads import InlineReads
 from proxy.reads.translate import PlanEnvironment, TranslateHandler
@@ -51,6 +52,7 @@ class Reads(Recognising):
                 catalog_stats=lambda _: {},
                 service=NoService(),
                 take_effect=lambda _: None,
+                announce=no_others,
                 cursors=self.cursors,
             )
         )

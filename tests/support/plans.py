@@ -16,6 +16,7 @@ from catalog.bson.codec import CODEC
 from catalog.errors import CommandError
 from catalog.identity import NOBODY
 from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
+from proxy.clients.relay_only import no_others
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.translate import PlanEnvironment, TranslateHandler
 from proxy.request.times import Times
@@ -109,6 +110,7 @@ class PlanRunner:
                 catalog_stats=catalog_stats,
                 service=self.upstream,
                 take_effect=self.effects.append,
+                announce=no_others,
                 cursors=self.cursors,
             )
         )

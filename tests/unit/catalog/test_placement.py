@@ -9,7 +9,7 @@ import pytest
 from catalog.buckets.open_bucket import Bucket
 from catalog.identity import identity_of
 from catalog.kernel import Limits
-from catalog.namespaces import Granularity
+from catalog.namespaces import Granularity, Namespace
 from catalog.ports import Acknowledgement
 from tests.support.catalog_parts import (
     HOUR_MS,
@@ -302,3 +302,16 @@ def test_moved_measurements_give_up_after_many_moves() -> None:
             break
         (batch,) = moved
     assert writer.codes == {0: 112}
+
+
+def test_the_first_distant_time_is_told_of_once() -> None:
+    """Q12: before it is stored; then no read may rely on the order of bucket ids."""
+    bench = CatalogBench()
+    told: list[Namespace] = []
+    bench.catalog.begins_extended_range = told.append
+    bucket_for(bench)
+    assert told == []
+    for offset_ms in (-START_MS - 1, -START_MS - HOUR_MS, (1 << 32) * 1000):
+        bucket_for(bench, offset_ms=offset_ms)
+        assert told == [bench.buckets.collection.namespace]
+    assert bench.catalog.holds_extended_range(bench.buckets.collection.namespace)

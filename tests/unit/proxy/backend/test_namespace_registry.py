@@ -283,3 +283,38 @@ def test_a_server_without_bucket_collections_shows_the_collection_itself(info: d
     options = {"timeseries": {"timeField": "t", "metaField": "m", "granularity": "seconds"}}
     found = virtual_collections("d", [{"name": "x", "type": "timeseries", "options": options, "info": info}])
     assert [each.uuid for each in found.values()] == ([bytes(16)] if "uuid" in info else [])
+
+
+async def test_distant_times_that_others_store_are_known_before_the_backend_tells() -> None:
+    """Q12: another process tells before it stores the first one."""
+    backend = Backend([*entries("x"), *entries("y")])
+    y = Namespace("db", "y")
+    backend.registry.note_extended_range(y)
+    first = await backend.registry.resolve(X)
+    assert first is not None
+    assert not first.extended_range
+    backend.registry.note_extended_range(X)
+    for each in (X, y):
+        known = backend.registry.lookup(each)
+        assert isinstance(known, VirtualCollection)
+        assert known.extended_range, each
+    again = await backend.registry.resolve_anew(X)
+    assert again is not None
+    assert again.extended_range
+    backend.registry.note_extended_range(Namespace("db", "none"))
+    assert backend.registry.lookup(Namespace("db", "none")) in (None, UNRESOLVED)
+
+
+async def test_everything_is_forgotten_at_once() -> None:
+    """Also the result of a query that is under way."""
+    backend = Backend(entries())
+    assert await backend.registry.resolve(X)
+    backend.registry.forget_all()
+    assert backend.registry.lookup(X) is UNRESOLVED
+    backend.may_answer.clear()
+    resolving = asyncio.create_task(backend.registry.resolve(X))
+    await asyncio.sleep(0.01)
+    backend.registry.forget_all()
+    backend.may_answer.set()
+    assert await resolving
+    assert backend.registry.lookup(X) is UNRESOLVED

@@ -13,6 +13,7 @@ from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, Virtua
 from proxy.clients.dispatch import Dispatcher
 from proxy.clients.handlers import AdminCommands, Handlers
 from proxy.clients.measuring import Measuring
+from proxy.clients.relay_only import no_others
 from proxy.clients.server import OpenGate
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_templates import InsertTemplate
@@ -75,7 +76,7 @@ class Rooms:
         self.reply: bytes | Exception = encode({"ok": 1.0})
         self.tasks = TaskSet(lambda error: None)
         handlers = Handlers(
-            RelayHandler(self.tasks, lambda effect: None, Unanswered()),
+            RelayHandler(self.tasks, lambda effect: None, no_others, Unanswered()),
             HelloHandler(self, self.tasks, ("zlib",)),
             self,
             self.translate,

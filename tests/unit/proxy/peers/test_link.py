@@ -12,6 +12,8 @@ import pytest
 from catalog.background.absorbing import Order
 from catalog.buckets.resting import Given, Rested
 from catalog.identity import NOBODY
+from catalog.namespaces import Namespace
+from proxy.peers.change import Change
 from proxy.peers.frames import UNKNOWN, Answer, Kind, Question, frame_bytes
 from proxy.peers.handshake import Introduction, greeting, key_of, nonce
 from proxy.peers.link import Inbound, Link, LinkLost
@@ -70,6 +72,9 @@ class Host:
     def absorb(self, orders: Sequence[Order]) -> None:
         self.events.append(f"absorb {len(orders)}")
 
+    def changed(self, change: Change) -> None:
+        self.events.append(f"changed {change.namespace}")
+
 
 class PlacesSeen(PlacesTold):
     """Remembers what pings tell."""
@@ -119,6 +124,41 @@ async def test_both_know_who_the_other_is_and_one_asks() -> None:
         assert not link.is_open
         with pytest.raises(LinkLost):
             await link.ask(QUESTIONS)
+
+
+async def test_changes_are_told_and_noted() -> None:
+    host = Host()
+    async with listening(host) as port:
+        link = await link_to(port)
+        first = link.changed(Change(Namespace("db", "x")), wants_answer=True)
+        assert link.changed(Change(Namespace("db", "y")), wants_answer=False) is None
+        second = link.changed(Change(Namespace("db", "")), wants_answer=True)
+        assert first is not None
+        assert second is not None
+        await asyncio.gather(first, second)
+        assert [event for event in host.events if event.startswith("changed")] == [
+            "changed db.x",
+            "changed db.y",
+            "changed db.",
+        ]
+        host.changed = lambda change: link.close()  # type: ignore[method-assign]
+        lost = link.changed(Change(Namespace("db", "x")), wants_answer=True)
+        assert lost is not None
+        with pytest.raises(LinkLost):
+            await lost
+
+
+async def test_a_link_whose_other_side_reads_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes that nobody waits for must not fill the memory."""
+    host = Host()
+    async with listening(host) as port:
+        link = await link_to(port)
+        change = Change(Namespace("db", "x"))
+        link.changed(change, wants_answer=False)
+        assert link.is_open
+        monkeypatch.setattr(Link, "is_unread", True)
+        link.changed(change, wants_answer=False)
+        assert not link.is_open
 
 
 async def test_buckets_that_rest_are_told_of_given_up_and_absorbed() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.peers.frames import Frame, Kind, frame_bytes
 from proxy.peers.handshake import ANSWERER, ASKER, Channel
-from proxy.peers.side import Side
+from proxy.peers.side import MOST_UNSENT_BYTES, Side
 
 
 class Transport:
@@ -18,6 +18,9 @@ class Transport:
 
     def write(self, raw: bytes) -> None:
         self.written += raw
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -89,3 +92,13 @@ def test_nothing_is_written_after_the_end() -> None:
     assert side.reasons == ["connection closed"]
     assert transport.written == b""
     assert not transport.is_aborted
+
+
+def test_what_the_other_side_leaves_unread_is_noticed() -> None:
+    side, transport = Remembering(ASKER), Transport()
+    assert not side.is_unread
+    side.connection_made(transport)  # type: ignore[arg-type]
+    side.say(bytes(100))
+    assert not side.is_unread
+    transport.written = bytes(MOST_UNSENT_BYTES + 1)
+    assert side.is_unread

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import bson
@@ -51,6 +51,7 @@ class Translated:
         self.session = ScriptedSession(*replies)
         self.service = ScriptedUpstream(*service)
         self.effects: list[Effect] = []
+        self.announced: list[Effect] = []
         self.allowed = allowed
         self.asked_gate: list[tuple[str, ...]] = []
         self.cursors = CursorNames()
@@ -62,11 +63,16 @@ class Translated:
                 catalog_stats=lambda _: {},
                 service=self,
                 take_effect=self.effects.append,
+                announce=self._announce,
                 cursors=self.cursors,
                 gate=self,
                 holds_extended_range=lambda _: True,
             )
         )
+
+    async def _announce(self, effects: Sequence[Effect]) -> None:
+        assert self.effects[-len(effects) :] == list(effects), "this process knows first"
+        self.announced += effects
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         return await self.service.run(database, body)
@@ -110,14 +116,14 @@ async def test_what_is_passed_on_goes_as_the_client_sent_it() -> None:
 async def test_effects_follow_what_may_have_changed_something(reply: dict[str, Any], effects: list[Effect]) -> None:
     world = Translated(PassThrough((CLEARED,)), reply)
     await world.run({"delete": "x", "deletes": []})
-    assert world.effects == effects
+    assert world.effects == world.announced == effects
 
 
 async def test_effects_follow_an_unknown_outcome() -> None:
     world = Translated(PassThrough((CLEARED,)), UpstreamLost("gone"))
     with pytest.raises(UpstreamLost):
         await world.run({"delete": "x", "deletes": []})
-    assert world.effects == [CLEARED]
+    assert world.effects == world.announced == [CLEARED]
 
 
 async def test_one_step_is_reshaped_and_errors_are_not() -> None:

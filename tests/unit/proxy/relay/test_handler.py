@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import bson
 import pytest
@@ -12,6 +13,7 @@ from catalog.identity import NOBODY
 from catalog.namespaces import Namespace
 from proxy.observe.tasks import TaskSet
 from proxy.relay.handler import RelayHandler, learn_identity
+from proxy.request.command import Command, parse_command
 from proxy.request.exchange import Exchange
 from proxy.request.router import RELAY, Relay
 from proxy.request.session import Session
@@ -38,12 +40,17 @@ class Relayed:
         self.effects: list[Effect] = []
         self.errors: list[BaseException] = []
         self.tasks = TaskSet(self.errors.append)
-        self.handler = RelayHandler(self.tasks, self.effects.append, Unanswered())
+        self.announced: list[Effect] = []
+        self.handler = RelayHandler(self.tasks, self.effects.append, self._announce, Unanswered())
         self.session = Session(1, "peer", Upstream(Dialer(address, None, 10.0), lambda: None))
 
-    async def run(self, raw: bytes, route: Relay) -> list[dict[str, object]]:
+    async def _announce(self, effects: Sequence[Effect]) -> None:
+        self.announced += effects
+
+    async def run(self, raw: bytes, route: Relay, parsed: Command | None = None) -> list[dict[str, object]]:
         client = FakeClient()
         exchange = Exchange(self.session, client, Message.from_bytes(raw), Told())
+        exchange.command = parsed
         self.handler.start(exchange, route)
         while not client.finished and not client.closed:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -81,6 +88,21 @@ async def test_nothing_follows_what_was_never_sent() -> None:
     relayed = Relayed(1)
     assert await relayed.run(command({"drop": "x", "$db": "d"}, flags=2), Relay((FORGET,))) == []
     assert relayed.effects == []
+
+
+@pytest.mark.parametrize(("name", "announced"), [("createIndexes", [FORGET]), ("insert", [])])
+async def test_others_are_told_of_new_definitions_only(
+    mongod: MongodProcess, db_name: str, name: str, announced: list[Effect]
+) -> None:
+    """Direct writes to buckets have effects, too, but others find out by the guards of their updates."""
+    relayed = Relayed(mongod.port)
+    content = {"createIndexes": {"indexes": [{"key": {"a": 1}, "name": "a"}]}, "insert": {"documents": [{}]}}
+    raw = command({name: "c", **content[name], "$db": db_name})
+    (reply,) = await relayed.run(raw, Relay((FORGET,)), parse_command(Message.from_bytes(raw)))
+    assert reply["ok"] == 1
+    assert relayed.effects == [FORGET]
+    assert relayed.announced == announced
+    relayed.session.upstream.close()
 
 
 async def test_backend_that_is_not_there_is_an_error_reply() -> None:
