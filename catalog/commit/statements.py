@@ -25,6 +25,7 @@ from catalog.identity import Identity
 from catalog.ports import Acknowledgement
 
 TRANSACTION_TOO_OLD = 225
+INVALID_OPTIONS = 72
 NETWORK_TIMEOUT = 89
 
 LOG_BYTES = 64 * 1024 * 1024
@@ -294,7 +295,9 @@ class StatementLog:
         return self._sessions.get(session)
 
     def transaction(self, session: SessionKey, number: int) -> Transaction:
-        """The record of this transaction number; raises ``CommandError`` 225 for one older than the latest."""
+        """The record of a transaction number; raises ``CommandError``: 225 if there is a later one, 72 if negative."""
+        if number < 0:
+            raise CommandError(INVALID_OPTIONS, "Transaction number cannot be negative")
         known = self._sessions.get(session)
         if known is not None:
             self._sessions.move_to_end(session)

@@ -41,7 +41,17 @@ class Command:
     field as its collection when that is a string, else ``""`` (database-wide).
     """
 
-    __slots__ = ("body", "exhaust_allowed", "expects_reply", "fields", "message", "name", "namespace", "sequences")
+    __slots__ = (
+        "body",
+        "exhaust_allowed",
+        "expects_reply",
+        "fields",
+        "message",
+        "name",
+        "namespace",
+        "repeats_fields",
+        "sequences",
+    )
 
     def __init__(
         self,
@@ -61,6 +71,8 @@ class Command:
         self.sequences = sequences
         self.expects_reply = not flags & op_msg.MORE_TO_COME
         self.exhaust_allowed = bool(flags & op_msg.EXHAUST_ALLOWED)
+        self.repeats_fields = False
+        """Whether a name occurs more than once at the top level."""
 
     @property
     def in_transaction(self) -> bool:
@@ -123,12 +135,15 @@ def parse_command(message: Message) -> Command:
     body = parts.body
     if len(body) > _MANY_BYTES:
         _check_fields(body)
-    fields = top_level(body)
+    repeated: list[bytes] = []
+    fields = top_level(body, repeated=repeated)
     database = _database(body, fields)
     for identifier, _ in parts.sequences:
         if identifier.encode() in fields:
             raise CommandError(40433, f"Duplicate field between body and document sequence {identifier}")
-    return _command(database, body, fields, message, parts.sequences, parts.flags)
+    command = _command(database, body, fields, message, parts.sequences, parts.flags)
+    command.repeats_fields = bool(repeated)
+    return command
 
 
 def _check_fields(body: bytes) -> None:

@@ -24,6 +24,7 @@ from proxy.request.command_table import (
     Way,
 )
 from proxy.request.login import refuse_certificate_login
+from proxy.request.malformed import may_be_malformed
 from proxy.wire.framing import DOCUMENT, STRING
 from rewrite.commands.refused import REFUSED
 from rewrite.plan import ClearBuckets, Effect, ForgetNamespace
@@ -157,6 +158,8 @@ def route_before_login(command: Command) -> Route:
 
 
 def _on_virtual(command: Command, row: Row, collection: VirtualCollection, translated: Collection[str]) -> Route:
+    if may_be_malformed(command):
+        return as_it_is(command, collection)
     # In a transaction, the backend's native collection refuses writes (X1), and the error must end the backend's
     # transaction.
     if row.way is Way.INGEST and not command.in_transaction:

@@ -91,12 +91,11 @@ def array_documents(data: bytes, start: int, end: int, rest: Callable[[], None])
     return found
 
 
-def top_level(data: bytes, most: int = 1 << 31) -> dict[bytes, Element]:
+def top_level(data: bytes, most: int = 1 << 31, repeated: list[bytes] | None = None) -> dict[bytes, Element]:
     """Field name → element for a document whose outer frame was checked; raises ``CommandError``.
 
     It gives ``most`` fields at most. The first of two equal names wins, as for a server that looks
-    a field up.
-    a field up.
+    a field up; the others are added to ``repeated``.
     """
     fields: dict[bytes, Element] = {}
     position = 4
@@ -126,6 +125,8 @@ def top_level(data: bytes, most: int = 1 << 31) -> dict[bytes, Element]:
             fields[name] = (kind, value, position)
             if len(fields) >= most:
                 break
+        elif repeated is not None:
+            repeated.append(name)
     return fields
 
 

@@ -179,6 +179,9 @@ def test_newer_transaction_replaces_and_older_is_too_old() -> None:
     with pytest.raises(CommandError) as refused:
         log.transaction((b"s", NOBODY), 5)
     assert refused.value.code == 225
+    with pytest.raises(CommandError) as refused:
+        log.transaction((b"another", NOBODY), -1)
+    assert refused.value.code == 72
 
 
 def test_statement_of_a_replaced_transaction_still_answers() -> None:

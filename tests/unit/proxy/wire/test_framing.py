@@ -38,7 +38,9 @@ def test_old_types_are_known() -> None:
 
 def test_first_of_two_equal_names_counts() -> None:
     raw = bson.encode({"a": 1, "b": 2}).replace(b"b\0", b"a\0")
-    _, start, end = top_level(raw)[b"a"]
+    repeated: list[bytes] = []
+    _, start, end = top_level(raw, repeated=repeated)[b"a"]
+    assert repeated == [b"a"]
     assert int.from_bytes(raw[start:end], "little") == 1
 
 
