@@ -67,6 +67,9 @@ _TYPES: Final[Mapping[bytes, tuple[frozenset[int], str]]] = {
     b"maxAwaitTimeMS": (_NUMBERS, "types '[long, int, decimal, double']"),
 }
 """Fields that only the proxy reads. The backend checks those that are sent to it."""
+_MOST_VERSION_BYTES: Final = 1_000
+_MOST_INTERNAL_BYTES: Final = 1_000
+"""Larger ones have fields that no server accepts."""
 _VERSION_TYPES: Final = ((b"processId", 0x07, "objectId"), (b"counter", 0x12, "long"))
 
 
@@ -82,8 +85,11 @@ def check_types(command: Command) -> None:
             raise CommandError(10065, "invalid parameter: expected an object (compression)")
         raise _wrong_type(command, "compression", compression[0], "type 'array'")
     internal = command.fields.get(b"internalClient")
-    if internal is not None and internal[0] == DOCUMENT and "maxWireVersion" not in command.get("internalClient"):
-        raise _missing(command, "internalClient.maxWireVersion")
+    if internal is not None and internal[0] == DOCUMENT:
+        if internal[2] - internal[1] > _MOST_INTERNAL_BYTES:
+            raise CommandError(40415, f"BSON field '{command.name}.internalClient' has unknown fields")
+        if "maxWireVersion" not in command.get("internalClient"):
+            raise _missing(command, "internalClient.maxWireVersion")
 
 
 def _wrong_type(command: Command, name: str, kind: int, expected: str) -> CommandError:
@@ -109,6 +115,8 @@ def await_time_ms(command: Command, current: TopologyVersion) -> int | None:
         raise CommandError(31368, "A request with 'maxAwaitTimeMS' must include a 'topologyVersion'")
     if time is None:
         raise CommandError(31368, "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'")
+    if version[2] - version[1] > _MOST_VERSION_BYTES:
+        raise CommandError(40415, f"BSON field '{command.name}.topologyVersion' has unknown fields")
     inside = top_level(command.body[version[1] : version[2]])
     for name, kind, expected in _VERSION_TYPES:
         given = inside.get(name, (0x0A, 0, 0))[0]

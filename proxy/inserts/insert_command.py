@@ -11,19 +11,10 @@ from catalog.namespaces import VirtualCollection
 from proxy.request.command import Command
 from proxy.request.field_types import is_plain, plain_write_concern
 from proxy.wire.framing import ARRAY, array_documents
-from proxy.wire.op_msg import OpMsg, no_rest
-
-MAX_DOCUMENTS = 100_000
-"""Maximum number of documents in one insert (W94)."""
-
+from proxy.wire.op_msg import MOST_DOCUMENTS, OpMsg, no_rest
 
 MOST_STATEMENT_IDS_BYTES: Final = 2 * 1024 * 1024
 """Maximum size of ``stmtIds``; enough for the maximum number of documents."""
-
-
-def too_many_documents(count: int) -> str:
-    """The server's error message for more than ``MAX_DOCUMENTS`` (W94)."""
-    return f"Write batch sizes must be between 1 and {MAX_DOCUMENTS}. Got {count} operations."
 
 
 TAKEN_FIELDS = frozenset(
@@ -110,7 +101,7 @@ def parse_insert(command: Command, *, retryable_writes: bool) -> InsertCommand |
     if b"readConcern" in fields and not (retryable_writes and _is_causal(command.raw(b"readConcern"))):
         return None
     documents = documents_of(command)
-    if not documents or len(documents) > MAX_DOCUMENTS:
+    if not documents or len(documents) > MOST_DOCUMENTS:
         return None
     element = fields.get(b"ordered")
     ordered = element is None or command.body[element[1]] == 1

@@ -14,14 +14,14 @@ from catalog.buckets.write_batch import CombineKey
 from catalog.errors import CommandError
 from catalog.identity import Identity
 from catalog.namespaces import VirtualCollection
-from proxy.inserts.insert_command import MAX_DOCUMENTS, InsertCommand, too_many_documents, with_documents
+from proxy.inserts.insert_command import InsertCommand, with_documents
 from proxy.inserts.insert_port import InsertPort
-from proxy.request.attempt import Refused
 from proxy.request.command import Command
 from proxy.request.exchange import Exchange
 from proxy.request.recognition import SESSION_BEFORE, SESSION_BEHIND, Form, Recognised, Shortcut
 from proxy.wire.framing import document_end
 from proxy.wire.message import length_at
+from proxy.wire.op_msg import MOST_DOCUMENTS
 
 _WEIGHT_BYTES: Final = 1_200
 _SEQUENCE_HEAD: Final = b"documents\0"
@@ -99,10 +99,7 @@ class InsertTemplate(Shortcut):
         if documents is None:
             return False
         known.begin(exchange)
-        if len(documents) > MAX_DOCUMENTS:
-            exchange.end(Refused(CommandError(16, too_many_documents(len(documents)))))
-        else:
-            ingest.submit(exchange, self, documents, session, txn_number)
+        ingest.submit(exchange, self, documents, session, txn_number)
         return True
 
     def _relay(self, exchange: Exchange, known: Recognised, count: int, size_bytes: int) -> bool:
@@ -131,7 +128,7 @@ def documents_begin(raw: bytes, end: int) -> int:
 
 
 def documents_behind(raw: bytes, documents_at: int) -> Sequence[bytes] | None:
-    """The documents of a message from there to its end; ``None`` if they are no documents."""
+    """The documents of a message from there to its end; ``None`` if they are no documents, or too many."""
     size = len(raw)
     if length_at(raw, documents_at) == size - documents_at and raw[-1] == 0:
         return (raw[documents_at:],)
@@ -144,6 +141,8 @@ def _split(raw: bytes, position: int, end: int) -> list[bytes] | None:
         while position < end:
             document_stop = document_end(raw, position, end)
             documents.append(raw[position:document_stop])
+            if len(documents) > MOST_DOCUMENTS:
+                return None
             position = document_stop
     except CommandError:
         return None

@@ -33,6 +33,12 @@ _MANY_BYTES: Final = 30_000
 _CUT_AT_ONCE_BYTES: Final = 256 * 1024
 _MOST_FIELDS: Final = 1_000
 """Of an insert that is not merely refused or relayed."""
+_MOST_SEQUENCES: Final = 2
+"""With more, a server closes the connection."""
+MOST_DOCUMENTS: Final = 100_000
+"""Of one sequence: the limit of write commands (W94), which are the only ones with document sequences."""
+BATCH_TOO_LARGE: Final = 16
+"""Error code for more."""
 _BODY_KIND: Final = 0
 _SEQUENCE_KIND: Final = 1
 _SECURITY_TOKEN_KIND: Final = 2
@@ -59,6 +65,11 @@ class OpMsg:
         self.sequences = sequences
         self.array: SequenceOf[bytes] | None = None
         """The documents in the body of an insert, where ``prepare`` looked for them."""
+
+
+def too_many_documents(count: int) -> str:
+    """The server's error message for more than ``MOST_DOCUMENTS`` (W94)."""
+    return f"Write batch sizes must be between 1 and {MOST_DOCUMENTS}. Got {count} operations."
 
 
 def is_no_insert(start: bytes) -> bool:
@@ -162,6 +173,8 @@ def _parse_sections(raw: bytes, flags: int, end: int, rest: Callable[[], None]) 
             section_end = document_end(raw, position, end)
             body = _cut(raw, position, section_end, rest)
         elif kind == _SEQUENCE_KIND:
+            if len(sequences) == _MOST_SEQUENCES:
+                raise ProtocolError(f"OP_MSG with more than {_MOST_SEQUENCES} document sequences")
             sequence, section_end = _parse_sequence(raw, position, end, rest)
             if any(sequence[0] == other for other, _ in sequences):
                 raise CommandError(40431, f"Duplicate document sequence: {sequence[0]}")
@@ -191,15 +204,21 @@ def _parse_sequence(raw: bytes, start: int, end: int, rest: Callable[[], None]) 
             _OVERFLOW, f"couldn't locate terminal char (\\u0000) in buffer[{section_end - start - 4}] at offset: 0"
         )
     documents: list[bytes] = []
+    count = 0
     position = name_end + 1
     rest_at = position + REST_BYTES
     while position < section_end:
         document_stop = document_end(raw, position, section_end)
-        documents.append(_cut(raw, position, document_stop, rest))
+        count += 1
+        if count <= MOST_DOCUMENTS:
+            documents.append(_cut(raw, position, document_stop, rest))
         position = document_stop
         if position >= rest_at:
             rest()
             rest_at = position + REST_BYTES
+    if count > MOST_DOCUMENTS:
+        # Millions of empty ones would fit, each an object of its own.
+        raise CommandError(BATCH_TOO_LARGE, too_many_documents(count))
     return (raw[start + 4 : name_end].decode(errors="replace"), tuple(documents)), section_end
 
 

@@ -18,6 +18,8 @@ _COMMAND_SUFFIX: Final = ".$cmd"
 
 AWAIT_CAPABLE: Final = 8
 QUERY_FAILURE: Final = 2
+MOST_BYTES: Final = 64 * 1024
+"""Of an OP_QUERY. Handshakes have a few kilobytes, and other commands need OP_MSG."""
 LEGACY_OPCODE: Final = 5_739_101
 """Error code for opcodes that servers from 5.1 no longer support."""
 
@@ -51,6 +53,8 @@ class OpQuery:
 def parse(message: Message) -> OpQuery:
     """Raises ``ProtocolError`` when the fixed part is missing, ``CommandError`` for a bad query document."""
     raw = message.raw
+    if len(raw) > MOST_BYTES:
+        raise ProtocolError(f"OP_QUERY of {len(raw)} bytes")
     name_end = raw.find(0, HEADER_SIZE_BYTES + 4)
     if name_end < 0 or name_end + 9 > len(raw):
         raise ProtocolError("OP_QUERY is too short")

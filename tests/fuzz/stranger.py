@@ -108,6 +108,7 @@ def _zeros(size_bytes: int) -> bytes:
 def prepare() -> None:
     """Make what takes long to make before it is needed, so that the attack is not the making of it."""
     costly.prepare()
+    _large_handshakes()
     for size_bytes in BOMB_BYTES:
         _zeros(size_bytes)
 
@@ -162,6 +163,31 @@ def costly_without_login(door: Door, chance: random.Random) -> None:
         caller.ask(chance.choice(costly._large_reads()))
 
 
+@cache
+def _large_handshakes() -> tuple[bytes, ...]:
+    """Messages of many small parts."""
+    sections = b"".join(b"\1" + struct.pack("<i", 13) + b"%08x\0" % number for number in range(30_000))
+    pinged = raw_message({"ping": 1, "$db": "admin"}) + sections
+    fields = b"".join(b"\x0a%x\0" % number for number in range(1_000_000))
+    document = struct.pack("<i", len(fields) + 5) + fields + b"\0"
+    legacy = bytes(4) + b"admin.$cmd\0" + struct.pack("<ii", 0, -1)
+    version = b"\x03topologyVersion\0" + document
+    hello = bson.encode({"hello": 1, "maxAwaitTimeMS": 1, "$db": "admin"})[4:-1] + version
+    empty = bson.encode({})
+    return (
+        struct.pack("<i", len(pinged)) + pinged[4:],
+        struct.pack("<iiii", 16 + len(legacy) + len(document), 1, 0, 2004) + legacy + document,
+        raw_message(struct.pack("<i", len(hello) + 5) + hello + b"\0"),
+        raw_message({"insert": "x", "$db": "test"}, sequence=("documents", [empty] * 1_000_000)),
+    )
+
+
+def handshakes_of_many_parts(door: Door, chance: random.Random) -> None:
+    for _ in range(5):
+        with contextlib.suppress(OSError), door.enter(10) as caller:
+            caller.ask(chance.choice(_large_handshakes()))
+
+
 STRANGE: tuple[Callable[[Door, random.Random], None], ...] = (
     odd_hellos,
     odd_arguments,
@@ -170,6 +196,7 @@ STRANGE: tuple[Callable[[Door, random.Random], None], ...] = (
     login_flood,
     half_messages,
     costly_without_login,
+    handshakes_of_many_parts,
     costly.ping_flood,
     costly.connections_come_and_go,
     costly.unread_stream,

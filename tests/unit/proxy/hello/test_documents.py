@@ -79,6 +79,8 @@ def test_client_that_knows_this_state_waits() -> None:
         ({"topologyVersion": 5, "maxAwaitTimeMS": 5}, 14),
         ({"topologyVersion": VERSION.document(), "maxAwaitTimeMS": "x"}, 14),
         ({"topologyVersion": {"processId": VERSION.process_id}, "maxAwaitTimeMS": 5}, 40414),
+        ({"topologyVersion": {**VERSION.document(), "x": "x" * 70_000}, "maxAwaitTimeMS": 5}, 40415),
+        ({"internalClient": {"minWireVersion": 0, "maxWireVersion": 17, "x": "x" * 70_000}}, 40415),
         ({"topologyVersion": VERSION.document(), "maxAwaitTimeMS": -1}, 51024),
         ({"topologyVersion": {**VERSION.document(), "counter": Int64(-1)}, "maxAwaitTimeMS": 5}, 31372),
         ({"topologyVersion": {**VERSION.document(), "counter": Int64(4)}, "maxAwaitTimeMS": 5}, 51764),

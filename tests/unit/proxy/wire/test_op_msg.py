@@ -35,6 +35,23 @@ def test_empty_sequence_is_allowed() -> None:
     assert parsed(op_msg_bytes(body(INSERT), sequence("documents"))).sequences == (("documents", ()),)
 
 
+def test_more_sequences_than_a_server_takes_close() -> None:
+    """As 6.0.5 does with a third one."""
+    two = [sequence("a", {}), sequence("b", {})]
+    assert len(parsed(op_msg_bytes(body(INSERT), *two)).sequences) == 2
+    with pytest.raises(ProtocolError, match="more than 2"):
+        parsed(op_msg_bytes(body(INSERT), *two, sequence("c", {})))
+
+
+def test_more_documents_than_a_batch_has_are_counted_and_refused() -> None:
+    """W94"""
+    most = op_msg.MOST_DOCUMENTS
+    assert len(parsed(op_msg_bytes(body(INSERT), sequence("documents", *[{}] * most))).sequences[0][1]) == most
+    with pytest.raises(CommandError, match="Got 100007 operations") as refused:
+        parsed(op_msg_bytes(body(INSERT), sequence("documents", *[{}] * (most + 7))))
+    assert refused.value.code == 16
+
+
 def test_built_message_parses_to_its_parts() -> None:
     raw = op_msg.build(3, 4, bson.encode(INSERT), [("documents", [bson.encode({"a": 1})])], op_msg.MORE_TO_COME)
     message = parsed(raw)

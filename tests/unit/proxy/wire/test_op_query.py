@@ -45,6 +45,15 @@ def test_query_without_its_fixed_part_closes(payload: bytes) -> None:
         parsed(framed(2004, payload))
 
 
+def test_a_query_that_is_no_handshake_closes() -> None:
+    """It would be parsed at once, by whoever connects."""
+    hello = bson.encode({"hello": 1, "x": "x" * 60_000})
+    assert parsed(framed(2004, bytes(4) + b"admin.$cmd\0" + bytes(4) + b"\xff\xff\xff\xff" + hello)).command == hello
+    large = bson.encode({"hello": 1, "x": "x" * op_query.MOST_BYTES})
+    with pytest.raises(ProtocolError, match="OP_QUERY of"):
+        parsed(framed(2004, bytes(4) + b"admin.$cmd\0" + bytes(4) + b"\xff\xff\xff\xff" + large))
+
+
 def test_reply_gives_its_document_back() -> None:
     raw = op_query.build_reply(3, 4, bson.encode({"ok": 1.0}))
     assert bson.decode(op_query.reply_document(Message.from_bytes(raw))) == {"ok": 1.0}
