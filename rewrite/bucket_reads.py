@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from bson import ObjectId
+from bson.binary import UUID_SUBTYPE, Binary
 
 from catalog.bson.codec import encode
 from catalog.bson.faithful import Opaque
@@ -99,6 +100,8 @@ class Selection:
             body["let"] = self.let
         if hinted and self.hint:
             body["hint"] = bucket_hint(self.hint, self.target.options)
+        if self.profile.reads_by_uuid(self.target):
+            body["collectionUUID"] = Binary(self.target.uuid, UUID_SUBTYPE)
         return {**body, **(self.common or {})}
 
 

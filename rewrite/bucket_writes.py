@@ -13,7 +13,7 @@ from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
 from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection
-from rewrite.plan import Document, Effect, Pause, Step, Via
+from rewrite.plan import UUID_MISMATCH, Document, Effect, Pause, Step, Via
 
 Result = TypeVar("Result")
 Talk: TypeAlias = Generator[Step | Effect | Pause, Mapping[str, Any], Result]
@@ -49,9 +49,9 @@ class ExecutedMeanwhile(Exception):
 EXECUTED_AS_ANOTHER_KIND = frozenset({40606, 40638})
 """Errors of a ``findAndModify`` and an ``update`` whose statement is recorded as a delete."""
 
-NODE_OR_SESSION_FAILED = frozenset({13, 22, 91, 189, 225, 251, 10107, 11600, 11602, 13435, 13436})
-"""Errors that every other statement would get, too: of the identity, the node, the session, and of bytes that are
-not BSON (22), for which a server refuses the whole command."""
+NODE_OR_SESSION_FAILED = frozenset({13, 22, 91, 189, 225, 251, UUID_MISMATCH, 10107, 11600, 11602, 13435, 13436})
+"""Errors that every other statement would get, too: of the identity, the node, the session, of a collection that was
+made again, and of bytes that are not BSON (22), for which a server refuses the whole command."""
 
 
 def is_unacknowledged(write_concern: Mapping[str, Any]) -> bool:

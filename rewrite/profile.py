@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+from catalog.namespaces import VirtualCollection
+
+UUID_BYTES: Final = 16
 
 
 class Access(Enum):
@@ -72,6 +77,10 @@ class Profile:
     def has_collection_uuid(self) -> bool:
         """Whether commands support ``collectionUUID`` (6.0)."""
         return self.version >= (6, 0, 0)
+
+    def reads_by_uuid(self, target: VirtualCollection) -> bool:
+        """Whether reads of buckets name the UUID of the collection that they were planned for."""
+        return self.has_collection_uuid and not self.is_mongos and len(target.uuid) == UUID_BYTES
 
     @property
     def deletes_from_closed_buckets(self) -> bool:

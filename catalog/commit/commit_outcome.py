@@ -282,7 +282,9 @@ class CommitOutcomes:
         except CommandError as failed:
             error = failed
         fields = (collection.options.time_field, collection.options.meta_field)
-        if now is None or (now.options.time_field, now.options.meta_field) != fields or now.uuid == collection.uuid:
+        others = now is None or (now.options.time_field, now.options.meta_field) != fields
+        # The catalog takes none with a collation, by which summaries would be others.
+        if now is None or others or now.collation is not None or now.uuid == collection.uuid:
             self._catalog.drop(collection.namespace)
             self._abort(commit.writes, error)
             return

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
 from catalog.bson.codec import encode
+from catalog.bson.raw import document, element
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement, Confirmation
 from proxy.inserts.insert_command import InsertCommand
@@ -151,7 +152,7 @@ class InsertReply:
         if self._errors is None and self._failure is None and (acknowledgement is None or acknowledgement.is_plain):
             self._reply(plain_reply(self._stored), acknowledgement)
             return
-        self._reply(encode(self._document()), acknowledgement)
+        self._reply(self._document(), acknowledgement)
 
     def _wait(self) -> None:
         """All measurements are stored or refused: wait for the write concerns, one after the other."""
@@ -167,10 +168,10 @@ class InsertReply:
             self._acknowledged(outcome)
         self._finish()
 
-    def _document(self) -> dict[str, Any]:
+    def _document(self) -> bytes:
         failure = self._failure or self._refusal()
         if failure is not None:
-            return failure.reply()
+            return encode(failure.reply())
         acknowledgement = self._acknowledgement or Acknowledgement()
         return _stored_document(self._stored, acknowledgement, self._reported_errors())
 
@@ -192,24 +193,45 @@ def _stays() -> bool:
 
 def stored_reply(stored: int, acknowledgement: Acknowledgement) -> bytes:
     """The reply to an insert whose documents are all stored; ``stored``: their number."""
-    return encode(_stored_document(stored, acknowledgement, ()))
+    return _stored_document(stored, acknowledgement, ())
 
 
 def _stored_document(
     stored: int, acknowledgement: Acknowledgement, errors: Sequence[tuple[int, CommandError]]
-) -> dict[str, Any]:
+) -> bytes:
     fields = dict(acknowledgement.fields)
-    document: dict[str, Any] = {"n": stored}
+    first: dict[str, Any] = {"n": stored}
     for name in ("electionId", "opTime"):
         if name in fields:
-            document[name] = fields.pop(name)
-    if errors:
-        document["writeErrors"] = [error.write_error(index) for index, error in errors]
-        labels = sorted({label for _, error in errors for label in error.labels})
-        if labels:
-            document["errorLabels"] = labels
+            first[name] = fields.pop(name)
+    last: dict[str, Any] = {}
+    labels = sorted({label for _, error in errors for label in error.labels})
+    if labels:
+        last["errorLabels"] = labels
     if acknowledgement.write_concern_error is not None:
-        document["writeConcernError"] = acknowledgement.write_concern_error
-    document["ok"] = 1.0
-    document.update(fields)
-    return document
+        last["writeConcernError"] = acknowledgement.write_concern_error
+    last["ok"] = 1.0
+    last.update(fields)
+    return document((encode(first)[4:-1], _write_errors(errors), encode(last)[4:-1]))
+
+
+_INDEX_ENTRY = struct.Struct("<i7si")
+"""Size of an entry of ``writeErrors``, name and value of its first field."""
+
+
+def _write_errors(errors: Sequence[tuple[int, CommandError]]) -> bytes:
+    """The element ``writeErrors``; an insert may have 100,000, most of which differ only in their index."""
+    if not errors:
+        return b""
+    known: dict[tuple[int, str], bytes] = {}
+    entries: list[bytes] = []
+    for position, (index, error) in enumerate(errors):
+        what = (error.code, error.message)
+        rest = known.get(what)
+        if rest is None or error.details:
+            rest = encode(error.write_error(0))[_INDEX_ENTRY.size :]
+            if not error.details:
+                known[what] = rest
+        entries.append(b"\x03%d\0" % position)
+        entries.append(_INDEX_ENTRY.pack(_INDEX_ENTRY.size + len(rest), b"\x10index\0", index) + rest)
+    return element(b"writeErrors", b"\x04" + document(entries))

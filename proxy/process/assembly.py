@@ -39,7 +39,8 @@ from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.process.process_ids import ProcessIds
 from proxy.process.traced import traced
 from proxy.reads.cursor_names import CursorNames
-from proxy.reads.translate import PlanEnvironment, TranslateHandler
+from proxy.reads.plan_environment import PlanEnvironment
+from proxy.reads.translate import TranslateHandler
 from proxy.request.authorisation import Authorisation
 from proxy.request.command_spans import CommandSpans
 from proxy.request.limited import LimitBook
@@ -205,6 +206,7 @@ def _environment(
         # Every read looks at it, so there is no function of our own in between.
         profile=partial(attrgetter("profile"), backend.probe),
         resolve=lambda namespace: _known(backend.registry, namespace),
+        resolve_anew=backend.registry.resolve_anew,
         catalog_stats=lambda namespace: catalog_stats(catalog, namespace),
         about=lambda: about(catalog, backend.profile),
         holds_extended_range=catalog.holds_extended_range,

@@ -30,7 +30,15 @@ from proxy.upstream.connection import UpstreamConnection
 from proxy.wire import op_msg
 from proxy.wire.request_ids import next_request_id
 from rewrite.commands.reading import FASTER_ON_VIEW
-from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
+from rewrite.plan import GUESS_FAILED, UUID_MISMATCH, Cursor, Single, Via
+
+_CODE = b"\x10code\0"
+"""All replies with an error code have this somewhere."""
+
+
+def needs_another(plan: Single | Cursor, code: int | None) -> bool:
+    """Whether the command has to be planned again after this error of its step."""
+    return code == UUID_MISMATCH or (code == GUESS_FAILED and plan.otherwise is not None)
 
 
 class ReadStep:
@@ -117,7 +125,7 @@ class InlineReads:
 
     def _finish(self, plan: Single | Cursor) -> Finish:
         def finish(reply: bytes) -> bytes | None:
-            if is_unauthorized(reply) or (plan.otherwise is not None and error_code(reply) == GUESS_FAILED):
+            if _CODE in reply and (is_unauthorized(reply) or needs_another(plan, error_code(reply))):
                 return None
             if isinstance(plan, Cursor):
                 return self._translate.renamed(plan, reply)

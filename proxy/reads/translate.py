@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, assert_never
+from collections.abc import Generator, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, assert_never
 
 import bson
 from bson.errors import InvalidBSON
@@ -14,29 +14,26 @@ from catalog.bson.codec import CODEC
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.conversation import Conversation
-from proxy.reads.cursor_names import CursorNames, rename_cursor
+from proxy.reads.cursor_names import rename_cursor
 from proxy.reads.cursors import (
     ClientCommand,
     ClientSession,
     CursorCommand,
-    Resolver,
     continue_cursor,
     error_code,
     is_ok,
     knows_cursor,
 )
-from proxy.reads.final_wait import FinalWait, Replication
+from proxy.reads.final_wait import FinalWait
 from proxy.reads.plan_context import PlanContext
+from proxy.reads.plan_environment import PlanEnvironment
 from proxy.reads.replies import decoded, reshaped_by, retryable
 from proxy.reads.rewriting_pace import RewritingPace
 from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import CHANGE_STREAM, HAS_VIEW, INLINE, OPENS_CURSOR, TABLE
 from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
-from proxy.request.ports import Announce, ReadGate
-from proxy.request.service_sessions import ServiceSessions
 from proxy.request.session_fields import ClientFields, Undecodable, in_one_document, session_of, take_apart
-from proxy.request.step_places import StepPlaces
 from proxy.request.times import Times, WaitKind
 from proxy.upstream.connection import UpstreamLost
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES, not_primary
@@ -44,64 +41,20 @@ from rewrite.bucket_writes import is_unacknowledged
 from rewrite.commands.refused import refuse_always
 from rewrite.plan import (
     GUESS_FAILED,
-    CatalogStats,
+    UUID_MISMATCH,
     Cursor,
     Dialogue,
     Document,
     Effect,
+    ForgetNamespace,
     PassThrough,
     Pause,
     Plan,
     Request,
-    Rewriter,
     Single,
     Step,
     Via,
 )
-from rewrite.profile import Profile
-
-
-class Service(Protocol):
-    """Runs commands with the proxy's own account."""
-
-    async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
-        """Run one command; returns the raw reply document, also an error reply. Raises ``BackendUnavailable``."""
-        ...
-
-
-class NoReadGate:
-    """For backends without access control."""
-
-    async def allows(self, session: Any, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        return True
-
-    async def reads_buckets(self, session: Any, namespace: Namespace) -> bool:
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class PlanEnvironment:
-    """What the execution of plans needs, apart from the client."""
-
-    rewriters: Mapping[str, Rewriter]
-    profile: Callable[[], Profile]
-    resolve: Resolver
-    catalog_stats: CatalogStats
-    service: Service
-    take_effect: Callable[[Effect], None]
-    announce: Announce
-    cursors: CursorNames
-    gate: ReadGate = field(default_factory=NoReadGate)
-    sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
-    places: StepPlaces = field(default_factory=StepPlaces)
-    turns: StepPlaces = field(default_factory=lambda: StepPlaces(places=1, places_of_one=1))
-    """Turns of the one thread in which dialogues run."""
-    replication: Replication | None = None
-    """Waits for write concerns, with replica sets."""
-    about: Callable[[], Document] = dict
-    """Version and mode of this proxy, for ``buildInfo`` and ``serverStatus``."""
-    holds_extended_range: Callable[[Namespace], bool] = lambda _: False
-    """Whether this process has written times for which bucket ids are not in order (Q12)."""
 
 
 class TranslateHandler:
@@ -145,13 +98,22 @@ class TranslateHandler:
         if collection is not None and command.name in HAS_VIEW:
             with times.at_backend():
                 reads_buckets = await self._environment.gate.reads_buckets(session, collection.namespace)
-        target = None if collection is None else self.context.as_written(collection)
-        plan = await self._pace.run(
-            lambda: self._plan(command, target, fields, reads_buckets=reads_buckets), times.was_rewritten
-        )
-        return await self._carry_out(
-            plan, command, _Steps(session, self._environment, fields, command.namespace, times)
-        )
+        steps = _Steps(session, self._environment, fields, command.namespace, times)
+        attempts_left = ATTEMPTS
+        while True:
+            attempts_left -= 1
+            target = None if collection is None else self.context.as_written(collection)
+            planned = partial(self._plan, command, target, fields, reads_buckets=reads_buckets)
+            plan = await self._pace.run(planned, times.was_rewritten)
+            try:
+                return await self._carry_out(plan, command, steps)
+            except CommandError as error:
+                if error.code != UUID_MISMATCH or collection is None or not attempts_left:
+                    raise
+            # Its collection has been dropped or made again, without this process.
+            collection = await self._environment.resolve_anew(collection.namespace)
+            if collection is None:
+                raise Undecodable("it is no time-series collection any more")
 
     def _plan(
         self, command: ClientCommand, target: VirtualCollection | None, fields: ClientFields, *, reads_buckets: bool
@@ -197,6 +159,10 @@ class TranslateHandler:
                 reply = await steps.run(plan.step)
                 if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:
                     reply = await steps.run(await self._pace.run(plan.otherwise))
+                if error_code(reply) == UUID_MISMATCH:
+                    # The view is that of the collection that is there now.
+                    self._environment.take_effect(ForgetNamespace(steps.namespace))
+                    return await self._pass(PassThrough(plan.effects), steps, command)
                 if plan.step.via is Via.CLIENT and is_unauthorized(reply):
                     # The backend decides about the client's own command, and its refusal is the reply.
                     return await self._pass(PassThrough(plan.effects), steps, command)
@@ -311,7 +277,7 @@ class TranslateHandler:
 
 CLIENT_DISCONNECT: Final = 279
 ATTEMPTS: Final = 3
-"""How often a retryable command is executed at most, while primaries change."""
+"""How often a command is executed at most, while primaries or collections change."""
 
 
 class _Steps:

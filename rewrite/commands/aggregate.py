@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from catalog.errors import CommandError
 from catalog.namespaces import VirtualCollection
 from rewrite.commands.reading import reads_buckets, scope_of, step_or_guess
 from rewrite.commands.statistics import is_collection_statistics, rewrite_collection_statistics
 from rewrite.indexes import bucket_hint
 from rewrite.plan import Cursor, PassThrough, Plan, Request, Single
 from rewrite.stages.draft import Stage, only
+from rewrite.stages.meta_fields import meta_path
 from rewrite.stages.pipeline import rewrite_pipeline
 
 LEFT_TO_THE_VIEW = frozenset(
@@ -25,7 +27,10 @@ LEFT_TO_THE_VIEW = frozenset(
 
 def rewrite_aggregate(request: Request) -> Plan:
     """An aggregate on the buckets; pipelines that begin with a stage about the collection go to the view."""
-    if request.target is None or not reads_buckets(request):
+    if request.target is None:
+        return PassThrough()
+    refuse_fatal_hint(request.body, request.target)
+    if not reads_buckets(request):
         return PassThrough()
     if is_collection_statistics(request.body.get("pipeline")):
         return rewrite_collection_statistics(request, request.target)
@@ -43,6 +48,22 @@ def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, requ
     if pipeline is None:
         return None
     return _on_buckets(body, rewrite_pipeline(pipeline, scope_of(body, target, request)), target)
+
+
+def refuse_fatal_hint(body: Mapping[str, Any], target: VirtualCollection) -> None:
+    """Raise ``CommandError`` 2 for a ``$geoNear`` on the meta field with the name of the index on ``_id`` as its hint.
+
+    Such a command ends the process of 6.0.5 (H11).
+    """
+    pipeline = body.get("pipeline")
+    if body.get("hint") != "_id_" or not isinstance(pipeline, list) or not pipeline:
+        return
+    near = pipeline[0].get("$geoNear") if isinstance(pipeline[0], Mapping) else None
+    if not isinstance(near, Mapping):
+        return
+    key = near.get("key")
+    if not isinstance(key, str) or meta_path(key, target.options) is not None:
+        raise CommandError(2, "hint provided does not correspond to an existing index")
 
 
 def _pipeline_of(body: Mapping[str, Any]) -> list[Stage] | None:

@@ -8,7 +8,7 @@ from typing import Any
 from catalog.bson.raw import element, iter_positions
 from catalog.namespaces import VirtualCollection
 from rewrite.commands.distinct_on_view import ValueStages, distinct_on_view, guess_on_view
-from rewrite.commands.reading import asks_for_text, on_buckets, reads_buckets
+from rewrite.commands.reading import asks_for_text, of_this_collection, on_buckets, reads_buckets
 from rewrite.plan import PassThrough, Plan, Request, Single, Step
 from rewrite.stages.distinct import VALUE, values_stage
 from rewrite.stages.draft import Stage
@@ -25,6 +25,8 @@ def rewrite_distinct(request: Request) -> Plan:
         return PassThrough()
     body = translate_distinct(request.body, request.target, request)
     if body is not None:
+        if reads_buckets(request):
+            body = of_this_collection(body, request.target, request)
         return Single(Step(request.namespace.database, body), reshape_raw=distinct_reply)
     if reads_buckets(request) or not _is_understood(request.body):
         return PassThrough()

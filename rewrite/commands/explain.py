@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rewrite.commands.aggregate import translate_aggregate
+from rewrite.commands.aggregate import refuse_fatal_hint, translate_aggregate
 from rewrite.commands.count import translate_count
 from rewrite.commands.distinct import translate_distinct
 from rewrite.commands.fatal_deletes import refuse_fatal
@@ -23,7 +23,7 @@ TRANSLATORS: Mapping[str, BodyTranslator] = {
 def rewrite_explain(request: Request) -> Plan:
     """Rewrites the explained command as if it were executed; others are left to the backend (C23).
 
-    Raises ``CommandError`` 115 for deletes that the backend cannot explain either (H8).
+    Raises ``CommandError`` for what ends a server also if it is only explained (H8, H11).
     """
     explained = request.body.get("explain")
     if request.target is None or not isinstance(explained, Mapping) or not explained:
@@ -31,6 +31,8 @@ def rewrite_explain(request: Request) -> Plan:
     name = next(iter(explained))
     if name == "delete":
         refuse_fatal(request, request.target, explained.get("deletes"))
+    elif name == "aggregate":
+        refuse_fatal_hint(explained, request.target)
     translate = TRANSLATORS.get(name) if reads_buckets(request) or name in FASTER_ON_VIEW else None
     body = translate(explained, request.target, request) if translate else None
     if body is None:

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.namespaces import VirtualCollection
-from rewrite.commands.reading import COMMON_OPTIONS, asks_for_text, on_buckets, reads_buckets, whole_number
+from rewrite.commands.reading import (
+    COMMON_OPTIONS,
+    asks_for_text,
+    of_this_collection,
+    on_buckets,
+    reads_buckets,
+    whole_number,
+)
 from rewrite.plan import Cursor, PassThrough, Plan, Request, Step
 from rewrite.stages.draft import Stage
 
@@ -25,7 +32,8 @@ def rewrite_find(request: Request) -> Plan:
     body = translate_find(request.body, request.target, request)
     if body is None:
         return PassThrough()
-    return Cursor(Step(request.namespace.database, body), request.namespace)
+    step = Step(request.namespace.database, of_this_collection(body, request.target, request))
+    return Cursor(step, request.namespace)
 
 
 def translate_find(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:

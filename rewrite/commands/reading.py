@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from bson.binary import UUID_SUBTYPE, Binary
+
 from catalog.namespaces import VirtualCollection
 from rewrite.indexes import bucket_hint
 from rewrite.plan import Alternative, Request, Step
@@ -88,11 +90,11 @@ def step_or_guess(
     request: Request,
     pipeline: Sequence[Stage],
     target: VirtualCollection,
-    command: Callable[[list[Stage]], dict[str, Any]],
+    on_stages: Callable[[list[Stage]], dict[str, Any]],
 ) -> tuple[Step, Alternative | None]:
     """The step that runs ``pipeline``, a guess if there is one (see ``Scope.may_guess``).
 
-    ``command`` makes the body of a command from stages on the buckets. There is no guess if the first batch is empty,
+    ``on_stages`` makes the body of a command from stages on the buckets. There is no guess if the first batch is empty,
     because its error would only occur in a later batch.
     """
     body, database = request.body, request.namespace.database
@@ -102,10 +104,23 @@ def step_or_guess(
     def sure() -> Step:
         return Step(database, command(rewrite_pipeline(pipeline, scope)))
 
+    def command(stages: list[Stage]) -> dict[str, Any]:
+        return of_this_collection(on_stages(stages), target, request)
+
     if body.get("explain") or not isinstance(cursor, dict) or not whole_number(cursor.get("batchSize", 1)):
         return sure(), None
     stages, is_guess = guess_pipeline(pipeline, scope)
     return Step(database, command(stages)), sure if is_guess else None
+
+
+def of_this_collection(body: dict[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any]:
+    """The read of buckets; it fails (``UUID_MISMATCH``) if their collection has been dropped or made again.
+
+    Its fields may be others then, so that the read would be wrong. In a transaction, an error would abort it.
+    """
+    if request.in_transaction or body.get("explain") or not request.profile.reads_by_uuid(target):
+        return body
+    return {**body, "collectionUUID": Binary(target.uuid, UUID_SUBTYPE)}
 
 
 def asks_for_text(query: Mapping[str, Any]) -> bool:

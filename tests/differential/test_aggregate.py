@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from bson import Decimal128, Int64, ObjectId
+from pymongo.errors import OperationFailure
 
+from tests.support.proxy import ProxyProcess
 from tests.support.read_twins import at, collection, compare, fill, refusals
 from tests.support.twins import Twins, run
 
@@ -261,3 +263,22 @@ def test_times_far_from_now(twins: Twins) -> None:
     fill(twins, count=10)
     for operand in ({"$gte": at(-60 * 24 * 365 * 60)}, {"$lt": at(60 * 24 * 365 * 120)}, {"$gt": at(-30_000_000)}):
         assert run(twins.virtual, {"count": "x", "query": {"t": operand}})["n"] == 10, operand
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("key", [{"key": "m.loc"}, {}])
+def test_h11_geo_near_with_the_name_of_the_index_on_id(
+    proxy: ProxyProcess, db_name: str, key: dict[str, Any], *, wrapped: bool
+) -> None:
+    """Natively it ends the server's process."""
+    near = {"near": {"type": "Point", "coordinates": [0.0, 0.0]}, "distanceField": "d", "spherical": True, **key}
+    aggregate = {"aggregate": "x", "pipeline": [{"$geoNear": near}], "cursor": {}, "hint": "_id_"}
+    with proxy.client() as client:
+        database = client[db_name]
+        database.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+        database.x.insert_one({"t": at(0), "m": {"loc": {"type": "Point", "coordinates": [1.0, 2.0]}}})
+        database.x.create_index({"m.loc": "2dsphere"}, name="near")
+        with pytest.raises(OperationFailure, match="hint provided does not correspond") as refused:
+            database.command({"explain": aggregate, "verbosity": "queryPlanner"} if wrapped else aggregate)
+        assert refused.value.code == 2
+        assert len(list(database.x.aggregate([{"$geoNear": {**near, "key": "m.loc"}}], hint="near"))) == 1

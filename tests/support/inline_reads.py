@@ -8,11 +8,12 @@ from typing import Any
 from bson import Int64
 
 from catalog.errors import BackendUnavailable
-from catalog.namespaces import VirtualCollection
+from catalog.namespaces import Namespace, VirtualCollection
 from proxy.clients.relay_only import no_others
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.inline_reads import InlineReads
-from proxy.reads.translate import PlanEnvironment, TranslateHandler
+from proxy.reads.plan_environment import PlanEnvironment
+from proxy.reads.translate import TranslateHandler
 from proxy.request import router
 from proxy.request.command import parse_command
 from proxy.wire.message import Message
@@ -49,6 +50,7 @@ class Reads(Recognising):
                 rewriters=rewriters,
                 profile=lambda: self.profile,
                 resolve=lambda _: TARGET,
+                resolve_anew=self._resolve_anew,
                 catalog_stats=lambda _: {},
                 service=NoService(),
                 take_effect=lambda _: None,
@@ -57,6 +59,9 @@ class Reads(Recognising):
             )
         )
         self.reads = InlineReads(handler, self.memory)
+
+    async def _resolve_anew(self, namespace: Namespace) -> VirtualCollection | None:
+        return TARGET
 
     @property
     def outcomes(self) -> list[type]:

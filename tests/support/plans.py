@@ -18,7 +18,8 @@ from catalog.identity import NOBODY
 from catalog.namespaces import BUCKETS_PREFIX, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.clients.relay_only import no_others
 from proxy.reads.cursor_names import CursorNames
-from proxy.reads.translate import PlanEnvironment, TranslateHandler
+from proxy.reads.plan_environment import PlanEnvironment
+from proxy.reads.translate import TranslateHandler
 from proxy.request.times import Times
 from rewrite.plan import CatalogStats, Document, Effect
 from rewrite.profile import Profile
@@ -107,6 +108,7 @@ class PlanRunner:
                 rewriters=REWRITERS,
                 profile=lambda: self.profile,
                 resolve=lambda namespace: virtual_collection(client, namespace),
+                resolve_anew=self._resolve_anew,
                 catalog_stats=catalog_stats,
                 service=self.upstream,
                 take_effect=self.effects.append,
@@ -114,6 +116,9 @@ class PlanRunner:
                 cursors=self.cursors,
             )
         )
+
+    async def _resolve_anew(self, namespace: Namespace) -> VirtualCollection | None:
+        return virtual_collection(self.client, namespace)
 
     def close(self) -> None:
         """Ends its connection."""

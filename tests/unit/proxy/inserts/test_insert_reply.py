@@ -149,3 +149,23 @@ def test_w104_who_wants_no_reply_waits_for_no_write_concern() -> None:
     insert_reply.settle((0,), None, Acknowledgement(None, {}, Later()))
     insert_reply.staged()
     assert answers.raw == [None]
+
+
+def test_errors_are_encoded_as_a_server_orders_them() -> None:
+    """W90: also those with details, and many that differ in their index only."""
+    errors = {
+        0: CommandError(2, "bad"),
+        3: CommandError(2, "bad"),
+        4: CommandError(121, "failed", details={"errInfo": {"a": 1}}),
+        5: CommandError(121, "failed", details={"errInfo": {"a": 2}}),
+        11: CommandError(2, "worse"),
+    }
+    replies: list[bytes | None] = []
+    insert = InsertCommand([b""] * 12, False, b"", b"", None, None, True, 0)
+    reply = InsertReply(insert, lambda document, _: replies.append(document))
+    for index, error in errors.items():
+        reply.refuse(index, error)
+    reply.staged()
+    assert replies == [
+        bson.encode({"n": 0, "writeErrors": [error.write_error(index) for index, error in errors.items()], "ok": 1.0})
+    ]

@@ -10,9 +10,10 @@ import pytest
 from bson import Int64
 
 from catalog.errors import BackendUnavailable, CommandError
-from catalog.namespaces import Namespace
+from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import CursorNames
-from proxy.reads.translate import CLIENT_DISCONNECT, PlanEnvironment, TranslateHandler
+from proxy.reads.plan_environment import PlanEnvironment
+from proxy.reads.translate import ATTEMPTS, CLIENT_DISCONNECT, TranslateHandler
 from proxy.request.command import parse_command
 from proxy.request.session_fields import Undecodable
 from proxy.request.times import Times
@@ -21,11 +22,13 @@ from proxy.wire.message import Message
 from rewrite.plan import (
     GUESS_FAILED,
     PAUSE,
+    UUID_MISMATCH,
     ClearBuckets,
     Cursor,
     Dialogue,
     Document,
     Effect,
+    ForgetNamespace,
     PassThrough,
     Pause,
     Plan,
@@ -52,6 +55,8 @@ class Translated:
         self.service = ScriptedUpstream(*service)
         self.effects: list[Effect] = []
         self.announced: list[Effect] = []
+        self.asked_anew = 0
+        self.found_anew: VirtualCollection | None = TARGET
         self.allowed = allowed
         self.asked_gate: list[tuple[str, ...]] = []
         self.cursors = CursorNames()
@@ -60,6 +65,7 @@ class Translated:
                 rewriters=dict.fromkeys(("count", "find", "delete", "update"), lambda _: plan),
                 profile=Profile,
                 resolve=lambda named: TARGET if named == TARGET.namespace else None,
+                resolve_anew=self._resolve_anew,
                 catalog_stats=lambda _: {},
                 service=self,
                 take_effect=self.effects.append,
@@ -73,6 +79,10 @@ class Translated:
     async def _announce(self, effects: Sequence[Effect]) -> None:
         assert self.effects[-len(effects) :] == list(effects), "this process knows first"
         self.announced += effects
+
+    async def _resolve_anew(self, namespace: Namespace) -> VirtualCollection | None:
+        self.asked_anew += 1
+        return self.found_anew
 
     async def run_raw(self, database: str, body: Mapping[str, Any]) -> bytes:
         return await self.service.run(database, body)
@@ -217,3 +227,34 @@ def test_q12_times_that_this_process_wrote_count_before_the_listing_shows_them()
     written = Translated(PassThrough()).handler.context.as_written(TARGET)
     assert written.extended_range
     assert not TARGET.extended_range
+
+
+MISMATCH = {"ok": 0.0, "code": UUID_MISMATCH, "errmsg": "Collection UUID does not match that specified"}
+
+
+@pytest.mark.parametrize("plan", [Single(STEP), Cursor(STEP, TARGET.namespace)])
+async def test_a_read_of_a_collection_that_was_made_again_goes_to_the_view(plan: Plan) -> None:
+    world = Translated(plan, MISMATCH, {"n": 7, "ok": 1.0})
+    assert await world.run({"count": "x"}) == {"n": 7, "ok": 1.0}
+    assert world.asked == [STEP.body, {"count": "x"}]
+    assert world.effects == [ForgetNamespace(TARGET.namespace)]
+
+
+async def test_a_dialogue_about_a_collection_that_was_made_again_begins_anew() -> None:
+    def run() -> Generator[Step | Effect | Pause, Mapping[str, Any], Document | PassThrough]:
+        reply = yield STEP
+        if reply["ok"] != 1:
+            raise CommandError(reply["code"], "")
+        return {"n": reply["n"], "ok": 1.0}
+
+    world = Translated(Dialogue(run), MISMATCH, {"n": 3, "ok": 1.0})
+    assert await world.run({"delete": "x", "deletes": []}) == {"n": 3, "ok": 1.0}
+    assert world.asked_anew == 1
+    world = Translated(Dialogue(run), *[MISMATCH] * 10)
+    with pytest.raises(CommandError) as caught:
+        await world.run({"delete": "x", "deletes": []})
+    assert (caught.value.code, len(world.asked)) == (UUID_MISMATCH, ATTEMPTS)
+    world = Translated(Dialogue(run), MISMATCH)
+    world.found_anew = None
+    with pytest.raises(Undecodable):
+        await world.run({"delete": "x", "deletes": []})

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import bson
 import pytest
+from bson import ObjectId
+from bson.raw_bson import RawBSONDocument
 
+from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from rewrite.commands.find_and_modify import rewrite_find_and_modify
 from rewrite.plan import ClearBuckets, Dialogue, PassThrough, Request, Step, Via
@@ -56,6 +60,31 @@ def test_without_a_match_nothing_is_written_and_the_value_is_null() -> None:
     with pytest.raises(StopIteration) as stop:
         talk.send({"cursor": {"id": 0, "firstBatch": []}, "ok": 1})
     assert stop.value.value == {"lastErrorObject": {"n": 0}, "value": None, "ok": 1.0}
+
+
+def test_a_match_that_cannot_be_removed_ends_with_a_conflict() -> None:
+    """Its bucket has another row each time that it is read: perhaps the collection is another one now."""
+    bucket_id = ObjectId()
+    talk = plan().run()
+
+    def answer(step: Step) -> Any:
+        stages = [next(iter(stage)) for stage in step.body["pipeline"]]
+        row: dict[str, Any] = {"t": 1, "v": 1}
+        if stages == ["$match"]:
+            row = {"_id": bucket_id, "control": {"version": 1}, "data": {}}
+        elif "$addFields" in stages:
+            row = {"tsproxy bucket": {"id": bucket_id}, "v": 2}
+        batch = [RawBSONDocument(bson.encode(row))] if step.raw else [row]
+        return {"cursor": {"id": 0, "firstBatch": batch}, "ok": 1}
+
+    def converse() -> None:
+        said: Any = next(talk)
+        for _ in range(10_000):
+            said = talk.send(answer(said)) if isinstance(said, Step) else next(talk)
+
+    with pytest.raises(CommandError) as caught:
+        converse()
+    assert caught.value.code == WRITE_CONFLICT
 
 
 def test_on_buckets_by_name_it_clears_what_the_catalog_holds() -> None:
