@@ -159,7 +159,8 @@ def route_before_login(command: Command) -> Route:
 
 def _on_virtual(command: Command, row: Row, collection: VirtualCollection, translated: Collection[str]) -> Route:
     if may_be_malformed(command):
-        return as_it_is(command, collection)
+        # Not ``RELAY``, by which ``proxy.relay.plain_relay`` would recognise well-formed ones.
+        return Relay(as_it_is(command, collection).effects)
     # In a transaction, the backend's native collection refuses writes (X1), and the error must end the backend's
     # transaction.
     if row.way is Way.INGEST and not command.in_transaction:

@@ -26,7 +26,7 @@ VALUES = st.recursive(
     max_leaves=8,
 )  # fmt: skip
 DOCUMENTS = st.dictionaries(NAMES, VALUES, max_size=6).map(bson.encode)
-SEQUENCES = st.lists(st.tuples(NAMES, st.lists(DOCUMENTS, max_size=4)), max_size=3, unique_by=lambda pair: pair[0])
+SEQUENCES = st.lists(st.tuples(NAMES, st.lists(DOCUMENTS, max_size=4)), max_size=2, unique_by=lambda pair: pair[0])
 REQUEST_IDS = st.integers(-(2**31), 2**31 - 1)
 FLAGS = st.sets(st.sampled_from([1, 2, 1 << 16, 1 << 31])).map(sum)
 

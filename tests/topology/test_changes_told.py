@@ -41,7 +41,8 @@ def proxies(server_directory: Path, replica_set: MongodProcess) -> Iterator[list
 
 
 def _is_linked(proxy: ProxyProcess) -> bool:
-    return proxy.metrics().get("tsproxy_peers_linked") == 1
+    found = proxy.metrics()
+    return found.get("tsproxy_peers", 0) >= 1 and found["tsproxy_peers"] == found["tsproxy_peers_linked"]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from typing import Any
 
 import bson
 import pytest
+from bson import Int64
 
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from proxy.request import router
@@ -44,6 +45,14 @@ def test_commands_on_a_virtual_collection_are_translated(name: str) -> None:
     assert routed({name: "ts"}) == router.Translate(VIRTUAL)
     assert isinstance(routed({name: "c"}), router.Relay)
     assert isinstance(routed({name: "ts"}, frozenset()), router.Relay)
+
+
+@pytest.mark.parametrize("name", ["insert", "find", "delete"])
+def test_what_every_server_refuses_is_relayed_and_not_recognised_by_its_bytes(name: str) -> None:
+    """Well-formed commands may have the same ones but for the number."""
+    route = routed({name: "ts", "lsid": {}, "txnNumber": Int64(-1)})
+    assert isinstance(route, router.Relay)
+    assert route is not router.RELAY
 
 
 def test_explain_is_about_the_command_inside() -> None:
