@@ -68,6 +68,7 @@ HOT_MODULES = (
     "proxy/inserts/slices.py",
     "proxy/inserts/small_inserts.py",
     "proxy/inserts/staging.py",
+    "proxy/inserts/write_errors.py",
     "proxy/inserts/write_strategy.py",
     "proxy/observe/histograms.py",
     "proxy/observe/request_meter.py",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -12,6 +13,7 @@ from catalog.bson.raw import document, element
 from catalog.errors import CommandError
 from catalog.ports import Acknowledgement, Confirmation
 from proxy.inserts.insert_command import InsertCommand
+from proxy.inserts.write_errors import ERRORS_AT_ONCE, WriteErrors
 
 BULK_DOCUMENTS: Final = 100
 """An insert of more documents is large: see ``InsertReply.is_bulk``."""
@@ -79,7 +81,7 @@ class InsertReply:
         self._reply = reply
         self._outstanding = 0
         self._stored = 0
-        self._errors: dict[int, CommandError] | None = None
+        self._errors: WriteErrors | None = None
         self._acknowledgement: Acknowledgement | None = None
         self._failure: CommandError | None = None
         self._staged = False
@@ -93,9 +95,8 @@ class InsertReply:
     def refuse(self, index: int, error: CommandError) -> None:
         """A document was not staged: it is not a valid measurement."""
         if self._errors is None:
-            self._errors = {}
-        # A traceback would keep the document and this object in memory until the garbage collector runs.
-        self._errors[index] = error.with_traceback(None)
+            self._errors = WriteErrors()
+        self._errors.add(index, error)
 
     @property
     def has_refused(self) -> bool:
@@ -152,7 +153,23 @@ class InsertReply:
         if self._errors is None and self._failure is None and (acknowledgement is None or acknowledgement.is_plain):
             self._reply(plain_reply(self._stored), acknowledgement)
             return
-        self._reply(self._document(), acknowledgement)
+        errors = self._errors or WriteErrors()
+        failure = self._failure or errors.failure
+        if failure is not None:
+            self._reply(encode(failure.reply()), acknowledgement)
+            return
+        self._encode(errors, errors.entries(first_only=self._insert.ordered), [])
+
+    def _encode(self, errors: WriteErrors, entries: Iterator[bytes], encoded: list[bytes]) -> None:
+        """Encode some errors; the others in later turns of the event loop."""
+        piece = next(entries, None)
+        if piece is not None:
+            encoded.append(piece)
+            if len(encoded) * ERRORS_AT_ONCE < len(errors) and not self._insert.ordered:
+                asyncio.get_running_loop().call_soon(self._encode, errors, entries, encoded)
+                return
+        document = _stored_document(self._stored, self._acknowledgement, errors.labels, encoded)
+        self._reply(document, self._acknowledgement)
 
     def _wait(self) -> None:
         """All measurements are stored or refused: wait for the write concerns, one after the other."""
@@ -168,24 +185,6 @@ class InsertReply:
             self._acknowledged(outcome)
         self._finish()
 
-    def _document(self) -> bytes:
-        failure = self._failure or self._refusal()
-        if failure is not None:
-            return encode(failure.reply())
-        acknowledgement = self._acknowledgement or Acknowledgement()
-        return _stored_document(self._stored, acknowledgement, self._reported_errors())
-
-    def _reported_errors(self) -> list[tuple[int, CommandError]]:
-        errors = sorted((self._errors or {}).items())
-        return errors[:1] if self._insert.ordered else errors
-
-    def _refusal(self) -> CommandError | None:
-        """An error of a whole backend command, which fails this command as a whole, so that drivers retry it."""
-        for error in (self._errors or {}).values():
-            if error.fails_command:
-                return error
-        return None
-
 
 def _stays() -> bool:
     return False
@@ -193,45 +192,25 @@ def _stays() -> bool:
 
 def stored_reply(stored: int, acknowledgement: Acknowledgement) -> bytes:
     """The reply to an insert whose documents are all stored; ``stored``: their number."""
-    return _stored_document(stored, acknowledgement, ())
+    return _stored_document(stored, acknowledgement, (), ())
 
 
 def _stored_document(
-    stored: int, acknowledgement: Acknowledgement, errors: Sequence[tuple[int, CommandError]]
+    stored: int, acknowledgement: Acknowledgement | None, labels: Sequence[str], entries: Sequence[bytes]
 ) -> bytes:
+    """``entries``: the elements of ``writeErrors``."""
+    acknowledgement = acknowledgement or Acknowledgement()
     fields = dict(acknowledgement.fields)
     first: dict[str, Any] = {"n": stored}
     for name in ("electionId", "opTime"):
         if name in fields:
             first[name] = fields.pop(name)
     last: dict[str, Any] = {}
-    labels = sorted({label for _, error in errors for label in error.labels})
     if labels:
-        last["errorLabels"] = labels
+        last["errorLabels"] = list(labels)
     if acknowledgement.write_concern_error is not None:
         last["writeConcernError"] = acknowledgement.write_concern_error
     last["ok"] = 1.0
     last.update(fields)
-    return document((encode(first)[4:-1], _write_errors(errors), encode(last)[4:-1]))
-
-
-_INDEX_ENTRY = struct.Struct("<i7si")
-"""Size of an entry of ``writeErrors``, name and value of its first field."""
-
-
-def _write_errors(errors: Sequence[tuple[int, CommandError]]) -> bytes:
-    """The element ``writeErrors``; an insert may have 100,000, most of which differ only in their index."""
-    if not errors:
-        return b""
-    known: dict[tuple[int, str], bytes] = {}
-    entries: list[bytes] = []
-    for position, (index, error) in enumerate(errors):
-        what = (error.code, error.message)
-        rest = known.get(what)
-        if rest is None or error.details:
-            rest = encode(error.write_error(0))[_INDEX_ENTRY.size :]
-            if not error.details:
-                known[what] = rest
-        entries.append(b"\x03%d\0" % position)
-        entries.append(_INDEX_ENTRY.pack(_INDEX_ENTRY.size + len(rest), b"\x10index\0", index) + rest)
-    return element(b"writeErrors", b"\x04" + document(entries))
+    array = element(b"writeErrors", b"\x04" + document(entries)) if entries else b""
+    return document((encode(first)[4:-1], array, encode(last)[4:-1]))
