@@ -42,23 +42,18 @@ LASTPOINT_INDEXES = "lastpointIndexes"
 """Added to entries: see ``VirtualCollection.lastpoint_indexes``."""
 
 
-ABSENT_SECONDS = 1.0
-"""Time for which a name that is no time-series collection is not looked up again because others have changed."""
-
-LONGEST_NAME = 255
-"""No server has collections with longer names."""
+TRUSTED_SECONDS = 0.5
+"""Time for which a name that is not in a listing is no time-series collection, although others have changed since."""
 
 
 class _Listing:
-    __slots__ = ("absent", "collections", "doubtful", "listed_at_seconds", "refreshing", "size_bytes")
+    __slots__ = ("collections", "doubtful", "listed_at_seconds", "refreshing", "size_bytes")
 
     def __init__(self, collections: dict[str, VirtualCollection], listed_at_seconds: float, doubtful: set[str]) -> None:
         """``doubtful``: names whose collections may have changed since."""
         self.collections = collections
         self.listed_at_seconds = listed_at_seconds
         self.doubtful = doubtful
-        self.absent: dict[str, float] = {}
-        """Names that were looked up by themselves and are no time-series collections, and when."""
         self.refreshing = False
         self.size_bytes = sum(map(_weight, collections.values()))
 
@@ -69,17 +64,6 @@ class _Listing:
         if collection is not None:
             self.collections[name] = collection
             self.size_bytes += _weight(collection)
-
-    def is_absent(self, name: str, now_seconds: float) -> bool:
-        """Whether there was no collection of this name a moment ago."""
-        looked_seconds = self.absent.get(name)
-        return looked_seconds is not None and now_seconds - looked_seconds < ABSENT_SECONDS
-
-    def note_absent(self, name: str, now_seconds: float) -> None:
-        """There is no collection of this name."""
-        if len(self.absent) >= MOST_DOUBTFUL:
-            self.absent.clear()
-        self.absent[name] = now_seconds
 
 
 LISTINGS_BYTES = 32 << 20
@@ -101,7 +85,7 @@ def _weight(collection: VirtualCollection) -> int:
 
 
 def _weight_of_listing(database: str, listing: _Listing) -> int:
-    return 4 * len(database) + 1_000 + listing.size_bytes + 1_200 * len(listing.absent)
+    return 4 * len(database) + 1_000 + listing.size_bytes
 
 
 class _Fetch:
@@ -146,8 +130,7 @@ class NamespaceRegistry:
         listing = self._listings.peek(namespace.database)
         if listing is None or (listing.doubtful and namespace.collection in listing.doubtful):
             return UNRESOLVED
-        now_seconds = self._now_seconds()
-        age_seconds = now_seconds - listing.listed_at_seconds
+        age_seconds = self._now_seconds() - listing.listed_at_seconds
         if age_seconds > self.refresh_seconds:
             if age_seconds > self.refresh_seconds * STALE_FACTOR:
                 return UNRESOLVED
@@ -157,8 +140,9 @@ class NamespaceRegistry:
         found = listing.collections.get(namespace.collection)
         if found is not None or not listing.doubtful:
             return found
-        # If one collection has changed, others may have, through another proxy: one that was missing may exist now.
-        return None if listing.is_absent(namespace.collection, now_seconds) else UNRESOLVED
+        # If one collection has changed, others may have, through another proxy: one that was missing may exist now. But
+        # a database whose collections change all the time must not be listed for each command.
+        return None if age_seconds < TRUSTED_SECONDS else UNRESOLVED
 
     def known(self) -> list[VirtualCollection]:
         """All collections in memory, also those whose listings are outdated."""
@@ -169,18 +153,14 @@ class NamespaceRegistry:
         known = self.lookup(namespace)
         if not isinstance(known, Unresolved):
             return known
-        whole, fresh = Namespace(namespace.database, ""), self._fresh(namespace.database)
+        whole = Namespace(namespace.database, "")
         # A fresh listing in which only this name is doubtful, or a running query that may be older than its change.
-        for source in (fresh, self._fetching.get(whole)):
+        for source in (self._fresh(namespace.database), self._fetching.get(whole)):
             if source is not None and namespace.collection in source.doubtful:
                 found = (await self._fetch(namespace)).get(namespace.collection)
                 if found is not None:
                     return found
                 break
-        else:
-            if fresh is not None and len(namespace.collection) <= LONGEST_NAME:
-                # Others have changed: the whole database, which may be large, need not be listed for this one.
-                return (await self._fetch(namespace)).get(namespace.collection)
         return (await self._fetch(whole)).get(namespace.collection)
 
     def _fresh(self, database: str) -> _Listing | None:
@@ -204,8 +184,6 @@ class NamespaceRegistry:
         for known in (listing, under_way):
             if known is not None:
                 known.doubtful.add(name)
-        if listing is not None:
-            listing.absent.pop(name, None)
         if not name or any(known is not None and len(known.doubtful) > MOST_DOUBTFUL for known in (listing, under_way)):
             self._listings.discard(database)
             self._fetching.pop(Namespace(database, ""), None)
@@ -280,8 +258,6 @@ class NamespaceRegistry:
         if name in collections:
             listing.doubtful.discard(name)
             listing.doubtful.add("")
-        else:
-            listing.note_absent(name, self._now_seconds())
         listing.put(name, collections.get(name))
         # Its weight has changed.
         self._listings.put(database, listing)

@@ -30,10 +30,11 @@ class WriteErrors:
 
     def add(self, index: int, error: CommandError) -> None:
         """The document at this index has this error."""
+        # A traceback would keep the document and the reply in memory until the garbage collector runs.
+        error.__traceback__ = None
         latest = self._latest
         if latest is None or not _are_equal(latest, error):
-            # A traceback would keep the document and the reply in memory until the garbage collector runs.
-            self._latest = latest = error.with_traceback(None)
+            self._latest = latest = error
         self._by_index[index] = latest
 
     @property

@@ -12,13 +12,12 @@ from bson.binary import Binary
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import LONGEST_FIELD_NAME, Namespace, VirtualCollection
 from proxy.backend.namespace_registry import (
-    ABSENT_SECONDS,
     LASTPOINT_INDEXES,
     LISTING_FILTER,
     LISTINGS_BYTES,
-    LONGEST_NAME,
     MOST_DOUBTFUL,
     STALE_FACTOR,
+    TRUSTED_SECONDS,
     NamespaceRegistry,
     needed_of,
     virtual_collections,
@@ -251,47 +250,31 @@ async def test_what_was_not_there_is_looked_for_after_any_change() -> None:
     assert backend.registry.lookup(z) is None
     backend.registry.forget(y)
     backend.listing = [*entries("x"), *entries("y"), *entries("z")]
+    backend.now += TRUSTED_SECONDS
     assert backend.registry.lookup(z) is UNRESOLVED
     assert await backend.registry.resolve(y) is not None
     assert backend.registry.lookup(z) is UNRESOLVED
     assert backend.registry.lookup(X) is x
     assert await backend.registry.resolve(z) is backend.registry.lookup(z) is not None
+    assert backend.registry.lookup(Namespace("db", "other")) is None
     assert backend.asked == 3
 
 
-async def test_names_that_are_no_collections_are_looked_up_by_themselves_and_not_with_each_change() -> None:
-    """Also while somebody makes and drops collections of the same database all the time."""
+async def test_a_database_is_not_listed_at_each_change_for_names_that_are_no_collections() -> None:
+    """Somebody may make and drop collections all the time."""
     backend = Backend(entries("x"))
     await backend.registry.resolve(X)
-    other, changed = Namespace("db", "other"), Namespace("db", "changed")
-    backend.registry.forget(changed)
+    other = Namespace("db", "other")
+    for _ in range(10):
+        backend.registry.forget(Namespace("db", "changed"))
+        assert backend.registry.lookup(other) is None
+    backend.now += TRUSTED_SECONDS
     assert backend.registry.lookup(other) is UNRESOLVED
     assert await backend.registry.resolve(other) is None
-    assert backend.wanted[-1] == {"$and": [{"name": {"$in": ["other", "system.buckets.other"]}}, LISTING_FILTER]}
-    for _ in range(10):
-        backend.registry.forget(changed)
-        assert backend.registry.lookup(other) is None
+    assert backend.registry.lookup(other) is None
     assert backend.asked == 2
     backend.registry.forget(other)
     assert backend.registry.lookup(other) is UNRESOLVED
-    assert await backend.registry.resolve(other) is None
-    backend.registry.forget(changed)
-    assert await backend.registry.resolve(other) is None
-    backend.now += ABSENT_SECONDS
-    assert backend.registry.lookup(other) is UNRESOLVED
-    long = Namespace("db", "x" * (LONGEST_NAME + 1))
-    assert await backend.registry.resolve(long) is None
-    assert backend.wanted[-1] == LISTING_FILTER
-
-
-async def test_absent_names_are_bounded() -> None:
-    backend = Backend(entries("x"))
-    await backend.registry.resolve(X)
-    backend.registry.forget(Namespace("db", "changed"))
-    for number in range(MOST_DOUBTFUL + 2):
-        assert await backend.registry.resolve(Namespace("db", f"name{number}")) is None
-    assert backend.registry.lookup(Namespace("db", "name0")) is UNRESOLVED
-    assert backend.registry.lookup(Namespace("db", f"name{MOST_DOUBTFUL + 1}")) is None
 
 
 async def test_a_whole_database_is_forgotten_by_its_name_or_when_much_of_it_is() -> None:
