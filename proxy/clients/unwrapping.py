@@ -1,4 +1,4 @@
-"""Assembles, decompresses and parses large messages in a thread.
+"""Assembles, decompresses and parses large messages in threads.
 
 Copying 48 MB takes some ten milliseconds, and a message of a few compressed kilobytes may expand to as much.
 """
@@ -19,7 +19,11 @@ from proxy.wire.message import Message, Opcode
 LARGE_MESSAGE_BYTES: Final = 128 * 1024
 """Messages whose stated uncompressed size is larger are decompressed in a thread."""
 
+HUGE_MESSAGE_BYTES: Final = 2 * 1024 * 1024
+"""Larger ones wait for one another, and smaller ones do not wait for them: 100 of 40 MB take many seconds."""
+
 _threads: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="expanding")
+_threads_for_huge: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="expanding huge")
 
 
 def _rest() -> None:
@@ -37,6 +41,13 @@ def _prepared(message: Message, max_size_bytes: int) -> Message:
     return whole
 
 
+def is_huge(message: Message) -> bool:
+    """Whether it takes long to prepare; one that claims to be smaller than it is will be refused."""
+    if message.pieces is None:
+        return op_compressed.claimed_bytes(message) > HUGE_MESSAGE_BYTES
+    return message.opcode == Opcode.COMPRESSED or sum(map(len, message.pieces)) > HUGE_MESSAGE_BYTES
+
+
 class Unwrapping:
     """A large message in preparation, and then its command; implements ``Pending``."""
 
@@ -52,7 +63,8 @@ class Unwrapping:
         """Prepare the message and start its command; closes the connection if the message is malformed."""
         loop = asyncio.get_running_loop()
         try:
-            whole = await loop.run_in_executor(_threads, _prepared, message, max_size_bytes)
+            threads = _threads_for_huge if is_huge(message) else _threads
+            whole = await loop.run_in_executor(threads, _prepared, message, max_size_bytes)
             if not self._is_abandoned:
                 self._inside = self._start(whole)
                 if self._is_alone and not self._inside.goes_on_alone():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import struct
 import threading
 from collections.abc import Callable
@@ -122,3 +123,43 @@ async def test_after_the_client_has_left_a_message_goes_on_only_if_it_wants_no_r
     await unwrapping.run(Message.from_bytes(compressed(RAW, 2)), MAX_MESSAGE_SIZE_BYTES)
     assert (inside.abandoned, client.closed) == (wants_reply, wants_reply)
     assert unwrapping.goes_on_alone() is not wants_reply
+
+
+async def test_large_messages_do_not_wait_for_huge_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one client may send many of these."""
+    may_end = threading.Event()
+    unwrap = op_compressed.unwrap
+
+    def slow(message: Message, max_size_bytes: int, *, rest: Callable[[], None]) -> Message:
+        whole = unwrap(message, max_size_bytes, rest=rest)
+        if len(whole.raw) > unwrapping_module.HUGE_MESSAGE_BYTES:
+            may_end.wait(20)
+        return whole
+
+    monkeypatch.setattr(op_compressed, "unwrap", slow)
+    huge = op_msg.build(1, 0, bson.encode({"ping": 1, "text": "v" * 3_000_000, "$db": "admin"}))
+    started: list[int] = []
+
+    def start(message: Message) -> Inside:
+        started.append(len(message.raw))
+        return Inside()
+
+    def prepare(raw: bytes) -> asyncio.Task[None]:
+        unwrapping = Unwrapping(FakeClient(), start)
+        return asyncio.create_task(unwrapping.run(Message.from_bytes(compressed(raw, 2)), MAX_MESSAGE_SIZE_BYTES))
+
+    several = [prepare(huge) for _ in range(3)]
+    await prepare(RAW)
+    assert started == [len(RAW)]
+    may_end.set()
+    await asyncio.gather(*several)
+    assert started == [len(RAW), *[len(huge)] * 3]
+
+
+@pytest.mark.parametrize(("size", "huge"), [(1_000_000, False), (3_000_000, True)])
+def test_whatis_huge(size: int, *, huge: bool) -> None:
+    raw = op_msg.build(1, 0, bson.encode({"ping": 1, "text": "v" * size}))
+    whole = Message.from_bytes(raw)
+    whole.pieces = [raw[:100], raw[100:]]
+    assert unwrapping_module.is_huge(whole) is huge
+    assert unwrapping_module.is_huge(Message.from_bytes(compressed(raw, 2))) is huge
