@@ -13,7 +13,7 @@ import bson
 from catalog.bson.raw import INT64, unpack_int64
 from proxy.request.command import Command
 
-_LOOKS_AT_NO_PREFERENCE: Final = frozenset({"insert", "findAndModify", "findandmodify"})
+_LOOKS_AT_NO_PREFERENCE: Final = frozenset({"insert", "update", "delete", "findAndModify", "findandmodify"})
 """Commands that run on the primary, in steps without the client's ``$readPreference``."""
 _MODES: Final = ("primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest")
 _PLAIN_PREFERENCES: Final = frozenset(bson.encode({"mode": mode}) for mode in _MODES)

@@ -43,7 +43,7 @@ def test_transaction_numbers(fields: dict[str, Any], *, left: bool) -> None:
     assert is_left({"find": "x", **fields}) is left
 
 
-@pytest.mark.parametrize("name", ["insert", "findAndModify"])
+@pytest.mark.parametrize("name", ["insert", "update", "delete", "findAndModify"])
 @pytest.mark.parametrize(
     ("preference", "left"),
     [
