@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 
 from catalog.buckets.open_bucket import Bucket, CollectionBuckets, Parked, Series
@@ -83,8 +82,7 @@ class BucketCatalog(Placement):
 
     def _resume(self, series: Series, *, looked_for: int) -> None:
         """Queue the parked measurements for ``resume``; the first ``looked_for`` request no further look-up."""
-        for item in islice(series.parked or (), looked_for):
-            item.looked = True
+        series.look_ended(looked_for)
         self._work.resuming.append(series)
 
     def resume(self, limit: int = RESUMED_AT_ONCE) -> bool:
@@ -111,6 +109,7 @@ class BucketCatalog(Placement):
 
     def _wait_on(self, series: Series, rest: deque[Parked]) -> None:
         if not rest:
+            series.looks = 0
             self._drop_if_empty(series)
         elif series.parked is None:
             series.parked = rest

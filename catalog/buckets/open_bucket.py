@@ -8,6 +8,7 @@ is needed, so that late measurements still go to their bucket (W50).
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Any
 
 from catalog.buckets.stats import Counters
@@ -15,6 +16,9 @@ from catalog.buckets.write_batch import CombineKey, WriteBatch, Writer
 from catalog.kernel import BucketState, Measurement
 from catalog.namespaces import VirtualCollection
 from catalog.parts import Parts
+
+MOST_LOOKS = 64
+"""Number of look-ups of one series in a row; further measurements that wait begin new buckets, as natively."""
 
 
 class Parked:
@@ -45,7 +49,7 @@ class Parked:
 class Series:
     """One bucket key."""
 
-    __slots__ = ("archived", "collection", "current", "meta", "parked")
+    __slots__ = ("archived", "collection", "current", "looks", "meta", "parked")
 
     def __init__(self, collection: CollectionBuckets, meta: bytes) -> None:
         self.collection = collection
@@ -55,6 +59,15 @@ class Series:
         """In the order of their starts."""
         self.parked: deque[Parked] | None = None
         """The measurements that wait for the look-up of this series; ``None`` if there is none in progress."""
+        self.looks = 0
+        """How many look-ups have ended since no measurement waited."""
+
+    def look_ended(self, count: int) -> None:
+        """The look-up of the first ``count`` measurements that wait has ended: for these, there is no other."""
+        self.looks += 1
+        parked = self.parked or ()
+        for item in islice(parked, len(parked) if self.looks >= MOST_LOOKS else count):
+            item.looked = True
 
     @property
     def waits(self) -> bool:

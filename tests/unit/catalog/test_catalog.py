@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.buckets.open_bucket import MOST_LOOKS
 from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import RESUMED_AT_ONCE, BucketSearch
 from catalog.errors import CommandError
@@ -176,6 +177,23 @@ def test_what_waits_behind_a_further_look_takes_no_turn_of_others() -> None:
         measurement().meta,
         measurement(meta="b").meta,
     }
+
+
+def test_a_series_is_not_looked_up_for_each_of_many_measurements() -> None:
+    """W50: after some look-ups in a row, what waits begins new buckets, as it does natively."""
+    bench = CatalogBench(reopening=True, stored_until_ms=START_MS + 2 * MOST_LOOKS * HOUR_MS)
+    rows = 2 * MOST_LOOKS
+    bench.stage(*(measurement(number * HOUR_MS) for number in range(rows)))
+    looks, placed = 0, 0
+    while lookups := bench.catalog.take_lookups():
+        looks += 1
+        bench.catalog.looked_up(lookups[0], {})
+        placed += sum(len(batch.measurements) for batch in bench.catalog.take_unclaimed())
+    assert (looks, placed) == (MOST_LOOKS, rows)
+    # Nothing waits any more, so the next one is looked up again.
+    bench.stage(measurement(rows * HOUR_MS - 1, meta="a"))
+    bench.stage(measurement((rows - 20) * HOUR_MS, meta="b"))
+    assert len(bench.catalog.take_lookups()) == 1
 
 
 def test_cleared_bucket_is_not_appended_to() -> None:

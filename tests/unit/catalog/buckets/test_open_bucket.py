@@ -7,10 +7,18 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.buckets.open_bucket import CollectionBuckets, Series
+from catalog.buckets.open_bucket import MOST_LOOKS, CollectionBuckets, Parked, Series
 from catalog.buckets.stats import Counters
 from catalog.ports import Acknowledgement
-from tests.support.catalog_parts import HOUR_MS, START_MS, CatalogBench, measurement, virtual
+from tests.support.catalog_parts import (
+    HOUR_MS,
+    KEY,
+    START_MS,
+    CatalogBench,
+    RememberingWriter,
+    measurement,
+    virtual,
+)
 
 
 def test_collection_state_follows_its_options() -> None:
@@ -88,3 +96,15 @@ def test_bucket_is_idle_without_batches_and_known_while_it_weighs() -> None:
     assert bucket.is_idle
     bench.catalog.clear(bench.virtual.namespace)
     assert not bucket.is_known
+
+
+def test_after_many_looks_nothing_that_waits_is_looked_up_again() -> None:
+    bench = CatalogBench()
+    series = Series(bench.buckets, b"")
+    series.look_ended(1)
+    for ended in range(1, MOST_LOOKS + 1):
+        items = [Parked(measurement(), RememberingWriter(), 0, KEY, 0.0) for _ in range(3)]
+        series.parked = deque(items)
+        series.looks = ended - 1
+        series.look_ended(1)
+        assert [item.looked for item in items] == [True, *[ended >= MOST_LOOKS] * 2]
