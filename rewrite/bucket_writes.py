@@ -11,9 +11,9 @@ from bson.raw_bson import RawBSONDocument
 
 from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
-from catalog.errors import CommandError
+from catalog.errors import UUID_MISMATCH, CommandError
 from rewrite.bucket_reads import Selection
-from rewrite.plan import UUID_MISMATCH, Document, Effect, Pause, Step, Via
+from rewrite.plan import Document, Effect, Pause, Step, Via
 
 Result = TypeVar("Result")
 Talk: TypeAlias = Generator[Step | Effect | Pause, Mapping[str, Any], Result]

@@ -129,10 +129,6 @@ GUESS_FAILED: Final = 241
 """The error code (ConversionFailure) of a guess that finds values for which it is not valid."""
 
 
-UUID_MISMATCH: Final = 361
-"""The error code for a read of buckets whose collection has been dropped or made again."""
-
-
 Alternative: TypeAlias = Callable[[], Step]
 """Makes the step that takes the place of a guess that failed."""
 

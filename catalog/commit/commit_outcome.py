@@ -16,7 +16,7 @@ from catalog.buckets.write_batch import BatchState, WriteBatch
 from catalog.catalog import BucketCatalog
 from catalog.commit.round import PreparedWrite
 from catalog.commit.written import is_written, is_written_elsewhere
-from catalog.errors import NAMESPACE_NOT_FOUND, BackendUnavailable, CommandError
+from catalog.errors import NAMESPACE_NOT_FOUND, UUID_MISMATCH, BackendUnavailable, CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.parts import PREFIX_BYTES, may_be_part
 from catalog.ports import (
@@ -33,7 +33,6 @@ from catalog.ports import (
 )
 
 DUPLICATE_KEY = 11000
-UUID_MISMATCH = 361
 BEFORE_EXECUTION = frozenset({13, 18, 72, NAMESPACE_NOT_FOUND, UUID_MISMATCH})
 """Errors of a whole command that occur before its first statement runs; after others, the stored buckets are read."""
 

@@ -20,12 +20,11 @@ from enum import Enum
 from typing import TypeAlias
 
 from catalog.buckets.write_batch import DoubtfulWriter, Writer
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import INVALID_OPTIONS, BackendUnavailable, CommandError
 from catalog.identity import Identity
 from catalog.ports import Acknowledgement
 
 TRANSACTION_TOO_OLD = 225
-INVALID_OPTIONS = 72
 NETWORK_TIMEOUT = 89
 
 LOG_BYTES = 64 * 1024 * 1024

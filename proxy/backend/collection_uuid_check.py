@@ -16,13 +16,11 @@ from bson.objectid import ObjectId
 
 from catalog.bson import raw
 from catalog.bson.codec import decode, encode
-from catalog.errors import CommandError
+from catalog.errors import UUID_MISMATCH, CommandError
 from catalog.namespaces import VirtualCollection
 from catalog.ports import Applied, BulkOutcome, Rejected, Unknown
 from proxy.backend.service import ServicePool
 from proxy.request.own_steps import client_message
-
-UUID_MISMATCH = 361
 
 
 class CollectionUuidCheck:

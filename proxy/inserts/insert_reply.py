@@ -168,7 +168,8 @@ class InsertReply:
             if len(encoded) * ERRORS_AT_ONCE < len(errors) and not self._insert.ordered:
                 asyncio.get_running_loop().call_soon(self._encode, errors, entries, encoded)
                 return
-        document = _stored_document(self._stored, self._acknowledgement, errors.labels, encoded)
+        labels = errors.labels(first_only=self._insert.ordered)
+        document = _stored_document(self._stored, self._acknowledgement, labels, encoded)
         self._reply(document, self._acknowledgement)
 
     def _wait(self) -> None:

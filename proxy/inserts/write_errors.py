@@ -45,10 +45,10 @@ class WriteErrors:
                 return error
         return None
 
-    @property
-    def labels(self) -> Sequence[str]:
-        """The labels of all errors."""
-        return sorted({label for error in self._distinct() for label in error.labels})
+    def labels(self, *, first_only: bool) -> Sequence[str]:
+        """The labels of all errors, or of the first one."""
+        reported = (self._by_index[min(self._by_index)],) if first_only and self._by_index else self._distinct()
+        return sorted({label for error in reported for label in error.labels})
 
     def _distinct(self) -> dict[CommandError, None]:
         return dict.fromkeys(self._by_index.values())

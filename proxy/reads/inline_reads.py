@@ -10,7 +10,7 @@ from bson.errors import InvalidBSON
 
 from catalog.bson.codec import CODEC
 from catalog.bson.raw import string_value
-from catalog.errors import CommandError
+from catalog.errors import UUID_MISMATCH, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import rename_cursor
 from proxy.reads.cursor_stream import Renaming
@@ -30,7 +30,7 @@ from proxy.upstream.connection import UpstreamConnection
 from proxy.wire import op_msg
 from proxy.wire.request_ids import next_request_id
 from rewrite.commands.reading import FASTER_ON_VIEW
-from rewrite.plan import GUESS_FAILED, UUID_MISMATCH, Cursor, Single, Via
+from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
 
 _CODE = b"\x10code\0"
 """All replies with an error code have this somewhere."""

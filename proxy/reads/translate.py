@@ -11,7 +11,7 @@ import bson
 from bson.errors import InvalidBSON
 
 from catalog.bson.codec import CODEC
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import UUID_MISMATCH, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.conversation import Conversation
 from proxy.reads.cursor_names import rename_cursor
@@ -41,7 +41,6 @@ from rewrite.bucket_writes import is_unacknowledged
 from rewrite.commands.refused import refuse_always
 from rewrite.plan import (
     GUESS_FAILED,
-    UUID_MISMATCH,
     Cursor,
     Dialogue,
     Document,

@@ -11,7 +11,7 @@ from bson import ObjectId
 
 from catalog.bson.faithful import Opaque
 from catalog.bson.raw import fields_of
-from catalog.errors import CommandError
+from catalog.errors import INVALID_OPTIONS, CommandError
 from catalog.namespaces import VirtualCollection
 from rewrite import bucket_reads
 from rewrite.bucket_reads import Selection
@@ -46,7 +46,6 @@ FIELDS = frozenset(
 )
 STATEMENT_FIELDS = frozenset({"q", "u", "multi", "upsert", "collation", "hint", "arrayFilters"})
 
-INVALID_OPTIONS = 72
 PAGE = 500
 """Buckets that are updated together."""
 

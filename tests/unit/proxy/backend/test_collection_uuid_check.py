@@ -11,10 +11,10 @@ import pytest
 from bson import ObjectId
 from pymongo.database import Database
 
-from catalog.errors import CommandError
+from catalog.errors import UUID_MISMATCH, CommandError
 from catalog.namespaces import Granularity, Namespace, TimeseriesOptions, VirtualCollection
 from catalog.ports import Acknowledgement, Applied, BulkOutcome, Rejected, Unknown
-from proxy.backend.collection_uuid_check import UUID_MISMATCH, CollectionUuidCheck
+from proxy.backend.collection_uuid_check import CollectionUuidCheck
 from proxy.backend.service import ServicePool
 from tests.support.mongod import MongodProcess
 

@@ -32,7 +32,7 @@ def test_entries_are_as_a_server_orders_them() -> None:
     assert [list(each.items()) for each in encoded(errors)] == [list(each.items()) for each in expected]
     assert encoded(errors, first_only=True) == expected[:1]
     assert len(errors) == len(given)
-    assert (errors.failure, errors.labels) == (None, [])
+    assert (errors.failure, errors.labels(first_only=False)) == (None, [])
 
 
 @pytest.mark.parametrize("count", [ERRORS_AT_ONCE - 1, ERRORS_AT_ONCE, 2 * ERRORS_AT_ONCE + 1])
@@ -46,8 +46,10 @@ def test_many_come_in_pieces(count: int) -> None:
 
 def test_a_failure_of_the_backend_fails_the_command() -> None:
     errors = WriteErrors()
-    errors.add(0, CommandError(2, "unreachable", labels=("B", "A")))
-    failure = BackendUnavailable("unreachable", code=2, labels=())
-    errors.add(1, failure)
+    errors.add(1, CommandError(2, "unreachable", labels=("B", "A")))
+    failure = BackendUnavailable("unreachable", code=2, labels=("C",))
+    errors.add(3, failure)
+    errors.add(0, CommandError(2, "unreachable"))
     assert errors.failure is failure
-    assert errors.labels == ["A", "B"]
+    assert errors.labels(first_only=False) == ["A", "B", "C"]
+    assert errors.labels(first_only=True) == WriteErrors().labels(first_only=True) == []

@@ -9,7 +9,7 @@ import bson
 import pytest
 from bson import Int64
 
-from catalog.errors import BackendUnavailable, CommandError
+from catalog.errors import UUID_MISMATCH, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.plan_environment import PlanEnvironment
@@ -22,7 +22,6 @@ from proxy.wire.message import Message
 from rewrite.plan import (
     GUESS_FAILED,
     PAUSE,
-    UUID_MISMATCH,
     ClearBuckets,
     Cursor,
     Dialogue,
