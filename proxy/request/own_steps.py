@@ -24,6 +24,9 @@ OF_THE_SERVER: Final = frozenset({64, 79, 91, 100, 189, 10107, 11600, 11602, 134
 OF_OPTIONS: Final = frozenset({2, 9, 14, 72, 40415})
 """Codes of invalid options, such as a write concern. If the message quotes a document, the cause is another one."""
 
+OF_VALUES: Final = frozenset({5930501})
+"""Codes of values that are not allowed, whose messages name none: an array in a field with an index."""
+
 LONGEST_TEXT: Final = 1_000
 _MAY_QUOTE: Final = frozenset("{[")
 
@@ -32,7 +35,9 @@ def client_message(code: int, message: str, *, holds_data: bool) -> str:
     """The message for the client; ``holds_data``: the command contains more than what this client has sent."""
     if code == UNAUTHORIZED:
         return "tsproxy's account at the backend lacks a privilege that this command needs"
-    is_harmless = code in OF_THE_SERVER or (code in OF_OPTIONS and not _MAY_QUOTE.intersection(message))
+    is_harmless = code in OF_THE_SERVER or (
+        (code in OF_OPTIONS or code in OF_VALUES) and not _MAY_QUOTE.intersection(message)
+    )
     if holds_data and not is_harmless:
         return f"a step that tsproxy carries out at the backend failed with error {code}"
     if len(message) > LONGEST_TEXT:

@@ -20,14 +20,14 @@ REFUSED = {"v": [1]}
 """An array, which an index of measurements does not allow."""
 
 
-def _insert(collection: Any, number: int, more: dict[str, Any], outcomes: dict[str, list[int]]) -> None:
+def _insert(collection: Any, number: int, more: dict[str, Any], outcomes: dict[str, list[Any]]) -> None:
     for row in range(ROWS):
         time = START + timedelta(seconds=row, milliseconds=number)
         document = {"_id": ObjectId(), "t": time, "m": 1, "w": number * ROWS + row, **more}
         try:
             collection.insert_one(document)
         except OperationFailure as error:
-            outcomes["refused" if more else "failed"].append(error.code or 0)
+            outcomes["refused" if more else "failed"].append((error.code, str((error.details or {}).get("errmsg"))))
         else:
             outcomes["stored"].append(document["w"])
 
@@ -38,7 +38,7 @@ def test_w66_only_the_writer_of_what_is_refused_fails(
 ) -> None:
     told = {}
     for uri in (mongod.uri, proxy.uri):
-        outcomes: dict[str, list[int]] = {"stored": [], "failed": [], "refused": []}
+        outcomes: dict[str, list[Any]] = {"stored": [], "failed": [], "refused": []}
         with MongoClient[dict[str, Any]](uri) as client, ThreadPoolExecutor(WRITERS + bad) as threads:
             client[db_name].drop_collection("c")
             collection = client[db_name].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})

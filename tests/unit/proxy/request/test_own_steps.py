@@ -18,7 +18,7 @@ def test_a_missing_privilege_quotes_nothing(holds_data: bool) -> None:
     assert "insert" not in client_message(13, QUOTED, holds_data=holds_data)
 
 
-@pytest.mark.parametrize("code", [1, 2, 9, 14, 72, 121, 10334, 11000, 50])
+@pytest.mark.parametrize("code", [1, 2, 9, 14, 72, 121, 10334, 11000, 50, 16766, 5930501])
 def test_what_may_quote_data_is_in_our_words(code: int) -> None:
     assert (
         client_message(code, QUOTED, holds_data=True)
@@ -33,6 +33,7 @@ def test_what_may_quote_data_is_in_our_words(code: int) -> None:
         (64, "waiting for replication timed out"),
         (79, "No write concern mode named 'x' found in replica set configuration"),
         (11600, "interrupted at shutdown"),
+        (5930501, "Indexed measurement field contains an array value"),
     ],
 )
 def test_write_concerns_and_members_that_leave_are_told(code: int, message: str) -> None:
