@@ -218,7 +218,10 @@ def test_peers_shows_the_other_proxies(own_proxy: ProxyProcess, tmp_path: Path) 
             assert peer["connections"] > 0
             own = admin(administrator, "peers")
             assert own["name"] in {each["name"] for each in seen["peers"]}
-            assert own["mode"] == admin(administrator, "status")["mode"]
+            # It changes when the other one is linked.
+            own_proxy.wait_until(
+                lambda: admin(administrator, "peers")["mode"] == admin(administrator, "status")["mode"]
+            )
         finally:
             other.stop()
         own_proxy.wait_until(
