@@ -70,6 +70,9 @@ LISTINGS_BYTES = 32 << 20
 """Limit of the listings of all databases. A listing that is in use is fetched again, and then counts as used."""
 
 
+MOST_RENEWED = 100
+"""Maximum number of databases that are listed at once; others are listed before their next use."""
+
 EXTENDED_BYTES = 1 << 20
 """Limit of the names of which other processes have told that distant times are stored."""
 
@@ -198,10 +201,18 @@ class NamespaceRegistry:
         if listing is not None and (known := listing.collections.get(namespace.collection)) is not None:
             listing.put(namespace.collection, replace(known, extended_range=True))
 
-    def forget_all(self) -> None:
-        """What is cached may be outdated."""
-        self._listings.clear()
-        self._fetching.clear()
+    def renew_all(self) -> None:
+        """What is cached may be outdated: list the databases again. Until that is done, it is used.
+
+        Commands that have just been routed by it rely on it, such as a ``getMore`` of another process's cursor.
+        """
+        listings = list(self._listings.items())
+        for database, _ in listings[:-MOST_RENEWED]:
+            self._listings.discard(database)
+        for database, listing in listings[-MOST_RENEWED:]:
+            if not listing.refreshing:
+                listing.refreshing = True
+                self._spawn(self._refresh(database))
 
     async def _refresh(self, database: str) -> None:
         listing = self._listings.peek(database)

@@ -225,7 +225,7 @@ class Peering:
             return
         self._inbound.add(inbound)
         # What it has changed before was not told to this process.
-        self._assembly.backend.registry.forget_all()
+        self._assembly.backend.registry.renew_all()
         self.membership.linked(inbound)
 
     def heard(self, inbound: Inbound) -> None:

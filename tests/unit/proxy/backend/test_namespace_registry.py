@@ -16,6 +16,7 @@ from proxy.backend.namespace_registry import (
     LISTING_FILTER,
     LISTINGS_BYTES,
     MOST_DOUBTFUL,
+    MOST_RENEWED,
     STALE_FACTOR,
     TRUSTED_SECONDS,
     NamespaceRegistry,
@@ -324,16 +325,26 @@ async def test_distant_times_that_others_store_are_known_before_the_backend_tell
     assert backend.registry.lookup(Namespace("db", "none")) in (None, UNRESOLVED)
 
 
-async def test_everything_is_forgotten_at_once() -> None:
-    """Also the result of a query that is under way."""
+async def test_everything_is_listed_again_and_used_until_then() -> None:
     backend = Backend(entries())
-    assert await backend.registry.resolve(X)
-    backend.registry.forget_all()
-    assert backend.registry.lookup(X) is UNRESOLVED
-    backend.may_answer.clear()
-    resolving = asyncio.create_task(backend.registry.resolve(X))
-    await asyncio.sleep(0.01)
-    backend.registry.forget_all()
-    backend.may_answer.set()
-    assert await resolving
-    assert backend.registry.lookup(X) is UNRESOLVED
+    first = await backend.registry.resolve(X)
+    backend.listing = entries(uuid=2)
+    backend.registry.renew_all()
+    backend.registry.renew_all()
+    assert backend.registry.lookup(X) is first
+    await asyncio.gather(*backend.tasks)
+    now = backend.registry.lookup(X)
+    assert isinstance(now, VirtualCollection)
+    assert now.uuid == bytes(15) + b"\2"
+    assert backend.asked == 2
+
+
+async def test_of_many_databases_those_that_were_used_last_are_listed_again() -> None:
+    backend = Backend(entries())
+    for number in range(MOST_RENEWED + 1):
+        await backend.registry.resolve(Namespace(f"db{number}", "x"))
+    backend.registry.renew_all()
+    assert backend.registry.lookup(Namespace("db0", "x")) is UNRESOLVED
+    assert isinstance(backend.registry.lookup(Namespace("db1", "x")), VirtualCollection)
+    await asyncio.gather(*backend.tasks)
+    assert backend.asked == 2 * MOST_RENEWED + 1
