@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from bson import ObjectId
-from bson.binary import UUID_SUBTYPE, Binary
 
 from catalog.bson.codec import encode
 from catalog.bson.faithful import Opaque
@@ -100,9 +99,7 @@ class Selection:
             body["let"] = self.let
         if hinted and self.hint:
             body["hint"] = bucket_hint(self.hint, self.target.options)
-        if self.profile.reads_by_uuid(self.target):
-            body["collectionUUID"] = Binary(self.target.uuid, UUID_SUBTYPE)
-        return {**body, **(self.common or {})}
+        return {**body, **self.profile.uuid_of(self.target), **(self.common or {})}
 
 
 def _names_whole_rows(query: bytes) -> Iterator[bool]:

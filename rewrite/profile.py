@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
+
+from bson.binary import UUID_SUBTYPE, Binary
 
 from catalog.namespaces import VirtualCollection
 
@@ -78,9 +81,11 @@ class Profile:
         """Whether commands support ``collectionUUID`` (6.0)."""
         return self.version >= (6, 0, 0)
 
-    def reads_by_uuid(self, target: VirtualCollection) -> bool:
-        """Whether reads of buckets name the UUID of the collection that they were planned for."""
-        return self.has_collection_uuid and not self.is_mongos and len(target.uuid) == UUID_BYTES
+    def uuid_of(self, target: VirtualCollection) -> Mapping[str, Any]:
+        """The field with which a read of buckets names the collection that it was planned for; empty if it cannot."""
+        if not self.has_collection_uuid or self.is_mongos or len(target.uuid) != UUID_BYTES:
+            return {}
+        return {"collectionUUID": Binary(target.uuid, UUID_SUBTYPE)}
 
     @property
     def deletes_from_closed_buckets(self) -> bool:

@@ -33,6 +33,11 @@ ATTEMPTS = 64
 """How often a bucket that other writers change is read again."""
 
 
+def changed_repeatedly() -> CommandError:
+    """The error after ``ATTEMPTS`` to remove a measurement."""
+    return CommandError(WRITE_CONFLICT, "the measurement's bucket was changed repeatedly by other writers; retry")
+
+
 def read(selection: Selection, body: Document, *, raw: bool = False, holds_data: bool = False) -> Talk[list[Any]]:
     """All results of a reading command, over all its batches; ``holds_data``: see ``Step``."""
     database = selection.target.buckets.database
@@ -213,7 +218,7 @@ def remove_one(removal: Removal, selection: Selection, statement: int | None = N
             return False
         if (yield from remove_found(removal, selection, found, statement)):
             return True
-    raise CommandError(WRITE_CONFLICT, "the measurement's bucket was changed repeatedly by other writers; retry")
+    raise changed_repeatedly()
 
 
 def remove_found(removal: Removal, selection: Selection, found: Found, statement: int | None) -> Talk[bool]:
@@ -239,7 +244,7 @@ def find_one(selection: Selection, sort: Mapping[str, Any] | None) -> Talk[Found
                 return Found(bucket_id, bytes(row.raw), columns_of(bytes(row.raw), meta))
         if not ids or selection.sees_whole_rows:
             return None
-    raise CommandError(WRITE_CONFLICT, "the measurement's bucket was changed repeatedly by other writers; retry")
+    raise changed_repeatedly()
 
 
 def _buckets_to_search(

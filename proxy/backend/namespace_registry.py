@@ -137,9 +137,7 @@ class NamespaceRegistry:
         if age_seconds > self.refresh_seconds:
             if age_seconds > self.refresh_seconds * STALE_FACTOR:
                 return UNRESOLVED
-            if not listing.refreshing:
-                listing.refreshing = True
-                self._spawn(self._refresh(namespace.database))
+            self._renew(namespace.database, listing)
         found = listing.collections.get(namespace.collection)
         if found is not None or not listing.doubtful:
             return found
@@ -210,9 +208,12 @@ class NamespaceRegistry:
         for database, _ in listings[:-MOST_RENEWED]:
             self._listings.discard(database)
         for database, listing in listings[-MOST_RENEWED:]:
-            if not listing.refreshing:
-                listing.refreshing = True
-                self._spawn(self._refresh(database))
+            self._renew(database, listing)
+
+    def _renew(self, database: str, listing: _Listing) -> None:
+        if not listing.refreshing:
+            listing.refreshing = True
+            self._spawn(self._refresh(database))
 
     async def _refresh(self, database: str) -> None:
         listing = self._listings.peek(database)

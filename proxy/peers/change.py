@@ -12,7 +12,6 @@ LONGEST_NAME_BYTES: Final = 1_000
 
 _HEAD: Final = struct.Struct("<IB")
 """Number of the change, and ``is_extended_range``."""
-_NUMBER: Final = struct.Struct("<I")
 
 
 class Change(NamedTuple):
@@ -40,16 +39,3 @@ def change_in(said: bytes) -> tuple[int, Change]:
     number, is_extended_range = _HEAD.unpack_from(said)
     database, _, collection = said[_HEAD.size :].decode().partition(".")
     return number, Change(Namespace(database, collection), bool(is_extended_range))
-
-
-def noted_bytes(number: int) -> bytes:
-    """The answer to that change."""
-    return _NUMBER.pack(number)
-
-
-def noted_in(said: bytes) -> int:
-    """The number of the change; raises ``ValueError`` if it is no such answer."""
-    if len(said) != _NUMBER.size:
-        raise ValueError("not an answer to a change")
-    (number,) = _NUMBER.unpack(said)
-    return int(number)

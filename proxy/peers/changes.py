@@ -15,11 +15,10 @@ from catalog.namespaces import Namespace
 from proxy.peers.change import Change
 from proxy.peers.link import LinkLost
 from proxy.peers.peer import Peer
+from proxy.peers.silences import Silences
 
 PATIENCE_SECONDS: Final = 0.5
 """How long the reply to a command waits for the answers of other processes."""
-SILENT_SECONDS: Final = 30.0
-"""Time for which a process that has not answered in time is told, but not waited for."""
 MOST_UNANSWERED: Final = 1_000
 """Above it, processes are told, but their answers are not waited for."""
 
@@ -29,20 +28,19 @@ class Changes:
 
     def __init__(self, peers: Callable[[], Iterable[Peer]], now_seconds: Callable[[], float]) -> None:
         self._peers = peers
-        self._now_seconds = now_seconds
         self._unanswered: dict[asyncio.Future[None], str] = {}
-        self._silent_until: dict[str, float] = {}
+        self._silences = Silences(now_seconds)
 
     def tell(self, namespace: Namespace, *, is_extended_range: bool = False) -> None:
         """Tell all of them, without waiting (``Change``)."""
-        now_seconds, change = self._now_seconds(), Change(namespace, is_extended_range)
+        change = Change(namespace, is_extended_range)
         for peer in self._peers():
             link = peer.link
             if link is None or not link.is_open:
                 continue
-            answers = now_seconds >= self._silent_until.get(peer.name, now_seconds)
+            is_waited_for = peer.name not in self._silences and len(self._unanswered) < MOST_UNANSWERED
             try:
-                answer = link.changed(change, wants_answer=answers and len(self._unanswered) < MOST_UNANSWERED)
+                answer = link.changed(change, wants_answer=is_waited_for)
             except ValueError:
                 # No server has a collection of this name.
                 return
@@ -60,9 +58,7 @@ class Changes:
         if not self._unanswered:
             return
         _, late = await asyncio.wait(list(self._unanswered), timeout=PATIENCE_SECONDS)
-        now_seconds = self._now_seconds()
-        self._silent_until = {name: until for name, until in self._silent_until.items() if until > now_seconds}
         for answer in late:
             if (name := self._unanswered.get(answer)) is not None:
-                self._silent_until[name] = now_seconds + SILENT_SECONDS
+                self._silences.add(name)
                 answer.cancel()

@@ -282,7 +282,7 @@ def hold_bytes(number: int, database: str) -> bytes:
 
 def hold_in(said: bytes) -> tuple[int, str]:
     """Number and database of a request; raises ``ValueError`` if it is not one."""
-    return release_in(said[: _HOLD.size]), said[_HOLD.size :].decode()
+    return number_in(said[: _HOLD.size]), said[_HOLD.size :].decode()
 
 
 def held_bytes(number: int, members: int) -> bytes:
@@ -299,17 +299,17 @@ def held_in(said: bytes) -> tuple[int, int]:
     return number, members
 
 
-def release_bytes(number: int) -> bytes:
-    """The end of a hold."""
+def number_bytes(number: int) -> bytes:
+    """The end of the hold with this number, or the answer to this change."""
     return _HOLD.pack(number)
 
 
-def release_in(said: bytes) -> int:
-    """The number of the hold that ends; raises ``ValueError`` if it is no such message."""
+def number_in(said: bytes) -> int:
+    """That number; raises ``ValueError`` if it is no such message."""
     try:
         (number,) = _HOLD.unpack(said)
     except struct.error as error:
-        raise ValueError(f"not a hold: {error}") from None
+        raise ValueError(f"not a number: {error}") from None
     return int(number)
 
 

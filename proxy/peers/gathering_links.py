@@ -12,9 +12,7 @@ from catalog.buckets.resting import Given, Rested
 from proxy.peers.link import LinkLost
 from proxy.peers.membership import Membership
 from proxy.peers.peer import Peer
-
-SILENT_SECONDS: Final = 30.0
-"""Time for which a process that has not answered is not asked again."""
+from proxy.peers.silences import Silences
 
 
 class GatheringLinks:
@@ -24,8 +22,7 @@ class GatheringLinks:
         """``series_key``: see ``proxy.peers.handshake.series_key_of``."""
         self.series_key: Final = series_key
         self._membership = membership
-        self._now_seconds = now_seconds
-        self._silent_until: dict[str, float] = {}
+        self._silences = Silences(now_seconds)
 
     def gatherer(self) -> str | None:
         names = [peer.name for peer in self._membership.holders()]
@@ -44,16 +41,14 @@ class GatheringLinks:
         return [each for some in given for each in some]
 
     async def _given_up(self, name: str, ids: Sequence[bytes]) -> list[Given]:
-        peer, now_seconds = self._peer(name), self._now_seconds()
-        if peer is None or now_seconds < self._silent_until.get(name, now_seconds):
+        peer = self._peer(name)
+        if peer is None or name in self._silences:
             return []
-        self._silent_until.pop(name, None)
         asked = frozenset(ids[:MOST_GIVEN_UP])
         try:
             given = await peer.let_give_up(ids[:MOST_GIVEN_UP])
         except LinkLost:
-            silent = {each: until for each, until in self._silent_until.items() if until > now_seconds}
-            self._silent_until = {**silent, name: now_seconds + SILENT_SECONDS}
+            self._silences.add(name)
             return []
         return [each for each in given if each.stored_id in asked]
 

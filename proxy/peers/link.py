@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from catalog.background.absorbing import Order
 from catalog.buckets.resting import Given, Rested
-from proxy.peers.change import Change, change_bytes, change_in, noted_bytes, noted_in
+from proxy.peers.change import Change, change_bytes, change_in
 from proxy.peers.frames import (
     LONGEST_BYTES,
     Answer,
@@ -33,13 +33,13 @@ from proxy.peers.frames import (
     hold_in,
     ids_bytes,
     ids_in,
+    number_bytes,
+    number_in,
     orders_bytes,
     orders_in,
     ping_bytes,
     ping_in,
     questions_in,
-    release_bytes,
-    release_in,
     rested_bytes,
     rested_in,
 )
@@ -124,7 +124,7 @@ class Link(Side):
     def release(self, number: int) -> None:
         """The hold with this number is over."""
         if self.is_open:
-            self._say(Kind.RELEASE, release_bytes(number))
+            self._say(Kind.RELEASE, number_bytes(number))
 
     def rested(self, rested: Sequence[Rested]) -> None:
         """Tell it of buckets that rest."""
@@ -191,7 +191,7 @@ class Link(Side):
             _answered(self._given_up, *given_in(frame.said))
             return
         elif frame.kind == Kind.NOTED:
-            _answered(self._noted, noted_in(frame.said), None)
+            _answered(self._noted, number_in(frame.said), None)
             return
         elif frame.kind != Kind.ANSWER:
             raise ValueError("not an answer")
@@ -332,7 +332,7 @@ class Inbound(Side):
         elif frame.kind == Kind.HOLD:
             self._host.hold(self, *hold_in(frame.said))
         elif frame.kind == Kind.RELEASE:
-            self._host.release(self, release_in(frame.said))
+            self._host.release(self, number_in(frame.said))
         elif frame.kind == Kind.PING:
             self.places.pinged(ping_in(frame.said), self.heard_seconds)
         elif frame.kind == Kind.RESTED:
@@ -355,7 +355,7 @@ class Inbound(Side):
     def _changed(self, number: int, change: Change) -> None:
         self._host.changed(change)
         if number:
-            self._answer(Kind.NOTED, noted_bytes(number))
+            self._answer(Kind.NOTED, number_bytes(number))
 
     def held(self, number: int, members: int) -> None:
         """Answer a request to hold (``Link.hold``)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import bson
 from bson.codec_options import CodecOptions
@@ -177,8 +177,14 @@ def is_ok(reply: bytes) -> bool:
     return RawBSONDocument(reply, TOLERANT_RAW).get("ok") == 1
 
 
+_CODE: Final = b"code\0"
+"""Stands somewhere in each reply with an error code; most others need not be decoded."""
+
+
 def error_code(reply: bytes) -> int | None:
     """The code of an error reply; ``None`` for a successful one."""
+    if _CODE not in reply:
+        return None
     code = None if is_ok(reply) else RawBSONDocument(reply, TOLERANT_RAW).get("code")
     return code if isinstance(code, int) else None
 

@@ -10,7 +10,7 @@ from bson.errors import InvalidBSON
 
 from catalog.bson.codec import CODEC
 from catalog.bson.raw import string_value
-from catalog.errors import UUID_MISMATCH, CommandError
+from catalog.errors import UNAUTHORIZED, UUID_MISMATCH, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.cursor_names import rename_cursor
 from proxy.reads.cursor_stream import Renaming
@@ -20,7 +20,6 @@ from proxy.reads.plain_read import PlainMore, PlainQuestion, pieces_of
 from proxy.reads.plan_cache import CachedPlan, PlanCache, question
 from proxy.reads.plan_templates import PlanTemplates
 from proxy.reads.translate import TranslateHandler
-from proxy.request.authorisation import is_unauthorized
 from proxy.request.command import Command
 from proxy.request.command_table import CHANGE_STREAM, INLINE, OPENS_CURSOR
 from proxy.request.exchange import Exchange
@@ -32,13 +31,10 @@ from proxy.wire.request_ids import next_request_id
 from rewrite.commands.reading import FASTER_ON_VIEW
 from rewrite.plan import GUESS_FAILED, Cursor, Single, Via
 
-_CODE = b"\x10code\0"
-"""All replies with an error code have this somewhere."""
-
 
 def needs_another(plan: Single | Cursor, code: int | None) -> bool:
-    """Whether the command has to be planned again after this error of its step."""
-    return code == UUID_MISMATCH or (code == GUESS_FAILED and plan.otherwise is not None)
+    """Whether ``proxy.reads.translate`` has to go on after this error of the step."""
+    return code in (UNAUTHORIZED, UUID_MISMATCH) or (code == GUESS_FAILED and plan.otherwise is not None)
 
 
 class ReadStep:
@@ -125,7 +121,7 @@ class InlineReads:
 
     def _finish(self, plan: Single | Cursor) -> Finish:
         def finish(reply: bytes) -> bytes | None:
-            if _CODE in reply and (is_unauthorized(reply) or needs_another(plan, error_code(reply))):
+            if needs_another(plan, error_code(reply)):
                 return None
             if isinstance(plan, Cursor):
                 return self._translate.renamed(plan, reply)

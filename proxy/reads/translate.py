@@ -11,7 +11,7 @@ import bson
 from bson.errors import InvalidBSON
 
 from catalog.bson.codec import CODEC
-from catalog.errors import UUID_MISMATCH, BackendUnavailable, CommandError
+from catalog.errors import UNAUTHORIZED, UUID_MISMATCH, BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.reads.conversation import Conversation
 from proxy.reads.cursor_names import rename_cursor
@@ -29,7 +29,6 @@ from proxy.reads.plan_context import PlanContext
 from proxy.reads.plan_environment import PlanEnvironment
 from proxy.reads.replies import decoded, reshaped_by, retryable
 from proxy.reads.rewriting_pace import RewritingPace
-from proxy.request.authorisation import is_unauthorized
 from proxy.request.command_table import CHANGE_STREAM, HAS_VIEW, INLINE, OPENS_CURSOR, TABLE
 from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
@@ -156,13 +155,15 @@ class TranslateHandler:
                 return await self._pass(plan, steps, command)
             case Single() | Cursor():
                 reply = await steps.run(plan.step)
-                if plan.otherwise is not None and error_code(reply) == GUESS_FAILED:
+                code = error_code(reply)
+                if plan.otherwise is not None and code == GUESS_FAILED:
                     reply = await steps.run(await self._pace.run(plan.otherwise))
-                if error_code(reply) == UUID_MISMATCH:
+                    code = error_code(reply)
+                if code == UUID_MISMATCH:
                     # The view is that of the collection that is there now.
                     self._environment.take_effect(ForgetNamespace(steps.namespace))
                     return await self._pass(PassThrough(plan.effects), steps, command)
-                if plan.step.via is Via.CLIENT and is_unauthorized(reply):
+                if plan.step.via is Via.CLIENT and code == UNAUTHORIZED:
                     # The backend decides about the client's own command, and its refusal is the reply.
                     return await self._pass(PassThrough(plan.effects), steps, command)
                 if not isinstance(plan, Single):

@@ -8,7 +8,7 @@ from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 
-from catalog.errors import WRITE_CONFLICT, CommandError
+from catalog.errors import CommandError
 from rewrite.bucket_reads import Selection, matches, matches_in_image
 from rewrite.bucket_writes import (
     EMPTY_BUCKET,
@@ -21,7 +21,7 @@ from rewrite.bucket_writes import (
 from rewrite.commands.delete import reads_from_the_primary, selection_of, was_executed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import Dialogue, Document, PassThrough, Plan, Request, StepGenerator
-from rewrite.removal import ATTEMPTS, Found, find_one, first_of, read, remove_found
+from rewrite.removal import ATTEMPTS, Found, changed_repeatedly, find_one, first_of, read, remove_found
 from rewrite.stages.draft import Stage
 
 FIELDS = frozenset(
@@ -110,7 +110,7 @@ def _remove_first(
         value = yield from _projected(request, selection, found)
         if value is not None and (yield from remove_found(removal, selection, found, statement)):
             return value
-    raise CommandError(WRITE_CONFLICT, "the measurement's bucket was changed repeatedly by other writers; retry")
+    raise changed_repeatedly()
 
 
 def _projection(request: Request) -> list[Stage]:

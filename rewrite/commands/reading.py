@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from bson.binary import UUID_SUBTYPE, Binary
-
 from catalog.namespaces import VirtualCollection
 from rewrite.indexes import bucket_hint
 from rewrite.plan import Alternative, Request, Step
@@ -118,9 +116,9 @@ def of_this_collection(body: dict[str, Any], target: VirtualCollection, request:
 
     Its fields may be others then, so that the read would be wrong. In a transaction, an error would abort it.
     """
-    if request.in_transaction or body.get("explain") or not request.profile.reads_by_uuid(target):
+    if request.in_transaction or body.get("explain"):
         return body
-    return {**body, "collectionUUID": Binary(target.uuid, UUID_SUBTYPE)}
+    return {**body, **request.profile.uuid_of(target)}
 
 
 def asks_for_text(query: Mapping[str, Any]) -> bool:

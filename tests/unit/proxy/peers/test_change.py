@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalog.namespaces import Namespace
-from proxy.peers.change import LONGEST_NAME_BYTES, Change, change_bytes, change_in, noted_bytes, noted_in
+from proxy.peers.change import LONGEST_NAME_BYTES, Change, change_bytes, change_in
+from proxy.peers.frames import number_bytes, number_in
 
 
 @pytest.mark.parametrize("collection", ["x", "", "a.b", "system.buckets.x", "größe"])
@@ -27,6 +28,6 @@ def test_other_bytes_are_no_change(said: bytes) -> None:
 
 
 def test_answers() -> None:
-    assert noted_in(noted_bytes(1 << 31)) == 1 << 31
-    with pytest.raises(ValueError, match="answer"):
-        noted_in(b"abc")
+    assert number_in(number_bytes(1 << 31)) == 1 << 31
+    with pytest.raises(ValueError, match="not a number"):
+        number_in(b"abc")

@@ -10,9 +10,10 @@ import pytest
 from catalog.namespaces import Namespace
 from proxy.peers import changes as told
 from proxy.peers.change import Change
-from proxy.peers.changes import SILENT_SECONDS, Changes
+from proxy.peers.changes import Changes
 from proxy.peers.link import LinkLost
 from proxy.peers.peer import Peer
+from proxy.peers.silences import SILENT_SECONDS
 
 X = Namespace("db", "x")
 

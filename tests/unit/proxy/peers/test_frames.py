@@ -45,11 +45,11 @@ from proxy.peers.frames import (
     ids_bytes,
     ids_in,
     is_askable,
+    number_bytes,
+    number_in,
     orders_bytes,
     orders_in,
     questions_in,
-    release_bytes,
-    release_in,
     rested_bytes,
     rested_in,
 )
@@ -166,12 +166,12 @@ def test_holds_are_read_as_they_were_written() -> None:
     assert hold_in(hold_bytes(7, "d\u00e9")) == (7, "d\u00e9")
     assert held_in(held_bytes((1 << 32) - 1, 50)) == ((1 << 32) - 1, 50)
     assert held_in(held_bytes(7, 0)) == (7, 0)
-    assert release_in(release_bytes(7)) == 7
+    assert number_in(number_bytes(7)) == 7
 
 
 @pytest.mark.parametrize(
     ("read", "said"),
-    [(hold_in, b"123"), (hold_in, b"1234\xff"), (held_in, b"1234"), (held_in, bytes(7)), (release_in, bytes(5))],
+    [(hold_in, b"123"), (hold_in, b"1234\xff"), (held_in, b"1234"), (held_in, bytes(7)), (number_in, bytes(5))],
 )
 def test_other_bytes_are_no_holds(read: Callable[[bytes], object], said: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a|codec"):

@@ -13,10 +13,11 @@ from catalog.background.absorbing import Order
 from catalog.background.gathering import MOST_GIVEN_UP
 from catalog.buckets.resting import Given, Rested
 from proxy.peers import peer as peers
-from proxy.peers.gathering_links import SILENT_SECONDS, GatheringLinks
+from proxy.peers.gathering_links import GatheringLinks
 from proxy.peers.handshake import Introduction
 from proxy.peers.link import LinkLost
 from proxy.peers.peer import Peer
+from proxy.peers.silences import SILENT_SECONDS
 
 RESTED = [Rested(bytes(16), bytes(16), bytes(12), 1, 2)]
 ORDERS = [Order(bytes(12), [Given(b"x" * 12, 1)])]
