@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bson import Binary, ObjectId
+from bson import Binary, Decimal128, ObjectId
 from pymongo import MongoClient
 
 from catalog.bson.codec import CODEC
@@ -47,9 +47,9 @@ class Twins:
         return masked(native, self.native.name), masked(virtual, self.virtual.name)
 
     def same(self, command: Mapping[str, Any]) -> Reply:
-        """The reply, which must be equal to the field, and in the same order of fields at the top."""
+        """The reply, which must be equal to the field and to the type, and in the same order of fields at the top."""
         native, virtual = self.both(command)
-        assert virtual == native, (virtual, native, command)
+        assert exact(virtual) == exact(native), (virtual, native, command)
         assert list(virtual) == list(native), command
         return virtual
 
@@ -77,5 +77,18 @@ def masked(value: Any, database: str) -> Any:
             return "<id>"
         case Binary() if value.subtype == 4:
             return "<uuid>"
+        case _:
+            return value
+
+
+def exact(value: Any) -> Any:
+    """A form in which an int, a long and a double differ, and so do the two zeros; all NaN are equal."""
+    match value:
+        case Mapping():
+            return {name: exact(inner) for name, inner in value.items()}
+        case list():
+            return [exact(inner) for inner in value]
+        case bool() | int() | float() | Decimal128():
+            return (type(value).__name__, str(value))
         case _:
             return value
