@@ -114,7 +114,8 @@ class ReadCommand:
 
     def answer(self, reply: Mapping[str, Any]) -> Any:
         """What of a reply to this command is certain."""
-        return canonical_answer(self.name, reply, ordered=self.ordered, folds_case=self.folds_case)
+        chooses = self.name == "distinct" or any("$group" in stage for stage in self.body.get("pipeline", ()))
+        return canonical_answer(self.name, reply, ordered=self.ordered, folds_case=self.folds_case, chooses=chooses)
 
 
 @st.composite
