@@ -43,6 +43,10 @@ class ClientCommand(Protocol):
         """The raw command document."""
 
     @property
+    def fields(self) -> Mapping[bytes, tuple[int, int, int]]:
+        """Its top level: type byte, start and end of each value."""
+
+    @property
     def sequences(self) -> Sequence[tuple[str, Sequence[bytes]]]:
         """The document sequences by identifier."""
 

@@ -29,6 +29,7 @@ from proxy.reads.plan_context import PlanContext
 from proxy.reads.plan_environment import PlanEnvironment
 from proxy.reads.replies import decoded, reshaped_by, retryable
 from proxy.reads.rewriting_pace import RewritingPace
+from proxy.request.authorisation import INSERT, may_upsert, write_actions
 from proxy.request.command_table import CHANGE_STREAM, HAS_VIEW, INLINE, OPENS_CURSOR, TABLE
 from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
@@ -174,15 +175,21 @@ class TranslateHandler:
                     # Some stored strings are not valid UTF-8: only the backend's own reply is exact.
                     return await self._pass(PassThrough(), steps, command) if command.name in HAS_VIEW else reply
             case Dialogue():
-                actions = TABLE[command.name].rights
                 with steps.times.at_backend():
-                    allowed = await self._environment.gate.allows(steps.session, actions, command.namespace)
+                    allowed = await self._may_write(command, steps.session)
                 if not allowed:
                     # The backend refuses the command.
                     return await self._pass(PassThrough(), steps, command)
                 reply = bson.encode(await self._executed(plan, steps), codec_options=CODEC)
                 return retryable(reply) if fields.has_txn_number and not_primary(reply) is not None else reply
         assert_never(plan)
+
+    async def _may_write(self, command: ClientCommand, session: ClientSession) -> bool:
+        gate, namespace = self._environment.gate, command.namespace
+        actions = write_actions(command, TABLE[command.name].rights)
+        if not await gate.allows(session, actions, namespace):
+            return False
+        return command.name != "update" or await gate.allows(session, INSERT, namespace) or not may_upsert(command)
 
     async def _executed(self, plan: Dialogue, steps: _Steps) -> Document:
         """The reply to a dialogue; raises ``Undecodable`` if the command must be relayed.

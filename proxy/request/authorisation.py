@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -267,18 +268,32 @@ class _Command(Protocol):
     def body(self) -> bytes: ...
 
     @property
+    def sequences(self) -> Sequence[tuple[str, Sequence[bytes]]]: ...
+
+    @property
     def fields(self) -> Mapping[bytes, tuple[int, int, int]]: ...
 
 
-_INSERT: Final = ("insert",)
-_INSERT_UNCHECKED: Final = ("insert", "bypassDocumentValidation")
+INSERT: Final = ("insert",)
 _BYPASS: Final = b"bypassDocumentValidation"
+_UPSERTS: Final = re.compile(rb"[\x01-\x07\x09-\x13\x7f\xff]upsert\0|\x08upsert\0\x01")
+"""A field ``upsert`` that is not ``false``, of a statement or of anything in it."""
 
 
-def insert_actions(command: _Command) -> tuple[str, ...]:
-    """The actions that an insert requires; bypassing the validator is a separate one."""
+def write_actions(command: _Command, actions: tuple[str, ...]) -> tuple[str, ...]:
+    """The actions that a write requires, ``actions`` among them; bypassing the validator is a separate one.
+
+    Servers require it of deletes, too.
+    """
     element = command.fields.get(_BYPASS)
     if element is None:
-        return _INSERT
+        return actions
     kind, start, end = element
-    return _INSERT if kind == BOOL and command.body[start:end] == b"\0" else _INSERT_UNCHECKED
+    return actions if kind == BOOL and command.body[start:end] == b"\0" else (*actions, _BYPASS.decode())
+
+
+def may_upsert(command: _Command) -> bool:
+    """Whether an update may have a statement with ``upsert``, which requires ``INSERT`` as well."""
+    if _UPSERTS.search(command.body) is not None:
+        return True
+    return any(_UPSERTS.search(statement) is not None for _, each in command.sequences for statement in each)

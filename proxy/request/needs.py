@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.request import router
-from proxy.request.authorisation import insert_actions
+from proxy.request.authorisation import INSERT, write_actions
 from proxy.request.command import Command
 from proxy.request.command_table import ABOUT_CURSORS, ANY_MEMBER, INLINE, TABLE, Target
 from proxy.request.exchange import Reader
@@ -71,7 +71,7 @@ class Requirements:
         readers = self._readers
         if isinstance(route, router.Ingest):
             namespace = route.collection.namespace
-            return Needs(namespace, route.collection, ((insert_actions(command), namespace),))
+            return Needs(namespace, route.collection, ((write_actions(command, INSERT), namespace),))
         if isinstance(route, router.Translate):
             reader = None if readers is None else readers.of_rewritten(command.namespace)
             collection = route.collection

@@ -24,13 +24,16 @@ LEFT_TO_THE_VIEW = frozenset(
 )  # fmt: skip
 """Stages about the collection, not its measurements, or that must be first in a pipeline (C23, Q5)."""
 
+_UUID = "collectionUUID"
+"""A view has none: the backend refuses whatever a client names, before the pipeline can write anything (C23)."""
+
 
 def rewrite_aggregate(request: Request) -> Plan:
     """An aggregate on the buckets; pipelines that begin with a stage about the collection go to the view."""
     if request.target is None:
         return PassThrough()
     refuse_fatal_hint(request.body, request.target)
-    if not reads_buckets(request):
+    if not reads_buckets(request) or _UUID in request.body:
         return PassThrough()
     if is_collection_statistics(request.body.get("pipeline")):
         return rewrite_collection_statistics(request, request.target)
@@ -45,7 +48,7 @@ def rewrite_aggregate(request: Request) -> Plan:
 def translate_aggregate(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:
     """The same aggregate on the buckets."""
     pipeline = _pipeline_of(body)
-    if pipeline is None:
+    if pipeline is None or _UUID in body:
         return None
     return _on_buckets(body, rewrite_pipeline(pipeline, scope_of(body, target, request)), target)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bson import Decimal128, Int64, ObjectId
+from bson import Binary, Decimal128, Int64, ObjectId
 from pymongo.errors import OperationFailure
 
 from tests.support.proxy import ProxyProcess
 from tests.support.read_twins import at, collection, compare, fill, refusals
-from tests.support.twins import Twins, run
+from tests.support.twins import Twins, masked, run
 
 BY_ID: dict[str, Any] = {"$sort": {"_id": 1}}
 
@@ -282,3 +282,24 @@ def test_h11_geo_near_with_the_name_of_the_index_on_id(
             database.command({"explain": aggregate, "verbosity": "queryPlanner"} if wrapped else aggregate)
         assert refused.value.code == 2
         assert database.x.count_documents({}) == 1
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [[{"$limit": 1}, {"$merge": "copied"}], [{"$out": "copied"}], [{"$count": "n"}], [{"$collStats": {"count": {}}}]],
+    ids=["$merge", "$out", "$count", "$collStats"],
+)
+@pytest.mark.parametrize("of", ["its buckets", "another collection"])
+def test_c23_a_view_has_no_uuid(twins: Twins, pipeline: list[dict[str, Any]], of: str) -> None:
+    """The field is a client's guard: what names another collection must write nothing."""
+    fill(twins)
+    replies = []
+    for side, stored in ((twins.native, twins.native), (twins.virtual, twins.stored)):
+        buckets = stored.command({"listCollections": 1, "filter": {"name": "system.buckets.x"}})
+        uuid = buckets["cursor"]["firstBatch"][0]["info"]["uuid"] if of == "its buckets" else Binary(bytes(16), 4)
+        command = {"aggregate": "x", "pipeline": pipeline, "cursor": {}, "collectionUUID": uuid}
+        replies.append([masked(run(side, each), side.name) for each in (command, {**command, "explain": True})])
+        assert replies[-1][0]["ok"] == 0
+        names = stored.command({"listCollections": 1, "filter": {"name": "copied"}})
+        assert not names["cursor"]["firstBatch"]
+    assert replies[1] == replies[0]

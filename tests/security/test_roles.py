@@ -31,6 +31,7 @@ USERS: Mapping[str, list[Any]] = {
     "one_collection": ["one_collection"],
     "insert_only": ["insert_only"],
     "remove_only": ["remove_only"],
+    "update_only": ["update_only"],
     "buckets_only": ["buckets_only"],
     "reads_buckets": ["read", "buckets_only"],
     "monitor": [{"role": "clusterMonitor", "db": "admin"}],
@@ -41,9 +42,12 @@ ROLES: Mapping[str, list[dict[str, Any]]] = {
     "one_collection": [{"collection": "ts", "actions": ["find", "insert", "update", "remove", "collStats"]}],
     "insert_only": [{"collection": "ts", "actions": ["insert"]}],
     "remove_only": [{"collection": "ts", "actions": ["remove"]}],
+    "update_only": [{"collection": "ts", "actions": ["update"]}],
     "buckets_only": [{"system_buckets": "ts", "actions": ["find", "insert", "update", "remove"]}],
 }
 
+NEEDS_STEPS = {"q": {"m.a": {"$in": [{"x": 1}, 7]}}, "u": {"$set": {"m.b": 1}}, "multi": True}
+"""An update that the proxy carries out itself (U2)."""
 DOCUMENT = {"t": NOW, "m": {"a": 1}, "v": 1}
 COMMANDS: Mapping[str, dict[str, Any]] = {
     "insert": {"insert": "ts", "documents": [DOCUMENT]},
@@ -94,6 +98,16 @@ COMMANDS: Mapping[str, dict[str, Any]] = {
     "explain": {"explain": {"find": "ts"}, "verbosity": "queryPlanner"},
     "update": {"update": "ts", "updates": [{"q": {"m.a": 9}, "u": {"$set": {"m.b": 1}}, "multi": True}]},
     "update of a value": {"update": "ts", "updates": [{"q": {"m.a": 9}, "u": {"$set": {"v": 1}}, "multi": True}]},
+    "update in steps": {"update": "ts", "updates": [NEEDS_STEPS]},
+    "update unchecked": {"update": "ts", "updates": [NEEDS_STEPS], "bypassDocumentValidation": True},
+    "update that may insert": {"update": "ts", "updates": [NEEDS_STEPS, {**NEEDS_STEPS, "upsert": True}]},
+    "update that never inserts": {"update": "ts", "updates": [{**NEEDS_STEPS, "upsert": False}]},
+    "delete by a value": {"delete": "ts", "deletes": [{"q": {"v": 99}, "limit": 0}]},
+    "delete unchecked": {
+        "delete": "ts",
+        "deletes": [{"q": {"v": 99}, "limit": 0}],
+        "bypassDocumentValidation": True,
+    },
     "delete by meta": {"delete": "ts", "deletes": [{"q": {"m.a": 9}, "limit": 0}]},
     "delete of buckets": {"delete": "system.buckets.ts", "deletes": [{"q": {"meta.a": 9}, "limit": 0}]},
     "collStats": {"collStats": "ts"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bson
@@ -10,7 +11,7 @@ import pytest
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import NOBODY, identity_of
 from catalog.namespaces import Namespace
-from proxy.request.authorisation import AccessControl, Authorisation, KnownRights, Rights, insert_actions
+from proxy.request.authorisation import AccessControl, Authorisation, KnownRights, Rights, may_upsert, write_actions
 
 TS = Namespace("app", "ts")
 INSERT = ("insert",)
@@ -172,16 +173,30 @@ def test_access_control_without_an_account_is_an_error_at_the_start() -> None:
         AccessControl(has_account=False).record_probe({"ok": 0.0, "code": 13})
 
 
-class _Insert:
-    def __init__(self, **fields: Any) -> None:
+class _Command:
+    def __init__(self, name: str, sequence: Sequence[Mapping[str, Any]] = (), **fields: Any) -> None:
         from proxy.wire.framing import top_level
 
-        self.body = bson.encode({"insert": "ts", **fields})
+        self.body = bson.encode({name: "ts", **fields})
         self.fields = top_level(self.body)
+        self.sequences = [("updates", [bson.encode(each) for each in sequence])]
 
 
-def test_bypassing_the_validator_needs_its_own_action() -> None:
-    assert insert_actions(_Insert()) == INSERT
-    assert insert_actions(_Insert(bypassDocumentValidation=False)) == INSERT
+@pytest.mark.parametrize(("name", "actions"), [("insert", INSERT), ("delete", ("remove",)), ("update", ("update",))])
+def test_bypassing_the_validator_needs_its_own_action(name: str, actions: tuple[str, ...]) -> None:
+    assert write_actions(_Command(name), actions) == actions
+    assert write_actions(_Command(name, bypassDocumentValidation=False), actions) == actions
     for value in (True, 1, None, "no"):
-        assert insert_actions(_Insert(bypassDocumentValidation=value)) == ("insert", "bypassDocumentValidation")
+        command = _Command(name, bypassDocumentValidation=value)
+        assert write_actions(command, actions) == (*actions, "bypassDocumentValidation")
+
+
+@pytest.mark.parametrize(("value", "may"), [(True, True), (1, True), (0, True), (None, True), (False, False)])
+def test_an_update_that_may_insert_is_found(value: object, may: bool) -> None:
+    statements = [{"q": {}, "u": {}, "multi": True}, {"q": {}, "u": {}, "upsert": value}]
+    assert may_upsert(_Command("update", updates=statements)) is may
+    assert may_upsert(_Command("update", statements)) is may
+
+
+def test_an_update_without_the_field_inserts_nothing() -> None:
+    assert not may_upsert(_Command("update", [{"q": {"m": "upsert"}, "u": {}}], updates=[{"q": {}, "u": {}}]))
