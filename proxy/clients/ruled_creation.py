@@ -4,12 +4,13 @@ Only commands that a time-series collection supports are held back for that: ``i
 ``create`` without options that exclude it. An update with ``upsert``, ``$out``, ``$merge`` and commands in transactions
 would be refused by a time-series collection, so they create what they create without the rule.
 
-The collection is created over the client's own connection: the backend decides whether the client may.
+The collection is created over the client's own connection: the backend decides whether the client may. A client that
+may not send the command at all gets the backend's refusal of it, which does not depend on what exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import bson
@@ -21,10 +22,12 @@ from catalog.namespaces import Namespace
 from proxy.observe.limited_log import noticed
 from proxy.reads.cursors import error_code, is_ok
 from proxy.request.attempt import NotTranslatable, Outcome, of_error, of_reply
+from proxy.request.authorisation import INSERT, write_actions
 from proxy.request.command import Command
 from proxy.request.command_table import CREATES
 from proxy.request.exchange import Exchange
 from proxy.request.outcome import may_have_changed
+from proxy.request.ports import Gate
 from proxy.request.session_fields import SESSION_FIELDS, Undecodable, session_of
 from proxy.settings.collection_rules import CollectionRule, rule_for
 from proxy.upstream.connection import UpstreamLost
@@ -36,6 +39,13 @@ NAMESPACE_EXISTS: Final = 48
 
 STAYS_ORDINARY: Final = "an ordinary collection matches a rule of create_as_timeseries"
 REMEDY: Final = "it stays as it is, and its inserts are not batched; drop or rename it to apply the rule"
+
+_ACTIONS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
+    "insert": [INSERT],
+    "create": [("createCollection",), INSERT],
+    "createIndexes": [("createIndex",)],
+}
+"""What a client needs for a command; any one of the alternatives."""
 
 _EXPIRE: Final = b"expireAfterSeconds"
 _TRUE: Final = b"\x08\x01"
@@ -69,6 +79,7 @@ class RuledCreation:
     def __init__(
         self,
         rules: Sequence[CollectionRule],
+        gate: Gate,
         exists: Callable[[Namespace], Awaitable[bool]],
         forget: Callable[[Namespace], None],
         now_seconds: Callable[[], float],
@@ -79,6 +90,7 @@ class RuledCreation:
         ``forget``: the known namespace may have changed.
         """
         self._rules = tuple(rules)
+        self._gate = gate
         self._exists = exists
         self._forget = forget
         self._now_seconds = now_seconds
@@ -131,6 +143,8 @@ class RuledCreation:
 
     async def _attempt(self, exchange: Exchange, command: Command, rule: CollectionRule) -> Outcome | None:
         namespace = command.namespace
+        if not await self._may_send(exchange, command):
+            return NotTranslatable(None)
         if await self._exists(namespace):
             self._settle(namespace)
             return None
@@ -146,6 +160,12 @@ class RuledCreation:
             # Another client may have been faster.
             return None
         return of_reply(reply, command.name)
+
+    async def _may_send(self, exchange: Exchange, command: Command) -> bool:
+        for actions in _ACTIONS[command.name]:
+            if await self._gate.allows(exchange.session, write_actions(command, actions), command.namespace):
+                return True
+        return False
 
     def _settle(self, namespace: Namespace) -> None:
         settled = self._settled.peek(namespace)

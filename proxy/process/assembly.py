@@ -113,7 +113,9 @@ async def assemble(
     ``BackendUnavailable``, ``CommandError`` and ``ConfigurationError`` if the backend cannot be used.
     """
     backend = await _reach(settings, metrics, spawn)
-    clock, ruled, growth = LoopClock(), await _ruled(settings, backend), await growth_of(settings, backend)
+    clock, growth = LoopClock(), await growth_of(settings, backend)
+    authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
+    ruled = await _ruled(settings, backend, authorisation)
     ids, replies = ProcessIds(), PacedReplies(report)
     catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ids)
     members_read, cursors = MembersRead(backend.topology), CursorNames()
@@ -127,7 +129,6 @@ async def assemble(
     committer = Committer(catalog, store, clock, committer_options(settings, replies), report)
     ingest = _insert_handler(catalog, committer, replies, settings, backend, clock)
     effects = CatalogEffects(catalog, committer, backend.registry, store.direct_writes, ruled)
-    authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     environment = _environment(settings, backend, catalog, effects, cursors, authorisation)
     forms = TimedForms(report)
     joining = JoiningOptions(compress=compresses(settings, backend.profile))
@@ -225,7 +226,7 @@ def rewriters(settings: Settings) -> Mapping[str, Rewriter]:
     return {**REWRITERS, **HIDING_BUCKETS} if settings.hide_bucket_collections else REWRITERS
 
 
-async def _ruled(settings: Settings, backend: Backend) -> RuledCreation | None:
+async def _ruled(settings: Settings, backend: Backend, gate: Authorisation) -> RuledCreation | None:
     """What applies the rules for new collections; ``None`` without rules. Raises ``ConfigurationError``."""
     rules = parse_rules(settings.create_as_timeseries)
     profile = backend.profile
@@ -236,7 +237,8 @@ async def _ruled(settings: Settings, backend: Backend) -> RuledCreation | None:
     registry, now_seconds = backend.registry, asyncio.get_running_loop().time
     if not rules:
         return None
-    return RuledCreation(rules, backend.exists, registry.forget, now_seconds, settings.namespace_refresh_seconds)
+    refresh_seconds = settings.namespace_refresh_seconds
+    return RuledCreation(rules, gate, backend.exists, registry.forget, now_seconds, refresh_seconds)
 
 
 def _readings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,31 @@ def test_one_who_has_not_logged_in_creates_nothing(guarded: GuardedMongod, ruled
         stranger[name].cpu.insert_one(dict(ROW))
     assert refused.value.code in (13, 51003)
     assert types(guarded, name) == {}
+
+
+@pytest.mark.parametrize("roles", [[], ["read"]], ids=["nothing", "read"])
+def test_refusals_do_not_tell_what_exists(
+    guarded: GuardedMongod, ruled: ProxyProcess, name: str, roles: list[str]
+) -> None:
+    """The same words as natively, for a name that exists and for one that does not; the rule is not shown."""
+    guarded.create_user(name, "agent", roles)
+    guarded.shared_client[name].salaries.insert_one({"a": 1})
+    with (
+        client_of(ruled, name, "agent") as through,
+        pymongo.MongoClient(guarded.uri, username="agent", password=PASSWORD, authSource=name) as direct,
+    ):
+        for collection in ("salaries", "nothing"):
+            for command in (
+                {"insert": collection, "documents": [dict(ROW)]},
+                {"createIndexes": collection, "indexes": [{"key": {"a": 1}, "name": "a"}]},
+                {"create": collection},
+            ):
+                said = []
+                for client in (direct, through):
+                    reply = client[name].command(command, check=False, session=None)
+                    said.append((reply["code"], re.sub(r"lsid: .*", "", reply["errmsg"])))
+                assert said[0][0] == 13
+                assert said[1] == said[0]
 
 
 def test_a_right_to_one_collection_suffices_for_it(guarded: GuardedMongod, ruled: ProxyProcess, name: str) -> None:

@@ -11,6 +11,7 @@ from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace
 from proxy.clients.new_collections import WARNING, NewCollections
 from proxy.clients.ruled_creation import RuledCreation
+from proxy.clients.server import OpenGate
 from proxy.request.command import Command, parse_command
 from proxy.request.exchange import Exchange
 from proxy.settings.collection_rules import parse_rules
@@ -75,7 +76,9 @@ async def test_a_rule_is_looked_at_each_time_until_the_name_exists() -> None:
     loop = asyncio.get_running_loop()
     rules = parse_rules(["db.* -> timeField=t"])
     found = NewCollections(
-        exists, asyncio.ensure_future, ruled=RuledCreation(rules, exists, lambda _: None, loop.time, refresh_seconds=60)
+        exists,
+        asyncio.ensure_future,
+        ruled=RuledCreation(rules, OpenGate(), exists, lambda _: None, loop.time, refresh_seconds=60),
     )
     assert found.governs(command(insert("plain")))
     assert not found.governs(command({"find": "plain", "$db": "db"}))

@@ -16,6 +16,7 @@ from catalog.namespaces import Namespace
 from proxy.clients.ruled_creation import RuledCreation
 from proxy.request.attempt import NotTranslatable, Outcome, Refused, Replied, Unreachable
 from proxy.request.exchange import Exchange
+from proxy.request.session import Session
 from proxy.settings.collection_rules import parse_rules
 from proxy.wire.message import Message
 from tests.support.exchanges import Told
@@ -39,17 +40,35 @@ def exchange_of(document: Mapping[str, Any], upstream: Any = None) -> Exchange:
 
 
 class World:
-    """A creation with a backend that gives scripted replies."""
+    """A creation with a backend that gives scripted replies.
 
-    def __init__(self, *replies: Mapping[str, Any] | Exception, exists: bool = False) -> None:
+    ``may``: the actions that the client may take; all by default.
+    """
+
+    def __init__(
+        self, *replies: Mapping[str, Any] | Exception, exists: bool = False, may: tuple[str, ...] | None = None
+    ) -> None:
         self.now_seconds = 0.0
         self.forgotten: list[Namespace] = []
         self.went_on = 0
         self.upstream = ScriptedUpstream(*replies)
         self._exists = exists
-        self.creation = RuledCreation(RULES, self.exists, self.forgotten.append, lambda: self.now_seconds, 5.0)
+        self.creation = RuledCreation(RULES, self, self.exists, self.forgotten.append, lambda: self.now_seconds, 5.0)
+        self.may = may
+        self.looked = 0
+
+    def must_log_in(self, session: Session) -> bool:
+        raise AssertionError
+
+    def known(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool | None:
+        raise AssertionError
+
+    async def allows(self, session: Session, actions: tuple[str, ...], namespace: Namespace) -> bool:
+        assert namespace == CPU
+        return self.may is None or set(actions) <= set(self.may)
 
     async def exists(self, namespace: Namespace) -> bool:
+        self.looked += 1
         return self._exists
 
     def go_on(self, exchange: Exchange) -> None:
@@ -79,6 +98,36 @@ async def test_an_insert_goes_on_after_the_creation() -> None:
         )
     ]
     assert (world.went_on, world.forgotten) == (1, [CPU])
+
+
+INDEXES = {"createIndexes": "cpu", "indexes": [], "$db": "db"}
+CREATE = {"create": "cpu", "$db": "db"}
+
+
+@pytest.mark.parametrize(
+    ("document", "may"),
+    [
+        (INSERT, ("find", "createCollection")),
+        ({**INSERT, "bypassDocumentValidation": True}, ("insert",)),
+        (INDEXES, ("insert", "createCollection")),
+        (CREATE, ("find", "createIndex")),
+    ],
+)
+async def test_who_may_not_send_a_command_learns_nothing(document: Mapping[str, Any], may: tuple[str, ...]) -> None:
+    """Nothing is looked for and nothing is created: the command is for the backend, which refuses it."""
+    world = World(may=may)
+    assert isinstance(await world.run(document), NotTranslatable)
+    assert (world.went_on, world.looked, world.upstream.asked) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("document", "may"),
+    [(INSERT, "insert"), (INDEXES, "createIndex"), (CREATE, "createCollection"), (CREATE, "insert")],
+)
+async def test_who_may_send_a_command_has_the_rule(document: Mapping[str, Any], may: str) -> None:
+    world = World(OK, may=(may,))
+    await world.run(document)
+    assert [next(iter(asked)) for _, asked in world.upstream.asked] == ["create"]
 
 
 async def test_another_was_faster() -> None:
