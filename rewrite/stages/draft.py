@@ -22,7 +22,7 @@ class Draft(NamedTuple):
 
     ``include``: the columns to unpack, ``None`` for all; ``computed``: fields that ``head`` adds to buckets and that
     the rows get. ``inhibits`` prevents the backend's optimiser from moving stages before the unpacking, where it would
-    lose rows or groups (H2–H5). ``guesses``: see ``rewrite.stages.pipeline.guess_pipeline``.
+    lose rows, groups or fields (H2–H5, H12, H13). ``guesses``: see ``rewrite.stages.pipeline.guess_pipeline``.
     """
 
     head: tuple[Stage, ...]

@@ -1,7 +1,8 @@
 """Decides where the backend's optimiser is inhibited.
 
-It must be inhibited where it loses rows or makes wrong groups (H2-H5). It is also inhibited where the proxy's bounds
-are cheaper: the server's bounds contain guards against mixed types, which double their cost per bucket.
+It must be inhibited where it loses rows or makes wrong groups (H2-H5) or wrong fields (H12, H13). It is also inhibited
+where the proxy's bounds are cheaper: the server's bounds contain guards against mixed types, which double their cost
+per bucket.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rewrite.stages.dependencies import expression_columns, predicate_columns
+from rewrite.stages.dependencies import expression_columns, is_inclusion, predicate_columns
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
 from rewrite.stages.expressions import expressions_inside, is_calculated_time, is_safe_for_the_server
 from rewrite.stages.lastpoint import OF_SORTED
@@ -33,6 +34,7 @@ def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
         or not scope.compares_like_buckets
         or any(_is_hazard(stage, scope, shape) for stage, shape in zip(draft.tail, inputs, strict=True))
         or _groups_wrongly(draft, scope)
+        or _computes_wrongly(draft, scope)
         or _bounds_alone_do(draft, scope)
     )
     inhibits = inhibits and not _fails_when_inhibited(scope)
@@ -132,6 +134,52 @@ def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:
     accumulators = [argument for name, argument in group.items() if name != "_id"]
     picks = [argument for argument in accumulators if isinstance(argument, dict) and not _PICKS.isdisjoint(argument)]
     return rename_constant_or_meta(group.get("_id"), scope) is not None and (not accumulators or bool(picks))
+
+
+_REPLACING = frozenset(
+    {"$bucket", "$bucketAuto", "$count", "$facet", "$group", "$replaceRoot", "$replaceWith", "$sortByCount"}
+)
+"""Stages behind which there are no fields of the rows any more."""
+
+
+def _computes_wrongly(draft: Draft, scope: Scope) -> bool:
+    """Whether the backend may compute fields from the meta field on the buckets and get rows with wrong fields.
+
+    It does so behind many other stages, so every stage counts whose input may still have the fields of the rows.
+    """
+    if scope.meta_field is None:
+        return False
+    computed: set[str] = set()
+    for name, argument in map(only, draft.tail):
+        if name in _REPLACING:
+            return False
+        values = _computed(name, argument)
+        if any(_top(path) == scope.meta_field for path in values):
+            return True
+        if name in ("$addFields", "$set") and scope.profile.version < _KEEPS_PROJECTIONS:
+            computed |= {_top(path) for path, value in values.items() if _may_read_meta_alone(value, scope)}
+        elif name == "$project" and is_inclusion(argument) and not computed <= {_top(path) for path in argument}:
+            return True
+    return False
+
+
+_KEEPS_PROJECTIONS = (6, 0, 27)
+"""The earliest release known to apply a ``$project`` to fields that it computes on buckets (H13)."""
+
+
+def _computed(name: str, argument: Any) -> Mapping[str, Any]:
+    """The fields that a stage sets, with what it sets them to."""
+    values = argument.get("output") if name == "$fill" and isinstance(argument, dict) else argument
+    return values if name in ("$addFields", "$fill", "$set") and isinstance(values, dict) else {}
+
+
+def _may_read_meta_alone(value: Any, scope: Scope) -> bool:
+    columns = expression_columns(value)
+    return columns is None or columns == {scope.meta_field}
+
+
+def _top(path: str) -> str:
+    return path.split(".", maxsplit=1)[0]
 
 
 def _has_wrapping_date(stage: Stage, scope: Scope) -> bool:

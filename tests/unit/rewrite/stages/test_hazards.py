@@ -72,6 +72,52 @@ def test_hazards(stages: list[dict[str, Any]], inhibits: bool) -> None:
     assert keep_optimiser_out(draft(*stages), SCOPE).inhibits is inhibits
 
 
+FROM_META = {"$set": {"a": "$m.k"}}
+
+
+@pytest.mark.parametrize(
+    ("stages", "inhibits"),
+    [
+        ([{"$set": {"m": "$m.k"}}], True),
+        ([{"$addFields": {"a": 1, "m.k": 2}}], True),
+        ([{"$fill": {"output": {"m": {"value": 7}}}}], True),
+        ([{"$match": {"m.k": 1}}, {"$sort": {"t": 1}}, {"$set": {"m": "$m.k"}}], True),
+        ([{"$project": {"m": 1}}, {"$set": {"m": "$m.k"}}], True),
+        ([FROM_META], False),
+        ([{"$set": "m"}], False),
+        ([{"$fill": {"output": {"v": {"value": 7}}}}], False),
+        ([{"$project": {"m": "$m.k"}}], False),
+        ([{"$group": {"_id": "$v"}}, {"$set": {"m": 1}}], False),
+        ([{"$replaceWith": {"m": "$m"}}, {"$set": {"m": "$m.k"}}], False),
+    ],
+)
+def test_h12_fields_that_are_the_meta_field(stages: list[dict[str, Any]], inhibits: bool) -> None:
+    for version in ((6, 0, 5), (6, 0, 27)):
+        scope = replace(SCOPE, profile=Profile(version=version))
+        assert keep_optimiser_out(draft(*stages), scope).inhibits is inhibits
+    assert not keep_optimiser_out(draft(*stages), replace(SCOPE, meta_field=None)).inhibits
+
+
+@pytest.mark.parametrize(
+    ("stages", "inhibits"),
+    [
+        ([FROM_META, {"$project": {"v": 1}}], True),
+        ([FROM_META, {"$match": {"m.k": 1}}, {"$project": {"_id": 1}}], True),
+        ([{"$addFields": {"a": {"$getField": {"field": "k", "input": "$m"}}}}, {"$project": {"v": 1}}], True),
+        ([FROM_META, {"$project": {"a": 1, "v": 1}}], False),
+        ([FROM_META, {"$project": {"a.b": 1}}], False),
+        ([FROM_META, {"$project": {"v": 0}}], False),
+        ([FROM_META, {"$group": {"_id": "$v"}}, {"$project": {"v": 1}}], False),
+        ([{"$set": {"a": "$v", "b": 1}}, {"$project": {"v": 1}}], False),
+        ([{"$project": {"v": 1}}, FROM_META], False),
+    ],
+)
+def test_h13_computed_fields_that_a_projection_leaves_out(stages: list[dict[str, Any]], inhibits: bool) -> None:
+    assert keep_optimiser_out(draft(*stages), SCOPE).inhibits is inhibits
+    later = replace(SCOPE, profile=Profile(version=(6, 0, 27)))
+    assert not keep_optimiser_out(draft(*stages), later).inhibits
+
+
 def test_scopes_in_which_it_is_always_kept_out() -> None:
     """H2, H3: 5.0 has no flag for extended times; strings compare otherwise; odd names."""
     scopes = (OLD_SCOPE, replace(SCOPE, compares_like_buckets=False), replace(SCOPE, time_field="$t"))
