@@ -117,6 +117,7 @@ HOT_MODULES = (
     "rewrite/stages/expressions.py",
     "rewrite/stages/group.py",
     "rewrite/stages/hazards.py",
+    "rewrite/stages/joins.py",
     "rewrite/stages/lastpoint.py",
     "rewrite/stages/limit.py",
     "rewrite/stages/match.py",

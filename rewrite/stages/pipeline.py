@@ -10,6 +10,7 @@ from rewrite.stages.distinct import distinct_from_headers
 from rewrite.stages.draft import Draft, Rule, Stage, only
 from rewrite.stages.group import count_from_headers, group_from_headers
 from rewrite.stages.hazards import keep_optimiser_out
+from rewrite.stages.joins import keep_variables_apart
 from rewrite.stages.lastpoint import pick_latest_buckets
 from rewrite.stages.limit import push_limit
 from rewrite.stages.match import push_leading_match
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     pick_latest_buckets,
     push_limit,
     include_needed_columns,
+    keep_variables_apart,
 )
 """The rules in the order of their application; each returns a draft unchanged that it does not recognise."""
 

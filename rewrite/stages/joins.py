@@ -1,0 +1,86 @@
+"""Keeps the backend from answering every row of a ``$lookup`` with what it found for the first one (H14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
+from rewrite.stages.scope import Scope
+
+_KEPT_FIRST = frozenset(
+    {"$collStats", "$documents", "$geoNear", "$indexStats", "$search", "$searchMeta", "$vectorSearch"}
+)
+"""Stages that must be first in a pipeline."""
+
+
+def keep_variables_apart(draft: Draft, scope: Scope) -> Draft:
+    """Stop 6.0.5 from moving stages in the pipeline of a ``$lookup`` with variables.
+
+    The backend keeps the result of the stages that come before the first use of a variable. It takes them by their
+    number, and a stage that is moved changes that number. A ``$facet`` cannot look up measurements.
+    """
+    affected = _FIRST <= scope.profile.version < _KEEPS_APART
+    if not affected or not any(only(stage)[0] in _JOINS for stage in draft.tail):
+        return draft
+    return draft._replace(tail=tuple(_joined(stage, has_variables=False) for stage in draft.tail))
+
+
+_JOINS = frozenset({"$lookup", "$unionWith"})
+_FIRST = (6, 0, 0)
+_KEEPS_APART = (6, 0, 27)
+"""The earliest release known to keep the results of each row apart again, as 5.0.4 does."""
+
+
+def _joined(stage: Stage, *, has_variables: bool) -> Stage:
+    """A stage with what inhibits the optimiser in the pipelines inside it, where a variable may be used."""
+    name, argument = only(stage)
+    if not isinstance(argument, dict):
+        return stage
+    if name not in _JOINS or not isinstance(argument.get("pipeline"), list):
+        return stage
+    if name == "$lookup":
+        has_variables = has_variables or bool(argument.get("let"))
+    inner = _all(argument["pipeline"], has_variables=has_variables)
+    return {name: {**argument, "pipeline": _inhibited(inner) if name == "$lookup" and has_variables else inner}}
+
+
+def _all(stages: Any, *, has_variables: bool) -> Any:
+    if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
+        return stages
+    return [_joined(stage, has_variables=has_variables) for stage in stages]
+
+
+def _inhibited(stages: Any) -> Any:
+    """The stages, of which none moves; each ``$match`` in front becomes a part of one, which can still use an index."""
+    if not all(isinstance(stage, dict) for stage in stages) or "$text" in keys_inside(stages):
+        return stages
+    leading = _number_of_matches(stages)
+    rest = stages[leading:]
+    if not leading and rest and only(rest[0])[0] in _KEPT_FIRST:
+        return stages
+    arms = [only(stage)[1] for stage in stages[:leading]]
+    first: list[Stage] = [{"$match": {"$and": arms}}] if leading > 1 else stages[:leading]
+    return [*first, {"$_internalInhibitOptimization": {}}, *rest] if _may_move(rest) else [*first, *rest]
+
+
+def _may_move(stages: Sequence[Stage]) -> bool:
+    """Whether one of these may move in front of the first use of a variable."""
+    names = [only(stage)[0] for stage in stages]
+    if not _FAR_MOVING.isdisjoint(names):
+        return True
+    uses_variables = any(isinstance(value, str) and value.startswith("$$") for value in walk(list(stages)))
+    return uses_variables and not _MOVING.isdisjoint(names[1:])
+
+
+_FAR_MOVING = frozenset({"$match", "$redact"})
+_MOVING = frozenset({"$limit", "$skip", "$sort"})
+"""Stages that move in front of others, but not of a ``$match``."""
+
+
+def _number_of_matches(stages: Sequence[Stage]) -> int:
+    for number, stage in enumerate(stages):
+        name, predicate = only(stage)
+        if name != "$match" or not isinstance(predicate, dict):
+            return number
+    return len(stages)
