@@ -101,7 +101,9 @@ class CommandError(Exception):
     """An error for the client, with the server's code and message.
 
     ``labels`` become ``errorLabels``; ``details`` are further fields of the reply or write error, in order.
-    ``fails_command``: concerns a whole command, so it is never reported as the write error of one document.
+    ``fails_command``: concerns a whole command. It is reported for single documents only if others are stored and no
+    driver will send the command again. ``name``: the ``codeName`` that a server has sent, where it is not in
+    ``CODE_NAMES``.
     """
 
     def __init__(
@@ -112,8 +114,10 @@ class CommandError(Exception):
         labels: tuple[str, ...] = (),
         details: Mapping[str, Any] | None = None,
         fails_command: bool = False,
+        name: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.name = name or code_name(code)
         self.code = code
         self.message = message
         self.labels = labels
@@ -121,7 +125,7 @@ class CommandError(Exception):
         self.fails_command = fails_command
 
     def __str__(self) -> str:
-        return f"{code_name(self.code)} ({self.code}): {self.message}"
+        return f"{self.name} ({self.code}): {self.message}"
 
     def reply(self) -> dict[str, Any]:
         """The command reply (``ok: 0``) in the server's field order."""
@@ -129,7 +133,7 @@ class CommandError(Exception):
             "ok": 0.0,
             "errmsg": self.message,
             "code": self.code,
-            "codeName": code_name(self.code),
+            "codeName": self.name,
             **self.details,
         }
         if self.labels:

@@ -110,6 +110,7 @@ def outcome_of(
             _client_message(reply),
             labels=tuple(reply.get("errorLabels", ())),
             fails_command=True,
+            name=reply.get("codeName"),
         )
         return Unknown(error) if error.code in UNDECIDED_CODES else Rejected(error)
     errors = {

@@ -154,11 +154,21 @@ class InsertReply:
             self._reply(plain_reply(self._stored), acknowledgement)
             return
         errors = self._errors or WriteErrors()
-        failure = self._failure or errors.failure
+        failure = self._failure or self._failure_of(errors)
         if failure is not None:
             self._reply(encode(failure.reply()), acknowledgement)
             return
         self._encode(errors, errors.entries(first_only=self._insert.ordered), [])
+
+    def _failure_of(self, errors: WriteErrors) -> CommandError | None:
+        """The error with which the whole command fails although a part may be stored: a driver sends it again.
+
+        If none will, the client must learn what is stored: it would send that again, too.
+        """
+        failure = errors.failure
+        if failure is None or not self._stored:
+            return failure
+        return failure if failure.labels and self._insert.txn_number is not None else None
 
     def _encode(self, errors: WriteErrors, entries: Iterator[bytes], encoded: list[bytes]) -> None:
         """Encode some errors; the others in later turns of the event loop."""

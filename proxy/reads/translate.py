@@ -29,7 +29,7 @@ from proxy.reads.plan_context import PlanContext
 from proxy.reads.plan_environment import PlanEnvironment
 from proxy.reads.replies import decoded, reshaped_by, retryable
 from proxy.reads.rewriting_pace import RewritingPace
-from proxy.request.authorisation import INSERT, may_upsert, write_actions
+from proxy.request.authorisation import INSERT, may_upsert, names_own_roles, write_actions
 from proxy.request.command_table import CHANGE_STREAM, HAS_VIEW, INLINE, OPENS_CURSOR, TABLE
 from proxy.request.outcome import may_have_changed
 from proxy.request.own_steps import client_reply
@@ -186,6 +186,8 @@ class TranslateHandler:
 
     async def _may_write(self, command: ClientCommand, session: ClientSession) -> bool:
         gate, namespace = self._environment.gate, command.namespace
+        if names_own_roles(command):
+            return False
         actions = write_actions(command, TABLE[command.name].rights)
         if not await gate.allows(session, actions, namespace):
             return False

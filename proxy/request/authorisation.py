@@ -9,7 +9,7 @@ it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
@@ -276,6 +276,7 @@ class _Command(Protocol):
 
 INSERT: Final = ("insert",)
 _BYPASS: Final = b"bypassDocumentValidation"
+_OWN_ROLES: Final = b"$$USER_ROLES"
 _UPSERTS: Final = re.compile(rb"[\x01-\x07\x09-\x13\x7f\xff]upsert\0|\x08upsert\0\x01")
 """A field ``upsert`` that is not ``false``, of a statement or of anything in it."""
 
@@ -294,6 +295,15 @@ def write_actions(command: _Command, actions: tuple[str, ...]) -> tuple[str, ...
 
 def may_upsert(command: _Command) -> bool:
     """Whether an update may have a statement with ``upsert``, which requires ``INSERT`` as well."""
-    if _UPSERTS.search(command.body) is not None:
-        return True
-    return any(_UPSERTS.search(statement) is not None for _, each in command.sequences for statement in each)
+    return any(_UPSERTS.search(part) is not None for part in _parts(command))
+
+
+def names_own_roles(command: _Command) -> bool:
+    """Whether a command depends on the user's roles (from 7.0), which the proxy's account does not have."""
+    return any(_OWN_ROLES in part for part in _parts(command))
+
+
+def _parts(command: _Command) -> Iterator[bytes]:
+    yield command.body
+    for _, statements in command.sequences:
+        yield from statements

@@ -18,8 +18,8 @@ from catalog.errors import UNAUTHORIZED
 from catalog.namespaces import BUCKETS_PREFIX
 from proxy.upstream.not_primary import says_ok
 
-OF_THE_SERVER: Final = frozenset({64, 79, 91, 100, 189, 10107, 11600, 11602, 13435, 13436})
-"""Codes of write concerns that are not met or not known, and of members that step down or shut down."""
+OF_THE_SERVER: Final = frozenset({64, 79, 91, 100, 189, 371, 10107, 11600, 11602, 13435, 13436})
+"""Codes of write concerns that are not met or not known, of members that step down or shut down, of blocked writes."""
 
 OF_OPTIONS: Final = frozenset({2, 9, 14, 72, 40415})
 """Codes of invalid options, such as a write concern. If the message quotes a document, the cause is another one."""

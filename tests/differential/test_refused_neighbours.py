@@ -1,7 +1,8 @@
-"""Inserts of clients whose measurements share a bucket with some that the server refuses (W66)."""
+"""What the server refuses in part: rows of several clients in one bucket (W66), some buckets of an insert (W95)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
 from tests.support.mongod import MongodProcess
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 WRITERS, ROWS = 4, 60
@@ -54,3 +55,41 @@ def test_w66_only_the_writer_of_what_is_refused_fails(
     native, proxied = told.values()
     assert proxied == native
     assert (len(native["stored"]), native["failed"], len(native["refused"])) == (WRITERS * ROWS, [], bad * ROWS)
+
+
+@pytest.fixture(scope="module")
+def in_place(tmp_path_factory: pytest.TempPathFactory, mongod: MongodProcess) -> Iterator[ProxyProcess]:
+    directory = tmp_path_factory.mktemp("in_place")
+    with started(ProxyProcess(directory, mongod.uri, flags=["--write-strategy", "in_place"])) as process:
+        yield process
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("step", ["insert", "update"])
+def test_w95_what_a_failed_step_leaves_is_told(
+    mongod: MongodProcess, in_place: ProxyProcess, db_name: str, step: str, *, ordered: bool
+) -> None:
+    """One insert becomes two commands, of which one fails for good; a client that sent all again would double rows."""
+    rows = [{"_id": n, "t": START, "m": 1 + n % 2} for n in range(1, 7)]
+    data = {"failCommands": [step], "namespace": f"{db_name}.system.buckets.c", "errorCode": 14031}
+    with in_place.client(retryWrites=False) as client:
+        database = client[db_name]
+        database.create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+        database.c.insert_one({"_id": 0, "t": START, "m": 1})
+        mongod.shared_client.admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=data)
+        try:
+            reply = database.command({"insert": "c", "documents": rows, "ordered": ordered}, check=False)
+        finally:
+            mongod.shared_client.admin.command("configureFailPoint", "failCommand", mode="off")
+        stored = {each["_id"] for each in mongod.shared_client[db_name].c.find()}
+        lost = [index for index, row in enumerate(rows) if row["_id"] not in stored]
+        assert (reply["ok"], reply.get("n"), len(stored), len(lost)) == (1.0, 3, 4, 3), reply
+        told = [(each["index"], each["code"]) for each in reply["writeErrors"]]
+        assert told == [(index, 14031) for index in (lost[:1] if ordered else lost)]
+        if step == "insert":
+            mongod.shared_client.admin.command(
+                "configureFailPoint", "failCommand", mode={"times": 1}, data={**data, "errorCode": 96}
+            )
+            alone = {"insert": "c", "documents": [{"t": START, "m": 9}]}
+            refused = database.command(alone, check=False)
+            assert (refused["ok"], refused["code"], refused["codeName"]) == (0.0, 96, "OperationFailed")

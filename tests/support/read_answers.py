@@ -11,8 +11,9 @@ from bson.datetime_ms import DatetimeMS
 
 
 def canonical_answer(name: str, reply: Mapping[str, Any], *, ordered: bool, folds_case: bool, chooses: bool) -> Any:
-    """Rows without what the server leaves open: their order without a sort and,
-    if the command ``chooses`` among equal values, which of them is kept.
+    """Rows without what the server leaves open: their order without a sort.
+
+    If the command ``chooses`` among equal values, it is also open which of them is kept.
     """
     if reply.get("ok") != 1:
         return ("error", reply["code"])

@@ -36,6 +36,8 @@ from proxy.process.growth_policy import CANNOT_JOIN, MAY_NOT_ASK, MAY_NOT_JOIN
 from proxy.request.authorisation import may_on_cluster
 
 ADMIN: Final = "admin"
+BYPASSES_WRITE_BLOCK: Final = "bypassWriteBlockingMode"
+"""What the proxy's account writes for clients passes the block; ``root`` and ``restore`` have this action."""
 
 
 def granting(account: Account, privileges: Iterable[Privilege]) -> tuple[Remedy, ...]:
@@ -133,6 +135,8 @@ def rights(found: Found) -> Finding | None:
         )
     missing = missing_rights(account.privileges)
     if not missing:
+        if may_on_cluster(account.privileges, BYPASSES_WRITE_BLOCK):
+            return note(f"the account has {BYPASSES_WRITE_BLOCK}: setUserWriteBlockMode does not stop clients' inserts")
         return ok("the account has the privileges of the least role")
     wanted = missing_privileges(account.privileges)
     remedies = granting(account, wanted) if _database_of_role(account) is not None else _new_role_for(account)

@@ -17,9 +17,9 @@ from tests.support.catalog_parts import Later
 class Answers:
     """A command of three documents and what it is answered."""
 
-    def __init__(self, *, ordered: bool = True, expects_reply: bool = True) -> None:
+    def __init__(self, *, ordered: bool = True, expects_reply: bool = True, txn_number: int | None = None) -> None:
         self.raw: list[bytes | None] = []
-        insert = InsertCommand([b""] * 3, ordered, b"", b"", None, None, expects_reply, 0)
+        insert = InsertCommand([b""] * 3, ordered, b"", b"", txn_number, None, expects_reply, 0)
         self.insert_reply = InsertReply(insert, lambda raw, _: self.raw.append(raw))
 
     def expect(self, count: int) -> InsertReply:
@@ -67,6 +67,33 @@ def test_w95_what_was_said_of_a_whole_command_fails_this_one_as_a_whole() -> Non
     answers.expect(1).settle((0,), CommandError(13, "not authorized", fails_command=True), None)
     answers.insert_reply.staged()
     assert (answers.only["ok"], answers.only["code"]) == (0.0, 13)
+
+
+LOST = BackendUnavailable("connection lost")
+
+
+@pytest.mark.parametrize("error", [CommandError(64, "waiting", fails_command=True), LOST])
+@pytest.mark.parametrize(("ordered", "told"), [(True, [0]), (False, [0, 2])])
+def test_w95_who_will_not_send_again_learns_what_is_stored(error: CommandError, ordered: bool, told: list[int]) -> None:
+    answers = Answers(ordered=ordered)
+    insert_reply = answers.expect(3)
+    insert_reply.settle((0, 2), error, None)
+    insert_reply.settle((1,), None, None)
+    insert_reply.staged()
+    assert (answers.only["n"], answers.only["ok"]) == (1, 1.0)
+    assert [(each["index"], each["code"]) for each in answers.only["writeErrors"]] == [(i, error.code) for i in told]
+
+
+@pytest.mark.parametrize(
+    ("error", "ok"), [(CommandError(64, "waiting", fails_command=True), 1.0), (LOST, 0.0)], ids=["final", "retryable"]
+)
+def test_w95_a_driver_that_will_send_again_is_told_to(error: CommandError, ok: float) -> None:
+    answers = Answers(txn_number=5)
+    insert_reply = answers.expect(3)
+    insert_reply.settle((0, 2), error, None)
+    insert_reply.settle((1,), None, None)
+    insert_reply.staged()
+    assert answers.only["ok"] == ok
 
 
 def test_w97_write_concern_errors_and_times_are_passed_on() -> None:

@@ -169,9 +169,17 @@ async def test_a_dialogue_runs_its_steps_over_the_account_of_their_kind() -> Non
     own = Step("db", {"update": "system.buckets.x"}, Via.SERVICE)
     world = Translated(dialogue(STEP, PAUSE, CLEARED, own), {"n": 1, "ok": 1.0}, service=({"n": 5, "ok": 1.0},))
     assert await world.run({"update": "x", "updates": []}) == {"n": 5, "ok": 1.0}
-    assert world.asked_gate == [("update",)]
+    assert world.asked_gate == [("update",), ("insert",)]
     assert [body for _, body in world.service.asked] == [{"update": "system.buckets.x"}]
     assert world.effects == [CLEARED]
+
+
+async def test_a_dialogue_that_depends_on_the_users_roles_is_relayed() -> None:
+    world = Translated(dialogue(STEP), {"n": 0, "ok": 1.0})
+    deletes = [{"q": {"$expr": {"$in": ["auditor", "$$USER_ROLES._id"]}}, "limit": 0}]
+    assert await world.run({"delete": "x", "deletes": deletes}) == {"n": 0, "ok": 1.0}
+    assert (world.asked_gate, world.service.asked) == ([], [])
+    assert [next(iter(body)) for body in world.asked] == ["delete"]
 
 
 async def test_without_the_right_no_step_is_run() -> None:

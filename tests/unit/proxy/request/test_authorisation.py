@@ -11,7 +11,15 @@ import pytest
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import NOBODY, identity_of
 from catalog.namespaces import Namespace
-from proxy.request.authorisation import AccessControl, Authorisation, KnownRights, Rights, may_upsert, write_actions
+from proxy.request.authorisation import (
+    AccessControl,
+    Authorisation,
+    KnownRights,
+    Rights,
+    may_upsert,
+    names_own_roles,
+    write_actions,
+)
 
 TS = Namespace("app", "ts")
 INSERT = ("insert",)
@@ -200,3 +208,10 @@ def test_an_update_that_may_insert_is_found(value: object, may: bool) -> None:
 
 def test_an_update_without_the_field_inserts_nothing() -> None:
     assert not may_upsert(_Command("update", [{"q": {"m": "upsert"}, "u": {}}], updates=[{"q": {}, "u": {}}]))
+
+
+def test_commands_that_depend_on_the_users_roles_are_found() -> None:
+    statement = {"q": {"$expr": {"$in": ["auditor", "$$USER_ROLES._id"]}}, "limit": 0}
+    assert names_own_roles(_Command("delete", deletes=[statement]))
+    assert names_own_roles(_Command("delete", [statement]))
+    assert not names_own_roles(_Command("delete", [{"q": {"USER_ROLES": "$USER_ROLES"}, "limit": 0}]))

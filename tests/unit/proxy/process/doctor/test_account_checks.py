@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,13 @@ def test_an_account_with_the_least_role_has_all_rights() -> None:
     assert checked(checks.rights(found(OPEN))).severity is Severity.OK
     assert checks.rights(found(Unknown("refused", 18))) is None
     assert checks.rights(found(None)) is None
+
+
+def test_an_account_that_passes_a_write_block_is_noted() -> None:
+    bypasses = {"resource": {"cluster": True}, "actions": ["bypassWriteBlockingMode"]}
+    noted = checked(checks.rights(found(replace(LEAST, privileges=(*LEAST.privileges, bypasses)))))
+    assert noted.severity is Severity.NOTE
+    assert "setUserWriteBlockMode" in noted.text
 
 
 def test_missing_rights_are_granted_with_a_new_role() -> None:
