@@ -112,10 +112,9 @@ async def assemble(
     ``spawn`` owns background tasks, ``report`` is called with errors that cannot be sent to a client. Raises
     ``BackendUnavailable``, ``CommandError`` and ``ConfigurationError`` if the backend cannot be used.
     """
-    backend = await _reach(settings, metrics, spawn)
-    clock, growth = LoopClock(), await growth_of(settings, backend)
+    backend, clock = await _reach(settings, metrics, spawn), LoopClock()
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
-    ruled = await _ruled(settings, backend, authorisation)
+    ruled, growth = await _ruled(settings, backend, authorisation), await growth_of(settings, backend)
     ids, replies = ProcessIds(), PacedReplies(report)
     catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ids)
     members_read, cursors = MembersRead(backend.topology), CursorNames()
