@@ -12,13 +12,6 @@ from typing import Any
 import structlog
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
-from pymongo.monitoring import (
-    ServerHeartbeatFailedEvent,
-    ServerHeartbeatListener,
-    ServerHeartbeatStartedEvent,
-    ServerHeartbeatSucceededEvent,
-)
-from pymongo.server_type import SERVER_TYPE
 from pymongo.topology_description import TopologyDescription
 
 from catalog.bson.codec import TOLERANT, encode
@@ -43,12 +36,12 @@ from proxy.backend.service import OnAnswered, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
+from proxy.members.member_watch import MemberWatch
 from proxy.observe.tasks import Spawn, TaskSet
 from proxy.request.authorisation import AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import client_message
 from proxy.request.ports import Readers
 from proxy.request.session_fields import GOSSIP
-from proxy.upstream.dialing import upstream_name
 from rewrite.profile import Profile
 
 log = structlog.get_logger(__name__)
@@ -58,35 +51,6 @@ EXISTS_SECONDS = 2.0
 
 WAITS_AT_ONCE = 64
 """Maximum number of concurrent commands that only wait for replication."""
-
-
-class MemberWatch(ServerHeartbeatListener):
-    """Reports changes of the primary as soon as the driver's monitoring detects them."""
-
-    def __init__(self) -> None:
-        self._changed: Callable[[str, bool], None] = lambda address, is_primary: None
-        self._primaries: set[str] = set()
-
-    def follow(self, changed: Callable[[str, bool], None]) -> None:
-        """Call this with a member's address when it becomes primary, steps down, or as primary no longer responds."""
-        self._changed = changed
-
-    def started(self, event: ServerHeartbeatStartedEvent) -> None:
-        """Called by the driver."""
-
-    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
-        """Called by the driver."""
-        self._record(event.connection_id, is_primary=event.reply.server_type == SERVER_TYPE.RSPrimary)
-
-    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
-        """Called by the driver."""
-        self._record(event.connection_id, is_primary=False)
-
-    def _record(self, member: tuple[str, int | None], *, is_primary: bool) -> None:
-        address = upstream_name(*member)
-        if (address in self._primaries) != is_primary:
-            self._primaries.symmetric_difference_update({address})
-            self._changed(address, is_primary)
 
 
 class Backend:

@@ -188,7 +188,14 @@ async def readers_of(
     elsewhere = ReadersElsewhere(
         backend.others if may_ask else None, proxies_count=lambda: is_auto and not obstacles.others_read
     )
-    return ReaderRegister(cursors.is_open_in, cursors.killed, elsewhere), elsewhere
+    register = ReaderRegister(cursors.is_open_in, cursors.killed, elsewhere)
+
+    def gone(process: bytes) -> None:
+        cursors.process_gone(process)
+        register.relayed.process_gone(process)
+
+    backend.members.follow_processes(gone)
+    return register, elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,11 +143,11 @@ class CountedReader:
         """A command begins to read."""
         self._active.enter(self.namespace.database)
 
-    def leave(self, tail: bytes) -> None:
-        """It has ended, with these last bytes of its relayed reply."""
+    def leave(self, tail: bytes, process: bytes = b"") -> None:
+        """It has ended, with these last bytes of its relayed reply from this server process."""
         if self._cursors is not None:
             if cursor_id := cursor_left_by(tail):
-                self._cursors.opened(cursor_id, self.namespace)
+                self._cursors.opened(cursor_id, self.namespace, process)
             elif self._more_of:
                 self._cursors.ended(self._more_of)
         self._active.leave(self.namespace.database)

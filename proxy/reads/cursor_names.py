@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Final
 
 from catalog.bson.raw import OBJECT, STRING, iter_positions, pack_int32, string_value, unpack_int64
 from catalog.namespaces import Namespace
@@ -19,6 +20,9 @@ SERVER_CURSOR_TIMEOUT_SECONDS = 600.0
 MAX_REMEMBERED = 32_768
 """Maximum number of recorded cursors; above it, the oldest are forgotten."""
 
+MAX_GONE: Final = 256
+"""Maximum number of recorded server processes that have ended."""
+
 
 class CursorNames:
     """The namespace at the backend of each open cursor, by cursor id."""
@@ -26,6 +30,9 @@ class CursorNames:
     def __init__(self, max_remembered: int = MAX_REMEMBERED, now_seconds: Callable[[], float] = time.monotonic) -> None:
         self._backend: dict[int, Namespace] = {}
         self._used_at_seconds: dict[int, float] = {}
+        self._processes: dict[int, bytes] = {}
+        """The server process of each cursor, where it is known."""
+        self._gone: dict[bytes, None] = {}
         self._max_remembered = max_remembered
         self._now_seconds = now_seconds
 
@@ -36,13 +43,18 @@ class CursorNames:
         """The backend's namespace of this cursor; ``None`` if it is the one that the client knows."""
         return self._backend.get(cursor_id)
 
-    def opened(self, cursor_id: int, backend: Namespace) -> None:
-        """Record the backend's namespace of a cursor; id 0 means no cursor."""
+    def opened(self, cursor_id: int, backend: Namespace, process: bytes = b"") -> None:
+        """Record the backend's namespace of a cursor; id 0 means no cursor.
+
+        ``process``: the server process that has the cursor (``proxy.upstream.server_process``), ``b""`` if unknown.
+        """
         if not cursor_id:
             return
         self._backend.pop(cursor_id, None)
         self._backend[cursor_id] = backend
         self._used_at_seconds[cursor_id] = self._now_seconds()
+        if process:
+            self._processes[cursor_id] = process
         if len(self._backend) > self._max_remembered:
             self.ended(next(iter(self._backend)))
 
@@ -50,6 +62,16 @@ class CursorNames:
         """The cursor is exhausted or killed."""
         self._backend.pop(cursor_id, None)
         self._used_at_seconds.pop(cursor_id, None)
+        self._processes.pop(cursor_id, None)
+
+    def process_gone(self, process: bytes) -> None:
+        """This server process has ended, and its cursors with it.
+
+        Their namespaces stay recorded: a client that continues one must get the backend's error.
+        """
+        self._gone[process] = None
+        if len(self._gone) > MAX_GONE:
+            del self._gone[next(iter(self._gone))]
 
     def killed(self, cursor_id: int) -> None:
         """A client kills the cursor. The backend may refuse that, so its namespace stays recorded."""
@@ -62,7 +84,9 @@ class CursorNames:
             return False
         since_seconds = self._now_seconds() - SERVER_CURSOR_TIMEOUT_SECONDS
         return any(
-            backend.database == database and self._used_at_seconds[cursor_id] > since_seconds
+            backend.database == database
+            and self._used_at_seconds[cursor_id] > since_seconds
+            and self._processes.get(cursor_id) not in self._gone
             for cursor_id, backend in self._backend.items()
         )
 

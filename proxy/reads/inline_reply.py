@@ -151,7 +151,7 @@ class InlineReply:
     def _is_left(self, renaming: Renaming, cursor_id: int) -> None:
         """Record the cursor that the reply leaves open; ``cursor_id`` is 0 if there is none."""
         if cursor_id:
-            self._cursors.opened(cursor_id, renaming.buckets)
+            self._cursors.opened(cursor_id, renaming.buckets, self._exchange.session.upstream.process)
         elif self._prepared.more_of:
             self._cursors.ended(self._prepared.more_of)
 

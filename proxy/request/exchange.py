@@ -107,8 +107,11 @@ class Reader(Protocol):
         """A command begins to read."""
         ...
 
-    def leave(self, tail: bytes) -> None:
-        """It has ended; ``tail``: the last bytes of its relayed reply, ``b""`` for none."""
+    def leave(self, tail: bytes, process: bytes = b"") -> None:
+        """It has ended; ``tail``: the last bytes of its relayed reply, ``b""`` for none.
+
+        ``process``: the server process that replied, ``b""`` if unknown.
+        """
         ...
 
     @property
@@ -151,6 +154,7 @@ class Exchange(CommandClock):
     __slots__ = (
         "_chunks",
         "_code",
+        "_process",
         "_reader",
         "_tail",
         "attempts",
@@ -178,6 +182,7 @@ class Exchange(CommandClock):
         self._code = -1
         self.place: Places | None = None
         self._reader: Reader | None = None
+        self._process = b""
         # The last bytes of a relayed reply, where the reader wants to see them.
         self._tail: bytes | None = None
         # A client that compresses gets compressed replies, so relayed ones are collected for it.
@@ -318,6 +323,8 @@ class Exchange(CommandClock):
         if self._chunks:
             for raw in _messages(b"".join(self._chunks)):
                 self.client.write(op_compressed.wrap(raw, self.message.compressor))
+        if self._tail is not None:
+            self._process = self.session.upstream.process
         self._finish(max(self._code, 0), None, whole)
 
     def deposed(self, reply: bytes) -> None:
@@ -356,7 +363,7 @@ class Exchange(CommandClock):
     def _leave(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            reader.leave(self._tail or b"")
+            reader.leave(self._tail or b"", self._process)
         self._tail = None
 
     def leave_place(self) -> None:

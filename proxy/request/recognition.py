@@ -28,7 +28,7 @@ from proxy.request.command import Command
 from proxy.request.exchange import Exchange, Meter
 from proxy.request.needs import Needs, Requirements
 from proxy.request.trace_context import may_carry_trace
-from proxy.upstream.connection import Sink
+from proxy.upstream.sink import Sink
 from proxy.wire.framing import DOCUMENT, STRING, Element
 from proxy.wire.message import Opcode, length_at
 from proxy.wire.op_msg import BODY_AT

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import bson
 
@@ -20,6 +20,8 @@ from catalog.errors import BackendUnavailable, CommandError
 from proxy.upstream.back_pressure import BackPressure
 from proxy.upstream.keepalive import keep_alive
 from proxy.upstream.not_primary import not_primary
+from proxy.upstream.server_process import process_of
+from proxy.upstream.sink import Sink
 from proxy.wire import op_msg, op_query
 from proxy.wire.errors import ProtocolError
 from proxy.wire.framing import document_end
@@ -33,30 +35,6 @@ if TYPE_CHECKING:
 
 _HEAD_SIZE_BYTES: Final = HEADER_SIZE_BYTES + 4
 """Header and flags: the part of a reply that determines its end and whether another follows."""
-
-
-class Sink(Protocol):
-    """Receives a streamed reply."""
-
-    def whole(self, reply: bytes) -> None:
-        """The reply in one piece, instead of ``write`` and ``done``."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """The next bytes of the reply."""
-        ...
-
-    def done(self) -> None:
-        """The reply is complete, including further messages after ``moreToCome``."""
-        ...
-
-    def deposed(self, reply: bytes) -> None:
-        """The reply in one piece, instead of ``whole``; it says that the server is no longer the primary."""
-        ...
-
-    def failed(self, error: BackendUnavailable, partly_sent: bool) -> None:
-        """The backend's connection ended before that."""
-        ...
 
 
 class UpstreamLost(BackendUnavailable):
@@ -95,6 +73,8 @@ class UpstreamConnection(BackPressure):
         """
         super().__init__()
         self.address = address
+        self.process = b""
+        """The server process at the other end (``proxy.upstream.server_process``), ``b""`` if unknown."""
         self.state: State = _IDLE
         self._on_lost = on_lost
         self._on_not_primary = on_not_primary
@@ -320,6 +300,11 @@ class Upstream:
         return self._connection.address if self._connection is not None else ""
 
     @property
+    def process(self) -> bytes:
+        """The server process of the current or last connection; ``b""`` if unknown."""
+        return self._connection.process if self._connection is not None else b""
+
+    @property
     def is_retired(self) -> bool:
         """Whether the connection is to a server that is no longer the primary."""
         return self._retired
@@ -373,6 +358,7 @@ class Upstream:
         if self._to_primary and "setName" in answer and not (answer.get("isWritablePrimary") or answer.get("ismaster")):
             connection.close()
             raise BackendUnavailable(f"{connection.address} is not the primary", code=10107)
+        connection.process = process_of(answer)
         return connection
 
     async def exchange(self, raw: bytes) -> Message:

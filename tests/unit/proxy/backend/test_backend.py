@@ -9,15 +9,13 @@ from dataclasses import replace
 
 import bson
 import pytest
-from pymongo.hello import Hello
-from pymongo.monitoring import ServerHeartbeatFailedEvent, ServerHeartbeatSucceededEvent
 
 from catalog.commit.restart_dedup import NOTHING_UPDATE
 from catalog.errors import BackendUnavailable
 from catalog.kernel import parse_measurement
 from catalog.namespaces import Namespace, VirtualCollection
 from catalog.ports import Applied, WriteConcern
-from proxy.backend.backend import Backend, MemberWatch
+from proxy.backend.backend import Backend
 from proxy.observe.tasks import TaskSet
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
@@ -42,19 +40,6 @@ async def backend(mongod: MongodProcess) -> AsyncIterator[Backend]:
     await tasks.close()
     await one.close()
     assert errors == []
-
-
-def test_only_a_change_of_the_primary_is_news() -> None:
-    watch, record_cluster_time = MemberWatch(), []
-    watch.follow(lambda address, is_primary: record_cluster_time.append((address, is_primary)))
-    watch.failed(ServerHeartbeatFailedEvent(0.1, OSError(), ("a", 1), False))
-    assert record_cluster_time == []
-    primary = Hello({"ok": 1, "setName": "rs0", "isWritablePrimary": True, "hosts": ["a:1"], "maxWireVersion": 17})
-    for _ in range(2):
-        watch.succeeded(ServerHeartbeatSucceededEvent(0.1, primary, ("a", 1), False))
-    assert record_cluster_time == [("a:1", True)]
-    watch.failed(ServerHeartbeatFailedEvent(0.1, OSError(), ("a", 1), False))
-    assert record_cluster_time == [("a:1", True), ("a:1", False)]
 
 
 async def test_the_backend_is_probed(backend: Backend, mongod: MongodProcess) -> None:

@@ -61,3 +61,28 @@ def test_a_cursor_field_without_a_name_is_no_cursor() -> None:
     for cursor in ({"id": Int64(5)}, 7):
         other = bson.encode({"cursor": cursor, "ok": 1.0})
         assert rename_cursor(other, X) == (other, 0, None)
+
+
+def test_cursors_of_an_ended_process_are_open_no_more_but_keep_their_names() -> None:
+    names = CursorNames()
+    names.opened(1, X, b"old")
+    names.opened(2, Namespace("other", "x"), b"other")
+    names.opened(3, Namespace("unknown", "x"))
+    names.process_gone(b"old")
+    assert not names.is_open_in("db")
+    assert names.is_open_in("other")
+    assert names.is_open_in("unknown")
+    assert names.backend_namespace(1) == X
+    # The reply of the ended process may be processed late, and a cursor of the new one before the old one is missed.
+    names.opened(4, X, b"old")
+    assert not names.is_open_in("db")
+    names.opened(5, X, b"new")
+    assert names.is_open_in("db")
+
+
+def test_a_cursor_that_is_used_again_keeps_its_process() -> None:
+    names = CursorNames()
+    names.opened(1, X, b"old")
+    names.opened(1, X)
+    names.process_gone(b"old")
+    assert not names.is_open_in("db")

@@ -1,0 +1,102 @@
+"""Open cursors put joins off as long as their server process lives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.collection import Collection
+from pymongo.errors import AutoReconnect, OperationFailure
+
+from tests.support.mongod import MongodProcess
+from tests.support.proxy import ProxyProcess, started
+from tests.support.versions import server
+from tests.support.wanted import MONGOD_VERSION
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+CHOSEN = server(MONGOD_VERSION)
+SOON_SECONDS = 30.0
+A_WHILE_SECONDS = 6.0
+"""Without a cursor, parts are joined within this time."""
+UNJOINED, PUT_OFF = "tsproxy_unjoined_parts", "tsproxy_joins_put_off_total"
+
+
+@pytest.fixture(params=[None, "rs0"] if CHOSEN.runs_alone else ["rs0"], ids=lambda each: each or "standalone")
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MongodProcess]:
+    process = MongodProcess(
+        tmp_path / "mongod", binary=CHOSEN.binary, environment=CHOSEN.environment, replica_set=request.param
+    )
+    try:
+        yield process.start()
+    finally:
+        process.remove()
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
+    with started(ProxyProcess(tmp_path / "proxy", backend.uri, flags=["--write-strategy", "in_parts"])) as process:
+        yield process
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.1)
+
+
+def load(collection: Collection[dict[str, Any]], first: int) -> None:
+    for second in range(first, first + 300):
+        collection.insert_one({"_id": second, "t": START + timedelta(seconds=second), "m": second % 3})
+
+
+def next_batch(collection: Collection[dict[str, Any]], cursor_id: Any) -> dict[str, Any]:
+    return collection.database.command({"getMore": cursor_id, "collection": collection.name, "batchSize": 5})
+
+
+@pytest.mark.parametrize("read", [{"find": "c"}, {"aggregate": "c", "pipeline": []}, {"find": "system.buckets.c"}])
+def test_the_cursors_of_a_killed_server_put_no_joins_off(
+    backend: MongodProcess, proxy: ProxyProcess, read: dict[str, Any]
+) -> None:
+    with proxy.client() as client, backend.client() as direct:
+        db = client["db"]
+        collection = db.create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+        load(collection, 0)
+        size = {"cursor": {"batchSize": 1}} if "aggregate" in read else {"batchSize": 1}
+        cursor_id = db.command({**read, **size})["cursor"]["id"]
+        assert cursor_id
+        # A killed server loses what is not in its journal yet.
+        direct.admin.command({"fsync": 1})
+        backend.kill()
+        backend.start()
+        load(collection, 1_000)
+        until(lambda: proxy.metrics()[UNJOINED] == 0)
+        named = db[str(read.get("find", "c"))]
+        with pytest.raises(OperationFailure) as refused:
+            next_batch(named, cursor_id)
+        assert refused.value.code == 43
+        assert collection.count_documents({}) == 600
+
+
+def test_a_cursor_puts_joins_off_also_after_a_step_down(backend: MongodProcess, proxy: ProxyProcess) -> None:
+    if backend.replica_set is None:
+        pytest.skip("a standalone does not step down")
+    with proxy.client() as client, backend.client() as direct:
+        collection = client["db"].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+        load(collection, 0)
+        cursor_id = client["db"].command({"find": "c", "batchSize": 1})["cursor"]["id"]
+        with suppress(AutoReconnect):
+            direct.admin.command({"replSetStepDown": 1, "force": True})
+        until(lambda: bool(direct.admin.command("hello")["isWritablePrimary"]))
+        load(collection, 1_000)
+        before = proxy.metrics()[PUT_OFF]
+        threading.Event().wait(A_WHILE_SECONDS)
+        assert proxy.metrics()[UNJOINED] > 0
+        assert proxy.metrics()[PUT_OFF] > before
+        assert next_batch(collection, cursor_id)["ok"] == 1
