@@ -99,6 +99,7 @@ HOT_MODULES = (
     "proxy/request/slow_threshold.py",
     "proxy/upstream/back_pressure.py",
     "proxy/upstream/connection.py",
+    "proxy/upstream/sink.py",
     "proxy/wire/framing.py",
     "proxy/wire/message.py",
     "proxy/wire/op_msg.py",

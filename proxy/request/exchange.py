@@ -154,7 +154,6 @@ class Exchange(CommandClock):
     __slots__ = (
         "_chunks",
         "_code",
-        "_process",
         "_reader",
         "_tail",
         "attempts",
@@ -182,7 +181,6 @@ class Exchange(CommandClock):
         self._code = -1
         self.place: Places | None = None
         self._reader: Reader | None = None
-        self._process = b""
         # The last bytes of a relayed reply, where the reader wants to see them.
         self._tail: bytes | None = None
         # A client that compresses gets compressed replies, so relayed ones are collected for it.
@@ -323,8 +321,6 @@ class Exchange(CommandClock):
         if self._chunks:
             for raw in _messages(b"".join(self._chunks)):
                 self.client.write(op_compressed.wrap(raw, self.message.compressor))
-        if self._tail is not None:
-            self._process = self.session.upstream.process
         self._finish(max(self._code, 0), None, whole)
 
     def deposed(self, reply: bytes) -> None:
@@ -363,7 +359,8 @@ class Exchange(CommandClock):
     def _leave(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            reader.leave(self._tail or b"", self._process)
+            tail = self._tail or b""
+            reader.leave(tail, self.session.upstream.process if tail else b"")
         self._tail = None
 
     def leave_place(self) -> None:

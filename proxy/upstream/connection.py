@@ -73,8 +73,6 @@ class UpstreamConnection(BackPressure):
         """
         super().__init__()
         self.address = address
-        self.process = b""
-        """The server process at the other end (``proxy.upstream.server_process``), ``b""`` if unknown."""
         self.state: State = _IDLE
         self._on_lost = on_lost
         self._on_not_primary = on_not_primary
@@ -276,6 +274,8 @@ class Upstream:
         self._on_lost = on_lost
         self.hello = b""
         self._connection: UpstreamConnection | None = None
+        self.process = b""
+        """The server process of the current or last connection (``proxy.upstream.server_process``), if it is known."""
         self.is_closed = False
         """The client is gone."""
         self._retired = False
@@ -298,11 +298,6 @@ class Upstream:
     def address(self) -> str:
         """The address of the current or last connection; ``""`` before the first."""
         return self._connection.address if self._connection is not None else ""
-
-    @property
-    def process(self) -> bytes:
-        """The server process of the current or last connection; ``b""`` if unknown."""
-        return self._connection.process if self._connection is not None else b""
 
     @property
     def is_retired(self) -> bool:
@@ -349,6 +344,7 @@ class Upstream:
             connection.close()
             raise BackendUnavailable("the client has disconnected")
         self._connection = connection
+        self.process = b""
         self._retired = False
         reply = await connection.exchange(op_msg.build(next_request_id(), 0, greeting))
         answer = bson.decode(reply_document(reply), codec_options=TOLERANT)
@@ -358,7 +354,7 @@ class Upstream:
         if self._to_primary and "setName" in answer and not (answer.get("isWritablePrimary") or answer.get("ismaster")):
             connection.close()
             raise BackendUnavailable(f"{connection.address} is not the primary", code=10107)
-        connection.process = process_of(answer)
+        self.process = process_of(answer)
         return connection
 
     async def exchange(self, raw: bytes) -> Message:

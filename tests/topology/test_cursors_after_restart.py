@@ -84,9 +84,8 @@ def test_the_cursors_of_a_killed_server_put_no_joins_off(
         assert collection.count_documents({}) == 600
 
 
+@pytest.mark.parametrize("backend", ["rs0"], indirect=True)
 def test_a_cursor_puts_joins_off_also_after_a_step_down(backend: MongodProcess, proxy: ProxyProcess) -> None:
-    if backend.replica_set is None:
-        pytest.skip("a standalone does not step down")
     with proxy.client() as client, backend.client() as direct:
         collection = client["db"].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
         load(collection, 0)
