@@ -27,6 +27,7 @@ from proxy.backend.driver_calls import DriverCalls, DriverClient, PrimarySearch
 from proxy.backend.extended_range import extended_range
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import missing_natively, missing_rights
+from proxy.backend.member_watch import MemberWatch
 from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry, needed_of
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
@@ -36,7 +37,6 @@ from proxy.backend.service import OnAnswered, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
 from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
-from proxy.members.member_watch import MemberWatch
 from proxy.observe.tasks import Spawn, TaskSet
 from proxy.request.authorisation import AccessControl, is_unauthorized, may_on_cluster
 from proxy.request.own_steps import client_message

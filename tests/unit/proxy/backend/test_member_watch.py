@@ -8,7 +8,7 @@ from bson import Int64, ObjectId
 from pymongo.hello import Hello
 from pymongo.monitoring import ServerHeartbeatFailedEvent, ServerHeartbeatSucceededEvent
 
-from proxy.members.member_watch import MemberWatch
+from proxy.backend.member_watch import MemberWatch
 
 OLD, NEW = ObjectId(), ObjectId()
 
