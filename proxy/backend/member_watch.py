@@ -41,15 +41,15 @@ class MemberWatch(ServerHeartbeatListener):
 
     def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
         """Called by the driver."""
-        self._record(event.connection_id, is_primary=event.reply.server_type == SERVER_TYPE.RSPrimary)
-        self._record_process(upstream_name(*event.connection_id), process_of(event.reply.document))
+        address = upstream_name(*event.connection_id)
+        self._record(address, is_primary=event.reply.server_type == SERVER_TYPE.RSPrimary)
+        self._record_process(address, process_of(event.reply.document))
 
     def failed(self, event: ServerHeartbeatFailedEvent) -> None:
         """Called by the driver."""
-        self._record(event.connection_id, is_primary=False)
+        self._record(upstream_name(*event.connection_id), is_primary=False)
 
-    def _record(self, member: tuple[str, int | None], *, is_primary: bool) -> None:
-        address = upstream_name(*member)
+    def _record(self, address: str, *, is_primary: bool) -> None:
         if (address in self._primaries) != is_primary:
             self._primaries.symmetric_difference_update({address})
             self._changed(address, is_primary)

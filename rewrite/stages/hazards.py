@@ -16,7 +16,7 @@ from rewrite.stages.expressions import expressions_inside, is_calculated_time, i
 from rewrite.stages.lastpoint import OF_SORTED
 from rewrite.stages.meta_paths import is_measurement_path, rename_constant_or_meta, rename_path
 from rewrite.stages.scope import Scope
-from rewrite.stages.shaping import Shape, shapes
+from rewrite.stages.shaping import Shape, shapes, top_field
 from rewrite.stages.time_bounds import Interval, millis
 
 _PICKS = frozenset(
@@ -154,11 +154,11 @@ def _computes_wrongly(draft: Draft, scope: Scope) -> bool:
         if name in _REPLACING:
             return False
         values = _computed(name, argument)
-        if any(_top(path) == scope.meta_field for path in values):
+        if any(top_field(path) == scope.meta_field for path in values):
             return True
         if name in ("$addFields", "$set") and scope.profile.version < _KEEPS_PROJECTIONS:
-            computed |= {_top(path) for path, value in values.items() if _may_read_meta_alone(value, scope)}
-        elif name == "$project" and is_inclusion(argument) and not computed <= {_top(path) for path in argument}:
+            computed |= {top_field(path) for path, value in values.items() if _may_read_meta_alone(value, scope)}
+        elif name == "$project" and is_inclusion(argument) and not computed <= {top_field(path) for path in argument}:
             return True
     return False
 
@@ -176,10 +176,6 @@ def _computed(name: str, argument: Any) -> Mapping[str, Any]:
 def _may_read_meta_alone(value: Any, scope: Scope) -> bool:
     columns = expression_columns(value)
     return columns is None or columns == {scope.meta_field}
-
-
-def _top(path: str) -> str:
-    return path.split(".", maxsplit=1)[0]
 
 
 def _has_wrapping_date(stage: Stage, scope: Scope) -> bool:

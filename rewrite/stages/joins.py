@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
 from rewrite.stages.scope import Scope
 
@@ -35,25 +32,20 @@ _KEEPS_APART = (6, 0, 27)
 def _joined(stage: Stage, *, has_variables: bool) -> Stage:
     """A stage with what inhibits the optimiser in the pipelines inside it, where a variable may be used."""
     name, argument = only(stage)
-    if not isinstance(argument, dict):
+    if name not in _JOINS or not isinstance(argument, dict):
         return stage
-    if name not in _JOINS or not isinstance(argument.get("pipeline"), list):
+    stages = argument.get("pipeline")
+    if not isinstance(stages, list) or not all(isinstance(each, dict) for each in stages):
         return stage
     if name == "$lookup":
         has_variables = has_variables or bool(argument.get("let"))
-    inner = _all(argument["pipeline"], has_variables=has_variables)
+    inner = [_joined(each, has_variables=has_variables) for each in stages]
     return {name: {**argument, "pipeline": _inhibited(inner) if name == "$lookup" and has_variables else inner}}
 
 
-def _all(stages: Any, *, has_variables: bool) -> Any:
-    if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
-        return stages
-    return [_joined(stage, has_variables=has_variables) for stage in stages]
-
-
-def _inhibited(stages: Any) -> Any:
+def _inhibited(stages: list[Stage]) -> list[Stage]:
     """The stages, of which none moves; each ``$match`` in front becomes a part of one, which can still use an index."""
-    if not all(isinstance(stage, dict) for stage in stages) or "$text" in keys_inside(stages):
+    if "$text" in keys_inside(stages):
         return stages
     leading = _number_of_matches(stages)
     rest = stages[leading:]
@@ -64,12 +56,12 @@ def _inhibited(stages: Any) -> Any:
     return [*first, {"$_internalInhibitOptimization": {}}, *rest] if _may_move(rest) else [*first, *rest]
 
 
-def _may_move(stages: Sequence[Stage]) -> bool:
+def _may_move(stages: list[Stage]) -> bool:
     """Whether one of these may move in front of the first use of a variable."""
     names = [only(stage)[0] for stage in stages]
     if not _FAR_MOVING.isdisjoint(names):
         return True
-    uses_variables = any(isinstance(value, str) and value.startswith("$$") for value in walk(list(stages)))
+    uses_variables = any(isinstance(value, str) and value.startswith("$$") for value in walk(stages))
     return uses_variables and not _MOVING.isdisjoint(names[1:])
 
 
@@ -78,7 +70,7 @@ _MOVING = frozenset({"$limit", "$skip", "$sort"})
 """Stages that move in front of others, but not of a ``$match``."""
 
 
-def _number_of_matches(stages: Sequence[Stage]) -> int:
+def _number_of_matches(stages: list[Stage]) -> int:
     for number, stage in enumerate(stages):
         name, predicate = only(stage)
         if name != "$match" or not isinstance(predicate, dict):

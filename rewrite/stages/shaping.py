@@ -46,10 +46,10 @@ def _after(shape: Shape, stage: Stage) -> Shape | None:
             plain |= frozenset() if "_id" in argument else {"_id"}
             return shape._replace(kept=plain if shape.kept is None else shape.kept & plain)
         case "$addFields" | "$set" | "$project":
-            return shape._replace(changed=shape.changed | {_top(path) for path in argument})
+            return shape._replace(changed=shape.changed | {top_field(path) for path in argument})
         case "$unset":
             paths = argument if isinstance(argument, list) else [argument]
-            return shape._replace(changed=shape.changed | {_top(path) for path in paths})
+            return shape._replace(changed=shape.changed | {top_field(path) for path in paths})
         case _:
             return None
 
@@ -59,5 +59,6 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, bool | int | float)
 
 
-def _top(path: Any) -> str:
+def top_field(path: Any) -> str:
+    """The field of a row that a path is in."""
     return str(path).split(".", maxsplit=1)[0]

@@ -12,6 +12,7 @@ import pymongo
 import pytest
 from pymongo.errors import OperationFailure, PyMongoError
 
+from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
 from tests.support.process import ProcessFailed
 from tests.support.proxy import ProxyProcess
@@ -52,12 +53,8 @@ def lines(proxy: ProxyProcess, comment: str = "") -> list[dict[str, Any]]:
 @contextmanager
 def blocked(mongod: MongodProcess, *commands: str, times: int = 1) -> Iterator[None]:
     """The server holds the next of these commands for a while."""
-    data = {"failCommands": list(commands), "blockConnection": True, "blockTimeMS": BLOCKED_MS}
-    mongod.shared_client.admin.command("configureFailPoint", "failCommand", mode={"times": times}, data=data)
-    try:
+    with failing(mongod, times, failCommands=list(commands), blockConnection=True, blockTimeMS=BLOCKED_MS):
         yield
-    finally:
-        mongod.shared_client.admin.command("configureFailPoint", "failCommand", mode="off")
 
 
 def row(minute: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pytest
 from pymongo.errors import OperationFailure, WriteError
 
 from tests.support.collector import CLIENT, INTERNAL, Collected, Collector
+from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.proxy import PROGRAM, ProxyProcess, tsproxy
@@ -145,12 +146,8 @@ def test_every_command_has_a_span_with_its_parts(
 @contextmanager
 def blocked(mongod: MongodProcess, *commands: str, times: int) -> Iterator[None]:
     """The server holds the next of these commands for a while."""
-    data = {"failCommands": list(commands), "blockConnection": True, "blockTimeMS": 400}
-    mongod.shared_client.admin.command("configureFailPoint", "failCommand", mode={"times": times}, data=data)
-    try:
+    with failing(mongod, times, failCommands=list(commands), blockConnection=True, blockTimeMS=400):
         yield
-    finally:
-        mongod.shared_client.admin.command("configureFailPoint", "failCommand", mode="off")
 
 
 def test_inserts_of_one_commit_are_linked_with_its_span(

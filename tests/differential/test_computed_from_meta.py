@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.read_twins import at
+from tests.support.read_twins import at, beside_plain
 from tests.support.twins import Twins, exact, run
 
 TOPS: dict[str, Any] = {"$set": {"m": "$m.k"}}
@@ -16,10 +16,7 @@ NO_ARRAY = {"$match": {"m.a": {"$not": {"$elemMatch": {"$exists": True}}}}}
 
 def same_as_plain(twins: Twins, stages: list[dict[str, Any]]) -> None:
     """Through the proxy, a time-series collection returns what a plain one does, with the same fields in raw rows."""
-    rows = [{"_id": n, "t": at(n), "m": {"k": n, "z": 1}, "v": n * 10} for n in range(4)]
-    twins.virtual.command({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
-    for name in ("x", "plain"):
-        twins.virtual.command({"insert": name, "documents": rows})
+    beside_plain(twins, [{"_id": n, "t": at(n), "m": {"k": n, "z": 1}, "v": n * 10} for n in range(4)])
     # A driver reads the last of two fields of one name, so arrays of pairs show both.
     pairs = {"$group": {"_id": None, "rows": {"$push": {"$objectToArray": "$$ROOT"}}}}
     for more in ([], [pairs]):

@@ -6,9 +6,8 @@ Each test has a server of its own, since the session's servers have several prox
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,43 +17,29 @@ import pymongo
 import pytest
 from pymongo.collection import Collection
 
+from tests.support.eventually import wait_until
 from tests.support.fleet_in_parts import in_parts
 from tests.support.mongod import MongodProcess
+from tests.support.own_server import ALONE_OR_SET, kind_of, own_server
 from tests.support.proxy import ProxyProcess, started
-from tests.support.versions import server
-from tests.support.wanted import MONGOD_VERSION
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SERIES = 24
-DEADLINE_SECONDS = 30.0
 GAUGE = "tsproxy_grows_in_parts"
 UNJOINED = "tsproxy_unjoined_parts"
-CHOSEN = server(MONGOD_VERSION)
 
 
-@pytest.fixture(
-    scope="module", params=[None, "rs0"] if CHOSEN.runs_alone else ["rs0"], ids=lambda each: each or "standalone"
-)
+@pytest.fixture(scope="module", params=ALONE_OR_SET, ids=kind_of)
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
     directory = tmp_path_factory.mktemp("alone")
-    process = MongodProcess(directory, binary=CHOSEN.binary, environment=CHOSEN.environment, replica_set=request.param)
-    try:
-        yield process.start()
-    finally:
-        process.remove()
+    with own_server(directory, request.param) as process:
+        yield process
 
 
 @pytest.fixture
 def proxy(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
     with started(ProxyProcess(tmp_path / "proxy", backend.uri, flags=["--write-strategy", "auto"])) as process:
         yield process
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.1)
 
 
 def collection_of(client: pymongo.MongoClient[dict[str, Any]], name: str) -> Collection[dict[str, Any]]:
@@ -97,7 +82,7 @@ def test_buckets_grow_in_parts_and_are_joined(backend: MongodProcess, proxy: Pro
         load(collection, LOAD)
         buckets = backend.shared_client[name]["system.buckets.x"]
         assert buckets.count_documents({}) > SERIES
-        until(lambda: buckets.count_documents({}) == SERIES)
+        wait_until(lambda: buckets.count_documents({}) == SERIES)
         assert collection.count_documents({}) == len(LOAD) * SERIES
 
 
@@ -126,7 +111,7 @@ def test_a_cursor_past_the_proxy_meets_no_join(backend: MongodProcess, proxy: Pr
         cursor = native.find({}, batch_size=2)
         found = [next(cursor)]
         load(collection, range(len(LOAD), 2 * len(LOAD)))
-        until(lambda: proxy.metrics()["tsproxy_joins_put_off_total"] > 1)
+        wait_until(lambda: proxy.metrics()["tsproxy_joins_put_off_total"] > 1)
         documents = direct["system.buckets.x"].count_documents({})
         assert documents > SERIES
         found += list(cursor)
@@ -135,7 +120,7 @@ def test_a_cursor_past_the_proxy_meets_no_join(backend: MongodProcess, proxy: Pr
         if way == "view":
             assert set(seen) >= {(series, second) for series in range(SERIES) for second in LOAD}
         # On a busy machine, a series may have gone on in another bucket meanwhile.
-        until(lambda: not in_parts(backend.shared_client, name, "x"))
+        wait_until(lambda: not in_parts(backend.shared_client, name, "x"))
         assert collection.count_documents({}) == 2 * len(LOAD) * SERIES
 
 
@@ -155,18 +140,18 @@ def test_nothing_is_in_parts_while_another_proxy_does_not_keep_readers_waiting(
     # Without parts, a process does not count its readers.
     other.flags = ("--write-strategy", "in_place")
     other.start()
-    until(lambda: proxy.metrics()[GAUGE] == 0)
+    wait_until(lambda: proxy.metrics()[GAUGE] == 0)
     with proxy.client() as client:
         write(collection_of(client, "company"), LOAD)
         assert backend.shared_client.company["system.buckets.x"].count_documents({}) == SERIES
     other.stop()
-    until(lambda: proxy.metrics()[GAUGE] == 1)
+    wait_until(lambda: proxy.metrics()[GAUGE] == 1)
 
 
 def test_two_proxies_that_can_ask_one_another_grow_in_parts(proxy: ProxyProcess, other: ProxyProcess) -> None:
     other.start()
-    until(lambda: all(each.metrics()["tsproxy_peers_linked"] == 1 for each in (proxy, other)))
-    until(lambda: all(each.metrics()[GAUGE] == 1 for each in (proxy, other)))
+    wait_until(lambda: all(each.metrics()["tsproxy_peers_linked"] == 1 for each in (proxy, other)))
+    wait_until(lambda: all(each.metrics()[GAUGE] == 1 for each in (proxy, other)))
 
 
 def test_readers_of_two_proxies_that_grow_in_parts_meet_no_join(
@@ -178,7 +163,7 @@ def test_readers_of_two_proxies_that_grow_in_parts_meet_no_join(
         # With fewer rounds than make a load, too.
         each.flags = ("--write-strategy", "in_parts")
         each.start()
-    until(lambda: all(each.metrics()["tsproxy_peers_linked"] == 1 for each in (proxy, other)))
+    wait_until(lambda: all(each.metrics()["tsproxy_peers_linked"] == 1 for each in (proxy, other)))
     with proxy.client() as one, other.client() as two:
         collections = [collection_of(one, "two"), two.two.x]
         reading = Reading(collections)
@@ -187,7 +172,7 @@ def test_readers_of_two_proxies_that_grow_in_parts_meet_no_join(
             reading.write()
             scans = [each.result() for each in readers]
         assert min(scans) > 0
-        until(lambda: all(each.metrics()[UNJOINED] == 0 for each in (proxy, other)))
+        wait_until(lambda: all(each.metrics()[UNJOINED] == 0 for each in (proxy, other)))
         assert one.two.x.count_documents({}) == sum(reading.acknowledged)
         buckets = backend.shared_client.two["system.buckets.x"].count_documents({})
     assert buckets <= 4 * SERIES

@@ -16,13 +16,13 @@ import pymongo
 import pytest
 from pymongo.collection import Collection
 
+from tests.support.eventually import wait_until
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 WRITERS = 24
 ROWS = 90
-DEADLINE_SECONDS = 30.0
 JOINED_WITHIN_SECONDS = 3.0
 """More than a bucket without new rows is left in parts."""
 
@@ -47,13 +47,6 @@ def parts_proxy(server_directory: Path, backend: MongodProcess) -> Iterator[Prox
 
 def document(writer: int, row: int) -> dict[str, Any]:
     return {"t": START + timedelta(seconds=row), "m": {"device": writer}, "v": row, "s": f"{writer}-{row}"}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the parts were not joined in time"
-        threading.Event().wait(0.1)
 
 
 def test_rows_are_seen_once_while_parts_come_and_go(
@@ -92,7 +85,7 @@ def test_rows_are_seen_once_while_parts_come_and_go(
         reader.join()
         assert not wrong
         buckets = direct["system.buckets.x"]
-        until(lambda: buckets.count_documents({}) == WRITERS)
+        wait_until(lambda: buckets.count_documents({}) == WRITERS)
         expected = sorted(f"{writer}-{row}" for writer in range(WRITERS) for row in range(ROWS))
         for through in (collection, direct["x"]):
             assert sorted(each["s"] for each in through.find()) == expected
@@ -133,7 +126,7 @@ def test_joined_buckets_equal_native_ones(parts_proxy: ProxyProcess, backend: Mo
             thread.start()
         for thread in threads:
             thread.join()
-        until(lambda: direct["system.buckets.virtual"].count_documents({}) == 3)
+        wait_until(lambda: direct["system.buckets.virtual"].count_documents({}) == 3)
 
     def comparable(name: str) -> list[dict[str, Any]]:
         stored = []
@@ -170,7 +163,7 @@ def test_meta_updates_and_deletes_reach_rows_in_parts(
         assert collection.count_documents({}) == 16 * 40 - 40 - 15
         collection.insert_one(document(3, 41))
         buckets = backend.shared_client[db_name]["system.buckets.x"]
-        until(lambda: buckets.count_documents({}) <= 17)
+        wait_until(lambda: buckets.count_documents({}) <= 17)
         assert collection.count_documents({}) == 16 * 40 - 40 - 15 + 1
         assert collection.count_documents({"m.site": "north"}) == 39
 
@@ -193,7 +186,7 @@ def test_a_cursor_keeps_parts_apart_until_it_is_closed(
         time.sleep(JOINED_WITHIN_SECONDS)
         assert buckets.count_documents({}) == written
         cursor.close()
-        until(lambda: buckets.count_documents({}) == 16)
+        wait_until(lambda: buckets.count_documents({}) == 16)
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.read_twins import at
+from tests.support.read_twins import at, beside_plain
 from tests.support.twins import Twins, exact, run
 
 OF_ROW: dict[str, Any] = {"$match": {"$expr": {"$eq": ["$v", "$$v"]}}}
@@ -42,10 +42,7 @@ def lookup(source: str, stages: list[dict[str, Any]], **fields: Any) -> dict[str
 @pytest.mark.parametrize("inside", ["the pipeline", "$unionWith", "$lookup", "with a local field"])
 def test_h14_each_row_gets_its_own(twins: Twins, stages: list[dict[str, Any]], source: str, inside: str) -> None:
     """Natively, 6.0.5 gives each row what it has found for the first one."""
-    rows = [{"_id": n, "t": at(n), "m": {"k": n}, "v": n} for n in range(4)]
-    twins.virtual.command({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
-    for name in ("x", "plain"):
-        twins.virtual.command({"insert": name, "documents": rows})
+    beside_plain(twins, [{"_id": n, "t": at(n), "m": {"k": n}, "v": n} for n in range(4)])
 
     def answer(name: str, joined: str) -> Any:
         join = lookup(joined, [*stages, {"$sort": {"_id": 1}}])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
@@ -19,6 +18,7 @@ import pytest
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, WriteError
 
+from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess
 from tests.support.wanted import SERVER
@@ -62,17 +62,6 @@ def made(client: pymongo.MongoClient[dict[str, Any]], name: str) -> Collection[d
 def server_inserts(server: MongodProcess) -> int:
     commands = server.shared_client.admin.command("serverStatus")["metrics"]["commands"]
     return int(commands["insert"]["total"])
-
-
-@contextmanager
-def failing(server: MongodProcess, times: int | None = None, **data: Any) -> Iterator[None]:
-    """The server fails commands as ``data`` says, so many times or until the end."""
-    mode: Any = "alwaysOn" if times is None else {"times": times}
-    server.shared_client.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
-    try:
-        yield
-    finally:
-        server.shared_client.admin.command("configureFailPoint", "failCommand", mode="off")
 
 
 def test_the_proxy_says_how_it_accesses_collections(native: ProxyProcess) -> None:

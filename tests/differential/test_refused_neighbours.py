@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bson import ObjectId
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
+from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess, started
 
@@ -71,25 +73,20 @@ def test_w95_what_a_failed_step_leaves_is_told(
 ) -> None:
     """One insert becomes two commands, of which one fails for good; a client that sent all again would double rows."""
     rows = [{"_id": n, "t": START, "m": 1 + n % 2} for n in range(1, 7)]
-    data = {"failCommands": [step], "namespace": f"{db_name}.system.buckets.c", "errorCode": 14031}
+    step_fails = partial(failing, mongod, 1, failCommands=[step], namespace=f"{db_name}.system.buckets.c")
     with in_place.client(retryWrites=False) as client:
         database = client[db_name]
         database.create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
         database.c.insert_one({"_id": 0, "t": START, "m": 1})
-        mongod.shared_client.admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=data)
-        try:
+        with step_fails(errorCode=14031):
             reply = database.command({"insert": "c", "documents": rows, "ordered": ordered}, check=False)
-        finally:
-            mongod.shared_client.admin.command("configureFailPoint", "failCommand", mode="off")
         stored = {each["_id"] for each in mongod.shared_client[db_name].c.find()}
         lost = [index for index, row in enumerate(rows) if row["_id"] not in stored]
         assert (reply["ok"], reply.get("n"), len(stored), len(lost)) == (1.0, 3, 4, 3), reply
         told = [(each["index"], each["code"]) for each in reply["writeErrors"]]
         assert told == [(index, 14031) for index in (lost[:1] if ordered else lost)]
         if step == "insert":
-            mongod.shared_client.admin.command(
-                "configureFailPoint", "failCommand", mode={"times": 1}, data={**data, "errorCode": 96}
-            )
             alone = {"insert": "c", "documents": [{"t": START, "m": 9}]}
-            refused = database.command(alone, check=False)
+            with step_fails(errorCode=96):
+                refused = database.command(alone, check=False)
             assert (refused["ok"], refused["code"], refused["codeName"]) == (0.0, 96, "OperationFailed")

@@ -9,6 +9,8 @@ from typing import Any
 from bson import Decimal128
 from bson.datetime_ms import DatetimeMS
 
+from tests.support.twins import exact
+
 
 def canonical_answer(name: str, reply: Mapping[str, Any], *, ordered: bool, folds_case: bool, chooses: bool) -> Any:
     """Rows without what the server leaves open: their order without a sort.
@@ -22,7 +24,8 @@ def canonical_answer(name: str, reply: Mapping[str, Any], *, ordered: bool, fold
     if name == "distinct":
         return ("values", sorted({repr(canonical(value, folds_case)) for value in reply["values"]}))
     rows = [
-        repr(canonical(row, folds_case, top=True) if chooses else exact(row)) for row in reply["cursor"]["firstBatch"]
+        repr(canonical(row, folds_case, top=True) if chooses else sorted(exact(row).items()))
+        for row in reply["cursor"]["firstBatch"]
     ]
     return ("rows", rows if ordered else sorted(rows))
 
@@ -46,11 +49,6 @@ def canonical(value: Any, folds_case: bool = False, *, top: bool = False) -> Any
             return ("date", int(value))
         case _:
             return value
-
-
-def exact(row: Mapping[str, Any]) -> Any:
-    """A row with the types of its values; the order of fields is open at the top alone (Q2)."""
-    return sorted((name, repr(value)) for name, value in row.items())
 
 
 def _number(value: float | Decimal128) -> Any:

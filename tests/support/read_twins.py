@@ -37,6 +37,13 @@ def fill(twins: Twins, name: str = "x", count: int = 40, **options: Any) -> None
     twins.same({"insert": name, "documents": [measurement(n) for n in range(count)]})
 
 
+def beside_plain(twins: Twins, rows: list[dict[str, Any]]) -> None:
+    """The same rows in the time-series collection ``x`` and in ``plain``, both through the proxy."""
+    twins.virtual.command({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
+    for name in ("x", "plain"):
+        twins.virtual.command({"insert": name, "documents": rows})
+
+
 def collection(twins: Twins, name: str = "x") -> Collection[dict[str, Any]]:
     """The collection behind the proxy, as a driver has it."""
     codec: CodecOptions[dict[str, Any]] = CODEC

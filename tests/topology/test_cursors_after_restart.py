@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,41 +13,27 @@ import pytest
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, OperationFailure
 
+from tests.support.eventually import wait_until
 from tests.support.mongod import MongodProcess
+from tests.support.own_server import ALONE_OR_SET, kind_of, own_server
 from tests.support.proxy import ProxyProcess, started
-from tests.support.versions import server
-from tests.support.wanted import MONGOD_VERSION
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
-CHOSEN = server(MONGOD_VERSION)
-SOON_SECONDS = 30.0
 A_WHILE_SECONDS = 6.0
 """Without a cursor, parts are joined within this time."""
 UNJOINED, PUT_OFF = "tsproxy_unjoined_parts", "tsproxy_joins_put_off_total"
 
 
-@pytest.fixture(params=[None, "rs0"] if CHOSEN.runs_alone else ["rs0"], ids=lambda each: each or "standalone")
+@pytest.fixture(params=ALONE_OR_SET, ids=kind_of)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MongodProcess]:
-    process = MongodProcess(
-        tmp_path / "mongod", binary=CHOSEN.binary, environment=CHOSEN.environment, replica_set=request.param
-    )
-    try:
-        yield process.start()
-    finally:
-        process.remove()
+    with own_server(tmp_path / "mongod", request.param) as process:
+        yield process
 
 
 @pytest.fixture
 def proxy(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
     with started(ProxyProcess(tmp_path / "proxy", backend.uri, flags=["--write-strategy", "in_parts"])) as process:
         yield process
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.1)
 
 
 def load(collection: Collection[dict[str, Any]], first: int) -> None:
@@ -76,7 +61,7 @@ def test_the_cursors_of_a_killed_server_put_no_joins_off(
         backend.kill()
         backend.start()
         load(collection, 1_000)
-        until(lambda: proxy.metrics()[UNJOINED] == 0)
+        wait_until(lambda: proxy.metrics()[UNJOINED] == 0)
         named = db[str(read.get("find", "c"))]
         with pytest.raises(OperationFailure) as refused:
             next_batch(named, cursor_id)
@@ -92,7 +77,7 @@ def test_a_cursor_puts_joins_off_also_after_a_step_down(backend: MongodProcess, 
         cursor_id = client["db"].command({"find": "c", "batchSize": 1})["cursor"]["id"]
         with suppress(AutoReconnect):
             direct.admin.command({"replSetStepDown": 1, "force": True})
-        until(lambda: bool(direct.admin.command("hello")["isWritablePrimary"]))
+        wait_until(lambda: bool(direct.admin.command("hello")["isWritablePrimary"]))
         load(collection, 1_000)
         before = proxy.metrics()[PUT_OFF]
         threading.Event().wait(A_WHILE_SECONDS)

@@ -14,6 +14,7 @@ from proxy.backend.access_probe import BUCKETS_CLOSED, AccessFacts, AccessProbe,
 from proxy.backend.least_role import least_privileges
 from proxy.request.authorisation import AccessControl
 from rewrite.profile import Access, Profile, Why
+from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
 
 LISTS = {"resource": {"db": "", "collection": ""}, "actions": ["listCollections"]}
@@ -72,12 +73,8 @@ class Probed:
 def closed_buckets(server: MongodProcess) -> Iterator[None]:
     """The server refuses reads as one does that has closed the namespaces of buckets."""
     namespace = "admin.system.buckets.tsproxy"
-    fail = {"failCommands": ["find"], "errorCode": BUCKETS_CLOSED, "namespace": namespace}
-    server.shared_client.admin.command("configureFailPoint", "failCommand", mode="alwaysOn", data=fail)
-    try:
+    with failing(server, failCommands=["find"], errorCode=BUCKETS_CLOSED, namespace=namespace):
         yield
-    finally:
-        server.shared_client.admin.command("configureFailPoint", "failCommand", mode="off")
 
 
 async def test_a_server_that_closes_the_namespaces_of_buckets(mongod: MongodProcess) -> None:
