@@ -2,7 +2,7 @@
 
 The catalog asks how to write each batch and reports the result; joins report theirs. Parts are worthwhile under load
 only. Joins need moments without readers; without these, no further parts are made, because reads of many small buckets
-are slow.
+are slow. Buckets of very many columns are the exception: each append to them is expensive, so load does not matter.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ REWRITING_OF_A_ROUND = 2_000
 """So does this number of rows that are appended, each times the rows that its bucket has.
 
 A server compares the name of each appended field with those of all rows before it.
+"""
+WIDE_COLUMNS = 500
+"""From this number of columns on, buckets grow in parts without load, too.
+
+An update of a thousand columns takes a server several times as long as the insert of a new bucket with them.
 """
 JOIN_SECONDS = 30e-6
 SEALED_JOIN_SECONDS = 50e-6
@@ -71,7 +76,8 @@ class GrowthOptions:
     ``sealed``: parts are closed (``control.closed``), because that step does not detect other writers.
     Rows are written as a part if ``batches_in_round`` batches or more leave in the same round, or if the bucket then
     has ``rows_in_place`` rows. No parts are made while there are more than ``unjoined_limit`` unjoined ones, for a
-    collection whose readers have prevented joins for ``blocked_seconds``, or while ``Load`` is below ``busy``.
+    collection whose readers have prevented joins for ``blocked_seconds``, or while ``Load`` is below ``busy``; rows of
+    buckets of ``WIDE_COLUMNS`` do not need load or company.
     While more than ``ended_limit`` buckets wait for their last join, which use some kilobytes each, no further bucket
     begins to grow in parts. A segment (``catalog.growth.segments``) ends when it has ``segment_parts``, which a
     server's cache holds until they are joined, or ``segment_seconds`` after its first part, so that they are joined in
@@ -164,15 +170,16 @@ class BucketGrowth:
         return not bucket.own and self._pays(bucket, batches_in_round, buckets_in_memory)
 
     def _pays(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
-        options = self._options
+        options, state = self._options, bucket.state
         level = self._load.level + batches_in_round / BATCHES_OF_A_ROUND
-        if level < options.busy or self._is_hindered(bucket.series.collection):
+        is_wide = state.columns >= WIDE_COLUMNS
+        if (level < options.busy and not is_wide) or self._is_hindered(bucket.series.collection):
             return False
         if bucket.parts is not None:
             return True
         if len(self._parted) > buckets_in_memory + options.ended_limit:
             return False
-        return batches_in_round >= options.batches_in_round or bucket.state.rows >= options.rows_in_place
+        return is_wide or batches_in_round >= options.batches_in_round or state.rows >= options.rows_in_place
 
     def _is_hindered(self, buckets: CollectionBuckets) -> bool:
         """Whether no parts may be made for now: too many wait to be joined, or these cannot be joined."""

@@ -341,6 +341,11 @@ class BucketState:
         """The measurements that are staged already stay."""
         self._bytes.cap = cap_bytes
 
+    @property
+    def columns(self) -> int:
+        """The number of columns, that of the time field included."""
+        return len(self._columns)
+
     def memory_bytes(self) -> int:
         """The approximate memory of this object."""
         return self._bytes.memory

@@ -99,6 +99,35 @@ def test_what_few_write_is_stored_as_natively(backend: MongodProcess, proxy: Pro
     assert counted == [SERIES, SERIES]
 
 
+def test_rows_of_very_many_fields_are_in_parts_without_load(backend: MongodProcess, proxy: ProxyProcess) -> None:
+    """An append to their bucket is slow. In the end they are one bucket, and at every moment what was written."""
+    buckets = backend.shared_client.wide["system.buckets.x"]
+    rows = [
+        {
+            "_id": second,
+            "t": START + timedelta(seconds=second),
+            "m": 0,
+            **{f"f{each}": each + second for each in range(600)},
+        }
+        for second in range(6)
+    ]
+    expected = [{key: row[key] for key in row if key != "t"} for row in rows]
+
+    def without_time(collection: Collection[dict[str, Any]]) -> list[dict[str, Any]]:
+        return list(collection.find({}, {"t": 0}, sort=[("_id", 1)]))
+
+    with proxy.client() as client:
+        collection = collection_of(client, "wide")
+        for row in rows:
+            collection.insert_one(dict(row))
+            assert without_time(collection) == expected[: row["_id"] + 1]
+        assert buckets.count_documents({}) > 1
+        wait_until(lambda: buckets.count_documents({}) == 1)
+        assert without_time(collection) == without_time(backend.shared_client.wide.x) == expected
+        times = [row["t"].replace(tzinfo=None) for row in rows]
+        assert [each["t"] for each in collection.find({}, {"t": 1}, sort=[("_id", 1)])] == times
+
+
 @pytest.mark.parametrize("way", ["view", "buckets"])
 def test_a_cursor_past_the_proxy_meets_no_join(backend: MongodProcess, proxy: ProxyProcess, way: str) -> None:
     """A native reader sees each row once, however long it takes; rows that it keeps apart are joined after it."""

@@ -11,7 +11,7 @@ from catalog.buckets.open_bucket import Bucket, CollectionBuckets
 from catalog.buckets.stats import Counters
 from catalog.buckets.write_batch import WriteBatch
 from catalog.growth.backlog import FEWEST_BEHIND, FIRST_HOLD_SECONDS
-from catalog.growth.growth import BATCHES_OF_A_ROUND, LOAD_SECONDS, GrowthOptions, Load
+from catalog.growth.growth import BATCHES_OF_A_ROUND, LOAD_SECONDS, WIDE_COLUMNS, GrowthOptions, Load
 from catalog.growth.join_obstacles import BLOCK_EXPIRY_SECONDS
 from catalog.growth.lookup_cost import ALLOWANCE_SECONDS, REFILL
 from catalog.kernel import BucketState, Limits
@@ -207,6 +207,18 @@ def test_a_round_of_very_many_buckets_is_load_itself() -> None:
     growth = bench.catalog.growth
     assert not growth.leaves_as_part(bucket, 10, 1)
     assert growth.leaves_as_part(bucket, 10 * BATCHES_OF_A_ROUND, 1)
+
+
+@pytest.mark.parametrize(("columns", "leaves"), [(WIDE_COLUMNS // 2, False), (WIDE_COLUMNS, True)])
+def test_wide_rows_leave_as_parts_without_load(columns: int, leaves: bool) -> None:
+    """Each update of so many columns costs a server more than a new bucket and its part of a join."""
+    bench = CatalogBench(growth=GrowthOptions(in_parts=True, busy=200.0))
+    wide = {f"f{number}": number for number in range(columns)}
+    bench.commit(measurement(**wide))
+    assert (bench.commit(measurement(1, **wide)).base == 0) is leaves
+    bench.catalog.growth.obstacles.beside_other_proxies(are_there=True)
+    bench.commit(measurement(meta="b", **wide))
+    assert bench.commit(measurement(1, meta="b", **wide)).base == 1, "joins are impossible"
 
 
 def test_rounds_that_concern_many_buckets_are_more_load() -> None:

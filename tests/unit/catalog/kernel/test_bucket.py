@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import bson
 import pytest
 from bson import Binary, Decimal128, Int64, ObjectId, Timestamp
 
@@ -49,8 +50,6 @@ def test_w51_a_cap_is_a_smaller_size_limit_also_for_large_measurements(kernel: A
 
 def written_only(state: Any, measurements: list[Any]) -> dict[str, Any]:
     """Prepares and commits what is staged already."""
-    import bson
-
     from catalog.bson.codec import CODEC
 
     encoded = state.prepare(measurements)
@@ -263,6 +262,17 @@ def test_folded_rows_count_as_rows_and_in_the_summaries(kernel: Any) -> None:
     update = written_only(state, [later])["u"]["$set"]
     assert update.keys() == {"data.t.2", "data.v.2"}
     assert state.committed_rows == 3
+
+
+def test_columns_are_counted_once_whoever_has_them(kernel: Any) -> None:
+    """Those of a reopened bucket count as well."""
+    state = bucket_for(kernel, measure(kernel, {"t": 0}))
+    assert state.columns == 1
+    document = written(state, measure(kernel, {"t": 0, "a": 1, "b": {"c": 1}}))
+    written(state, measure(kernel, {"t": 0, "a": 1, "d": 1}))
+    assert state.columns == 4
+    again = kernel.BucketState.from_document(bson.encode(document), b"t", None, 3_600_000, kernel.Limits())
+    assert again.columns == 3
 
 
 def test_memory_grows_with_columns_and_long_summaries(kernel: Any) -> None:
