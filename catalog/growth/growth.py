@@ -32,7 +32,7 @@ REWRITING_OF_A_ROUND = 2_000
 
 A server compares the name of each appended field with those of all rows before it.
 """
-WIDE_COLUMNS = 500
+WIDE_COLUMNS = 300
 """From this number of columns on, buckets grow in parts without load, too.
 
 An update of a thousand columns takes a server several times as long as the insert of a new bucket with them.

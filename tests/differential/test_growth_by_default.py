@@ -107,7 +107,7 @@ def test_rows_of_very_many_fields_are_in_parts_without_load(backend: MongodProce
             "_id": second,
             "t": START + timedelta(seconds=second),
             "m": 0,
-            **{f"f{each}": each + second for each in range(600)},
+            **{f"f{each}": each + second for each in range(400)},
         }
         for second in range(6)
     ]
