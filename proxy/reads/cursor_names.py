@@ -24,24 +24,34 @@ MAX_GONE: Final = 256
 """Maximum number of recorded server processes that have ended."""
 
 
+class _OpenCursor:
+    """``process`` is the server process that has it, ``b""`` if unknown. Once it is killed, it counts as long unused."""
+
+    __slots__ = ("backend", "process", "used_at_seconds")
+
+    def __init__(self, backend: Namespace, process: bytes, used_at_seconds: float) -> None:
+        self.backend = backend
+        self.process = process
+        self.used_at_seconds = used_at_seconds
+
+
 class CursorNames:
     """The namespace at the backend of each open cursor, by cursor id."""
 
     def __init__(self, max_remembered: int = MAX_REMEMBERED, now_seconds: Callable[[], float] = time.monotonic) -> None:
-        self._backend: dict[int, Namespace] = {}
-        self._used_at_seconds: dict[int, float] = {}
-        self._processes: dict[int, bytes] = {}
-        """The server process of each cursor, where it is known."""
+        self._cursors: dict[int, _OpenCursor] = {}
+        """In the order of their last use."""
         self._gone: dict[bytes, None] = {}
         self._max_remembered = max_remembered
         self._now_seconds = now_seconds
 
     def __len__(self) -> int:
-        return len(self._backend)
+        return len(self._cursors)
 
     def backend_namespace(self, cursor_id: int) -> Namespace | None:
         """The backend's namespace of this cursor; ``None`` if it is the one that the client knows."""
-        return self._backend.get(cursor_id)
+        cursor = self._cursors.get(cursor_id)
+        return None if cursor is None else cursor.backend
 
     def opened(self, cursor_id: int, backend: Namespace, process: bytes = b"") -> None:
         """Record the backend's namespace of a cursor; id 0 means no cursor.
@@ -50,19 +60,16 @@ class CursorNames:
         """
         if not cursor_id:
             return
-        self._backend.pop(cursor_id, None)
-        self._backend[cursor_id] = backend
-        self._used_at_seconds[cursor_id] = self._now_seconds()
-        if process:
-            self._processes[cursor_id] = process
-        if len(self._backend) > self._max_remembered:
-            self.ended(next(iter(self._backend)))
+        known = self._cursors.pop(cursor_id, None)
+        if known is not None and not process:
+            process = known.process
+        self._cursors[cursor_id] = _OpenCursor(backend, process, self._now_seconds())
+        if len(self._cursors) > self._max_remembered:
+            self.ended(next(iter(self._cursors)))
 
     def ended(self, cursor_id: int) -> None:
         """The cursor is exhausted or killed."""
-        self._backend.pop(cursor_id, None)
-        self._used_at_seconds.pop(cursor_id, None)
-        self._processes.pop(cursor_id, None)
+        self._cursors.pop(cursor_id, None)
 
     def process_gone(self, process: bytes) -> None:
         """This server process has ended, and its cursors with it.
@@ -75,19 +82,20 @@ class CursorNames:
 
     def killed(self, cursor_id: int) -> None:
         """A client kills the cursor. The backend may refuse that, so its namespace stays recorded."""
-        if cursor_id in self._used_at_seconds:
-            self._used_at_seconds[cursor_id] = -math.inf
+        cursor = self._cursors.get(cursor_id)
+        if cursor is not None:
+            cursor.used_at_seconds = -math.inf
 
     def is_open_in(self, database: str) -> bool:
         """Whether a client may continue a cursor that reads collections of this database."""
-        if not self._backend:
+        if not self._cursors:
             return False
         since_seconds = self._now_seconds() - SERVER_CURSOR_TIMEOUT_SECONDS
         return any(
-            backend.database == database
-            and self._used_at_seconds[cursor_id] > since_seconds
-            and self._processes.get(cursor_id) not in self._gone
-            for cursor_id, backend in self._backend.items()
+            cursor.backend.database == database
+            and cursor.used_at_seconds > since_seconds
+            and cursor.process not in self._gone
+            for cursor in self._cursors.values()
         )
 
 
