@@ -25,7 +25,7 @@ MAX_GONE: Final = 256
 
 
 class _OpenCursor:
-    """``process`` is the server process that has it, ``b""`` if unknown. Once it is killed, it counts as long unused."""
+    """``process``: the server process that has it, ``b""`` if unknown. Once killed, it counts as long unused."""
 
     __slots__ = ("backend", "process", "used_at_seconds")
 

@@ -72,6 +72,9 @@ class ClientUpstream(Protocol):
     is_closed: bool
     """Whether the client has disconnected."""
 
+    process: bytes
+    """The server process of the current or last connection, ``b""`` if it is not known."""
+
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
         """Run one command with the raw fields ``extra``; returns the raw reply. Raises ``BackendUnavailable``."""
         ...
@@ -158,19 +161,18 @@ async def _continue(
     fields: ClientFields,
 ) -> bytes:
     body = _body({**asked, b"collection": string_value(backend.collection.encode())})
-    return answered_more(
-        await session.upstream.run(backend.database, body, fields.extra()), cursors, cursor_id, backend
-    )
+    reply = await session.upstream.run(backend.database, body, fields.extra())
+    return answered_more(reply, cursors, cursor_id, backend, session.upstream.process)
 
 
-def answered_more(reply: bytes, cursors: CursorNames, cursor_id: int, backend: Namespace) -> bytes:
-    """The client's reply to a ``getMore`` from the backend's; records whether the cursor is still open."""
+def answered_more(reply: bytes, cursors: CursorNames, cursor_id: int, backend: Namespace, process: bytes) -> bytes:
+    """The client's reply to a ``getMore`` from that of this server process; records whether the cursor is open."""
     renamed, left, answered = rename_cursor(reply, backend.logical)
     if answered is None:
         if error_code(reply) == CURSOR_NOT_FOUND:
             cursors.ended(cursor_id)
     elif left:
-        cursors.opened(cursor_id, backend)
+        cursors.opened(cursor_id, backend, process)
     else:
         cursors.ended(cursor_id)
     return renamed

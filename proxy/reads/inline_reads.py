@@ -12,16 +12,15 @@ from catalog.bson.codec import CODEC
 from catalog.bson.raw import string_value
 from catalog.errors import UNAUTHORIZED, UUID_MISMATCH, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.reads.cursor_names import rename_cursor
 from proxy.reads.cursor_stream import Renaming
-from proxy.reads.cursors import error_code, is_ok
+from proxy.reads.cursors import error_code
 from proxy.reads.inline_reply import Finish, InlineReply, Prepared, prepared_more
 from proxy.reads.plain_read import PlainMore, PlainQuestion, pieces_of
 from proxy.reads.plan_cache import CachedPlan, PlanCache, question
 from proxy.reads.plan_templates import PlanTemplates
 from proxy.reads.translate import TranslateHandler
 from proxy.request.command import Command
-from proxy.request.command_table import CHANGE_STREAM, INLINE, OPENS_CURSOR
+from proxy.request.command_table import INLINE
 from proxy.request.exchange import Exchange
 from proxy.request.recognition import Memory, Shortcut
 from proxy.request.session_fields import Undecodable
@@ -120,11 +119,11 @@ class InlineReads:
         )
 
     def _finish(self, plan: Single | Cursor) -> Finish:
-        def finish(reply: bytes) -> bytes | None:
+        def finish(reply: bytes, process: bytes) -> bytes | None:
             if needs_another(plan, error_code(reply)):
                 return None
             if isinstance(plan, Cursor):
-                return self._translate.renamed(plan, reply)
+                return self._translate.renamed(plan, reply, process)
             try:
                 return self._translate.reshaped(plan, reply)
             except InvalidBSON:
@@ -135,10 +134,8 @@ class InlineReads:
     def _through_the_view(self, command: Command) -> ReadStep:
         """The command as the client sent it, for clients that may read the collection but not its buckets."""
 
-        def finish(reply: bytes) -> bytes:
-            if command.name in OPENS_CURSOR and CHANGE_STREAM not in command.body and is_ok(reply):
-                _, cursor_id, backend = rename_cursor(reply, command.namespace)
-                self._translate.context.cursors.opened(cursor_id, backend or command.namespace)
+        def finish(reply: bytes, process: bytes) -> bytes:
+            self._translate.note_cursor(command, reply, process)
             return reply
 
         return ReadStep(command.body, Prepared(finish, grown_bytes=0))

@@ -15,7 +15,8 @@ from proxy.upstream.connection import reply_document
 from proxy.wire.message import Message, length_at
 from proxy.wire.request_ids import next_request_id
 
-Finish = Callable[[bytes], bytes | None]
+Finish = Callable[[bytes, bytes], bytes | None]
+"""The client's reply from that of a server process; ``None`` if there is none in one step."""
 """From the backend's reply document to the client's; ``None`` if ``proxy.reads.translate`` must handle the command."""
 
 
@@ -41,8 +42,8 @@ def prepared_more(cursors: CursorNames, cursor_id: int, renaming: Renaming) -> P
     """How the reply with the next batch of this cursor is processed."""
     buckets = renaming.buckets
 
-    def finish(reply: bytes) -> bytes:
-        return answered_more(reply, cursors, cursor_id, buckets)
+    def finish(reply: bytes, process: bytes) -> bytes:
+        return answered_more(reply, cursors, cursor_id, buckets, process)
 
     return Prepared(finish, renaming.grown_bytes, renaming, cursor_id)
 
@@ -82,7 +83,7 @@ class InlineReply:
     def _finished(self, reply: bytes) -> bytes | None:
         """The client's reply; ``None`` if the exchange has got another outcome."""
         try:
-            document = self._prepared.finish(reply_document(Message.from_bytes(reply)))
+            document = self._prepared.finish(reply_document(Message.from_bytes(reply)), self._process)
         except Exception as error:  # noqa: BLE001  (an outcome, too)
             self._exchange.end(of_error(error))
             return None
@@ -141,17 +142,22 @@ class InlineReply:
                 self._is_left(renaming, renamed[1])
                 return renamed[0]
         try:
-            document = self._prepared.finish(told)
+            document = self._prepared.finish(told, self._process)
         except ValueError:
             return None
         if document is None or len(document) - len(told) != self._prepared.grown_bytes:
             return None
         return document
 
+    @property
+    def _process(self) -> bytes:
+        """The server process that replies, ``b""`` if it is not known."""
+        return self._exchange.session.upstream.process
+
     def _is_left(self, renaming: Renaming, cursor_id: int) -> None:
         """Record the cursor that the reply leaves open; ``cursor_id`` is 0 if there is none."""
         if cursor_id:
-            self._cursors.opened(cursor_id, renaming.buckets, self._exchange.session.upstream.process)
+            self._cursors.opened(cursor_id, renaming.buckets, self._process)
         elif self._prepared.more_of:
             self._cursors.ended(self._prepared.more_of)
 

@@ -168,7 +168,7 @@ class TranslateHandler:
                     # The backend decides about the client's own command, and its refusal is the reply.
                     return await self._pass(PassThrough(plan.effects), steps, command)
                 if not isinstance(plan, Single):
-                    return self.renamed(plan, reply)
+                    return self.renamed(plan, reply, steps.session.upstream.process)
                 try:
                     return self.reshaped(plan, reply)
                 except InvalidBSON:
@@ -236,10 +236,14 @@ class TranslateHandler:
         if plan.effects and may_have_changed(reply):
             self._take_effects(plan.effects)
             await self._environment.announce(plan.effects)
+        self.note_cursor(command, reply, steps.session.upstream.process)
+        return reply
+
+    def note_cursor(self, command: ClientCommand, reply: bytes, process: bytes) -> None:
+        """Record the cursor that a command has opened which this server process got as its client sent it."""
         if is_ok(reply) and command.name in OPENS_CURSOR and CHANGE_STREAM not in command.body:
             _, cursor_id, backend = rename_cursor(reply, command.namespace)
-            self._environment.cursors.opened(cursor_id, backend or command.namespace)
-        return reply
+            self._environment.cursors.opened(cursor_id, backend or command.namespace, process)
 
     def reshaped(self, plan: Single, reply: bytes) -> bytes:
         """The client's reply from the backend's; raises ``InvalidBSON`` if decoding would lose information."""
@@ -250,12 +254,12 @@ class TranslateHandler:
             return plan.reshape_raw(reply)
         return reshaped_by(plan.reshape, reply)
 
-    def renamed(self, plan: Cursor, reply: bytes) -> bytes:
-        """The client's reply from the backend's; records its cursor."""
+    def renamed(self, plan: Cursor, reply: bytes, process: bytes) -> bytes:
+        """The client's reply from that of this server process; records its cursor."""
         renamed, cursor_id, backend = rename_cursor(reply, plan.namespace)
         if backend is None:
             return reshaped_by(plan.reshape_error, reply)
-        self._environment.cursors.opened(cursor_id, backend)
+        self._environment.cursors.opened(cursor_id, backend, process)
         self._take_effects(plan.effects)
         return renamed
 

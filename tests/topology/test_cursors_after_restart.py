@@ -45,14 +45,29 @@ def next_batch(collection: Collection[dict[str, Any]], cursor_id: Any) -> dict[s
     return collection.database.command({"getMore": cursor_id, "collection": collection.name, "batchSize": 5})
 
 
-@pytest.mark.parametrize("read", [{"find": "c"}, {"aggregate": "c", "pipeline": []}, {"find": "system.buckets.c"}])
+READS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"find": "c"}, {}),
+    ({"aggregate": "c", "pipeline": []}, {}),
+    ({"find": "system.buckets.c"}, {}),
+    ({"find": "c"}, {"compressors": "zlib"}),
+    ({"aggregate": "c", "pipeline": []}, {"compressors": "zlib"}),
+    # The server carries this one out as the client has sent it.
+    ({"find": "c", "hint": {"$natural": 1}}, {}),
+]
+
+
+@pytest.mark.parametrize("is_first", [False, True], ids=["later", "first"])
+@pytest.mark.parametrize(("read", "options"), READS)
 def test_the_cursors_of_a_killed_server_put_no_joins_off(
-    backend: MongodProcess, proxy: ProxyProcess, read: dict[str, Any]
+    backend: MongodProcess, proxy: ProxyProcess, read: dict[str, Any], options: dict[str, Any], *, is_first: bool
 ) -> None:
-    with proxy.client() as client, backend.client() as direct:
+    """Also one that the first command of a connection has opened, or one that compresses."""
+    with proxy.client() as writer, proxy.client(**options) as client, backend.client() as direct:
         db = client["db"]
-        collection = db.create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+        collection = writer["db"].create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
         load(collection, 0)
+        if not is_first:
+            assert db.c.find_one() is not None
         size = {"cursor": {"batchSize": 1}} if "aggregate" in read else {"batchSize": 1}
         cursor_id = db.command({**read, **size})["cursor"]["id"]
         assert cursor_id
