@@ -20,6 +20,7 @@ class ScriptedUpstream:
         self.replies = deque(replies)
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.is_closed = False
+        self.process = b"one"
 
     async def run(self, database: str, body: Mapping[str, Any] | bytes, extra: bytes = b"") -> bytes:
         raw = body if isinstance(body, bytes) else bson.encode(body)

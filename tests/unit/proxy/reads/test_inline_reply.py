@@ -19,7 +19,7 @@ def test_next_batch_is_renamed_and_its_cursor_kept_until_its_end() -> None:
     assert prepared.more_of == 9
     for left in (9, 0):
         raw = bson.encode(cursor_reply(left, "nextBatch"))
-        reply = prepared.finish(raw)
+        reply = prepared.finish(raw, b"")
         assert reply is not None
         assert bson.decode(reply)["cursor"]["ns"] == "db.x"
         assert len(reply) - len(raw) == prepared.grown_bytes
