@@ -136,9 +136,12 @@ class UpstreamConnection(BackPressure):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Close at once, without callbacks."""
+        """Close at once, without callbacks; who waits for a collected reply gets ``UpstreamLost``."""
         self.state = _CLOSED
         self._sink = None
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(UpstreamLost(f"connection to {self.address} closed"))
         self.resume_writing()
         if self._transport is not None:
             self._transport.abort()
@@ -245,6 +248,7 @@ class UpstreamConnection(BackPressure):
     def _lose(self, error: BackendUnavailable) -> None:
         state, sink, waiter = self.state, self._sink, self._waiter
         any_sent = self._any_sent
+        self._waiter = None
         self.close()
         if state is _STREAMING and sink is not None:
             sink.failed(error, any_sent)

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from proxy.wire.op_msg import MORE_TO_COME
 from tests.support.certificates import Certificates
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK
-from tests.support.proxy import ProxyProcess
+from tests.support.proxy import ProxyProcess, started
 from tests.support.raw_wire import command, compressed
 
 COUNT = 300
@@ -107,3 +108,60 @@ def test_writes_without_a_reply_outlast_their_client(
 
 def open_connections(proxy: ProxyProcess) -> int:
     return int(proxy.metrics()["tsproxy_connections_open"])
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, mongod: MongodProcess) -> Iterator[ProxyProcess]:
+    with started(ProxyProcess(tmp_path, mongod.uri)) as process:
+        yield process
+
+
+@pytest.mark.parametrize("body", [{"drop": "series"}, {"dropDatabase": 1}, {"drop": "system.buckets.series"}])
+def test_what_a_client_that_has_left_has_changed_is_known(
+    mongod: MongodProcess, proxy: ProxyProcess, body: dict[str, Any]
+) -> None:
+    """It leaves while the server has its command; others write into what is there afterwards, as natively."""
+    with proxy.client() as client, mongod.client() as native:
+        client.left.create_collection("series", timeseries={"timeField": "t"})
+        client.left.series.insert_one({"_id": 1, "t": START})
+        with socket.create_connection((LOOPBACK, proxy.port)) as leaver:
+            leaver.sendall(command({"ping": 1, "$db": "left"}))
+            assert leaver.recv(1000)
+            mongod.pause()
+            leaver.sendall(command({**body, "$db": "left"}))
+            time.sleep(0.2)
+        time.sleep(0.2)
+        mongod.resume()
+        mongod.wait_until(lambda: "series" not in native.left.list_collection_names())
+        client.left.series.insert_one({"_id": 2, "t": START})
+        assert [row["_id"] for row in native.left.series.find()] == [2]
+        assert native.left.series.options() == {}
+
+
+def test_clients_that_leave_before_their_reply_leave_nothing_behind(mongod: MongodProcess, proxy: ProxyProcess) -> None:
+    """Neither on their first command, for which the backend's connection is opened, nor on later ones."""
+    filler = "x" * 60_000
+
+    def come_and_go(count: int, *, is_first: bool) -> None:
+        leavers = [socket.create_connection((LOOPBACK, proxy.port)) for _ in range(count)]
+        for each in leavers if not is_first else ():
+            each.sendall(command({"ping": 1, "$db": "left"}))
+            assert each.recv(1000)
+        mongod.pause()
+        for each in leavers:
+            each.sendall(command({"drop": "nothing", "comment": filler, "$db": "left"}))
+        time.sleep(0.5)
+        for each in leavers:
+            each.close()
+        proxy.wait_until(lambda: open_connections(proxy) == 0)
+        mongod.resume()
+
+    def resident_bytes() -> float:
+        return proxy.metrics()["process_resident_memory_bytes"]
+
+    for is_first in (True, False):
+        come_and_go(100, is_first=is_first)
+        before_bytes = resident_bytes()
+        for _ in range(5):
+            come_and_go(100, is_first=is_first)
+        assert resident_bytes() - before_bytes < 15_000_000

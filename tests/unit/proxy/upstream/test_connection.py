@@ -138,6 +138,17 @@ async def test_collected_reply_and_cancelled_wait() -> None:
     assert transport.aborted
 
 
+async def test_who_waits_for_a_reply_is_told_that_the_connection_was_closed() -> None:
+    """Otherwise it would wait for ever, with its session and its message, once the client has left."""
+    connection = UpstreamConnection("backend:1", lambda: None)
+    connection.connection_made(FakeTransport())
+    waiting = asyncio.ensure_future(connection.exchange(REQUEST))
+    await asyncio.sleep(0)
+    connection.close()
+    with pytest.raises(UpstreamLost, match="backend:1 closed"):
+        await asyncio.wait_for(waiting, 1)
+
+
 async def test_commands_of_ours_run_over_the_client_s_connection(mongod: MongodProcess) -> None:
     async def address() -> tuple[str, int]:
         return "127.0.0.1", mongod.port
