@@ -185,7 +185,7 @@ class Backend:
         series = {
             entry["name"]: entry["options"]["timeseries"]["timeField"]
             for entry in entries
-            if entry["type"] == "timeseries"
+            if entry["type"] == "timeseries" and "timeseries" in entry["options"]
         }
         far, latest = await asyncio.gather(
             extended_range(run, database, list(series)), lastpoint_indexes(run, database, series)

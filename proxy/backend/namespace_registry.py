@@ -292,7 +292,7 @@ def needed_of(entry: Mapping[str, Any]) -> dict[str, Any]:
 def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[str, VirtualCollection]:
     """The time-series collections among ``listCollections`` entries: those with a view and buckets (C5, C20).
 
-    Those whose field names are too long are left out (``LONGEST_FIELD_NAME``).
+    A server that has lost the buckets of a collection, or their options, still lists its view. Those whose field names are too long are left out (``LONGEST_FIELD_NAME``).
     """
     buckets = {entry["name"]: entry for entry in entries if entry["name"].startswith(BUCKETS_PREFIX)}
     found: dict[str, VirtualCollection] = {}
@@ -303,8 +303,8 @@ def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[st
         if entry.get("type") != "timeseries" or stored is None:
             continue
         options = stored["options"]
-        fields = options["timeseries"]
-        if max(len(fields["timeField"]), len(fields.get("metaField", ""))) > LONGEST_FIELD_NAME:
+        fields = options.get("timeseries")
+        if fields is None or max(len(fields["timeField"]), len(fields.get("metaField", ""))) > LONGEST_FIELD_NAME:
             continue
         uuid = stored.get("info", {}).get("uuid")
         found[entry["name"]] = VirtualCollection(

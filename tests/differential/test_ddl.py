@@ -203,6 +203,28 @@ def test_c24_drop_counts_the_indexes_of_buckets(twins: Twins) -> None:
         assert twins.same({"count": "x"})["n"] == 0
 
 
+def test_c24_a_view_whose_buckets_are_gone_stands_in_nobodys_way(twins: Twins) -> None:
+    """C5: whoever drops a view of the buckets makes the server drop these alone. All else works, and so does a drop."""
+    twins.same({"create": "x", "timeseries": TM})
+    twins.same({"create": "whole", "timeseries": TM})
+    twins.same({"create": "of_buckets", "viewOn": "system.buckets.x", "pipeline": []})
+    twins.same({"drop": "of_buckets"})
+    listed = twins.same({"listCollections": 1, "filter": {"name": "x"}})["cursor"]["firstBatch"]
+    assert [(each["type"], each["options"]) for each in listed] == [("timeseries", {})]
+    for reply in twins.both({"insert": "x", "documents": [{"_id": 1, "t": NOON}]}):
+        assert (reply["n"], len(reply["writeErrors"])) == (0, 1)
+    for name in ("whole", "ordinary"):
+        twins.same({"insert": name, "documents": [{"_id": 1, "t": NOON, "m": 1}]})
+        twins.same({"find": name})
+        twins.same({"count": name})
+    twins.same({"find": "x"})
+    twins.same({"create": "another", "timeseries": T})
+    twins.same({"drop": "x"})
+    twins.same({"create": "x", "timeseries": T})
+    twins.same({"insert": "x", "documents": [{"_id": 1, "t": NOON, "m": 1}]})
+    twins.same({"find": "x"})
+
+
 def test_c24_after_a_drop_the_name_is_free_for_anything(twins: Twins) -> None:
     """The proxy must not take the new collection for the old one."""
     for options in ({"timeseries": TM}, {"timeseries": {"timeField": "time"}}, {}, {"timeseries": T}):

@@ -71,6 +71,8 @@ def test_c5_a_view_with_its_buckets_is_virtual_and_nothing_else() -> None:
     assert virtual_collections("db", [view]) == virtual_collections("db", [buckets]) == {}
     found = virtual_collections("db", [view, buckets])["x"]
     assert (found.namespace, found.uuid, found.options.time_field) == (X, bytes(15) + b"\1", "t")
+    without_options = {**buckets, "options": {}}
+    assert virtual_collections("db", [{**view, "options": {}}, without_options]) == {}
 
 
 @pytest.mark.parametrize("field", ["timeField", "metaField"])
