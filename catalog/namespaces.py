@@ -115,8 +115,9 @@ class VirtualCollection:
     ``uuid`` identifies the incarnation of the bucket collection, ``b""`` if the backend shows none;
     ``collation`` is the stored default collation, ``None`` for simple binary comparison;
     ``extended_range``: whether times outside 1970–2106 may be stored, for which the order of bucket ids is not the
-    order of time (Q12). ``lastpoint_indexes``: the first path, with its direction, of each index that continues with
-    time descending; ``None`` if unknown.
+    order of time (Q12). ``mixed_types``: whether a bucket may have values of different types in one field (Q16).
+    ``lastpoint_indexes``: the first path, with its direction, of each index that continues with time descending;
+    ``None`` if unknown.
     """
 
     namespace: Namespace
@@ -124,6 +125,7 @@ class VirtualCollection:
     uuid: bytes = b""
     collation: Mapping[str, Any] | None = field(default=None, compare=False)
     extended_range: bool = field(default=False, compare=False)
+    mixed_types: bool = field(default=False, compare=False)
     lastpoint_indexes: frozenset[tuple[str, int]] | None = field(default=None, compare=False)
 
     @property

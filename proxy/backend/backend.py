@@ -24,11 +24,11 @@ from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.collection_store import CollectionStore
 from proxy.backend.current_op import CurrentOperations, account_of, listener_text, process_name
 from proxy.backend.driver_calls import DriverCalls, DriverClient, PrimarySearch
-from proxy.backend.extended_range import extended_range
+from proxy.backend.explained_views import explained_views
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import missing_natively, missing_rights
 from proxy.backend.member_watch import MemberWatch
-from proxy.backend.namespace_registry import EXTENDED_RANGE, LASTPOINT_INDEXES, NamespaceRegistry, needed_of
+from proxy.backend.namespace_registry import LASTPOINT_INDEXES, VIEW, NamespaceRegistry, needed_of
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
@@ -187,11 +187,13 @@ class Backend:
             for entry in entries
             if entry["type"] == "timeseries" and "timeseries" in entry["options"]
         }
-        far, latest = await asyncio.gather(
-            extended_range(run, database, list(series)), lastpoint_indexes(run, database, series)
+        views, latest = await asyncio.gather(
+            explained_views(run, database, list(series)), lastpoint_indexes(run, database, series)
         )
         return [
-            {**entry, EXTENDED_RANGE: far.get(entry["name"], False), LASTPOINT_INDEXES: latest.get(entry["name"])}
+            {**entry, VIEW: views[entry["name"]], LASTPOINT_INDEXES: latest.get(entry["name"])}
+            if entry["name"] in views
+            else entry
             for entry in entries
         ]
 

@@ -16,6 +16,7 @@ from typing import Any
 from catalog.bounded import BoundedCache
 from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX, LONGEST_FIELD_NAME, Namespace, TimeseriesOptions, VirtualCollection
+from proxy.backend.explained_views import ExplainedView
 from proxy.request.router import UNRESOLVED, Unresolved
 
 STALE_FACTOR = 2
@@ -35,8 +36,11 @@ LISTING_FILTER: Mapping[str, Any] = {
 MOST_DOUBTFUL = 1_000
 """Maximum number of forgotten collections of a database; above it, the whole database is listed again."""
 
-EXTENDED_RANGE = "extendedRange"
-"""Added to entries: whether times may be stored for which bucket ids are not in the order of time (Q12)."""
+VIEW = "explainedView"
+"""Added to entries of views: their ``ExplainedView``."""
+
+_NOT_EXPLAINED = ExplainedView(extended_range=False, mixed_types=False)
+"""Where no read is rewritten, it does not matter."""
 
 LASTPOINT_INDEXES = "lastpointIndexes"
 """Added to entries: see ``VirtualCollection.lastpoint_indexes``."""
@@ -292,7 +296,8 @@ def needed_of(entry: Mapping[str, Any]) -> dict[str, Any]:
 def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[str, VirtualCollection]:
     """The time-series collections among ``listCollections`` entries: those with a view and buckets (C5, C20).
 
-    A server that has lost the buckets of a collection, or their options, still lists its view. Those whose field names are too long are left out (``LONGEST_FIELD_NAME``).
+    A server that has lost the buckets of a collection, or their options, still lists its view. Those whose field names
+    are too long are left out (``LONGEST_FIELD_NAME``).
     """
     buckets = {entry["name"]: entry for entry in entries if entry["name"].startswith(BUCKETS_PREFIX)}
     found: dict[str, VirtualCollection] = {}
@@ -307,19 +312,22 @@ def virtual_collections(database: str, entries: list[dict[str, Any]]) -> dict[st
         if fields is None or max(len(fields["timeField"]), len(fields.get("metaField", ""))) > LONGEST_FIELD_NAME:
             continue
         uuid = stored.get("info", {}).get("uuid")
+        view = entry.get(VIEW, _NOT_EXPLAINED)
         found[entry["name"]] = VirtualCollection(
             namespace=Namespace(database, entry["name"]),
             options=TimeseriesOptions.from_document(fields),
             uuid=bytes(uuid) if uuid is not None else b"",
             collation=options.get("collation"),
-            extended_range=bool(entry.get(EXTENDED_RANGE, False)),
+            extended_range=view.extended_range,
+            mixed_types=view.mixed_types,
             lastpoint_indexes=entry.get(LASTPOINT_INDEXES),
         )
     return found
 
 
 def _details(collection: VirtualCollection) -> tuple[object, ...]:
-    return collection, collection.collation, collection.extended_range, collection.lastpoint_indexes
+    facts = collection.extended_range, collection.mixed_types, collection.lastpoint_indexes
+    return collection, collection.collation, facts
 
 
 def _keep_identity(

@@ -32,7 +32,7 @@ def measurement_predicate(path: str, operand: Any, scope: Scope) -> dict[str, An
         return None
     operators: Mapping[str, Any] = operand if _is_operators(operand) else {"$eq": operand}
     bounds = [bound for name, value in operators.items() if (bound := _bound(path, name, value, scope)) is not None]
-    return conjunction([_guard_mixed(path, bound) for bound in bounds])
+    return conjunction([_guard_mixed(path, bound, scope) for bound in bounds])
 
 
 def _bound(path: str, operator: str, value: Any, scope: Scope) -> dict[str, Any] | None:
@@ -61,14 +61,23 @@ def _bound(path: str, operator: str, value: Any, scope: Scope) -> dict[str, Any]
             return None
 
 
-def _guard_mixed(path: str, bound: dict[str, Any]) -> dict[str, Any]:
-    """A bound on a path inside an object, or true for buckets in which the object has other types, too (Q16)."""
+def _guard_mixed(path: str, bound: dict[str, Any], scope: Scope) -> dict[str, Any]:
+    """A bound, or true for buckets in which an object on the path has other types, or the path hidden arrays (Q16)."""
     prefixes = path.split(".")
     parents = [".".join(prefixes[:n]) for n in range(1, len(prefixes))]
-    if not parents:
-        return bound
     mixed = [{"$expr": {"$ne": [{"$type": f"$control.min.{p}"}, {"$type": f"$control.max.{p}"}]}} for p in parents]
-    return {"$or": [bound, *mixed]}
+    if scope.mixed_types:
+        mixed.append({"$expr": _may_hide_arrays(path)})
+    return {"$or": [bound, *mixed]} if mixed else bound
+
+
+_ABOVE_ARRAYS = Binary(b"")
+"""The least value of the type that is compared as greater than every array."""
+
+
+def _may_hide_arrays(path: str) -> dict[str, Any]:
+    """Whether the values at ``path`` may be arrays and others: a summary does not cover the elements of such arrays."""
+    return {"$and": [{"$lt": [f"$control.min.{path}", _ABOVE_ARRAYS]}, {"$gte": [f"$control.max.{path}", []]}]}
 
 
 LONGEST_PATH = 255

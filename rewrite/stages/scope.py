@@ -17,7 +17,7 @@ class Scope:
 
     ``compares_like_buckets``: whether this query compares strings with the collation of ``control.min`` and
     ``control.max``; otherwise no bound on strings is correct (Q14, H3). ``extended_range``: whether times outside
-    1970–2106 may be stored, so that ``_id`` order is not time order (Q12). ``lastpoint_indexes``: see
+    1970–2106 may be stored, so that ``_id`` order is not time order (Q12). ``mixed_types``, ``lastpoint_indexes``: see
     ``VirtualCollection``. ``may_guess``: whether the pipeline may fail with ``GUESS_FAILED``.
     """
 
@@ -28,6 +28,7 @@ class Scope:
     profile: Profile
     compares_like_buckets: bool = True
     extended_range: bool = False
+    mixed_types: bool = False
     in_transaction: bool = False
     lastpoint_indexes: frozenset[tuple[str, int]] | None = None
     may_guess: bool = False
@@ -52,6 +53,7 @@ class Scope:
             profile=profile,
             compares_like_buckets=same_collation(collation, target.collation),
             extended_range=target.extended_range,
+            mixed_types=target.mixed_types,
             in_transaction=in_transaction,
             lastpoint_indexes=target.lastpoint_indexes,
             variables=let if isinstance(let, Mapping) else {},

@@ -78,6 +78,44 @@ def test_q16_buckets_of_mixed_types_lose_no_row(twins: Twins, natively: bool) ->
     assert ours["cursor"]["firstBatch"] == judge["cursor"]["firstBatch"]
 
 
+AMONG_OTHERS: list[list[Any]] = [
+    [5, [-3, 9], 7],
+    [5, [-3, 9], True],
+    ["a", ["B", "z"], "b"],
+    [[True, 3], False],
+    [{"p": 5}, {"p": [-3, 9]}, {"p": 7}],
+    [1, [{"p": -3}], {"p": 7}, True],
+    [[], None, 3],
+]
+SOUGHT: list[Any] = [-3, 9, 0, 7, True, False, "B", "z", "c"]
+
+
+@pytest.mark.parametrize("natively", [False, True], ids=["buckets_of_the_proxy", "buckets_of_the_server"])
+def test_q16_arrays_among_other_values_are_found_by_their_elements(twins: Twins, natively: bool) -> None:
+    """Buckets of 5.0 have no summary of elements of an array that is neither the least nor the greatest value."""
+    twins.virtual.command({"create": "x", "timeseries": TM})
+    documents = [
+        {"_id": 10 * series + n, "t": DatetimeMS(NOON_MS + n), "m": series, "v": value}
+        for series, values in enumerate(AMONG_OTHERS)
+        for n, value in enumerate(values)
+    ]
+    for database, name in ((twins.stored if natively else twins.virtual, "x"), (twins.stored, "plain")):
+        assert run(database, {"insert": name, "documents": documents})["n"] == len(documents)
+    for path in ("v", "v.p"):
+        for value in SOUGHT:
+            for operator in ("$lt", "$lte", "$eq", "$gte", "$gt"):
+                query = {path: {operator: value}}
+                assert rows(twins.virtual, "x", query) == rows(twins.stored, "plain", query), query
+            query = {path: {"$in": [value, 1000]}}
+            assert rows(twins.virtual, "x", query) == rows(twins.stored, "plain", query), query
+    for query in ({"v": {"$lt": 0}}, {"v.p": {"$lt": 0}}):
+        counts = [
+            run(twins.virtual, {"delete": name, "deletes": [{"q": query, "limit": 0}]})["n"] for name in ("x", "plain")
+        ]
+        assert counts[0] == counts[1] > 0
+    assert rows(twins.virtual, "x", {}) == rows(twins.stored, "plain", {})
+
+
 @pytest.mark.parametrize("natively", [False, True], ids=["buckets_of_the_proxy", "buckets_of_the_server"])
 def test_u3_u8_updates_of_meta_and_deletes_work_everywhere(twins: Twins, natively: bool) -> None:
     """Native 5.0.4 refuses both (V1); counts are of measurements."""

@@ -77,6 +77,17 @@ def test_dotted_paths_are_guarded_against_mixed_types() -> None:
     }
 
 
+@pytest.mark.parametrize("path", ["v", "v.a"])
+def test_arrays_among_other_values_are_in_no_summary(path: str) -> None:
+    """Q16: where a server may have put them into one bucket."""
+    bucket = split({path: {"$lt": 1}}, replace(SCOPE, mixed_types=True)).bucket
+    low, high = f"$control.min.{path}", f"$control.max.{path}"
+    hidden = {"$expr": {"$and": [{"$lt": [low, Binary(b"")]}, {"$gte": [high, []]}]}}
+    assert bucket is not None
+    assert bucket["$or"][0] == {low[1:]: {"$_internalExprLt": 1}}
+    assert bucket["$or"][-1] == hidden
+
+
 def test_conjunctions_split() -> None:
     """Q10: meta leaves the residue, the rest stays there."""
     part = split({"m.a": 1, "$and": [{"m.b": 2}, {"v": 3}]}, SCOPE)
