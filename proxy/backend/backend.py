@@ -215,13 +215,12 @@ class Backend:
     def bucket_store(
         self,
         max_count: int,
-        members_read: Callable[[], int],
         alone: Callable[[], bool],
         readers: Readers | None,
     ) -> MongoBucketStore:
         """The implementation of ``catalog.ports.BucketStore``; ``max_count`` is the row limit of a bucket.
 
-        ``members_read`` and ``alone``: see ``PartStore``. ``readers``: see ``MongoBucketStore``.
+        ``alone``: see ``PartStore``. ``readers``: see ``MongoBucketStore``.
         """
 
         async def resolve(collection: VirtualCollection) -> VirtualCollection | None:
@@ -233,9 +232,7 @@ class Backend:
             resolve,
             sends_uuid=self.profile.has_collection_uuid,
             max_count=max_count,
-            parts=PartStore(
-                self.pool, transactions=self.profile.is_replica_set, members_read=members_read, alone=alone
-            ),
+            parts=PartStore(self.pool, transactions=self.profile.is_replica_set, alone=alone),
             rows=self._row_search(on_buckets=True),
             waits=self.waits,
             readers=readers,

@@ -23,6 +23,7 @@ from proxy.clients.measuring import Measuring
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.unwrapping import LARGE_MESSAGE_BYTES, Unwrapping
 from proxy.inserts.plain_insert import Inserts
+from proxy.members.read_preference import MemberSelector
 from proxy.observe.tasks import TaskSet
 from proxy.relay.plain_relay import plain_relay
 from proxy.request import attempt, router
@@ -41,8 +42,7 @@ from proxy.wire.message import Message, Opcode
 
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
-Resolved: TypeAlias = tuple[Namespace, VirtualCollection | None]
-"""A namespace, and the collection that the backend has just reported for it; ``None`` if it is not virtual."""
+Work: TypeAlias = Callable[[Exchange], None]
 
 
 class Dispatcher:
@@ -112,12 +112,7 @@ class Dispatcher:
         """Start a command that was kept waiting; raises ``ProtocolError``."""
         self._guarded(exchange, self._begin)
 
-    def primary_stepped_down(self, address: tuple[str, int | None]) -> None:
-        """That server is no longer the primary; cursors that clients opened there remain there."""
-        if self._handlers.members is not None:
-            self._handlers.members.was_primary(address)
-
-    def _guarded(self, exchange: Exchange, work: Callable[[Exchange], None]) -> None:
+    def _guarded(self, exchange: Exchange, work: Work) -> None:
         """Run ``work``; if it raises, end the attempt. ``work`` raises only before it has sent anything."""
         try:
             work(exchange)
@@ -171,9 +166,8 @@ class Dispatcher:
             self.measuring.begin(exchange, command, "answer")
             self._handlers.answer.start(exchange)
 
-    def _route(self, exchange: Exchange, command: Command, resolved: Resolved | None = None) -> None:
-        session = exchange.session
-        lookup = self._namespaces.lookup if resolved is None else partial(self._lookup_or, resolved)
+    def _route(self, exchange: Exchange, command: Command, resolved: router.Resolved | None = None) -> None:
+        lookup = self._namespaces.lookup if resolved is None else router.resolved_or(resolved, self._namespaces.lookup)
         route = router.route(command, lookup, self.translated, self._knows_cursor)
         needs = self._requirements.of(command, route)
         if needs.reader is not None:
@@ -181,6 +175,21 @@ class Dispatcher:
                 self._tasks.spawn(self._wait(exchange, command, needs.reader, resolved))
                 return
             exchange.enter(needs.reader)
+            members = self._handlers.members
+            if members is not None and members.may_meet_joins(exchange.session, command):
+                follow = partial(self._follow, command=command, route=route, needs=needs)
+                self._tasks.spawn(self._read_past_joins(exchange, command, members, follow))
+                return
+        self._follow(exchange, command, route, needs)
+
+    async def _read_past_joins(self, exchange: Exchange, command: Command, members: MemberSelector, then: Work) -> None:
+        with exchange.times().waiting(WaitKind.JOINS):
+            exchange.session = await members.past_joins(exchange.session, command)
+        self._guarded(exchange, then)
+
+    def _follow(self, exchange: Exchange, command: Command, route: router.Route, needs: Needs) -> None:
+        """Execute the command on its route."""
+        session = exchange.session
         new = self._new_collections
         if new is not None and isinstance(route, router.Relay) and new.looks_first(exchange, command, self._route_anew):
             self.measuring.begin(exchange, command, "relay")
@@ -219,11 +228,9 @@ class Dispatcher:
         else:
             self._handlers.admin.start(exchange)
 
-    def _lookup_or(self, resolved: Resolved, namespace: Namespace) -> VirtualCollection | router.Unresolved | None:
-        """``lookup``, but with the result of this command's own query: the registry may have dropped it already."""
-        return resolved[1] if resolved[0] == namespace else self._namespaces.lookup(namespace)
-
-    async def _wait(self, exchange: Exchange, command: Command, reader: Reader, resolved: Resolved | None) -> None:
+    async def _wait(
+        self, exchange: Exchange, command: Command, reader: Reader, resolved: router.Resolved | None
+    ) -> None:
         with exchange.times().waiting(WaitKind.JOINS):
             await reader.admitted()
         self._guarded(exchange, lambda exchange: self._route(exchange, command, resolved))
@@ -331,7 +338,7 @@ class Dispatcher:
             case Next.REPLY:
                 self._reply(exchange, outcome)
             case Next.FINISH:
-                self._record_cursor(exchange, outcome)
+                self._handlers.record_cursor(exchange.session, outcome)
                 exchange.done()
             case Next.REFUSE | Next.REFUSE_RETRYABLY:
                 assert isinstance(outcome, attempt.Refused | attempt.Unreachable)
@@ -364,18 +371,11 @@ class Dispatcher:
 
     def _reply(self, exchange: Exchange, outcome: Outcome) -> None:
         assert isinstance(outcome, attempt.Replied | attempt.Deposed | attempt.CursorMissing)
-        self._record_cursor(exchange, outcome)
+        self._handlers.record_cursor(exchange.session, outcome)
         if outcome.raw is None:
             exchange.reply(outcome.document)
         else:
             exchange.relayed(outcome.raw)
-
-    def _record_cursor(self, exchange: Exchange, outcome: Outcome) -> None:
-        """Record the cursor that a reply of another member leaves open there."""
-        if exchange.session.member is None or self._handlers.members is None:
-            return
-        if isinstance(outcome, attempt.Replied | attempt.Streamed) and outcome.document is not None:
-            self._handlers.members.record_cursor(exchange.session, outcome.document)
 
     def _begin_again(self, exchange: Exchange, outcome: Outcome, situation: Situation, following: Next) -> None:
         session, members = exchange.session, self._handlers.members

@@ -11,9 +11,11 @@ from proxy.members.read_preference import MemberSelector
 from proxy.reads.inline_reads import InlineReads
 from proxy.relay.failover import Failover
 from proxy.relay.handler import RelayHandler
+from proxy.request.attempt import Outcome, Replied, Streamed
 from proxy.request.exchange import Exchange
 from proxy.request.ports import Gate, Translator
 from proxy.request.recognition import Memory, memory
+from proxy.request.session import Session
 
 
 class Gatekeeper(Protocol):
@@ -46,3 +48,10 @@ class Handlers:
     failover: Failover | None = None
     memory: Memory = field(default_factory=memory)
     admin: AdminCommands | None = None
+
+    def record_cursor(self, session: Session, outcome: Outcome) -> None:
+        """Record the cursor that a reply of another member leaves open there."""
+        if session.member is None or self.members is None:
+            return
+        if isinstance(outcome, Replied | Streamed) and outcome.document is not None:
+            self.members.record_cursor(session, outcome.document)

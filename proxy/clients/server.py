@@ -37,6 +37,7 @@ from proxy.clients.roster import Roster
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import InsertPort
+from proxy.members.joins_applied import JoinsApplied
 from proxy.members.primary_monitor import PrimaryMonitor
 from proxy.members.read_preference import MemberSelector
 from proxy.observe.limit_numbers import LimitNumbers
@@ -86,7 +87,7 @@ class Parts:
     on_step_down: Callable[[], None] = lambda: None
     topology: Callable[[], TopologyDescription] | None = None
     requires_login: Callable[[], bool] = no_login
-    other_member_chosen: Callable[[], None] = lambda: None
+    joins_applied: JoinsApplied | None = None
     new_collections: NewCollections | None = None
     memory: Memory = field(default_factory=memory)
     slow: SlowThreshold = NEVER_SLOW
@@ -119,13 +120,14 @@ class Server:
             lambda: self.settings, parts.admin, self._roster, self.hello, self._tasks, self._hold_commands
         )
         unanswered = Unanswered()
+        self._members = self._member_selector()
         handlers = Handlers(
             RelayHandler(self._tasks, parts.effects, parts.announce, unanswered),
             self.hello,
             parts.ingest,
             in_turns(parts.translate, unanswered),
             parts.gate,
-            self._members(),
+            self._members,
             parts.inline_reads,
             Failover(self._primary_monitor.suspect, self._next_primary) if in_replica_set else None,
             parts.memory,
@@ -156,9 +158,9 @@ class Server:
         limits, (dispatcher, _) = self._parts.limits, self._dispatchers
         dispatcher.limits = CommandLimits(limits, dispatcher.measuring) if limits.limits_anything else None
 
-    def _members(self) -> MemberSelector | None:
+    def _member_selector(self) -> MemberSelector | None:
         topology = self._parts.topology
-        return None if topology is None else MemberSelector(topology, self._dialer_to, self._parts.other_member_chosen)
+        return None if topology is None else MemberSelector(topology, self._dialer_to, self._parts.joins_applied)
 
     def _dialer_to(self, member: tuple[str, int | None]) -> Dialer:
         async def address() -> tuple[str, int]:
@@ -252,7 +254,9 @@ class Server:
         command (``proxy.relay.failover``), or because it is closed after a while (``proxy.clients.idle_clients``).
         """
         self._dialer.avoid(address)
-        self._dispatchers[0].primary_stepped_down(parse_upstream_name(address))
+        if self._members is not None:
+            # Cursors that clients opened there remain there.
+            self._members.was_primary(parse_upstream_name(address))
         logins = 0
         for client in self._roster:
             upstream = client.session.upstream if client.session is not None else None

@@ -9,7 +9,6 @@ Only without access control: a login is valid for one connection, which is that 
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from pymongo.read_preferences import make_read_preference, read_pref_mode_from_n
 from pymongo.topology_description import TopologyDescription
 
 from catalog.errors import CommandError
+from proxy.members.joins_applied import JoinsApplied, MemberAddress
 from proxy.reads.cursors import TOLERANT_RAW
 from proxy.request.attempt import stores_result
 from proxy.request.command import Command
@@ -42,27 +42,6 @@ _PREFERENCE: Final = b"$readPreference"
 NO_SUITABLE_MEMBER: Final = 133
 STALENESS_OUT_OF_RANGE: Final = 160
 
-MemberAddress = tuple[str, int | None]
-
-
-class MembersRead:
-    """The number of members that clients of this process read from; a join must reach all before reads continue."""
-
-    def __init__(self, topology: Callable[[], TopologyDescription] | None) -> None:
-        """``None`` if the backend is not a replica set."""
-        self._topology = topology
-        self._until_seconds = -math.inf
-
-    def chosen(self) -> None:
-        """Record that a client reads from a member other than the primary, and may have a cursor there."""
-        self._until_seconds = time.monotonic() + CURSOR_SECONDS
-
-    def count(self) -> int:
-        """One, or all members if another than the primary was chosen recently."""
-        if self._topology is None or time.monotonic() >= self._until_seconds:
-            return 1
-        return sum(server.is_readable for server in self._topology().server_descriptions().values())
-
 
 class MemberSelector:
     """Chooses the member for each read, and records the member of each cursor."""
@@ -71,18 +50,18 @@ class MemberSelector:
         self,
         topology: Callable[[], TopologyDescription],
         dialer_to: Callable[[MemberAddress], Dialer],
-        chosen: Callable[[], None] = lambda: None,
+        joins: JoinsApplied | None = None,
     ) -> None:
         """``topology`` returns the current state of the set; ``dialer_to`` connects to one member.
 
-        ``chosen`` is called whenever another member than the primary is chosen.
+        ``joins``: ``None`` if there are none.
         """
         self._topology = topology
         self._dialer_to = dialer_to
         self._cursors: dict[int, MemberAddress] = {}
         self._avoided: dict[MemberAddress, float] = {}
         self._former_primaries: dict[MemberAddress, float] = {}
-        self._other_member_chosen = chosen
+        self._joins = joins
 
     def avoid(self, session: Session) -> None:
         """Prefer other members for a while, because the one that this session reads from does not respond."""
@@ -111,6 +90,20 @@ class MemberSelector:
         else:
             address = self._chosen(command.get("$readPreference"))
         return session if address is None else self._at(session, address)
+
+    def may_meet_joins(self, session: Session, command: Command) -> bool:
+        """Whether a read that begins now may meet a join that its member has yet to apply: see ``past_joins``."""
+        if self._joins is None or session.member is None or command.name in ABOUT_CURSORS:
+            return False
+        return not self._joins.are_certain(session.member, command.namespace.database)
+
+    async def past_joins(self, session: Session, command: Command) -> Session:
+        """Where the read may begin, after a moment: its member, or the primary if that is too far behind."""
+        assert self._joins is not None
+        if await self._joins.awaited(session, command.namespace.database):
+            return session
+        self.avoid(session)
+        return session.home or session
 
     def was_primary(self, address: MemberAddress) -> None:
         """Record that cursors stay on the server that stepped down; a step-down ends none."""
@@ -173,7 +166,6 @@ class MemberSelector:
             server = random.choice(suitable)  # noqa: S311 -- spreads load
             if server.server_type_name == "RSPrimary":
                 return None
-            self._other_member_chosen()
             return server.address
         if tags or staleness_seconds != -1:
             raise CommandError(

@@ -54,8 +54,8 @@ _HOLD: Final = struct.Struct("<I")
 _PING: Final = struct.Struct("<I")
 """Number of places."""
 _MOST_PLACES: Final = (1 << 32) - 1
-_HELD: Final = struct.Struct("<IH")
-"""Number of the hold, number of members that a join must reach."""
+_HELD: Final = struct.Struct("<I?")
+"""Number of the hold, and whether it is granted."""
 _RESTED: Final = struct.Struct("<16s16s12sII")
 """The fields of ``Rested``: collection, series, id of the document, rows, size in bytes."""
 _ID_BYTES: Final = 12
@@ -285,18 +285,18 @@ def hold_in(said: bytes) -> tuple[int, str]:
     return number_in(said[: _HOLD.size]), said[_HOLD.size :].decode()
 
 
-def held_bytes(number: int, members: int) -> bytes:
-    """The answer to that request: how many members of the backend a join must reach, 0 if the hold is refused."""
-    return _HELD.pack(number, members)
+def held_bytes(number: int, *, is_granted: bool) -> bytes:
+    """The answer to that request."""
+    return _HELD.pack(number, is_granted)
 
 
-def held_in(said: bytes) -> tuple[int, int]:
-    """The number of a hold, and how many members a join must reach; raises ``ValueError`` if it is no such answer."""
+def held_in(said: bytes) -> tuple[int, bool]:
+    """The number of a hold, and whether it is granted; raises ``ValueError`` if it is no such answer."""
     try:
-        number, members = _HELD.unpack(said)
+        number, is_granted = _HELD.unpack(said)
     except struct.error as error:
         raise ValueError(f"not an answer: {error}") from None
-    return number, members
+    return number, is_granted
 
 
 def number_bytes(number: int) -> bytes:

@@ -45,11 +45,8 @@ class Holder(Protocol):
         """Its name at the backend."""
         ...
 
-    def hold(self, number: int, database: str) -> Awaitable[int]:
-        """How many members of the backend a join must reach before readers there go on, 0 if they do not wait for it.
-
-        Raises ``LinkLost``.
-        """
+    def hold(self, number: int, database: str) -> Awaitable[bool]:
+        """Whether its readers wait; raises ``LinkLost``."""
         ...
 
     def release(self, number: int) -> None:
@@ -72,12 +69,11 @@ class Barrier(Protocol):
 class _Hold:
     """One that this process has, or asks for."""
 
-    __slots__ = ("database", "members", "number", "patience", "until_seconds")
+    __slots__ = ("database", "number", "patience", "until_seconds")
 
     def __init__(self, number: int, database: str) -> None:
         self.number = number
         self.database = database
-        self.members = 1
         self.until_seconds = 0.0
         self.patience: asyncio.Timeout | None = None
         """While the others are being asked."""
@@ -116,11 +112,6 @@ class Holding:
         """Whether the others still keep their readers waiting, if they were asked to. Also called from threads."""
         hold = self._hold
         return hold is None or self._now_seconds() < hold.until_seconds
-
-    @property
-    def members(self) -> int:
-        """How many members of the backend a join must reach before the readers of the others go on."""
-        return 1 if self._hold is None else self._hold.members
 
     @asynccontextmanager
     async def held(self, database: str) -> AsyncIterator[AbstractSet[str] | None]:
@@ -163,7 +154,7 @@ class Holding:
     async def _ask(self, hold: _Hold, holders: Sequence[Holder]) -> bool:
         """Ask all of them; whether all agree."""
         asked_seconds = self._now_seconds()
-        answered: dict[str, int] = {}
+        answered: dict[str, bool] = {}
 
         async def ask(holder: Holder) -> None:
             answered[holder.name] = await holder.hold(hold.number, hold.database)
@@ -182,7 +173,6 @@ class Holding:
         self._silences.clear()
         self._pause_seconds = PAUSES_SECONDS[0]
         hold.until_seconds = asked_seconds + VALID_SECONDS
-        hold.members = max(answered.values())
         return all(answered.values())
 
     def _silent(self, holders: Sequence[Holder]) -> None:
@@ -202,9 +192,9 @@ class Holding:
     async def _renewed(self, hold: _Hold, holders: Sequence[Holder]) -> None:
         asked_seconds = self._now_seconds()
 
-        async def ask(holder: Holder) -> int:
+        async def ask(holder: Holder) -> bool:
             # After its end, this would be another hold, without an end.
-            return await holder.hold(hold.number, hold.database) if self._hold is hold else 0
+            return self._hold is hold and await holder.hold(hold.number, hold.database)
 
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -212,7 +202,7 @@ class Holding:
         except (LinkLost, TimeoutError):
             return
         if self._hold is hold and all(answers):
-            hold.until_seconds, hold.members = asked_seconds + VALID_SECONDS, max(answers)
+            hold.until_seconds = asked_seconds + VALID_SECONDS
             asyncio.get_running_loop().call_later(RENEW_SECONDS, self._renew, hold, holders)
 
 
@@ -245,19 +235,17 @@ class HeldHere:
     def __init__(
         self,
         readers: Barrier | None,
-        members: Callable[[], int],
         holding: Holding,
         numbers: PeerNumbers,
         quiet: Callable[[Sequence[str]], Awaitable[None]],
         now_seconds: Callable[[], float],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        """Without ``readers`` nothing is granted. ``members``: how many members of the backend they read from.
+        """Without ``readers`` nothing is granted.
 
         ``quiet`` waits, within a bound, until nothing of these processes is in progress at the backend.
         """
         self._readers = readers
-        self._members = members
         self._holding = holding
         self._numbers = numbers
         self._quiet = quiet
@@ -269,9 +257,9 @@ class HeldHere:
         """Another process asks for a hold, or to go on with it; ``Inbound.held`` answers."""
         given = self._given.get(inbound)
         if given is not None and given.number == number:
-            inbound.held(number, self._members() if given.renew(self._now_seconds()) else 0)
+            inbound.held(number, is_granted=given.renew(self._now_seconds()))
         elif given is not None or self._readers is None or inbound.peer is None:
-            inbound.held(number, 0)
+            inbound.held(number, is_granted=False)
         else:
             self._holding.gives_way(inbound.peer.name, database)
             given = self._given[inbound] = _Given(number, database, self._now_seconds())
@@ -297,7 +285,7 @@ class HeldHere:
                 if given.over.is_set():
                     return
                 given.is_granted = alone
-                inbound.held(given.number, self._members() if alone else 0)
+                inbound.held(given.number, is_granted=alone)
                 if alone:
                     self._numbers.held_for_others += 1
                     await self._over(name, given)

@@ -81,7 +81,7 @@ class Link(Side):
         self._key = key
         self._wanted = wanted
         self._waiter: asyncio.Future[bytes] | None = None
-        self._holds: dict[int, asyncio.Future[int]] = {}
+        self._holds: dict[int, asyncio.Future[bool]] = {}
         self._given_up: dict[int, asyncio.Future[list[Given]]] = {}
         self._noted: dict[int, asyncio.Future[None]] = {}
         self._numbers = count(1)
@@ -105,15 +105,14 @@ class Link(Side):
             raise LinkLost("wrong number of answers")
         return answers
 
-    async def hold(self, number: int, database: str) -> int:
-        """Ask it to keep readers of the database waiting, or to go on with it. One call at a time.
+    async def hold(self, number: int, database: str) -> bool:
+        """Ask it to keep readers of the database waiting, or to go on with it; whether it does. One call at a time.
 
-        Returns how many members of the backend a join must reach before its readers go on, 0 if it does not keep them
-        waiting; raises ``LinkLost``.
+        Raises ``LinkLost``.
         """
         if not self.is_open:
             raise LinkLost("not connected")
-        waiter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._holds[number] = waiter
         self._say(Kind.HOLD, hold_bytes(number, database))
         try:
@@ -357,10 +356,10 @@ class Inbound(Side):
         if number:
             self._answer(Kind.NOTED, number_bytes(number))
 
-    def held(self, number: int, members: int) -> None:
+    def held(self, number: int, *, is_granted: bool) -> None:
         """Answer a request to hold (``Link.hold``)."""
         if self.is_open:
-            self._say(Kind.HELD, held_bytes(number, members))
+            self._say(Kind.HELD, held_bytes(number, is_granted=is_granted))
 
     def _greeted(self, frame: Frame) -> None:
         if frame.kind == Kind.HELLO and not self._hello:

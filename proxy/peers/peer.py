@@ -59,7 +59,7 @@ class Peer:
             return True
         return inbound.places.may_have_made(inbound.peer.first_place, stored_id, now_seconds)
 
-    async def hold(self, number: int, database: str) -> int:
+    async def hold(self, number: int, database: str) -> bool:
         if self.link is None:
             raise LinkLost("not connected")
         return await self.link.hold(number, database)

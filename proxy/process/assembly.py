@@ -27,7 +27,6 @@ from proxy.inserts.ingest import InsertHandler
 from proxy.inserts.insert_rates import InsertRates
 from proxy.inserts.paced_replies import PacedReplies
 from proxy.inserts.write_strategy import Mode, WriteStrategy
-from proxy.members.read_preference import MembersRead
 from proxy.observe.compression_time import Spent, TimedForms
 from proxy.observe.metrics import CatalogReadings, Metrics
 from proxy.observe.spans import Tracer
@@ -77,7 +76,6 @@ class Assembly:
     effects: CatalogEffects
     cursors: CursorNames
     authorisation: Authorisation
-    members_read: MembersRead
     in_parts: InParts | None
     compressing: Compressing | None
     slow: SlowCommands
@@ -117,11 +115,10 @@ async def assemble(
     ruled, growth = await _ruled(settings, backend, authorisation), await growth_of(settings, backend)
     ids, replies = ProcessIds(), PacedReplies(report)
     catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ids)
-    members_read, cursors = MembersRead(backend.topology), CursorNames()
+    cursors = CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
     store = backend.bucket_store(
         settings.timeseries_bucket_max_count,
-        members_read.count if readers is None else lambda: max(members_read.count(), readers[1].members),
         lambda: readers is not None and is_alone(settings, catalog, readers[1]),
         None if readers is None else readers[0],
     )
@@ -150,7 +147,6 @@ async def assemble(
         effects=effects,
         cursors=cursors,
         authorisation=authorisation,
-        members_read=members_read,
         in_parts=in_parts,
         compressing=compressing if joining.compress else None,
         slow=slow,

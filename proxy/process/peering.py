@@ -117,7 +117,6 @@ class Peering:
         holding = Holding(self._own.name, self.membership.holders, self.numbers, now_seconds, spawn)
         self._held_here = HeldHere(
             None if in_parts is None else in_parts.readers,
-            assembly.members_read.count,
             holding,
             self.numbers,
             self.membership.quiet,

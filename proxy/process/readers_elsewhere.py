@@ -42,11 +42,6 @@ class ReadersElsewhere:
         return frozenset() if self._holding is None else self._holding.names()
 
     @property
-    def members(self) -> int:
-        """How many members of the backend a join must reach before readers through the others go on."""
-        return 1 if self._holding is None else self._holding.members
-
-    @property
     def lasts(self) -> bool:
         return self._holding is None or self._holding.lasts
 

@@ -22,6 +22,7 @@ from proxy.clients.administration import AdminParts
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.server import Parts, Server
 from proxy.clients.tls import ListenerTls, TlsOptions
+from proxy.members.joins_applied import JoinsApplied
 from proxy.observe.loop_watch import LoopWatch
 from proxy.observe.metrics import Metrics
 from proxy.observe.tasks import TaskSet
@@ -268,7 +269,7 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet, worker: WorkerP
         gate=assembly.authorisation,
         on_step_down=assembly.backend.pool.forget_primary,
         topology=assembly.backend.topology,
-        other_member_chosen=assembly.members_read.chosen,
+        joins_applied=_joins_applied(assembly),
         new_collections=_new_collections(assembly, tasks),
         slow=assembly.slow.threshold if assembly.spans is None else assembly.spans.watch,
         limits=assembly.limits,
@@ -282,6 +283,11 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet, worker: WorkerP
             worker.workers if worker is not None else None,
         ),
     )
+
+
+def _joins_applied(assembly: Assembly) -> JoinsApplied | None:
+    in_parts = assembly.in_parts
+    return None if in_parts is None else JoinsApplied(in_parts.readers.joins, assembly.backend.run_raw)
 
 
 def _new_collections(assembly: Assembly, tasks: TaskSet) -> NewCollections | None:

@@ -93,6 +93,8 @@ class ReaderRegister:
         self._elsewhere = elsewhere or Nobody()
         self._pauses: dict[str, tuple[float, float]] = {}
         """By database: length of the latest pause, and its end."""
+        self._joins: dict[str, int] = {}
+        """By database: how often nobody was reading it, so that it was joined."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By database: joins of this process and of others take turns, in the order in which they asked."""
 
@@ -129,6 +131,10 @@ class ReaderRegister:
             async with self._elsewhere.kept_out(namespace.database) as alone:
                 yield alone
 
+    def joins(self, database: str) -> int:
+        """How many joins of a database there were that readers through this process waited for, by whatever process."""
+        return self._joins.get(database, 0)
+
     @property
     def still_kept_out(self) -> bool:
         return self._elsewhere.lasts
@@ -146,7 +152,10 @@ class ReaderRegister:
             try:
                 alone = await self.active.emptied(database, WAIT_FOR_READERS_SECONDS)
                 self._pause(database, needed=not alone)
-                yield alone and not self._may_come_back(database)
+                alone = alone and not self._may_come_back(database)
+                if alone:
+                    self._joins[database] = self.joins(database) + 1
+                yield alone
             finally:
                 self.active.admit(database)
         finally:

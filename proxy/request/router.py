@@ -42,6 +42,15 @@ Lookup: TypeAlias = Callable[[Namespace], VirtualCollection | Unresolved | None]
 """From memory: the virtual collection, ``None`` for any other namespace, ``UNRESOLVED`` if that is not known."""
 
 
+Resolved: TypeAlias = tuple[Namespace, VirtualCollection | None]
+"""A namespace, and the collection that the backend has just reported for it; ``None`` if it is not virtual."""
+
+
+def resolved_or(resolved: Resolved, lookup: Lookup) -> Lookup:
+    """``lookup``, but with the result of a command's own query: the registry may have dropped it already."""
+    return lambda namespace: resolved[1] if resolved[0] == namespace else lookup(namespace)
+
+
 @dataclass(frozen=True, slots=True)
 class Relay:
     """Relay the client's bytes and the reply; ``effects`` follow the reply."""

@@ -69,13 +69,13 @@ class Inbound:
         self.address = "simulated"
         self.heard_seconds = 0.0
         self.places = PlacesTold()
-        self.asked: dict[int, asyncio.Future[int]] = {}
+        self.asked: dict[int, asyncio.Future[bool]] = {}
         self._link = link
 
-    def held(self, number: int, members: int) -> None:
+    def held(self, number: int, *, is_granted: bool) -> None:
         answer = self.asked.get(number)
         if answer is not None and not answer.done():
-            answer.set_result(members)
+            answer.set_result(is_granted)
 
     def close(self) -> None:
         self._link.close()
@@ -113,18 +113,18 @@ class Link:
         await self._cross()
         return answers_in(answers)
 
-    async def hold(self, number: int, database: str) -> int:
+    async def hold(self, number: int, database: str) -> bool:
         await self._arrive()
         inbound = self.inbound
         self.far.members.heard(inbound)  # type: ignore[arg-type]
         answer = inbound.asked[number] = asyncio.get_running_loop().create_future()
         self.far.held_here.ask(inbound, number, database)  # type: ignore[arg-type]
         try:
-            members = await answer
+            is_granted = await answer
         finally:
             inbound.asked.pop(number, None)
         await self._cross()
-        return members
+        return is_granted
 
     def release(self, number: int) -> None:
         self.near.spawn(self._release(number))
@@ -243,9 +243,7 @@ class Node:
         self.elsewhere = ReadersElsewhere(self, proxies_count=lambda: True)
         self.elsewhere.ask(self.holding)
         self.readers = ReaderRegister(lambda _: False, elsewhere=self.elsewhere)
-        self.held_here = HeldHere(
-            self.readers, lambda: 1, self.holding, self.numbers, self.members.quiet, now_seconds, self.spawn
-        )
+        self.held_here = HeldHere(self.readers, self.holding, self.numbers, self.members.quiet, now_seconds, self.spawn)
         network.nodes[self.name] = self
 
     def follow(

@@ -48,9 +48,6 @@ FIRST_IN_TRANSACTION = frozenset({"startTransaction", "readConcern"})
 READ_FOR_ONE = 8
 """Reading this many documents costs a server less than a separate command for one."""
 
-REPLICATION_MS = 500
-"""Maximum time that readers wait for a join to reach the members that they read from."""
-
 
 def joins_atomically(profile: Profile) -> tuple[bool, bool]:
     """Whether this backend can join parts, and whether they must be closed for that.
@@ -72,15 +69,10 @@ class PartStore:
         pool: ServicePool,
         *,
         transactions: bool,
-        members_read: Callable[[], int] = lambda: 1,
         alone: Callable[[], bool] = lambda: False,
         direct_writes: DirectWrites | None = None,
     ) -> None:
-        """``members_read``: number of members that must have a join when it is acknowledged.
-
-        ``alone``: whether no other process of the proxy writes; ``direct_writes``: a record of those of this one.
-        """
-        self._members_read = members_read
+        """``alone``: whether no other process of the proxy writes; ``direct_writes``: a record of those of this one."""
         self._alone = alone
         self.direct_writes = direct_writes or DirectWrites()
         """The collections whose measurements this process deletes or updates have to be noted here."""
@@ -98,7 +90,7 @@ class PartStore:
         session = self._sessions.pop() if self._sessions else _Session()
         session.number += 1
         try:
-            return await step.transaction(session, self._members_read, self._sessions.append)
+            return await step.transaction(session, self._sessions.append)
         except BaseException:
             self._sessions.append(session)
             raise
@@ -123,7 +115,6 @@ class _Transaction:
         self,
         step: _Step,
         session: _Session,
-        members: Callable[[], int],
         free: Callable[[_Session], object],
         found: Sequence[Sequence[bytes]],
     ) -> None:
@@ -131,19 +122,17 @@ class _Transaction:
         self._changes = any(len(stored) > 1 for stored in found)
         self._step = step
         self._session = session
-        self._members = members
         self._free = free
 
     async def commit(self) -> None:
         if not self._changes:
             await self.abandon()
             return
-        members = self._members()
-        # Nobody was promised a join: if it is rolled back, its parts are there again, with the same rows.
-        concern = {"w": members, "wtimeout": REPLICATION_MS} if members > 1 else {"w": 1}
+        # Nobody was promised a join: if it is rolled back, its parts are there again, with the same rows. Reads from
+        # other members wait until these have it (``proxy.members.joins_applied``).
         try:
             await self._step.run(
-                {"commitTransaction": 1, **in_session(self._session), "writeConcern": concern}, "admin"
+                {"commitTransaction": 1, **in_session(self._session), "writeConcern": {"w": 1}}, "admin"
             )
         except CommandError:
             await self._step.abort(self._session)
@@ -238,10 +227,8 @@ class _Step:
         ]
         await self.run({"update": self._buckets.collection, "updates": seals})
 
-    async def transaction(
-        self, session: _Session, members: Callable[[], int], free: Callable[[_Session], object]
-    ) -> _Transaction:
-        """For a replica set; ``members`` members acknowledge the commit, ``free`` gets the session after it."""
+    async def transaction(self, session: _Session, free: Callable[[_Session], object]) -> _Transaction:
+        """For a replica set; ``free`` gets the session after the commit."""
         fields = in_session(session)
         try:
             readings = await self._read({**fields, "startTransaction": True, "readConcern": {"level": "snapshot"}})
@@ -251,7 +238,7 @@ class _Step:
         except Exception:
             await self.abort(session)
             raise
-        return _Transaction(self, session, members, free, found)
+        return _Transaction(self, session, free, found)
 
     async def _replace(
         self, readings: Sequence[RangeDocuments], replacements: Sequence[Replacement], fields: Mapping[str, Any]

@@ -62,7 +62,7 @@ async def test_commits_do_not_wait_for_searches_nor_for_questions(
     assert isinstance(x, VirtualCollection)
     others = [replace(x, namespace=Namespace(f"{db_name}_{number}", "x")) for number in range(20)]
     row = parse_measurement(bson.encode({"t": dt.datetime.now(dt.UTC), "m": 1, "_id": 1}), b"t", b"m")
-    store, now = backend.bucket_store(1000, lambda: 1, lambda: True, None), asyncio.get_running_loop().time
+    store, now = backend.bucket_store(1000, lambda: True, None), asyncio.get_running_loop().time
     slow = {
         "failCommands": ["aggregate"],
         "blockConnection": True,

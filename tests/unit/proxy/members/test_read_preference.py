@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from typing import Any
 
 import bson
@@ -15,7 +14,8 @@ from pymongo.topology_description import TOPOLOGY_TYPE, TopologyDescription
 
 from catalog.errors import CommandError
 from catalog.identity import NOBODY, Identity, identity_of
-from proxy.members.read_preference import MemberSelector, MembersRead
+from proxy.members.joins_applied import JoinsApplied
+from proxy.members.read_preference import MemberSelector
 from proxy.request.command import Command, parse_command
 from proxy.request.session import Session
 from proxy.upstream.connection import Upstream
@@ -52,14 +52,14 @@ class _Settings:
     server_selector = None
 
 
-def members(*servers: ServerDescription, chosen: Callable[[], None] = lambda: None) -> MemberSelector:
+def members(*servers: ServerDescription, joins: JoinsApplied | None = None) -> MemberSelector:
     def dialer_to(address: Any) -> Dialer:
         async def at() -> tuple[str, int]:
             return address[0], address[1]
 
         return Dialer(at, None, 1.0)
 
-    return MemberSelector(lambda: topology(*servers), dialer_to, chosen)
+    return MemberSelector(lambda: topology(*servers), dialer_to, joins)
 
 
 def session(identity: Identity = NOBODY) -> Session:
@@ -170,11 +170,31 @@ def test_member_that_does_not_answer_is_avoided() -> None:
     assert where.session_for(own, find("secondary")) is own
 
 
-def test_members_that_clients_read_from_are_waited_for() -> None:
-    """A join must have reached whoever reads at a secondary before the next reader comes."""
-    read = MembersRead(lambda: topology(*BOTH))
-    own, where = session(), members(*BOTH, chosen=read.chosen)
-    where.session_for(own, find("primaryPreferred"))
-    assert read.count() == 1
-    where.session_for(own, find("secondary"))
-    assert read.count() == 2
+@pytest.mark.parametrize("is_far_behind", [False, True])
+async def test_the_first_read_after_a_join_waits_for_its_member(is_far_behind: bool) -> None:
+    """One that is too far behind is left for a while; the primary answers meanwhile."""
+    joins = ScriptedJoins(applied=not is_far_behind)
+    own, where = session(), members(*BOTH, joins=joins)
+    away = where.session_for(own, find("secondary"))
+    assert not where.may_meet_joins(own, find("secondary"))
+    assert where.may_meet_joins(away, find("secondary"))
+    assert not where.may_meet_joins(away, command({"getMore": Int64(5), "collection": "x"}))
+    assert await where.past_joins(away, find("secondary")) is (own if is_far_behind else away)
+    assert where.is_avoided(SECONDARY) is is_far_behind
+    assert where.may_meet_joins(away, find("secondary")) is is_far_behind
+
+
+class ScriptedJoins(JoinsApplied):
+    """A member has the joins, or does not get them in time."""
+
+    def __init__(self, *, applied: bool) -> None:
+        self._applied = applied
+        self._known: set[Any] = set()  # type: ignore[assignment]
+
+    def are_certain(self, member: Any, database: str) -> bool:
+        return (member, database) in self._known
+
+    async def awaited(self, session: Session, database: str) -> bool:
+        if self._applied:
+            self._known.add((session.member, database))
+        return self._applied

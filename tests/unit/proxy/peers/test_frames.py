@@ -164,8 +164,8 @@ def test_a_frame_of_a_stranger_is_short(said: bytes) -> None:
 
 def test_holds_are_read_as_they_were_written() -> None:
     assert hold_in(hold_bytes(7, "d\u00e9")) == (7, "d\u00e9")
-    assert held_in(held_bytes((1 << 32) - 1, 50)) == ((1 << 32) - 1, 50)
-    assert held_in(held_bytes(7, 0)) == (7, 0)
+    assert held_in(held_bytes((1 << 32) - 1, is_granted=True)) == ((1 << 32) - 1, True)
+    assert held_in(held_bytes(7, is_granted=False)) == (7, False)
     assert number_in(number_bytes(7)) == 7
 
 

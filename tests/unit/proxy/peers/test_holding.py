@@ -21,12 +21,12 @@ class Inbound:
 
     def __init__(self, name: str) -> None:
         self.peer = Introduction(name, 1)
-        self.answers: dict[int, asyncio.Future[int]] = {}
+        self.answers: dict[int, asyncio.Future[bool]] = {}
 
-    def held(self, number: int, members: int) -> None:
+    def held(self, number: int, *, is_granted: bool) -> None:
         answer = self.answers.get(number)
         if answer is not None and not answer.done():
-            answer.set_result(members)
+            answer.set_result(is_granted)
 
 
 class Process:
@@ -43,10 +43,8 @@ class Process:
         self.is_quiet = asyncio.Event()
         self.is_quiet.set()
         self.holding = Holding(name, lambda: self.others, self.numbers, self._now, self.spawn)
-        self.members = 1
         self.held_here = HeldHere(
             self.register if keeps_readers else None,
-            lambda: self.members,
             self.holding,
             self.numbers,
             self._quiet,
@@ -146,13 +144,16 @@ async def test_readers_of_all_processes_wait_until_the_end(three: list[Process])
     assert await Process("alone").joins() == set()
 
 
-async def test_a_join_must_reach_the_members_that_others_read_from(three: list[Process]) -> None:
+async def test_joins_of_others_are_counted_for_those_who_read_from_other_members(three: list[Process]) -> None:
     one, two, three_ = three
-    two.members, three_.members = 3, 2
-    assert one.holding.members == 1
-    seen: list[int] = []
-    await one.joins(lambda: seen.append(one.holding.members))
-    assert (seen, one.holding.members) == ([3], 1)
+    three_.register.active.enter("other")
+    assert await one.joins() is not None
+    await settled(*three)
+    assert [each.register.joins("d") for each in three] == [1, 1, 1]
+    two.register.active.enter("d")
+    assert await one.joins() is None
+    await settled(*three)
+    assert two.register.joins("d") == 1, "it was refused there"
 
 
 async def test_one_that_has_readers_refuses_for_all(three: list[Process]) -> None:

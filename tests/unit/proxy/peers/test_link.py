@@ -32,7 +32,7 @@ class Host:
         self.events: list[str] = []
         self.answers: list[Answer] = [UNKNOWN, UNKNOWN]
         self.inbound: list[Inbound] = []
-        self.members: int | None = 2
+        self.grants: bool | None = True
         """``None``: it does not answer."""
 
     def opened(self, inbound: Inbound) -> None:
@@ -57,8 +57,8 @@ class Host:
 
     def hold(self, inbound: Inbound, number: int, database: str) -> None:
         self.events.append(f"hold {number} {database}")
-        if self.members is not None:
-            inbound.held(number, self.members)
+        if self.grants is not None:
+            inbound.held(number, is_granted=self.grants)
 
     def release(self, inbound: Inbound, number: int) -> None:
         self.events.append(f"release {number}")
@@ -239,20 +239,20 @@ async def test_readers_are_held_and_released_beside_questions() -> None:
     host = Host()
     async with listening(host) as port:
         link = await link_to(port)
-        assert await link.hold(1, "d\u00e9") == 2
-        host.members = None
+        assert await link.hold(1, "d\u00e9")
+        host.grants = None
         late = asyncio.ensure_future(link.hold(2, "d"))
         assert await link.ask(QUESTIONS) == host.answers
         late.cancel()
         await asyncio.sleep(0)
-        host.inbound[-1].held(2, 1)  # nobody waits for it any more
-        host.members = 0
-        assert await link.hold(3, "d") == 0
+        host.inbound[-1].held(2, is_granted=True)  # nobody waits for it any more
+        host.grants = False
+        assert not await link.hold(3, "d")
         link.release(3)
         await eventually(lambda: host.events[-1] == "release 3")
         holds = [event for event in host.events if event.startswith("hold")]
         assert holds == ["hold 1 d\u00e9", "hold 2 d", "hold 3 d"]
-        host.members = None
+        host.grants = None
         waiting = asyncio.ensure_future(link.hold(4, "d"))
         await eventually(lambda: host.events[-1] == "hold 4 d")
         link.close()

@@ -28,7 +28,6 @@ class HoldingDouble:
     """Others that agree, or not."""
 
     lasts = True
-    members = 2
 
     def __init__(self, names: set[str] | None) -> None:
         self._names = names
@@ -56,7 +55,6 @@ async def test_without_links_everybody_counts(count: bool) -> None:
     assert others.asked == [("d", count, set())] * 2
     assert elsewhere.lasts
     assert elsewhere.names() == set()
-    assert elsewhere.members == 1
 
 
 async def test_who_holds_its_readers_does_not_count() -> None:
@@ -67,7 +65,6 @@ async def test_who_holds_its_readers_does_not_count() -> None:
     assert await alone(elsewhere)
     assert others.asked == [("d", True, {"tsproxy a"})]
     assert elsewhere.names() == {"tsproxy a", "tsproxy b"}
-    assert elsewhere.members == 2
     held.lasts = False
     assert not elsewhere.lasts
     elsewhere.ask(HoldingDouble(None))  # type: ignore[arg-type]
