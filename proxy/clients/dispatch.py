@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
-from proxy.clients.command_limits import CommandLimits
+from proxy.clients.command_limits import CommandLimits, StartLate
 from proxy.clients.handlers import Gatekeeper, Handlers
 from proxy.clients.legacy import legacy_command, refuse_legacy
 from proxy.clients.measuring import Measuring
@@ -42,7 +42,6 @@ from proxy.wire.message import Message, Opcode
 
 _COMPRESSED: Final = int(Opcode.COMPRESSED)
 _MSG: Final = int(Opcode.MSG)
-Work: TypeAlias = Callable[[Exchange], None]
 
 
 class Dispatcher:
@@ -63,7 +62,7 @@ class Dispatcher:
 
         ``readers`` registers every command that may read buckets; ``None`` if there are no joins.
         """
-        self._handlers = handlers
+        self.handlers = handlers
         self._namespaces = namespaces
         self.translated = frozenset(translated)
         self._knows_cursor = knows_cursor
@@ -112,7 +111,7 @@ class Dispatcher:
         """Start a command that was kept waiting; raises ``ProtocolError``."""
         self._guarded(exchange, self._begin)
 
-    def _guarded(self, exchange: Exchange, work: Work) -> None:
+    def _guarded(self, exchange: Exchange, work: StartLate) -> None:
         """Run ``work``; if it raises, end the attempt. ``work`` raises only before it has sent anything."""
         try:
             work(exchange)
@@ -146,7 +145,7 @@ class Dispatcher:
             self.measuring.begin(exchange, command, "relay")
             exchange.done()
         else:
-            if (members := self._handlers.members) is not None:
+            if (members := self.handlers.members) is not None:
                 exchange.session = members.session_for(exchange.session, command)
             self._route(exchange, command)
 
@@ -156,7 +155,7 @@ class Dispatcher:
         if isinstance(route, router.Relay):
             self.measuring.begin(exchange, command, "relay")
             if exchange.expects_reply or route.changes_identity:
-                self._handlers.relay.start(exchange, route)
+                self.handlers.relay.start(exchange, route)
             else:
                 # What a server does before a login, it does for the reply alone. So a flood of strangers ends here.
                 exchange.done()
@@ -164,7 +163,7 @@ class Dispatcher:
             self._administer(exchange, command)
         else:
             self.measuring.begin(exchange, command, "answer")
-            self._handlers.answer.start(exchange)
+            self.handlers.answer.start(exchange)
 
     def _route(self, exchange: Exchange, command: Command, resolved: router.Resolved | None = None) -> None:
         lookup = self._namespaces.lookup if resolved is None else router.resolved_or(resolved, self._namespaces.lookup)
@@ -175,14 +174,14 @@ class Dispatcher:
                 self._tasks.spawn(self._wait(exchange, command, needs.reader, resolved))
                 return
             exchange.enter(needs.reader)
-            members = self._handlers.members
+            members = self.handlers.members
             if members is not None and members.may_meet_joins(exchange.session, command):
                 follow = partial(self._follow, command=command, route=route, needs=needs)
-                self._tasks.spawn(self._read_past_joins(exchange, command, members, follow))
+                self._tasks.spawn(self._past_joins(exchange, command, members, follow))
                 return
         self._follow(exchange, command, route, needs)
 
-    async def _read_past_joins(self, exchange: Exchange, command: Command, members: MemberSelector, then: Work) -> None:
+    async def _past_joins(self, exchange: Exchange, command: Command, members: MemberSelector, then: StartLate) -> None:
         with exchange.times().waiting(WaitKind.JOINS):
             exchange.session = await members.past_joins(exchange.session, command)
         self._guarded(exchange, then)
@@ -210,7 +209,7 @@ class Dispatcher:
                     self._tasks.spawn(self._translate(exchange, command, collection))
             case router.AnswerLocally():
                 self.measuring.begin(exchange, command, "answer")
-                self._handlers.answer.start(exchange)
+                self.handlers.answer.start(exchange)
             case router.Administer():
                 self._administer(exchange, command)
             case router.Resolve(namespace=namespace):
@@ -223,10 +222,10 @@ class Dispatcher:
 
     def _administer(self, exchange: Exchange, command: Command) -> None:
         self.measuring.begin(exchange, command, "admin")
-        if self._handlers.admin is None:
-            self._handlers.relay.start(exchange, router.RELAY)
+        if self.handlers.admin is None:
+            self.handlers.relay.start(exchange, router.RELAY)
         else:
-            self._handlers.admin.start(exchange)
+            self.handlers.admin.start(exchange)
 
     async def _wait(
         self, exchange: Exchange, command: Command, reader: Reader, resolved: router.Resolved | None
@@ -241,9 +240,9 @@ class Dispatcher:
             shortcut = plain_relay(command, route, has_members=self._requirements.has_members)
             self._recogniser.remember(command, needs, meter, shortcut)
         if exchange.session.member is None and not self._may_seek(command):
-            self._handlers.relay.start(exchange, route)
+            self.handlers.relay.start(exchange, route)
         else:
-            self._tasks.spawn(self._handlers.relay.start_observed(exchange))
+            self._tasks.spawn(self.handlers.relay.start_observed(exchange))
 
     def _ingest(
         self, exchange: Exchange, command: Command, collection: VirtualCollection, needs: Needs, allowed: bool
@@ -256,7 +255,7 @@ class Dispatcher:
         if template is not None and meter is not None and template.repeats(command):
             self._recogniser.remember(command, needs, meter, template)
         if not is_started:
-            self._handlers.relay.start(exchange, router.RELAY)
+            self.handlers.relay.start(exchange, router.RELAY)
 
     async def _ask_and_ingest(
         self, exchange: Exchange, command: Command, collection: VirtualCollection, needs: Needs
@@ -273,7 +272,7 @@ class Dispatcher:
         self, exchange: Exchange, command: Command, collection: VirtualCollection | None, needs: Needs, meter: Meter
     ) -> bool:
         """Start a read of one step; false, with nothing done, if ``proxy.reads.translate`` must handle it."""
-        reads, connection = self._handlers.inline_reads, exchange.session.upstream.ready
+        reads, connection = self.handlers.inline_reads, exchange.session.upstream.ready
         if reads is None or connection is None:
             return False
         since_seconds = time.perf_counter() if exchange.slow.records_spans else 0.0
@@ -300,7 +299,7 @@ class Dispatcher:
     async def _translate(self, exchange: Exchange, command: Command, collection: VirtualCollection | None) -> None:
         exchange.not_sent()
         try:
-            document = await self._handlers.translate(exchange.session, command, collection, exchange.times())
+            document = await self.handlers.translate(exchange.session, command, collection, exchange.times())
             outcome: Outcome = of_reply(document, command.name)
         except Undecodable:
             outcome = attempt.NotTranslatable(collection)
@@ -317,7 +316,7 @@ class Dispatcher:
 
     def _situation(self, exchange: Exchange, outcome: Outcome) -> Situation:
         session = exchange.session
-        if self._handlers.failover is None or not isinstance(outcome, attempt.MAY_GO_ELSEWHERE):
+        if self.handlers.failover is None or not isinstance(outcome, attempt.MAY_GO_ELSEWHERE):
             return Situation(has_login=bool(session.identity))
         command = exchange.parsed()
         return Situation(
@@ -330,7 +329,7 @@ class Dispatcher:
     def _may_seek(self, command: Command) -> bool:
         """Whether the cursor of this command may be on a previous primary."""
         is_continued = command.name == "getMore" and not command.exhaust_allowed
-        return is_continued and self._handlers.members is not None and self._handlers.members.has_former_primaries
+        return is_continued and self.handlers.members is not None and self.handlers.members.has_former_primaries
 
     def _act(self, exchange: Exchange, outcome: Outcome, situation: Situation) -> None:
         following = what_follows(outcome, situation)
@@ -338,7 +337,7 @@ class Dispatcher:
             case Next.REPLY:
                 self._reply(exchange, outcome)
             case Next.FINISH:
-                self._handlers.record_cursor(exchange.session, outcome)
+                self.handlers.record_cursor(exchange.session, outcome)
                 exchange.done()
             case Next.REFUSE | Next.REFUSE_RETRYABLY:
                 assert isinstance(outcome, attempt.Refused | attempt.Unreachable)
@@ -358,7 +357,7 @@ class Dispatcher:
             case Next.RELAY:
                 assert isinstance(outcome, attempt.NotTranslatable)
                 route = router.as_it_is(exchange.parsed(), outcome.collection)
-                self._guarded(exchange, lambda exchange: self._handlers.relay.start(exchange, route))
+                self._guarded(exchange, lambda exchange: self.handlers.relay.start(exchange, route))
             case Next.REPORT | Next.REPORT_AND_CLOSE:
                 assert isinstance(outcome, attempt.Unexpected)
                 reference = self.measuring.report(exchange, outcome.error)
@@ -371,14 +370,14 @@ class Dispatcher:
 
     def _reply(self, exchange: Exchange, outcome: Outcome) -> None:
         assert isinstance(outcome, attempt.Replied | attempt.Deposed | attempt.CursorMissing)
-        self._handlers.record_cursor(exchange.session, outcome)
+        self.handlers.record_cursor(exchange.session, outcome)
         if outcome.raw is None:
             exchange.reply(outcome.document)
         else:
             exchange.relayed(outcome.raw)
 
     def _begin_again(self, exchange: Exchange, outcome: Outcome, situation: Situation, following: Next) -> None:
-        session, members = exchange.session, self._handlers.members
+        session, members = exchange.session, self.handlers.members
         if following is Next.SEEK_CURSOR:
             if members is None or not members.seek_cursor(session, exchange.parsed()):
                 self._act(exchange, outcome, replace(situation, may_seek=False))
@@ -390,10 +389,10 @@ class Dispatcher:
 
     async def _find_primary(self, exchange: Exchange, outcome: Outcome, situation: Situation) -> None:
         try:
-            assert self._handlers.failover is not None
+            assert self.handlers.failover is not None
             exchange.not_sent()
             with exchange.times().waiting(WaitKind.PRIMARY):
-                primary = await self._handlers.failover.ask(exchange.session)
+                primary = await self.handlers.failover.ask(exchange.session)
             self._act(exchange, outcome, replace(situation, primary=primary))
         except Exception as error:  # noqa: BLE001  (the last catch)
             self.measuring.report(exchange, error)

@@ -120,14 +120,13 @@ class Server:
             lambda: self.settings, parts.admin, self._roster, self.hello, self._tasks, self._hold_commands
         )
         unanswered = Unanswered()
-        self._members = self._member_selector()
         handlers = Handlers(
             RelayHandler(self._tasks, parts.effects, parts.announce, unanswered),
             self.hello,
             parts.ingest,
             in_turns(parts.translate, unanswered),
             parts.gate,
-            self._members,
+            self._members(),
             parts.inline_reads,
             Failover(self._primary_monitor.suspect, self._next_primary) if in_replica_set else None,
             parts.memory,
@@ -158,7 +157,7 @@ class Server:
         limits, (dispatcher, _) = self._parts.limits, self._dispatchers
         dispatcher.limits = CommandLimits(limits, dispatcher.measuring) if limits.limits_anything else None
 
-    def _member_selector(self) -> MemberSelector | None:
+    def _members(self) -> MemberSelector | None:
         topology = self._parts.topology
         return None if topology is None else MemberSelector(topology, self._dialer_to, self._parts.joins_applied)
 
@@ -254,9 +253,10 @@ class Server:
         command (``proxy.relay.failover``), or because it is closed after a while (``proxy.clients.idle_clients``).
         """
         self._dialer.avoid(address)
-        if self._members is not None:
+        members = self._dispatchers[0].handlers.members
+        if members is not None:
             # Cursors that clients opened there remain there.
-            self._members.was_primary(parse_upstream_name(address))
+            members.was_primary(parse_upstream_name(address))
         logins = 0
         for client in self._roster:
             upstream = client.session.upstream if client.session is not None else None
