@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -16,7 +15,7 @@ import structlog
 
 from proxy.clients.binding import bound
 from proxy.clients.connection_board import ConnectionBoard
-from proxy.clients.tls import HANDSHAKE_SECONDS
+from proxy.clients.tls import HANDSHAKE_SECONDS, Newest
 from proxy.observe.tasks import Spawn
 
 log = structlog.get_logger()
@@ -51,19 +50,19 @@ class Listener:
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        context: ssl.SSLContext | None,
+        tls: Newest | None,
         protocol: Callable[[], asyncio.Protocol],
         door: Door,
         spawn: Spawn,
         board: ConnectionBoard | None = None,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """``context``: for TLS, whose handshake may take ``handshake_seconds``.
+        """``tls``: called for each connection, whose handshake may take ``handshake_seconds``; ``None`` = no TLS.
 
         ``board``: how many connections the other processes have that share the sockets.
         """
         self.sockets = tuple(sockets)
-        self._context = context
+        self._tls = tls
         self._protocol = protocol
         self._door = door
         self._handshake_seconds = handshake_seconds
@@ -147,10 +146,12 @@ class Listener:
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            timeout_seconds = self._handshake_seconds if self._context is not None else None
-            await self._loop.connect_accepted_socket(
-                self._protocol, accepted, ssl=self._context, ssl_handshake_timeout=timeout_seconds
-            )
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(self._protocol, accepted)
+            else:
+                await self._loop.connect_accepted_socket(
+                    self._protocol, accepted, ssl=self._tls(), ssl_handshake_timeout=self._handshake_seconds
+                )
         except (OSError, TimeoutError):
             # The handshake has failed, or the client has disconnected. ``ssl.SSLError`` is an ``OSError``.
             accepted.close()

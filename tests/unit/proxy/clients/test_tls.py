@@ -34,7 +34,7 @@ def shown(tls: ListenerTls) -> bytes:
     client.verify_mode = ssl.CERT_NONE
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     near = client.wrap_bio(to_client, to_server)
-    far = tls.context.wrap_bio(to_server, to_client, server_side=True)
+    far = tls.newest().wrap_bio(to_server, to_client, server_side=True)
     for _ in range(4):
         for end in (near, far):
             try:
