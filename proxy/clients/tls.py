@@ -112,16 +112,18 @@ class ListenerTls:
 
     def reload(self, options: TlsOptions | None = None) -> bool:
         """Reload the files, or load those of other ``options``; false if they are not valid, and nothing changes."""
-        self._options = options or self._options
-        self._state = self._options.state()
+        wanted = options or self._options
+        state = wanted.state()
+        if wanted == self._options:
+            # Files that are not valid are not tried again until they change.
+            self._state = state
         try:
-            self._newest = self._options.context()
+            self._newest = wanted.context()
         except (OSError, ValueError) as error:
-            log.error(
-                "cannot load the new certificate files, keeping the previous ones", reason=_fault(self._options, error)
-            )
+            log.error("cannot load the new certificate files, keeping the previous ones", reason=_fault(wanted, error))
             return False
-        log.info("certificate files loaded", certificate=str(self._options.certificate))
+        self._options, self._state = wanted, state
+        log.info("certificate files loaded", certificate=str(wanted.certificate))
         return True
 
     async def watch(self) -> None:

@@ -228,6 +228,35 @@ def test_changed_files_are_noticed_without_a_signal(proxy_of: Any, files: Path, 
     proxy.wait_until(lambda: proxy.certificate() != shown, timeout_seconds=30)
 
 
+def test_key_in_a_file_of_its_own_needs_a_restart_together_with_its_certificate(
+    mongod: MongodProcess, files: Path, tmp_path: Path
+) -> None:
+    """Until then, the certificate in use is renewed as before."""
+    newer, renewed = (Certificates.make(tmp_path / name, name) for name in ("newer", "renewed"))
+    key, begins, chain = newer.server.read_text().partition("-----BEGIN CERTIFICATE-----")
+    (files / "own.crt").write_text(begins + chain)
+    (files / "own.key").write_text(key)
+    config = files / "t.toml"
+    config.write_text(f"tls_certificate_file = '{files}/server.pem'\n")
+    proxy = TlsProxy(files, mongod.uri)
+    proxy.flags = ("--config", str(config))
+    proxy.start()
+    try:
+        shown = proxy.certificate()
+        config.write_text(
+            f"tls_certificate_file = '{files}/own.crt'\ntls_key_file = '{files}/own.key'\nslow_command_ms = 55\n"
+        )
+        with proxy.connect(files / "ca.pem") as client:
+            reply = client.admin.command({"tsproxy": "reload"})
+        assert reply["changed"] == {"slow_command_ms": 55}
+        assert reply["needRestart"] == ["tls_certificate_file", "tls_key_file"]
+        assert proxy.certificate() == shown
+        (files / "server.pem").write_bytes(renewed.server.read_bytes())
+        proxy.wait_until(lambda: proxy.certificate() != shown, timeout_seconds=30)
+    finally:
+        proxy.stop()
+
+
 def test_bad_certificate_keeps_the_last_good_one(proxy_of: Any, files: Path) -> None:
     proxy = proxy_of()
     shown = proxy.certificate()
