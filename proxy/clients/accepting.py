@@ -11,14 +11,11 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-import structlog
-
 from proxy.clients.binding import bound
 from proxy.clients.connection_board import ConnectionBoard
 from proxy.clients.tls import HANDSHAKE_SECONDS, Newest
+from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import Spawn
-
-log = structlog.get_logger()
 
 RETRY_SECONDS: Final = 0.1
 """Pause if no connection can be accepted, for example without free file descriptors."""
@@ -129,7 +126,7 @@ class Listener:
         except ConnectionError:
             return True
         except OSError as error:
-            log.warning("cannot accept a connection", reason=error.strerror)
+            noticed.warning("cannot accept a connection", reason=error.strerror)
             # Otherwise it would be tried again at once.
             self._pause(listening, RETRY_SECONDS)
             return False
