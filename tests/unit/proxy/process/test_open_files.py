@@ -9,7 +9,7 @@ import sys
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.process.open_files import OTHERS, look, needed
+from proxy.process.open_files import OTHERS, OpenFiles, needed
 from proxy.settings.table import Settings
 
 PROGRAM = """
@@ -35,5 +35,13 @@ def test_connections_are_divided_among_workers() -> None:
 )
 def test_warning(limit: int, warns: bool) -> None:
     with capture_logs() as logs:
-        look(Settings(max_connections=100), 1, limit)
+        OpenFiles(limit, 1).follow(Settings(max_connections=100))
     assert [each["needed"] for each in logs] == ([OTHERS + 200] if warns else [])
+
+
+def test_reload_warns_only_if_more_is_needed() -> None:
+    files = OpenFiles(OTHERS, 1)
+    with capture_logs() as logs:
+        for number in (10, 10, 5, 20):
+            files.follow(Settings(max_connections=number))
+    assert [each["needed"] for each in logs] == [OTHERS + 20, OTHERS + 40]
