@@ -309,7 +309,7 @@ def _resolved(settings: Settings, origins: dict[str, str]) -> Settings:
         return settings
     try:
         uri = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = f"cannot read the file: {error.strerror if isinstance(error, OSError) else 'not UTF-8 text'}"
         if is_like_an_address(str(path)):
             reason = "expected the path of a file; a connection string belongs in backend"
@@ -330,6 +330,13 @@ def _data_directory(settings: Settings, origins: Mapping[str, str]) -> Path:
         raise ConfigurationError([_problem(name, str(path), origins[name], str(error))]) from None
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # for example a name that is too long
+        return False
+
+
 def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[str]:
     """Problems that a single value does not show: missing files, settings that require or exclude each other."""
 
@@ -347,7 +354,7 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
         yield _problem("backend", shown, origins["backend"], reason)
     for name in ("tls_certificate_file", "tls_key_file", "tls_ca_file", "embedded_mongod"):
         path: Path | None = getattr(settings, name)
-        if path is not None and not path.is_file():
+        if path is not None and not _is_file(path):
             yield problem(name, "expected an existing file")
     if settings.tls_certificate_file is None:
         for name in ("tls_key_file", "tls_ca_file"):

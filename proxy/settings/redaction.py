@@ -19,6 +19,7 @@ _SECRET_OPTION = re.compile(
 )
 # A user of a collector of traces may be a token, and so may everything of its query.
 _WEB = re.compile(r"^(https?:/+)(.*@)?([^?]*)(\?.*)?$", re.IGNORECASE | re.DOTALL)
+_PEM = "-----BEGIN"
 _GIVEN = re.compile(r"""(?<=['"(]).*@""", re.DOTALL)
 
 
@@ -35,8 +36,11 @@ def redact_uri(text: str) -> str:
 def redact_given(text: str) -> str:
     """A setting's value as it was given, which may be a secret of another setting, or lack a scheme.
 
-    If it is no address and no path, everything before an ``@`` is masked, or else everything after a ``=``.
+    If it is no address and no path, everything before an ``@`` is masked, or else everything after a ``=``. A key or a
+    certificate is masked as a whole.
     """
+    if _PEM in text:
+        return MASK
     if _BARE.match(text) or is_like_a_path(text):
         return redact_uri(text)
     if "@" in text:

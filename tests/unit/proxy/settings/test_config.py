@@ -180,6 +180,14 @@ def test_secret_in_the_wrong_place_does_not_show(tmp_path: Path, name: str, give
     assert said in problems(tmp_path, **{name: given})
 
 
+@pytest.mark.parametrize("length", [10, 5_000])
+@pytest.mark.parametrize("name", ["tls_certificate_file", "tls_key_file", "backend_file", "trace_headers_file"])
+def test_key_in_place_of_its_file_does_not_show(tmp_path: Path, name: str, length: int) -> None:
+    told = problems(tmp_path, **{name: f"-----BEGIN PRIVATE KEY-----\n{'S3cret' * length}"})
+    assert f"{name} = '***'" in told
+    assert "S3cret" not in told
+
+
 @pytest.mark.parametrize("content", ["u:S3cret@h:1/", "S3cret", "mongodb:/u:S3cret@h"])
 def test_content_of_a_backend_file_does_not_show(tmp_path: Path, content: str) -> None:
     (tmp_path / "uri").write_text(content)

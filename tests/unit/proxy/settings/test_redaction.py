@@ -49,6 +49,7 @@ def test_quote_in_a_password_does_not_end_it() -> None:
         ("secret@h", "***@h"),
         ("mongodb:/user:secret@h:1", "mongodb:/user:***@h:1"),
         ("Authorization=Bearer secret", "Authorization=***"),
+        ("-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----", "***"),
         ("/run/credentials/tsproxy@1.service/uri=x", "/run/credentials/tsproxy@1.service/uri=x"),
         ("~/a@b", "~/a@b"),
         ("folder/file", "folder/file"),
