@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-import structlog
-
 from proxy.clients.binding import bound
 from proxy.clients.connection_board import ConnectionBoard
-from proxy.clients.tls import HANDSHAKE_SECONDS
+from proxy.clients.tls import HANDSHAKE_SECONDS, Newest
+from proxy.observe.limited_log import noticed
 from proxy.observe.tasks import Spawn
-
-log = structlog.get_logger()
 
 RETRY_SECONDS: Final = 0.1
 """Pause if no connection can be accepted, for example without free file descriptors."""
@@ -51,19 +47,19 @@ class Listener:
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        context: ssl.SSLContext | None,
+        tls: Newest | None,
         protocol: Callable[[], asyncio.Protocol],
         door: Door,
         spawn: Spawn,
         board: ConnectionBoard | None = None,
         handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
-        """``context``: for TLS, whose handshake may take ``handshake_seconds``.
+        """``tls``: called for each connection, whose handshake may take ``handshake_seconds``; ``None`` = no TLS.
 
         ``board``: how many connections the other processes have that share the sockets.
         """
         self.sockets = tuple(sockets)
-        self._context = context
+        self._tls = tls
         self._protocol = protocol
         self._door = door
         self._handshake_seconds = handshake_seconds
@@ -130,7 +126,7 @@ class Listener:
         except ConnectionError:
             return True
         except OSError as error:
-            log.warning("cannot accept a connection", reason=error.strerror)
+            noticed.warning("cannot accept a connection", reason=error.strerror)
             # Otherwise it would be tried again at once.
             self._pause(listening, RETRY_SECONDS)
             return False
@@ -147,10 +143,12 @@ class Listener:
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            timeout_seconds = self._handshake_seconds if self._context is not None else None
-            await self._loop.connect_accepted_socket(
-                self._protocol, accepted, ssl=self._context, ssl_handshake_timeout=timeout_seconds
-            )
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(self._protocol, accepted)
+            else:
+                await self._loop.connect_accepted_socket(
+                    self._protocol, accepted, ssl=self._tls(), ssl_handshake_timeout=self._handshake_seconds
+                )
         except (OSError, TimeoutError):
             # The handshake has failed, or the client has disconnected. ``ssl.SSLError`` is an ``OSError``.
             accepted.close()

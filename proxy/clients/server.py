@@ -34,6 +34,7 @@ from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_others, no_translate
 from proxy.clients.roster import Roster
+from proxy.clients.tls import Newest
 from proxy.clients.turns import Turns
 from proxy.hello.handler import HelloHandler
 from proxy.inserts.insert_port import InsertPort
@@ -290,7 +291,7 @@ class Server:
 
     async def start(
         self,
-        tls: ssl.SSLContext | None = None,
+        tls: Newest | None = None,
         sockets: Sequence[socket.socket] = (),
         board: ConnectionBoard | None = None,
     ) -> tuple[str, int]:
@@ -307,7 +308,7 @@ class Server:
         return address
 
     async def start_admin(
-        self, address: Address, tls: ssl.SSLContext | None = None, sockets: Sequence[socket.socket] = ()
+        self, address: Address, tls: Newest | None = None, sockets: Sequence[socket.socket] = ()
     ) -> tuple[str, int]:
         """As ``start``, for admin commands only."""
         return await self._listen(address, tls, sockets, None, is_for_admin=True)
@@ -315,7 +316,7 @@ class Server:
     async def _listen(
         self,
         address: Address,
-        tls: ssl.SSLContext | None,
+        tls: Newest | None,
         sockets: Sequence[socket.socket],
         board: ConnectionBoard | None,
         *,

@@ -1,13 +1,14 @@
 """TLS for client connections, with certificate files that are reloaded when they change.
 
-The listener keeps one context. Each handshake replaces it by the context of the newest valid files. Invalid files are
-logged, and the previous ones stay in use.
+Each connection gets the context of the newest valid files. Invalid files are logged, and the previous ones stay in use.
+TLS sessions belong to a context, so none is resumed after a reload: the client shows its certificate again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,9 @@ _CLIENT_CERTIFICATES: Final = {
     "optional": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+
+Newest = Callable[[], ssl.SSLContext]
+"""Gives the context for a connection that begins now."""
 
 _State = tuple[tuple[int, int, int], ...]
 
@@ -91,36 +95,35 @@ def _no_password() -> str:
 
 
 class ListenerTls:
-    """The context of a listener, and the newest valid certificate."""
+    """The context of the newest valid files."""
 
     def __init__(self, options: TlsOptions) -> None:
         """Raises ``ConfigurationError`` if the files are not valid."""
         self._options = options
         self._state = options.state()
         try:
-            self.context = options.context()
+            self._newest = options.context()
         except (OSError, ValueError) as error:
             raise ConfigurationError([_fault(options, error)]) from None
-        self._newest = self.context
-        self.context.sni_callback = self._exchange
 
-    def _exchange(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Called in every handshake, whether the client names a server or not."""
-        if self._newest is not context:
-            connection.context = self._newest
+    def newest(self) -> ssl.SSLContext:
+        """The context for a connection that begins now."""
+        return self._newest
 
     def reload(self, options: TlsOptions | None = None) -> bool:
         """Reload the files, or load those of other ``options``; false if they are not valid, and nothing changes."""
-        self._options = options or self._options
-        self._state = self._options.state()
+        wanted = options or self._options
+        state = wanted.state()
+        if wanted == self._options:
+            # Files that are not valid are not tried again until they change.
+            self._state = state
         try:
-            self._newest = self._options.context()
+            self._newest = wanted.context()
         except (OSError, ValueError) as error:
-            log.error(
-                "cannot load the new certificate files, keeping the previous ones", reason=_fault(self._options, error)
-            )
+            log.error("cannot load the new certificate files, keeping the previous ones", reason=_fault(wanted, error))
             return False
-        log.info("certificate files loaded", certificate=str(self._options.certificate))
+        self._options, self._state = wanted, state
+        log.info("certificate files loaded", certificate=str(wanted.certificate))
         return True
 
     async def watch(self) -> None:

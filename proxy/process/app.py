@@ -29,6 +29,7 @@ from proxy.process.control import Control
 from proxy.process.embedding import Embedding
 from proxy.process.interpreter import tune
 from proxy.process.last_resort import LEAVE_SECONDS, LastResort
+from proxy.process.open_files import OpenFiles, raised
 from proxy.process.reloading import Reloading
 from proxy.process.serving import serve
 from proxy.process.sockets import opened
@@ -69,6 +70,9 @@ def run(loaded: LoadedSettings, load: Callable[[], LoadedSettings], say: Say) ->
     tune()
     reloading = Reloading(loaded, lambda: with_addresses(load(), launch.given))
     workers = number_of_workers(settings, usable_cores)
+    open_files = OpenFiles(raised(), workers)
+    open_files.follow(settings)
+    reloading.follow(open_files.follow)
     if workers > 1:
         # Imported only if it is needed.
         from proxy.process.workers.supervisor import supervise

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import click
 
 from proxy.settings.config import ConfigurationError, LoadedSettings, load_settings, log_format_of
+from proxy.settings.redaction import redact_quoted
 from proxy.settings.table import ROWS, SettingRow
 from proxy.settings.text import render_example, render_settings
 
@@ -74,7 +76,28 @@ def _with_settings(command: Callable[..., None], shown: Collection[str]) -> clic
     return made
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Commands(click.Group):
+    """Shows no password in its errors: a connection string may stand where none is expected."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _redacted():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _redacted():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _redacted() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        vars(error).update(message=redact_quoted(error.message))
+        raise
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(metadata.version("tsproxy"), prog_name="tsproxy", message="%(prog)s %(version)s")
 def cli() -> None:
     """A MongoDB wire-protocol proxy for time-series collections with shared, batched writes.

@@ -24,6 +24,7 @@ from catalog.commit.statements import withdrawn
 from catalog.errors import CommandError
 from proxy.backend.current_op import MOST_PROXIES
 from proxy.clients.accepting import Listener
+from proxy.clients.tls import Newest
 from proxy.observe.limited_log import noticed
 from proxy.observe.metrics import Metrics
 from proxy.observe.peer_numbers import PeerNumbers
@@ -310,13 +311,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _context(settings: Settings) -> ssl.SSLContext | None:
+def _context(settings: Settings) -> Newest | None:
     """TLS, if the listener for clients has it; the other side checks no certificate (``proxy.peers.handshake``)."""
     if settings.tls_certificate_file is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
-    return context
+    return lambda: context
 
 
 def _trusting(has_tls: bool) -> ssl.SSLContext | None:

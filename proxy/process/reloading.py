@@ -46,14 +46,12 @@ class Reloading:
         """Read the settings again and apply those that can change; raises ``ConfigurationError`` with all mistakes."""
         try:
             read = self._load()
-            tls = TlsOptions.of(read.settings)
-            if tls is not None:
-                ListenerTls(tls)
+            done = reload(self.loaded, read)
+            self._check_files(read.settings, done.loaded.settings)
         except ConfigurationError as error:
             problems = [redact_uri(problem) for problem in error.problems]
             log.error("settings not reloaded, keeping the previous ones", problems=problems)
             raise
-        done = reload(self.loaded, read)
         self.loaded = done.loaded
         self._is_changed = True
         for apply in self._followers:
@@ -63,6 +61,16 @@ class Reloading:
         if done.left:
             log.warning("settings that require a restart were not changed", settings=list(done.left))
         return done
+
+    def _check_files(self, read: Settings, next_: Settings) -> None:
+        """Load the files of TLS that were read, and those that will be in use unless they are as before.
+
+        Raises ``ConfigurationError``.
+        """
+        checked = {TlsOptions.of(next_)} - {TlsOptions.of(self.settings)} | {TlsOptions.of(read)}
+        for options in checked:
+            if options is not None:
+                ListenerTls(options)
 
     def reload_for_administrator(self) -> dict[str, Any]:
         """As ``reload``; returns the reply to the admin command, or raises ``CommandError`` with all mistakes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -21,7 +20,7 @@ from proxy.backend.probing import CONSEQUENCE, TIMESERIES_REMEDY, WITHOUT_TIMESE
 from proxy.clients.administration import AdminParts
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.server import Parts, Server
-from proxy.clients.tls import ListenerTls, TlsOptions
+from proxy.clients.tls import ListenerTls, Newest, TlsOptions
 from proxy.members.joins_applied import JoinsApplied
 from proxy.observe.loop_watch import LoopWatch
 from proxy.observe.metrics import Metrics
@@ -107,7 +106,7 @@ async def serve(
             await account.look(insists=settings.fail_fast)
         # Before clients are served, so that every process knows all others that have sessions.
         peering = await Peering.begin(settings, assembly, metrics, tasks, partial(_report, metrics))
-        address = await _listen(server, settings, tls.context if tls is not None else None, sockets, worker)
+        address = await _listen(server, settings, tls.newest if tls is not None else None, sockets, worker)
         _show(server, assembly, metrics, address, settings, control, peering)
         if tls is not None:
             tasks.keep(tls.watch)
@@ -170,7 +169,7 @@ def _background(
 async def _listen(
     server: Server,
     settings: Settings,
-    tls: ssl.SSLContext | None,
+    tls: Newest | None,
     sockets: Sockets | None,
     worker: WorkerPlace | None,
 ) -> Address:

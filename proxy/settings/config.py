@@ -19,10 +19,10 @@ import msgspec
 from msgspec import inspect as types
 
 from proxy.settings.collection_rules import SYNTAX, parse_rules
-from proxy.settings.limit_entries import WrongEntry, entries_of
+from proxy.settings.limit_entries import WrongEntry, entries_of, numbers_of
 from proxy.settings.limits import faults
 from proxy.settings.machine_memory import catalog_memory_bytes
-from proxy.settings.redaction import redact_uri
+from proxy.settings.redaction import MASK, is_like_an_address, redact_given, redact_uri
 from proxy.settings.service_variables import is_injected
 from proxy.settings.table import ROWS, Address, SettingRow, Settings
 from proxy.settings.trace_target import headers_of, is_url, lacks_library
@@ -95,7 +95,8 @@ def load_settings(
             # Everything else is a value of a wrong type.
             is_broken = isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError)
             what = "not JSON; " if is_broken else ""
-            problems.append(_problem(name, value, origin, f"{what}expected {describe_expected(ROWS[name])}"))
+            why = f" ({error.__cause__})" if isinstance(error.__cause__, _NoPath) else ""
+            problems.append(_problem(name, value, origin, f"{what}expected {describe_expected(ROWS[name])}{why}"))
     ignored: tuple[str, ...] = ()
     if values.get("ignore_unknown_settings"):
         ignored = tuple(unknown)
@@ -124,8 +125,20 @@ def log_format_of(
 
 
 def _problem(name: str, value: object, origin: str, reason: str) -> str:
-    shown = redact_uri(value) if isinstance(value, str) else value
-    return f"{name} = {shown!r} ({origin}) is not valid: {reason}"
+    return f"{name} = {_shown(name, value)!r} ({origin}) is not valid: {reason}"
+
+
+def _shown(name: str, value: object) -> object:
+    """``value`` without secrets, also those that belong elsewhere."""
+    match value:
+        case str():
+            return redact_given(value) if ROWS[name].may_be_secret else redact_uri(value)
+        case list():
+            return [_shown(name, item) for item in value]
+        case dict():
+            return {key: _shown(name, item) for key, item in value.items()}
+        case _:
+            return value
 
 
 _VARIABLES: typing.Final = "TSPROXY_"
@@ -143,12 +156,15 @@ def _from_file(path: Path | None, problems: list[str], unknown: list[str]) -> di
     if path is None:
         return {}
     try:
-        with path.expanduser().open("rb") as file:
+        with _expanded(path).open("rb") as file:
             content = tomllib.load(file)
     except OSError as error:
-        problems.append(f"config = {str(path)!r} cannot be read: {error.strerror}")
+        problems.append(f"config = {redact_given(str(path))!r} cannot be read: {error.strerror}")
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except _NoPath as error:
+        problems.append(f"config = {redact_given(str(path))!r} is not a path: {error}")
+        return {}
+    except ValueError as error:  # also of a text that is not UTF-8, and of a number with too many digits
         problems.append(f"config = {str(path)!r} is not valid TOML: {error}{_hint(error)}")
         return {}
     unknown.extend(_unknown(name, str(path)) for name in content if name not in ROWS)
@@ -196,7 +212,7 @@ def converted(row: SettingRow, value: object) -> Any:
     if row.is_table:
         return entries_of(row, value)
     if not isinstance(value, str):
-        return msgspec.convert(value, row.type, dec_hook=_path_from)
+        return _finite(msgspec.convert(value, row.type, dec_hook=_path_from))
     text = value.strip()
     if text == "" and row.is_optional:
         return None
@@ -205,16 +221,32 @@ def converted(row: SettingRow, value: object) -> Any:
     if row.is_list:
         items = [item.strip() for item in text.split(",") if item.strip()]
         return msgspec.convert(items, row.type)
-    read = msgspec.convert(text, row.type, strict=False, dec_hook=_path_from)
+    return _finite(msgspec.convert(text, row.type, strict=False, dec_hook=_path_from))
+
+
+def _finite(read: object) -> object:
     if isinstance(read, float) and not math.isfinite(read):
-        raise ValueError(text)
+        raise ValueError(read)
     return read
 
 
 def _path_from(wanted: type, value: object) -> object:
     if not isinstance(value, str) or not value:
         raise ValueError(value)
-    return wanted(value).expanduser()
+    return _expanded(wanted(value))
+
+
+class _NoPath(ValueError):
+    """Text that cannot be the path of a file."""
+
+
+def _expanded(path: Path) -> Path:
+    if "\0" in str(path):
+        raise _NoPath("it has a NUL")
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise _NoPath(f"the user of {path.parts[0]} has no home directory") from None
 
 
 def describe_expected(row: SettingRow) -> str:
@@ -226,7 +258,7 @@ def describe_expected(row: SettingRow) -> str:
     if row.is_address:
         return "HOST:PORT with a port from 0 to 65535" + (", or an empty value" if row.is_optional else "")
     if row.is_table:
-        return "a table of limits by name, with whole numbers of at least 0"
+        return "a table of limits by name, with " + numbers_of(row)
     if row.choices:
         return "one of " + ", ".join(row.choices)
     return _describe(types.type_info(row.type))
@@ -256,7 +288,7 @@ def _describe(kind: types.Type) -> str:
 
 def _bounds(kind: types.IntType | types.FloatType) -> str:
     if kind.gt is not None:
-        return f" above {kind.gt:g}"
+        return f" above {kind.gt:g}" + (f", at most {kind.le}" if kind.le is not None else "")
     low, high = kind.ge, kind.le
     if low is not None and high is not None:
         return f" from {low} to {high}"
@@ -267,7 +299,7 @@ def _resolved(settings: Settings, origins: dict[str, str]) -> Settings:
     """With ``backend`` read from ``backend_file``, the data directory's ``~`` replaced, and the memory in bytes."""
     settings = replace(
         settings,
-        embedded_data_directory=settings.embedded_data_directory.expanduser(),
+        embedded_data_directory=_data_directory(settings, origins),
         timeseries_idle_bucket_expiry_memory_usage_threshold=(
             settings.timeseries_idle_bucket_expiry_memory_usage_threshold or catalog_memory_bytes()
         ),
@@ -277,15 +309,32 @@ def _resolved(settings: Settings, origins: dict[str, str]) -> Settings:
         return settings
     try:
         uri = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigurationError(
-            [_problem("backend_file", str(path), origins["backend_file"], f"cannot read the file: {reason}")]
-        ) from None
+    except (OSError, ValueError) as error:
+        reason = f"cannot read the file: {error.strerror if isinstance(error, OSError) else 'not UTF-8 text'}"
+        if is_like_an_address(str(path)):
+            reason = "expected the path of a file; a connection string belongs in backend"
+        raise ConfigurationError([_problem("backend_file", str(path), origins["backend_file"], reason)]) from None
     if not uri:
         raise ConfigurationError([_problem("backend_file", str(path), origins["backend_file"], "the file is empty")])
     origins["backend"] = f"file {path}"
     return replace(settings, backend=uri)
+
+
+def _data_directory(settings: Settings, origins: Mapping[str, str]) -> Path:
+    name, path = "embedded_data_directory", settings.embedded_data_directory
+    try:
+        return _expanded(path)
+    except _NoPath as error:
+        if settings.backend is not None or settings.backend_file is not None:
+            return path
+        raise ConfigurationError([_problem(name, str(path), origins[name], str(error))]) from None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # for example a name that is too long
+        return False
 
 
 def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[str]:
@@ -298,10 +347,14 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
     if settings.backend_file is not None and origins["backend"] != f"file {settings.backend_file}":
         yield problem("backend_file", "cannot be combined with backend")
     if settings.backend is not None and (reason := uri_fault(settings.backend)):
-        yield problem("backend", f"expected {describe_expected(ROWS['backend'])} ({reason})")
+        # What a file has in place of a connection string may be a password.
+        is_file = origins["backend"] == f"file {settings.backend_file}"
+        shown = MASK if is_file and not is_like_an_address(settings.backend) else settings.backend
+        reason = f"expected {describe_expected(ROWS['backend'])} ({reason})"
+        yield _problem("backend", shown, origins["backend"], reason)
     for name in ("tls_certificate_file", "tls_key_file", "tls_ca_file", "embedded_mongod"):
         path: Path | None = getattr(settings, name)
-        if path is not None and not path.is_file():
+        if path is not None and not _is_file(path):
             yield problem(name, "expected an existing file")
     if settings.tls_certificate_file is None:
         for name in ("tls_key_file", "tls_ca_file"):
@@ -325,7 +378,10 @@ def _contradictions(settings: Settings, origins: Mapping[str, str]) -> Iterator[
         try:
             headers_of(settings.trace_headers_file)
         except (OSError, ValueError) as error:
-            yield problem("trace_headers_file", getattr(error, "strerror", None) or str(error))
+            reason = getattr(error, "strerror", None) or str(error)
+            if isinstance(error, FileNotFoundError) and "=" in str(settings.trace_headers_file):
+                reason = "expected the path of a file, whose lines are NAME=VALUE"
+            yield problem("trace_headers_file", reason)
     for table, reason in faults(settings.user_limits, settings.database_limits):
         yield problem(table, reason)
     if len(set(settings.compressors)) != len(settings.compressors):

@@ -33,6 +33,15 @@ def entries_of(row: SettingRow, value: object) -> Mapping[str, Any]:
     return {name: _entry(row, name, entry, is_toml=is_toml) for name, entry in table.items()}
 
 
+def numbers_of(row: SettingRow) -> str:
+    """The fields of an entry of this table, each with the numbers that it can have, in words."""
+    kind = get_args(row.type)[1]
+    by_numbers: dict[str, list[str]] = {}
+    for name in kind.__struct_fields__:
+        by_numbers.setdefault(_number(kind, name), []).append(name)
+    return "; ".join(f"{', '.join(names)}: {numbers}" for numbers, names in by_numbers.items())
+
+
 def _entry(row: SettingRow, name: str, entry: object, *, is_toml: bool) -> Any:
     kind = get_args(row.type)[1]
     shown = f"{row.name} {json.dumps(name, ensure_ascii=False)}"

@@ -25,10 +25,11 @@ class Reload:
 
 def reload(current: LoadedSettings, read: LoadedSettings) -> Reload:
     """The next settings: reloadable ones as they were read, all others as they are."""
+    fixed = _fixed_files(current.settings, read.settings)
     changed: list[str] = []
     left: list[str] = []
     for name in _differing(current.settings, read.settings):
-        (changed if _is_live(name, current.settings, read.settings) else left).append(name)
+        (changed if ROWS[name].is_reloadable and name not in fixed else left).append(name)
     settings = replace(current.settings, **{name: getattr(read.settings, name) for name in changed})
     origins = {name: (current if name in left else read).origins[name] for name in ROWS}
     return Reload(LoadedSettings(settings, origins, read.ignored), tuple(changed), tuple(left))
@@ -43,8 +44,9 @@ def _differing(one: Settings, other: Settings) -> Iterator[str]:
     return (field.name for field in fields(Settings) if getattr(one, field.name) != getattr(other, field.name))
 
 
-def _is_live(name: str, current: Settings, read: Settings) -> bool:
-    """Whether a running proxy can make this change. A file of TLS can be replaced by another, not added or removed."""
-    if name in _FILES_OF_TLS and None in (getattr(current, name), getattr(read, name)):
-        return False
-    return ROWS[name].is_reloadable
+def _fixed_files(current: Settings, read: Settings) -> tuple[str, ...]:
+    """The files of TLS, if they need a restart: they belong together, and none can be added or removed."""
+    for name in _FILES_OF_TLS:
+        if (getattr(current, name) is None) is not (getattr(read, name) is None):
+            return _FILES_OF_TLS
+    return ()

@@ -13,46 +13,22 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
 
+from proxy.settings.kinds import (
+    LONGEST_MS,
+    MOST,
+    MOST_BYTES,
+    MOST_CONNECTIONS,
+    Address,
+    Milliseconds,
+    Seconds,
+    SecondsOrNone,
+    WorkerCount,
+)
 from proxy.settings.limits import DatabaseLimits, UserLimits
 
-Count = Annotated[int, Meta(ge=1)]
-CountOrNone = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(gt=0)]
-SecondsOrNone = Annotated[float, Meta(ge=0)]
+__all__ = ["ROWS", "Address", "SettingRow", "Settings"]
+
 Compressor = Literal["snappy", "zstd", "zlib"]
-WorkerCount = Annotated[int, Meta(ge=1, le=64)] | Literal["auto"]
-
-
-_LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- only compared with
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """An address to listen on. ``port`` 0 lets the kernel choose; an IPv6 ``host`` has no brackets."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """From ``HOST:PORT`` or ``[IPv6]:PORT``; ``ValueError`` for anything else."""
-        host, colon, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        host = host[1:-1] if bracketed else host
-        if not colon or not host or (":" in host and not bracketed) or not (port.isascii() and port.isdigit()):
-            raise ValueError(f"{text!r} is not HOST:PORT")
-        if int(port) > 65_535:
-            raise ValueError(f"{text!r} is not HOST:PORT")
-        return cls(host, int(port))
-
-    @property
-    def from_here(self) -> Address:
-        """The address that a client on this machine uses: loopback instead of "all interfaces"."""
-        return Address(_LOOPBACK_OF.get(self.host, self.host), self.port)
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,21 +47,21 @@ class Settings:
 
     backend: str | None = None
     backend_file: Path | None = None
-    server_selection_timeout_ms: Count = 30_000
-    connect_timeout_ms: Count = 10_000
+    server_selection_timeout_ms: Milliseconds = 30_000
+    connect_timeout_ms: Milliseconds = 10_000
     fail_fast: bool = False
     timeseries_access: Literal["auto", "buckets", "native"] = "auto"
 
     embedded_data_directory: Path = Path("~/.local/share/tsproxy/mongod")
     embedded_mongod: Path | None = None
-    embedded_cache_size_gb: Annotated[float, Meta(ge=0.25)] = 0.5
+    embedded_cache_size_gb: Annotated[float, Meta(ge=0.25, le=10_000)] = 0.5
 
-    max_connections: Count = 10_000
-    max_connections_per_address: CountOrNone = 0
+    max_connections: Annotated[int, Meta(ge=1, le=MOST_CONNECTIONS)] = 10_000
+    max_connections_per_address: Annotated[int, Meta(ge=0, le=MOST_CONNECTIONS)] = 0
     max_unauthenticated_seconds: SecondsOrNone = 60.0
     idle_timeout_seconds: SecondsOrNone = 0.0
     pre_auth_max_message_bytes: Annotated[int, Meta(ge=16_384, le=48_000_000)] = 65_536
-    max_receiving_bytes: Annotated[int, Meta(ge=192_000_000)] = 536_870_912
+    max_receiving_bytes: Annotated[int, Meta(ge=192_000_000, le=MOST_BYTES)] = 536_870_912
     compressors: tuple[Compressor, ...] = ("snappy", "zstd", "zlib")
 
     user_limits: Mapping[str, UserLimits] = field(default_factory=dict)
@@ -99,7 +75,7 @@ class Settings:
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
-    slow_command_ms: SecondsOrNone | None = 100.0
+    slow_command_ms: Annotated[float, Meta(ge=0, le=LONGEST_MS)] | None = 100.0
     slow_command_plans: bool = False
     ignore_unknown_settings: bool = False
 
@@ -116,18 +92,18 @@ class Settings:
     roles_refresh_seconds: Seconds = 30.0
     reopening: bool = True
     commit_linger_ms: Annotated[float, Meta(ge=0, le=1000)] = 0.0
-    commit_rounds_in_flight: Count = 2
+    commit_rounds_in_flight: Annotated[int, Meta(ge=1, le=1_000)] = 2
     write_strategy: Literal["auto", "native", "in_place", "in_parts"] = "auto"
     compress_closed_buckets: bool = True
     compress_after_seconds: Seconds = 300.0
-    max_pending_measurements: Count = 200_000
-    max_pending_bytes: Annotated[int, Meta(ge=16_777_216)] = 268_435_456
+    max_pending_measurements: Annotated[int, Meta(ge=1, le=MOST)] = 200_000
+    max_pending_bytes: Annotated[int, Meta(ge=16_777_216, le=MOST_BYTES)] = 268_435_456
 
     timeseries_bucket_max_count: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
     timeseries_bucket_max_size: Annotated[int, Meta(ge=1, le=12_582_912)] = 128_000
-    timeseries_bucket_min_count: Count = 10
+    timeseries_bucket_min_count: Annotated[int, Meta(ge=1, le=MOST)] = 10
     timeseries_bucket_min_size: Annotated[int, Meta(ge=1, le=12_582_912)] = 5_120
-    timeseries_idle_bucket_expiry_memory_usage_threshold: CountOrNone = 0
+    timeseries_idle_bucket_expiry_memory_usage_threshold: Annotated[int, Meta(ge=0, le=MOST_BYTES)] = 0
 
 
 _TEXTS: Mapping[str, Mapping[str, str]] = {
@@ -337,6 +313,11 @@ class SettingRow:
     def is_address(self) -> bool:
         """Whether the value is HOST:PORT."""
         return self.type is Address or Address in get_args(self.type)
+
+    @property
+    def may_be_secret(self) -> bool:
+        """Whether the value may be a secret, or what stands in the file it names may be given by mistake."""
+        return self.name in ("backend", "trace_endpoint") or Path in (self.type, *get_args(self.type))
 
     @property
     def choices(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ _HEAD = """\
 
 
 def toml(value: object) -> str:
-    """A value as the settings file has it."""
+    """A value as the settings file has it, passwords masked."""
     match value:
         case None:
             return '""'
@@ -42,7 +42,7 @@ def toml(value: object) -> str:
         case Path() | Address():
             return toml(str(value))
         case _:
-            return json.dumps(str(value), ensure_ascii=False)
+            return json.dumps(redact_uri(str(value)), ensure_ascii=False)
 
 
 def render_example() -> str:
@@ -64,6 +64,6 @@ def render_settings(loaded: LoadedSettings) -> str:
     lines = [f"{name} = {toml(getattr(loaded.settings, name))}" for name in ROWS]
     width = min(max(map(len, lines)), 70)
     return "".join(
-        f"{redact_uri(line):<{width}}  # {loaded.origins[name]}{'; reloadable' if row.is_reloadable else ''}\n"
+        f"{line:<{width}}  # {loaded.origins[name]}{'; reloadable' if row.is_reloadable else ''}\n"
         for (name, row), line in zip(ROWS.items(), lines, strict=True)
     )

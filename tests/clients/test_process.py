@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import re
 import signal
+import socket
+import time
 from pathlib import Path
 
 import pymongo
 import pytest
+from msgspec import inspect as types
 
 from proxy.process.embedded import is_alive
 from proxy.process.exit_codes import ExitCode
+from proxy.settings.table import ROWS
 from tests.support.mongod import MongodProcess
-from tests.support.ports import accepts, free_port
+from tests.support.ports import LOOPBACK, accepts, free_port
 from tests.support.proxy import ProxyProcess, tsproxy
 
 EMBEDDED = {"TSPROXY_EMBEDDED_CACHE_SIZE_GB": "0.25"}
@@ -186,3 +191,61 @@ def test_metrics_tell_of_requests_and_connections(proxy: ProxyProcess, db_name: 
     assert metrics['tsproxy_requests_total{command="create",outcome="ok",way="translate"}'] >= 1
     assert metrics["tsproxy_received_bytes_total"] > 0
     assert metrics["tsproxy_sent_bytes_total"] > 0
+
+
+def largest() -> dict[str, float]:
+    """Every number at its upper bound."""
+    bounds = {}
+    for row in ROWS.values():
+        kind = types.type_info(row.type)
+        for each in kind.types if isinstance(kind, types.UnionType) else (kind,):
+            if isinstance(each, types.IntType | types.FloatType) and each.le is not None:
+                bounds[row.name] = each.le
+    return bounds
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_largest_numbers_that_settings_allow(tmp_path: Path, mongod: MongodProcess, db_name: str, workers: int) -> None:
+    numbers = largest() | {"workers": workers, "trace_ratio": 1.0, "commit_linger_ms": 1.0}
+    (tmp_path / "t.toml").write_text("".join(f"{name} = {value}\n" for name, value in numbers.items()))
+    proxy = ProxyProcess(tmp_path, mongod.uri, flags=["--config", str(tmp_path / "t.toml")]).start()
+    with proxy.client(timeoutMS=20_000) as client:
+        db = client[db_name]
+        db.create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+        for second in range(3):
+            db.c.insert_many([{"t": dt.datetime(2024, 1, 1, 0, 0, second), "m": series} for series in range(3)])  # noqa: DTZ001
+        assert db.c.count_documents({"m": 1}) == 3
+        shown = client.admin.command({"tsproxy": "config"})["settings"]
+        assert shown.keys() >= numbers.keys()
+        assert client.admin.command({"tsproxy": "reload"})["changed"] == {}
+        client.drop_database(db_name)
+    assert proxy.stop() == 0
+
+
+class FewFiles(ProxyProcess):
+    """It may open few files: ``soft`` of them, or ``hard`` if it asks for more."""
+
+    soft, hard = 80, 120
+
+    def command(self) -> list[str]:
+        limits = f'ulimit -Sn {self.soft}; ulimit -Hn {self.hard}; exec "$@"'
+        return ["/bin/bash", "-c", limits, "bash", *super().command()]
+
+
+def test_without_free_files_clients_wait_and_the_log_stays_short(tmp_path: Path, mongod: MongodProcess) -> None:
+    proxy = FewFiles(tmp_path, mongod.uri).start()
+    try:
+        limits = Path(f"/proc/{proxy.pid}/limits")
+        if limits.exists():
+            assert re.search(r"Max open files +120 +120 ", limits.read_text())
+        assert proxy.log.count("the limit of open files is too low for max_connections") == 1
+        waiting = [socket.create_connection((LOOPBACK, proxy.port), timeout=5) for _ in range(150)]
+        proxy.wait_until(lambda: proxy.log.count("cannot accept a connection") == 5)
+        time.sleep(1)  # ten more attempts
+        assert proxy.log.count("cannot accept a connection") == 5
+        for each in waiting:
+            each.close()
+        with proxy.client() as client:
+            assert client.admin.command("ping")["ok"] == 1
+    finally:
+        proxy.stop()

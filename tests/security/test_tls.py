@@ -7,10 +7,12 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bson
 import pymongo
 import pytest
 from pymongo.errors import ServerSelectionTimeoutError
@@ -162,11 +164,97 @@ def test_replaced_certificate_is_used_without_restart(
     assert ping(proxy.connect(newer.authority, tlsCertificateKeyFile=str(certificates.client))) != "ok"
 
 
+class Resuming:
+    """A client that opens one connection after the other, and offers the TLS session of the one before."""
+
+    def __init__(self, version: ssl.TLSVersion, certificate: Path) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._context.check_hostname = False
+        self._context.verify_mode = ssl.CERT_NONE
+        self._context.minimum_version = self._context.maximum_version = version
+        self._context.load_cert_chain(certificate)
+        self._session: ssl.SSLSession | None = None
+
+    def connect(self, port: int) -> str:
+        """``resumed``, ``greeted`` anew, or ``refused``."""
+        body = bson.encode({"ping": 1, "$db": "admin"})
+        message = struct.pack("<iiiiIB", 21 + len(body), 1, 0, 2013, 0, 0) + body
+        try:
+            with (
+                socket.create_connection((LOOPBACK, port), timeout=5) as plain,
+                self._context.wrap_socket(plain, session=self._session) as encrypted,
+            ):
+                encrypted.sendall(message)
+                if not encrypted.recv(4_096):
+                    return "refused"
+                self._session = encrypted.session
+                return "resumed" if encrypted.session_reused else "greeted"
+        except OSError:
+            return "refused"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+def test_sessions_end_with_the_files_they_began_with(
+    version: ssl.TLSVersion, proxy_of: Any, certificates: Certificates, files: Path, tmp_path: Path
+) -> None:
+    """A client of an authority that was taken away is not admitted by the TLS session from before."""
+    admin_port = free_port()
+    flags = ["--tls-client-certificates", "required", "--tls-ca-file", str(files / "ca.pem")]
+    proxy = proxy_of(*flags, "--admin-listen", f"{LOOPBACK}:{admin_port}")
+    clients = {port: Resuming(version, certificates.client) for port in (proxy.port, admin_port)}
+
+    def replace(name: str, newer: Path) -> None:
+        loaded = proxy.log.count("certificate files loaded")
+        (files / name).write_bytes(newer.read_bytes())
+        proxy.signal(signal.SIGHUP)
+        proxy.wait_until(lambda: proxy.log.count("certificate files loaded") > loaded)
+
+    newer = Certificates.make(tmp_path / "newer", "newer authority")
+    for port, client in clients.items():
+        assert [client.connect(port) for _ in range(2)] == ["greeted", "resumed"]
+    replace("server.pem", newer.server)
+    for port, client in clients.items():
+        assert [client.connect(port) for _ in range(2)] == ["greeted", "resumed"]
+    replace("ca.pem", newer.authority)
+    for port, client in clients.items():
+        assert client.connect(port) == "refused"
+        assert Resuming(version, newer.client).connect(port) == "greeted"
+
+
 def test_changed_files_are_noticed_without_a_signal(proxy_of: Any, files: Path, tmp_path: Path) -> None:
     proxy = proxy_of()
     shown = proxy.certificate()
     (files / "server.pem").write_bytes(Certificates.make(tmp_path / "newer").server.read_bytes())
     proxy.wait_until(lambda: proxy.certificate() != shown, timeout_seconds=30)
+
+
+def test_key_in_a_file_of_its_own_needs_a_restart_together_with_its_certificate(
+    mongod: MongodProcess, files: Path, tmp_path: Path
+) -> None:
+    """Until then, the certificate in use is renewed as before."""
+    newer, renewed = (Certificates.make(tmp_path / name, name) for name in ("newer", "renewed"))
+    key, begins, chain = newer.server.read_text().partition("-----BEGIN CERTIFICATE-----")
+    (files / "own.crt").write_text(begins + chain)
+    (files / "own.key").write_text(key)
+    config = files / "t.toml"
+    config.write_text(f"tls_certificate_file = '{files}/server.pem'\n")
+    proxy = TlsProxy(files, mongod.uri)
+    proxy.flags = ("--config", str(config))
+    proxy.start()
+    try:
+        shown = proxy.certificate()
+        config.write_text(
+            f"tls_certificate_file = '{files}/own.crt'\ntls_key_file = '{files}/own.key'\nslow_command_ms = 55\n"
+        )
+        with proxy.connect(files / "ca.pem") as client:
+            reply = client.admin.command({"tsproxy": "reload"})
+        assert reply["changed"] == {"slow_command_ms": 55}
+        assert reply["needRestart"] == ["tls_certificate_file", "tls_key_file"]
+        assert proxy.certificate() == shown
+        (files / "server.pem").write_bytes(renewed.server.read_bytes())
+        proxy.wait_until(lambda: proxy.certificate() != shown, timeout_seconds=30)
+    finally:
+        proxy.stop()
 
 
 def test_bad_certificate_keeps_the_last_good_one(proxy_of: Any, files: Path) -> None:

@@ -46,7 +46,7 @@ class Listening:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificates.server)
         admission = Admission(Settings(), self.numbers)
-        self.listener = Listener(sockets, context, Echo, admission, self.tasks.spawn)
+        self.listener = Listener(sockets, lambda: context, Echo, admission, self.tasks.spawn)
 
     async def echoed(self, address: str) -> bytes:
         """What a client from this address hears when it says hello."""

@@ -17,7 +17,7 @@ def test_reason_of_a_failed_handshake(tmp_path: Path) -> None:
     options = TlsOptions.of(Settings(tls_certificate_file=Certificates.make(tmp_path).server))
     assert options is not None
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    connection = ListenerTls(options).context.wrap_bio(incoming, outgoing, server_side=True)
+    connection = ListenerTls(options).newest().wrap_bio(incoming, outgoing, server_side=True)
     with capture_logs() as logs:
         with pytest.raises(ssl.SSLWantReadError):
             connection.do_handshake()

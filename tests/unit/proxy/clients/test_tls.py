@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import ssl
 from pathlib import Path
@@ -34,7 +35,7 @@ def shown(tls: ListenerTls) -> bytes:
     client.verify_mode = ssl.CERT_NONE
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     near = client.wrap_bio(to_client, to_server)
-    far = tls.context.wrap_bio(to_server, to_client, server_side=True)
+    far = tls.newest().wrap_bio(to_server, to_client, server_side=True)
     for _ in range(4):
         for end in (near, far):
             try:
@@ -100,6 +101,24 @@ def test_new_files_are_shown_after_a_reload_and_bad_ones_never(made: Certificate
     path.write_text("nonsense")
     assert not tls.reload()
     assert shown(tls) not in (before, b"")
+
+
+async def test_files_in_use_are_watched_after_others_were_not_valid(
+    made: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.clients.tls.WATCH_SECONDS", 0.01)
+    path = tmp_path / "server.pem"
+    shutil.copy(made.server, path)
+    tls = ListenerTls(options(path))
+    before = shown(tls)
+    assert not tls.reload(options(tmp_path / "missing.pem"))
+    assert shown(tls) == before
+    watching = asyncio.create_task(tls.watch())
+    path.write_bytes(Certificates.make(tmp_path / "newer").server.read_bytes())
+    async with asyncio.timeout(10):
+        while shown(tls) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    watching.cancel()
 
 
 def test_state_changes_when_a_file_does(made: Certificates, tmp_path: Path) -> None:

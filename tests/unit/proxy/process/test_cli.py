@@ -38,6 +38,15 @@ def test_effective_settings_are_printed_with_passwords_masked(arguments: tuple[s
     assert tomllib.loads(done.output)["max_connections"] == 3
 
 
+@pytest.mark.parametrize("given", ["mongodb://u:secret@h", "u:secret@h", "--mongodb://u:secret@h"])
+@pytest.mark.parametrize("command", ["serve", "check-config", "doctor", "import", ""])
+def test_stray_connection_string_does_not_show_its_password(command: str, given: str) -> None:
+    done = call(*filter(None, (command, given)))
+    assert done.exit_code == 2
+    assert "***@h" in done.output
+    assert "secret" not in done.output
+
+
 def test_check_config_reads_the_file(tmp_path: Path) -> None:
     (tmp_path / "f.toml").write_text("max_connections = 77")
     assert "max_connections = 77" in call("check-config", "--config", str(tmp_path / "f.toml")).output

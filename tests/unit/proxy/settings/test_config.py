@@ -158,6 +158,103 @@ def test_backend_is_read_from_a_file(tmp_path: Path) -> None:
     assert "No such file" in problems(tmp_path, backend_file=str(tmp_path / "missing"))
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("backend_file", "mongodb://u:S3cret@h:1/", "a connection string belongs in backend"),
+        ("backend_file", "u:S3cret@h:1/", "a connection string belongs in backend"),
+        ("trace_headers_file", "Authorization=Bearer S3cret", "expected the path of a file"),
+        ("trace_endpoint", "h:1?token=S3cret", "expected a URL"),
+        ("backend", "u:S3cret@h:1/", "expected a connection string"),
+        ("backend", "MONGODB://u:S3cret@h:1/", "expected a connection string"),
+        ("tls_ca_file", "mongodb://u:S3cret@h:1/", "expected an existing file"),
+    ],
+)
+def test_secret_in_the_wrong_place_does_not_show(tmp_path: Path, name: str, given: str, said: str) -> None:
+    for told in (
+        problems(tmp_path, **{name: given}),
+        problems(tmp_path, f"{name} = '{given}'"),
+        problems(tmp_path, f"{name} = ['{given}']"),
+    ):
+        assert "S3cret" not in told
+    assert said in problems(tmp_path, **{name: given})
+
+
+@pytest.mark.parametrize("length", [10, 5_000])
+@pytest.mark.parametrize("name", ["tls_certificate_file", "tls_key_file", "backend_file", "trace_headers_file"])
+def test_key_in_place_of_its_file_does_not_show(tmp_path: Path, name: str, length: int) -> None:
+    told = problems(tmp_path, **{name: f"-----BEGIN PRIVATE KEY-----\n{'S3cret' * length}"})
+    assert f"{name} = '***'" in told
+    assert "S3cret" not in told
+
+
+@pytest.mark.parametrize("content", ["u:S3cret@h:1/", "S3cret", "mongodb:/u:S3cret@h"])
+def test_content_of_a_backend_file_does_not_show(tmp_path: Path, content: str) -> None:
+    (tmp_path / "uri").write_text(content)
+    told = problems(tmp_path, backend_file=str(tmp_path / "uri"))
+    assert "expected a connection string" in told
+    assert "S3cret" not in told
+
+
+@pytest.mark.parametrize("name", ["backend_file", "embedded_data_directory", "tls_ca_file"])
+@pytest.mark.parametrize(
+    ("given", "said"), [("~nobody-like-this/x", "has no home directory"), ("a\0b", "it has a NUL")]
+)
+def test_what_cannot_be_a_path(tmp_path: Path, name: str, given: str, said: str) -> None:
+    told = problems(tmp_path, **{name: given})
+    assert "expected a path" in told
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("~nobody-like-this/x", "has no home directory"), ("a\0b", "it has a NUL")]
+)
+def test_path_of_the_configuration_file_that_cannot_be_one(given: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"config = .* is not a path: .*{said}"):
+        load_settings({}, {"TSPROXY_CONFIG": given})
+
+
+def test_without_a_home_directory_only_an_embedded_mongod_needs_another_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", unknown)
+    assert load_settings({"backend": "mongodb://h/"}, {}).settings.backend == "mongodb://h/"
+    with pytest.raises(ConfigurationError, match="embedded_data_directory"):
+        load_settings({}, {})
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        "shutdown_grace_seconds = inf",
+        "slow_command_ms = nan",
+        "compress_after_seconds = -inf",
+        "server_selection_timeout_ms = 1_000_000_000",
+        f"timeseries_bucket_min_count = {2**63}",
+        f"max_receiving_bytes = {10**29}",
+        f"slow_command_ms = {10**29}",
+        f"user_limits = {{'*' = {{max_commands = {10**29}}}}}",
+        f"max_connections = {'9' * 5_000}",
+    ],
+)
+def test_numbers_without_end(tmp_path: Path, toml: str) -> None:
+    assert "is not valid" in problems(tmp_path, toml)
+
+
+def test_bounds_of_limits_are_told() -> None:
+    told = describe_expected(ROWS["user_limits"])
+    assert "max_waiting, max_connections: a whole number from 0 to 1000000000" in told
+    assert "max_wait_ms: a whole number from 1 to 3600000" in told
+
+
+def test_missing_configuration_file_may_be_a_connection_string() -> None:
+    with pytest.raises(ConfigurationError, match=r"config = 'mongodb:/u:\*\*\*@h' cannot be read"):
+        load_settings({}, {}, Path("mongodb://u:secret@h"))
+
+
 def test_files_that_the_connection_string_names_must_exist(tmp_path: Path) -> None:
     told = problems(tmp_path, backend="mongodb://u:secret@h/?tls=true&tlsCAFile=/missing")
     assert "/missing: No such file or directory" in told

@@ -45,7 +45,12 @@ def test_files_of_tls_are_replaced_but_not_added_or_removed(tmp_path: Path) -> N
     assert reload(plain, first).left == ("tls_certificate_file",)
     assert reload(first, plain).left == ("tls_certificate_file",)
     done = reload(first, second)
-    assert (done.changed, done.left) == (("tls_certificate_file",), ("tls_key_file",))
+    # A certificate does not go with the key of another one.
+    assert (done.changed, done.left) == ((), ("tls_certificate_file", "tls_key_file"))
+    assert done.loaded.settings == first.settings
+    assert reload(second, first).changed == ()
+    other = load_settings({"tls_certificate_file": str(tmp_path / "b")}, {})
+    assert reload(first, other).changed == ("tls_certificate_file",)
 
 
 def test_only_reloadable_settings_are_taken_over() -> None:

@@ -1,23 +1,13 @@
-"""The table of settings: addresses, and names that are the same everywhere."""
+"""The table of settings: names that are the same everywhere, and bounds."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 
 import pytest
+from msgspec import inspect as types
 
-from proxy.settings.table import ROWS, Address, Settings
-
-
-@pytest.mark.parametrize("text", ["127.0.0.1:27018", "localhost:0", "[::]:1", "[fe80::1]:65535"])
-def test_address_is_written_as_it_was_read(text: str) -> None:
-    assert str(Address.parse(text)) == text
-
-
-@pytest.mark.parametrize("text", ["", ":1", "h", "h:", "h:x", "h:65536", "::1:5", "h:-1", "h:１"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not HOST:PORT"):
-        Address.parse(text)
+from proxy.settings.table import ROWS, SettingRow, Settings
 
 
 def test_table_has_every_setting_once() -> None:
@@ -27,3 +17,15 @@ def test_table_has_every_setting_once() -> None:
 def test_names_of_flags_and_variables() -> None:
     assert ROWS["max_connections"].flag == "--max-connections"
     assert ROWS["max_connections"].variable == "TSPROXY_MAX_CONNECTIONS"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row.unit], ids=lambda row: row.name)
+def test_every_number_has_an_upper_bound(row: SettingRow) -> None:
+    kinds = types.type_info(row.type)
+    (number,) = (
+        each
+        for each in (kinds.types if isinstance(kinds, types.UnionType) else (kinds,))
+        if isinstance(each, types.IntType | types.FloatType)
+    )
+    assert number.le is not None
+    assert row.default is None or row.default == "auto" or row.default <= number.le <= 2**63 - 1

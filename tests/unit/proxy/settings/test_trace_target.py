@@ -51,7 +51,7 @@ def test_an_endpoint_must_be_a_url_and_its_password_is_not_shown() -> None:
     with pytest.raises(ConfigurationError, match="trace_endpoint"):
         load_settings({"trace_endpoint": "collector:4318"}, {}, None)
     loaded = load_settings({"trace_endpoint": "https://me:hidden@collector/v1/traces"}, {}, None)
-    assert "me:***@collector" in render_settings(loaded)
+    assert "https://***@collector/v1/traces" in render_settings(loaded)
     assert "hidden" not in render_settings(loaded)
 
 

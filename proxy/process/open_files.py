@@ -1,0 +1,57 @@
+"""The limit of open files of the process: raised as far as is allowed, and compared with what the settings need."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from proxy.settings.table import Settings
+
+log = structlog.get_logger(__name__)
+
+PER_CLIENT: Final = 2
+"""Files of one client: its connection, and its own connection to the backend."""
+OTHERS: Final = 500
+"""Files for everything else: connections of the proxy itself, of other proxies and of clients to refuse; listeners."""
+
+
+class OpenFiles:
+    """The limit of this process, which the ``workers`` that it starts inherit."""
+
+    def __init__(self, limit: int, workers: int) -> None:
+        self._limit = limit
+        self._workers = workers
+        self._seen = 0
+
+    def follow(self, settings: Settings) -> None:
+        """Warn if the limit is too low for the settings; after a reload, only if they need more than before."""
+        wanted = needed(settings, self._workers)
+        if wanted <= self._seen or self._limit == resource.RLIM_INFINITY:
+            return
+        self._seen = wanted
+        if self._limit < wanted:
+            log.warning(
+                "the limit of open files is too low for max_connections",
+                limit=self._limit,
+                needed=wanted,
+                consequence="clients cannot connect once it is reached",
+                remedy="raise it (LimitNOFILE, ulimit -n, --ulimit nofile), or lower max_connections",
+            )
+
+
+def needed(settings: Settings, workers: int) -> int:
+    """How many files one of ``workers`` processes may have open at once."""
+    return PER_CLIENT * -(-settings.max_connections // workers) + OTHERS
+
+
+def raised() -> int:
+    """Raise the limit to the highest one that needs no privilege; returns the limit from now on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Some systems allow less than they say.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
