@@ -14,8 +14,6 @@ log = structlog.get_logger(__name__)
 
 PER_CLIENT: Final = 2
 """Files of one client: its connection, and its own connection to the backend."""
-OTHERS: Final = 500
-"""Files for everything else: connections of the proxy itself, of other proxies and of clients to refuse; listeners."""
 
 
 class OpenFiles:
@@ -43,8 +41,8 @@ class OpenFiles:
 
 
 def needed(settings: Settings, workers: int) -> int:
-    """How many files one of ``workers`` processes may have open at once."""
-    return PER_CLIENT * -(-settings.max_connections // workers) + OTHERS
+    """How many files the clients of one of ``workers`` processes may need at once; all others are few beside these."""
+    return PER_CLIENT * -(-settings.max_connections // workers)
 
 
 def raised() -> int:

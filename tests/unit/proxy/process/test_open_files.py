@@ -9,7 +9,7 @@ import sys
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.process.open_files import OTHERS, OpenFiles, needed
+from proxy.process.open_files import OpenFiles, needed
 from proxy.settings.table import Settings
 
 PROGRAM = """
@@ -26,22 +26,20 @@ def test_limit_is_raised_to_the_hard_one() -> None:
 
 
 def test_connections_are_divided_among_workers() -> None:
-    assert needed(Settings(max_connections=101), 1) == 202 + OTHERS
-    assert needed(Settings(max_connections=101), 2) == 102 + OTHERS
+    assert needed(Settings(max_connections=101), 1) == 202
+    assert needed(Settings(max_connections=101), 2) == 102
 
 
-@pytest.mark.parametrize(
-    ("limit", "warns"), [(OTHERS + 199, True), (OTHERS + 200, False), (resource.RLIM_INFINITY, False)]
-)
+@pytest.mark.parametrize(("limit", "warns"), [(199, True), (200, False), (resource.RLIM_INFINITY, False)])
 def test_warning(limit: int, warns: bool) -> None:
     with capture_logs() as logs:
         OpenFiles(limit, 1).follow(Settings(max_connections=100))
-    assert [each["needed"] for each in logs] == ([OTHERS + 200] if warns else [])
+    assert [each["needed"] for each in logs] == ([200] if warns else [])
 
 
 def test_reload_warns_only_if_more_is_needed() -> None:
-    files = OpenFiles(OTHERS, 1)
+    files = OpenFiles(1, 1)
     with capture_logs() as logs:
         for number in (10, 10, 5, 20):
             files.follow(Settings(max_connections=number))
-    assert [each["needed"] for each in logs] == [OTHERS + 20, OTHERS + 40]
+    assert [each["needed"] for each in logs] == [20, 40]
