@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,14 @@ from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, OperationFailure
 
 from tests.support.eventually import wait_until
+from tests.support.load_in_parts import UNJOINED, load
 from tests.support.mongod import MongodProcess
 from tests.support.own_server import ALONE_OR_SET, kind_of, own_server
 from tests.support.proxy import ProxyProcess, started
 
-START = datetime(2024, 1, 1, tzinfo=UTC)
 A_WHILE_SECONDS = 6.0
 """Without a cursor, parts are joined within this time."""
-UNJOINED, PUT_OFF = "tsproxy_unjoined_parts", "tsproxy_joins_put_off_total"
+PUT_OFF = "tsproxy_joins_put_off_total"
 
 
 @pytest.fixture(params=ALONE_OR_SET, ids=kind_of)
@@ -34,11 +33,6 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MongodPr
 def proxy(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
     with started(ProxyProcess(tmp_path / "proxy", backend.uri, flags=["--write-strategy", "in_parts"])) as process:
         yield process
-
-
-def load(collection: Collection[dict[str, Any]], first: int) -> None:
-    for second in range(first, first + 300):
-        collection.insert_one({"_id": second, "t": START + timedelta(seconds=second), "m": second % 3})
 
 
 def next_batch(collection: Collection[dict[str, Any]], cursor_id: Any) -> dict[str, Any]:
