@@ -180,6 +180,7 @@ class MongoBucketStore:
             yield
             return
         reader = self._readers.of_rewritten(collection.namespace)
+        assert reader is not None
         await reader.admitted()
         reader.enter()
         try:

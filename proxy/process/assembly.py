@@ -37,12 +37,14 @@ from proxy.process.component_options import catalog_options, committer_options, 
 from proxy.process.growth_policy import InParts, growth_of, is_alone, readers_of
 from proxy.process.process_ids import ProcessIds
 from proxy.process.traced import traced
+from proxy.readers.bucket_cursors import BucketCursors
 from proxy.reads.cursor_names import CursorNames
 from proxy.reads.plan_environment import PlanEnvironment
 from proxy.reads.translate import TranslateHandler
 from proxy.request.authorisation import Authorisation
 from proxy.request.command_spans import CommandSpans
 from proxy.request.limited import LimitBook
+from proxy.request.ports import Readers
 from proxy.request.router import Unresolved
 from proxy.request.service_sessions import ServiceSessions, session_secret
 from proxy.request.slow_commands import SlowCommands
@@ -76,6 +78,7 @@ class Assembly:
     effects: CatalogEffects
     cursors: CursorNames
     authorisation: Authorisation
+    readers: Readers
     in_parts: InParts | None
     compressing: Compressing | None
     slow: SlowCommands
@@ -110,7 +113,7 @@ async def assemble(
     ``spawn`` owns background tasks, ``report`` is called with errors that cannot be sent to a client. Raises
     ``BackendUnavailable``, ``CommandError`` and ``ConfigurationError`` if the backend cannot be used.
     """
-    backend, clock = await _reach(settings, metrics, spawn), LoopClock()
+    backend, clock, forms = await _reach(settings, metrics, spawn), LoopClock(), TimedForms(report)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     ruled, growth = await _ruled(settings, backend, authorisation), await growth_of(settings, backend)
     ids, replies = ProcessIds(), PacedReplies(report)
@@ -125,12 +128,11 @@ async def assemble(
     committer = Committer(catalog, store, clock, committer_options(settings, replies), report)
     ingest = _insert_handler(catalog, committer, replies, settings, backend, clock)
     effects = CatalogEffects(catalog, committer, backend.registry, store.direct_writes, ruled)
-    environment = _environment(settings, backend, catalog, effects, cursors, authorisation)
-    forms = TimedForms(report)
+    registered = BucketCursors() if readers is None else readers[0]
+    environment = _environment(settings, backend, catalog, effects, (cursors, registered.relayed), authorisation)
     joining = JoiningOptions(compress=compresses(settings, backend.profile))
-    in_parts = None
-    if readers is not None:
-        in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, forms)
+    parts = None if readers is None else InParts.of(settings, backend, catalog, store, clock, readers, joining, forms)
+    in_parts = None if parts is None else await parts
     translate = TranslateHandler(environment)
     compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
     slow = _slow_commands(settings, metrics, report, translate)
@@ -147,6 +149,7 @@ async def assemble(
         effects=effects,
         cursors=cursors,
         authorisation=authorisation,
+        readers=registered,
         in_parts=in_parts,
         compressing=compressing if joining.compress else None,
         slow=slow,
@@ -194,9 +197,11 @@ def _environment(
     backend: Backend,
     catalog: BucketCatalog,
     effects: CatalogEffects,
-    cursors: CursorNames,
+    cursors: tuple[CursorNames, CursorNames],
     authorisation: Authorisation,
 ) -> PlanEnvironment:
+    """``cursors``: of rewritten commands, and of relayed ones."""
+    rewritten, relayed = cursors
     return PlanEnvironment(
         rewriters=rewriters(settings),
         # Every read looks at it, so there is no function of our own in between.
@@ -210,7 +215,8 @@ def _environment(
         replication=backend.waits,
         take_effect=effects,
         announce=effects.announce,
-        cursors=cursors,
+        cursors=rewritten,
+        was_relayed=lambda cursor_id: relayed.backend_namespace(cursor_id) is not None,
         gate=authorisation,
         sessions=ServiceSessions(session_secret(settings.backend or "")),
     )

@@ -274,7 +274,7 @@ def _parts(assembly: Assembly, metrics: Metrics, tasks: TaskSet, worker: WorkerP
         limits=assembly.limits,
         connection_ids=worker.connection_ids() if worker is not None else None,
         requires_login=lambda: assembly.backend.access.enforced,
-        readers=assembly.in_parts.readers if assembly.in_parts is not None else None,
+        readers=assembly.readers,
         admin=AdminParts(
             assembly.authorisation,
             assembly.ingest.uncommitted,

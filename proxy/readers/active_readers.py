@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from catalog.bson.raw import unpack_int64
+from catalog.bson.raw import pack_int32, unpack_int64
+from catalog.errors import UNAUTHORIZED
 from catalog.namespaces import Namespace
 from proxy.reads.cursor_names import CursorNames
 
 _CURSOR_ID: Final = b"\x12id\0"
 _CURSOR_NAME: Final = b"\x02ns\0"
 _NO_CURSOR: Final = _CURSOR_ID + bytes(8) + _CURSOR_NAME
+_UNAUTHORIZED: Final = b"\x10code\0" + pack_int32(UNAUTHORIZED)
 _NO_CURSOR_BYTES: Final[int] = len(_NO_CURSOR)
 
 
@@ -148,7 +150,8 @@ class CountedReader:
         if self._cursors is not None:
             if cursor_id := cursor_left_by(tail):
                 self._cursors.opened(cursor_id, self.namespace, process)
-            elif self._more_of:
+            elif self._more_of and (_NO_CURSOR in tail or _UNAUTHORIZED not in tail):
+                # Who is refused has not ended it.
                 self._cursors.ended(self._more_of)
         self._active.leave(self.namespace.database)
 

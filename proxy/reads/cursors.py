@@ -107,10 +107,12 @@ async def continue_cursor(
     command: ClientCommand,
     resolve: Resolver,
     fields: ClientFields,
+    was_relayed: Callable[[int], bool] = lambda _: False,
 ) -> bytes:
     """The raw reply to a ``getMore``; error 13 if the cursor belongs to another collection (C23) or user.
 
-    ``fields``: the session fields of the command.
+    ``fields``: the session fields of the command; ``was_relayed``: whether a command on the collection itself, not on
+    its buckets in its place, is known to have opened the cursor.
     """
     asked = fields_of(command.body)
     cursor_id = cursor_of(asked.get(b"getMore", b""))
@@ -120,10 +122,15 @@ async def continue_cursor(
     if backend is not None and isinstance(cursor_id, int):
         if named != backend.logical:
             # The backend checks the owner of the cursor first.
+            if named == backend:
+                asked = {**asked, b"collection": string_value(backend.logical.collection.encode())}
+                return _names_exchanged(await session.upstream.run(database, _body(asked), fields.extra()), backend)
             return _named_logically(await session.upstream.run(database, _body(asked), fields.extra()), backend)
         return await _continue(session, cursors, cursor_id, backend, asked, fields)
     reply = await session.upstream.run(database, in_one_document(command.body, command.sequences))
     if error_code(reply) != UNAUTHORIZED or not isinstance(cursor_id, int) or fields.in_transaction:
+        return reply
+    if was_relayed(cursor_id):
         return reply
     collection = resolve(named)
     if collection is None:
@@ -197,7 +204,17 @@ def error_code(reply: bytes) -> int | None:
 
 def _named_logically(reply: bytes, backend: Namespace) -> bytes:
     """The backend's error with the name of the collection instead of its bucket collection."""
+    return _reworded(reply, lambda text: text.replace(str(backend), str(backend.logical)))
+
+
+def _names_exchanged(reply: bytes, backend: Namespace) -> bytes:
+    """The backend's error with the name of the collection for its bucket collection, and the reverse."""
+    stored, given = str(backend), str(backend.logical)
+    return _reworded(reply, lambda text: given.join(part.replace(given, stored) for part in text.split(stored)))
+
+
+def _reworded(reply: bytes, reword: Callable[[str], str]) -> bytes:
     said = bson.decode(reply, codec_options=TOLERANT)
     if "errmsg" in said:
-        said["errmsg"] = str(said["errmsg"]).replace(str(backend), str(backend.logical))
+        said["errmsg"] = reword(str(said["errmsg"]))
     return bson.encode(said, codec_options=CODEC)

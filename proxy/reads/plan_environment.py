@@ -48,6 +48,8 @@ class PlanEnvironment:
     take_effect: Callable[[Effect], None]
     announce: Announce
     cursors: CursorNames
+    was_relayed: Callable[[int], bool] = lambda _: False
+    """Whether a relayed command is known to have opened this cursor."""
     gate: ReadGate = field(default_factory=NoReadGate)
     sessions: ServiceSessions = field(default_factory=lambda: ServiceSessions(b""))
     places: StepPlaces = field(default_factory=StepPlaces)

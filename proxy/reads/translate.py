@@ -85,8 +85,9 @@ class TranslateHandler:
         if command.name == "getMore":
             session_fields = session_of(command.body)
             with times.at_backend():
+                known = self._environment
                 return await continue_cursor(
-                    session, self._environment.cursors, command, self._environment.resolve, session_fields
+                    session, known.cursors, command, known.resolve, session_fields, known.was_relayed
                 )
         try:
             fields = await self._pace.run(lambda: take_apart(command.body, command.sequences, command.name))

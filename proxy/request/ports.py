@@ -75,8 +75,8 @@ class Readers(Protocol):
         """What this command reads if it is relayed; ``None`` if joins need not wait for it."""
         ...
 
-    def of_rewritten(self, namespace: Namespace) -> Reader:
-        """What a rewritten command on this collection reads."""
+    def of_rewritten(self, namespace: Namespace) -> Reader | None:
+        """What a rewritten command on this collection reads; ``None`` as above."""
         ...
 
 

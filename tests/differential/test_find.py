@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from bson.datetime_ms import DatetimeMS
 
 from tests.support.read_twins import at, collection, compare, fill, refusals
-from tests.support.twins import Twins, run
+from tests.support.twins import Twins, masked, run
 
 BY_ID = {"_id": 1}
 
@@ -119,6 +120,36 @@ def test_cursor_has_the_users_namespace(twins: Twins) -> None:
         more = twins.virtual.command({"getMore": cursor["id"], "collection": "x"})["cursor"]
         assert more["ns"] == f"{twins.virtual.name}.x"
         assert [row["_id"] for row in cursor["firstBatch"] + more["nextBatch"]] == list(range(40))
+
+
+@pytest.mark.parametrize("opened", ["x", "system.buckets.x"])
+@pytest.mark.parametrize("command", ["find", "aggregate"])
+def test_a_cursor_is_continued_by_the_name_that_opened_it(twins: Twins, command: str, opened: str) -> None:
+    """C23: the collection and its buckets are two names, and the refused cursor stays open."""
+    fill(twins)
+    opens = {"find": opened, "batchSize": 1}
+    if command == "aggregate":
+        opens = {"aggregate": opened, "pipeline": [], "cursor": {"batchSize": 1}}
+    others = {"x", "system.buckets.x", "system.buckets.y", "y"} - {opened}
+    # Also as commands that were recognised.
+    for _ in range(3):
+        refusals = []
+        for side in (twins.native, twins.virtual):
+            cursor_id = side.command(opens)["cursor"]["id"]
+            names = [*sorted(others), opened]
+            replies = [run(side, {"getMore": cursor_id, "collection": name, "batchSize": 1}) for name in names]
+            refusals.append(
+                masked(
+                    [
+                        [reply.get("code"), reply.get("errmsg", name)]
+                        for reply, name in zip(replies, names, strict=True)
+                    ],
+                    side.name,
+                )
+            )
+            assert replies[-1]["cursor"]["id"] == cursor_id
+            side.command({"killCursors": opened, "cursors": [cursor_id]})
+        assert refusals[0] == refusals[1]
 
 
 def test_collation_of_the_collection(twins: Twins) -> None:

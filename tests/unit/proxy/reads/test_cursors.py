@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import bson
@@ -35,11 +36,17 @@ class Cursors:
         if known is not None:
             self.names.opened(known, BUCKETS)
 
-    async def more(self, collection: str = "x", resolved: VirtualCollection | None = TARGET) -> dict[str, Any]:
+    async def more(
+        self,
+        collection: str = "x",
+        resolved: VirtualCollection | None = TARGET,
+        was_relayed: Callable[[int], bool] = lambda _: False,
+    ) -> dict[str, Any]:
         raw = command({"getMore": Int64(7), "collection": collection, "batchSize": 2, "$db": "db"})
         parsed = parse_command(Message.from_bytes(raw))
         fields = session_of(parsed.body)
-        return bson.decode(await continue_cursor(self.session, self.names, parsed, lambda _: resolved, fields))
+        reply = await continue_cursor(self.session, self.names, parsed, lambda _: resolved, fields, was_relayed)
+        return bson.decode(reply)
 
     @property
     def asked(self) -> list[str]:
@@ -69,6 +76,20 @@ async def test_the_cursor_of_another_collection_is_refused_in_the_names_that_the
     cursors = Cursors(refusal)
     assert (await cursors.more("y"))["errmsg"] == "Requested getMore on db.y, but cursor belongs to db.x"
     assert cursors.asked == ["y"]
+
+
+async def test_a_cursor_is_refused_by_the_name_of_its_buckets() -> None:
+    names = "on namespace 'db.{}', but cursor belongs to a different namespace db.{}"
+    cursors = Cursors({"ok": 0.0, "code": 13, "errmsg": names.format("x", "system.buckets.x")})
+    assert (await cursors.more("system.buckets.x"))["errmsg"] == names.format("system.buckets.x", "x")
+    assert cursors.asked == ["x"]
+    assert knows_cursor(cursors.names, 7)
+
+
+async def test_a_cursor_that_was_opened_on_the_buckets_is_refused_by_the_name_of_the_collection() -> None:
+    cursors = Cursors(UNAUTHORIZED, known=None)
+    assert (await cursors.more(was_relayed=lambda cursor_id: cursor_id == 7))["code"] == 13
+    assert cursors.asked == ["x"]
 
 
 async def test_a_cursor_of_another_process_is_sought_on_the_buckets() -> None:
