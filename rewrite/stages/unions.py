@@ -77,6 +77,8 @@ def _union_and_what_follows(union: dict[str, Any], rest: list[Stage], scope: Sco
 
 def _number_to_move(rest: Sequence[Stage], inner: Sequence[Stage], scope: Scope) -> int:
     """How many of ``rest`` each of both sides may apply by itself."""
+    if len(rest) > _MOST_JUDGED:
+        return 0
     # 5.0 moves a ``$match`` in front of a ``$project`` that leaves its field out.
     if _is_old(scope) and any(only(stage)[0] != "$match" for stage in inner):
         return 0
@@ -107,6 +109,8 @@ def _loses_rows(match: Stage, scope: Scope) -> bool:
 
 def _go_wrong(rest: Sequence[Stage], inner: Sequence[Stage], scope: Scope) -> bool:
     """Whether a stage behind a ``$unionWith`` with the pipeline ``inner`` is wrong if the backend moves it there."""
+    if len(rest) > _MOST_JUDGED:
+        return True
     overwrites = scope.profile.version >= _OVERWRITES
     for stage in rest:
         name = only(stage)[0]
@@ -119,6 +123,8 @@ def _go_wrong(rest: Sequence[Stage], inner: Sequence[Stage], scope: Scope) -> bo
     return _compute_wrongly(rest, inner, scope)
 
 
+_MOST_JUDGED = 40
+"""If more stages follow, they are not judged one by one, which would take long if many of them are unions."""
 _OVERWRITES = (6, 0, 6)
 """From here on, a ``$match`` that moves in may replace one that is there: on 6.0.27 it does, on 6.0.5 it does not."""
 

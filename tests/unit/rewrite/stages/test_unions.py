@@ -106,3 +106,10 @@ def test_h15_stages_that_do_not_move(scope: Any, stages: list[Any], expected: li
 )
 def test_other_stages_are_as_they_were(scope: Any, stages: list[Any]) -> None:
     assert [*keep_stages_behind_unions(draft(*stages), scope).tail] == stages
+
+
+def test_where_very_many_stages_follow_none_moves() -> None:
+    """It takes no longer for each stage, and the command does not grow."""
+    many = [union(OF_A)] * 100 + [OF_B] * 100
+    kept = keep_stages_behind_unions(draft(*many), NEW_SCOPE).tail
+    assert [*kept] == [union(OF_A), INHIBIT] * 100 + [OF_B] * 100
