@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rewrite.stages.dependencies import expression_columns, is_inclusion
+from rewrite.stages.dependencies import expression_columns, is_inclusion, predicate_columns
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
 from rewrite.stages.hazards import KEEPS_PROJECTIONS, REPLACING, computed_by, has_wrapping_date, is_hazard
 from rewrite.stages.joins import KEPT_FIRST
 from rewrite.stages.scope import Scope
-from rewrite.stages.shaping import Shape, top_field
+from rewrite.stages.shaping import Shape, shapes, top_field
 from rewrite.stages.time_bounds import millis
 
 _INHIBIT = "$_internalInhibitOptimization"
@@ -59,13 +59,14 @@ def _union(argument: Any) -> dict[str, Any] | None:
 def _union_and_what_follows(union: dict[str, Any], rest: list[Stage], scope: Scope) -> list[Stage]:
     """The stages, with what inhibits the optimiser before the first of ``rest`` that would be wrong if it moved.
 
-    Each ``$match`` directly behind the union is applied before it and inside it instead, if both can use it as it is.
+    Each ``$match`` on fields that no stage has changed since is applied before the union and inside it instead.
     """
     inner: list[Stage] = union["pipeline"]
     moved: list[Stage] = []
     if _go_wrong(rest, inner, scope):
-        count = _number_to_move(rest, inner, scope)
-        moved, rest = rest[:count], rest[count:]
+        places = _movable(rest, inner, scope)
+        moved = [stage for at, stage in enumerate(rest) if at in places]
+        rest = [stage for at, stage in enumerate(rest) if at not in places]
         if _go_wrong(rest, inner, scope):
             rest = [{_INHIBIT: {}}, *rest]
     inner = _kept_behind([*inner, *moved], scope)
@@ -75,14 +76,15 @@ def _union_and_what_follows(union: dict[str, Any], rest: list[Stage], scope: Sco
     return [*moved, {"$unionWith": {**union, "pipeline": inner}}, *rest]
 
 
-def _number_to_move(rest: Sequence[Stage], inner: Sequence[Stage], scope: Scope) -> int:
-    """How many of ``rest`` each of both sides may apply by itself."""
+def _movable(rest: Sequence[Stage], inner: Sequence[Stage], scope: Scope) -> set[int]:
+    """The places of each ``$match`` in ``rest`` that both sides may apply by themselves before all of ``rest``."""
     if len(rest) > _MOST_JUDGED:
-        return 0
+        return set()
     # 5.0 moves a ``$match`` in front of a ``$project`` that leaves its field out.
     if _is_old(scope) and any(only(stage)[0] != "$match" for stage in inner):
-        return 0
-    return next((at for at, stage in enumerate(rest) if not _may_be_moved(stage, scope)), len(rest))
+        return set()
+    inputs = enumerate(zip(rest, shapes(rest), strict=False))
+    return {at for at, (stage, shape) in inputs if _may_be_moved(stage, shape, scope)}
 
 
 def _is_old(scope: Scope) -> bool:
@@ -90,14 +92,14 @@ def _is_old(scope: Scope) -> bool:
     return scope.profile.version < (6, 0, 0)
 
 
-def _may_be_moved(stage: Stage, scope: Scope) -> bool:
+def _may_be_moved(stage: Stage, shape: Shape, scope: Scope) -> bool:
+    """Whether a stage is a ``$match`` on fields that are as they were stored; ``shape``: that of its input."""
     name, predicate = only(stage)
-    return (
-        name == "$match"
-        and isinstance(predicate, dict)
-        and "$text" not in keys_inside(predicate)
-        and not _loses_rows(stage, scope)
-    )
+    if name != "$match" or not isinstance(predicate, dict) or "$text" in keys_inside(predicate):
+        return False
+    columns = predicate_columns(predicate)
+    is_as_stored = shape == Shape() or (columns is not None and shape.has(columns))
+    return is_as_stored and not _loses_rows(stage, scope)
 
 
 def _loses_rows(match: Stage, scope: Scope) -> bool:

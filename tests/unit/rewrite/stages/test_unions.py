@@ -19,6 +19,7 @@ BELOW: dict[str, Any] = {"$match": {"$expr": {"$lt": ["$v", 3]}}}
 OF_VARIABLE: dict[str, Any] = {"$match": {"$expr": {"$gt": ["$v", "$$x"]}}}
 BEFORE_1970: dict[str, Any] = {"$match": {"t": {"$lt": DatetimeMS(0)}}}
 SINCE: dict[str, Any] = {"$match": {"t": {"$gt": DatetimeMS(1_700_000_000_000)}}}
+OF_SCHEMA: dict[str, Any] = {"$match": {"$jsonSchema": {"required": ["v"]}}}
 TEXT: dict[str, Any] = {"$match": {"$text": {"$search": "a"}}}
 FROM_ITSELF: dict[str, Any] = {"$set": {"a": "$a.b"}}
 FROM_OTHER: dict[str, Any] = {"$set": {"a": "$m.k"}}
@@ -39,7 +40,11 @@ def union(*stages: Any, coll: str = "y") -> dict[str, Any]:
     [
         (NEW_SCOPE, [union(OF_A), OF_B], [OF_B, union(OF_A, OF_B)]),
         (NEW_SCOPE, [{"$unionWith": "y"}, OF_A, OF_B, SORT], [OF_A, OF_B, union(OF_A, OF_B), SORT]),
-        (NEW_SCOPE, [union(OF_A), SORT, OF_B], [union(OF_A), INHIBIT, SORT, OF_B]),
+        (NEW_SCOPE, [union(OF_A), SORT, OF_B], [OF_B, union(OF_A, OF_B), SORT]),
+        (NEW_SCOPE, [union(), {"$set": {"b": 1}}, OF_A, OF_B], [OF_A, union(OF_A), INHIBIT, {"$set": {"b": 1}}, OF_B]),
+        (NEW_SCOPE, [union(), {"$limit": 1}, OF_A], [union(), INHIBIT, {"$limit": 1}, OF_A]),
+        (NEW_SCOPE, [union(), OF_SCHEMA, SORT], [OF_SCHEMA, union(OF_SCHEMA), SORT]),
+        (NEW_SCOPE, [union(), ONLY_V, OF_SCHEMA], [union(), INHIBIT, ONLY_V, OF_SCHEMA]),
         (NEW_SCOPE, [union(OF_A), TEXT], [union(OF_A), INHIBIT, TEXT]),
         (NEW_SCOPE, [union(OF_A), {"$match": 5}], [union(OF_A), INHIBIT, {"$match": 5}]),
         (
@@ -58,9 +63,10 @@ def union(*stages: Any, coll: str = "y") -> dict[str, Any]:
             [{"$lookup": {"from": "z", "pipeline": [union(OF_A), INHIBIT, OF_VARIABLE], "as": "l"}}],
         ),
         (SCOPE, [union(OF_A), BELOW], [union(OF_A), INHIBIT, BELOW]),
-        (SCOPE, [union(), BEFORE_1970, OF_A], [union(), INHIBIT, BEFORE_1970, OF_A]),
+        (SCOPE, [union(), BEFORE_1970, OF_A], [OF_A, union(OF_A), INHIBIT, BEFORE_1970]),
         (FAR_SCOPE, [union(), OF_A, SINCE], [OF_A, union(OF_A), INHIBIT, SINCE]),
-        (SCOPE, [union(), FROM_ITSELF, OF_B], [union(), INHIBIT, FROM_ITSELF, OF_B]),
+        (SCOPE, [union(), FROM_ITSELF, OF_B], [OF_B, union(OF_B), INHIBIT, FROM_ITSELF]),
+        (SCOPE, [union(), FROM_ITSELF, OF_A], [union(), INHIBIT, FROM_ITSELF, OF_A]),
         (SCOPE, [union(), OF_B, FROM_ITSELF], [OF_B, union(OF_B), INHIBIT, FROM_ITSELF]),
         (SCOPE, [union(OF_A, FROM_ITSELF)], [union(OF_A, INHIBIT, FROM_ITSELF)]),
         (SCOPE, [union(FROM_OTHER), ONLY_V], [union(FROM_OTHER), INHIBIT, ONLY_V]),
