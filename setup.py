@@ -132,6 +132,7 @@ HOT_MODULES = (
     "rewrite/stages/shaping.py",
     "rewrite/stages/time_bounds.py",
     "rewrite/stages/total.py",
+    "rewrite/stages/unions.py",
 )
 
 

@@ -143,14 +143,14 @@ class RuledCreation:
 
     async def _attempt(self, exchange: Exchange, command: Command, rule: CollectionRule) -> Outcome | None:
         namespace = command.namespace
-        if not await self._may_send(exchange, command):
+        fields = session_of(command.body)
+        if fields.refused_in(command.name) or not await self._may_send(exchange, command):
             return NotTranslatable(None)
         if await self._exists(namespace):
             self._settle(namespace)
             return None
-        session_fields = session_of(command.body).extra()
         try:
-            reply = await exchange.session.upstream.run(namespace.database, _creating(command, rule), session_fields)
+            reply = await exchange.session.upstream.run(namespace.database, _creating(command, rule), fields.extra())
         except UpstreamLost:
             self._forget(namespace)
             raise

@@ -114,6 +114,8 @@ async def continue_cursor(
     ``fields``: the session fields of the command; ``was_relayed``: whether a command on the collection itself, not on
     its buckets in its place, is known to have opened the cursor.
     """
+    if fields.refused_in(command.name):
+        return await session.upstream.run(command.namespace.database, in_one_document(command.body, command.sequences))
     asked = fields_of(command.body)
     cursor_id = cursor_of(asked.get(b"getMore", b""))
     database = command.namespace.database

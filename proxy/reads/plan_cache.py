@@ -23,9 +23,6 @@ DECODED: Final = 32
 """Upper bound of the memory of a decoded document, relative to its bytes."""
 LONGEST_BYTES: Final = 8 * 1024
 
-_OUTSIDE: Final = STATEMENT_FIELDS | TRANSACTION_FIELDS
-"""Session fields that a read outside a transaction does not send."""
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -39,14 +36,16 @@ class Question:
 def question(command: Command, also_left_out: bytes = b"") -> Question | None:
     """``command`` split without decoding it.
 
-    ``None`` if it repeats a name, if its session fields have unusual types, or if it is too long to be analysed.
+    ``None`` if it repeats a name, if its session fields have unusual types or are refused by the backend, or if it is
+    too long to be analysed.
     """
     body, fields = command.body, command.fields
     if len(body) > MAX_COMMAND_BYTES:
         return None
     autocommit = fields.get(b"autocommit")
     in_transaction = autocommit is not None and body[autocommit[1] - 12 : autocommit[2]] == b"\x08autocommit\0\0"
-    left_out = STATEMENT_FIELDS if in_transaction else _OUTSIDE
+    if not in_transaction and not TRANSACTION_FIELDS.isdisjoint(fields):
+        return None
     asked: list[bytes] = []
     session: list[bytes] = []
     size = 5
@@ -59,7 +58,7 @@ def question(command: Command, also_left_out: bytes = b"") -> Question | None:
             continue
         if not is_plain(name, body[begin : begin + 1] + body[start:end]):
             return None
-        if name not in left_out:
+        if name not in STATEMENT_FIELDS:
             session.append(body[begin:end])
     if size != len(body):
         return None

@@ -15,11 +15,12 @@ from bson import Int64
 from catalog.bson.codec import CODEC
 from catalog.bson.faithful import MAX_BYTES, Unfaithful, faithfully_decoded
 from catalog.bson.raw import ARRAY, OBJECT, MalformedBSON, document, element, iter_elements, iter_positions, sub_array
-from proxy.request.command_table import SEEKING_WRITES, TABLE
+from proxy.request.command_table import SEEKING_WRITES, TABLE, WRITES
 from proxy.request.field_types import is_plain
 from rewrite.statements import Statements, piece_of
 
 TRANSACTION_FIELDS = frozenset({b"txnNumber", b"autocommit", b"startTransaction"})
+_OF_RETRYABLE_WRITES = frozenset({b"txnNumber"})
 STATEMENT_FIELDS = frozenset({b"stmtId", b"stmtIds"})
 SESSION_FIELDS = (
     TRANSACTION_FIELDS
@@ -78,6 +79,14 @@ class ClientFields:
     def has_txn_number(self) -> bool:
         """Whether this is a retryable write or part of a transaction."""
         return b"txnNumber" in self.session
+
+    def refused_in(self, name: str) -> bool:
+        """Whether every server refuses the command ``name`` because of its transaction fields (X1).
+
+        Outside of a transaction, they are for retryable writes, which have a ``txnNumber`` and nothing else.
+        """
+        found = self.session.keys() & TRANSACTION_FIELDS
+        return bool(found) and not self.in_transaction and (name not in WRITES or found != _OF_RETRYABLE_WRITES)
 
     @property
     def statement_ids(self) -> tuple[int, ...]:
@@ -152,6 +161,8 @@ def take_apart(body: bytes, sequences: Sequence[tuple[str, Sequence[bytes]]], na
     if whole_bytes > MAX_COMMAND_BYTES and name not in SEEKING_WRITES:
         raise Undecodable(f"{whole_bytes} bytes are too many to be analysed")
     session, asked = _without_session(body)
+    if ClientFields({}, session).refused_in(name):
+        raise Undecodable("the backend refuses such a transaction")
     try:
         if whole_bytes <= MAX_COMMAND_BYTES:
             folded = [

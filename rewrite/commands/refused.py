@@ -23,9 +23,10 @@ def _onto_capped(request: Request) -> Plan:
 def refuse_always(name: str, namespace: Namespace, profile: Profile) -> None:
     """Raise ``CommandError`` for what is refused even if the command cannot be decoded.
 
-    166: such a command on buckets. 115: see ``refuse_timeseries``; a ``create`` is rewritten only if it has the option.
+    166: such a command on buckets, if the server has them. 115: see ``refuse_timeseries``; a ``create`` is rewritten
+    only if it has the option.
     """
-    if name in REFUSED and namespace.is_buckets:
+    if name in REFUSED and namespace.is_buckets and profile.has_native_timeseries:
         raise CommandError(166, f"Namespace {namespace.logical} is a timeseries collection")
     refuse_timeseries(name, namespace, profile)
 

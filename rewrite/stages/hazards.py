@@ -32,13 +32,13 @@ def keep_optimiser_out(draft: Draft, scope: Scope) -> Draft:
         scope.profile.version < (6, 0, 0)
         or not scope.plain_names
         or not scope.compares_like_buckets
-        or any(_is_hazard(stage, scope, shape) for stage, shape in zip(draft.tail, inputs, strict=True))
+        or any(is_hazard(stage, scope, shape) for stage, shape in zip(draft.tail, inputs, strict=True))
         or _groups_wrongly(draft, scope)
         or _computes_wrongly(draft, scope)
         or _bounds_alone_do(draft, scope)
     )
     inhibits = inhibits and not _fails_when_inhibited(scope)
-    extended = scope.extended_range or any(_has_wrapping_date(stage, scope) for stage in draft.tail)
+    extended = scope.extended_range or any(has_wrapping_date(stage, scope) for stage in draft.tail)
     return draft._replace(inhibits=inhibits, extended_range=extended)
 
 
@@ -78,7 +78,7 @@ def _bounds_alone_do(draft: Draft, scope: Scope) -> bool:
     return _BOUND_BY_THE_SERVER.isdisjoint(keys) and any(is_measurement_path(key, scope) for key in keys)
 
 
-def _is_hazard(stage: Stage, scope: Scope, shape: Shape | None) -> bool:
+def is_hazard(stage: Stage, scope: Scope, shape: Shape | None) -> bool:
     """Whether the backend rewrites this stage wrongly; ``shape``: that of its input, unless it is unknown."""
     name, predicate = only(stage)
     keys = keys_inside(predicate) if name == "$match" else set()
@@ -136,7 +136,7 @@ def _is_picked_by_meta(group: Mapping[str, Any], scope: Scope) -> bool:
     return rename_constant_or_meta(group.get("_id"), scope) is not None and (not accumulators or bool(picks))
 
 
-_REPLACING = frozenset(
+REPLACING = frozenset(
     {"$bucket", "$bucketAuto", "$count", "$facet", "$group", "$replaceRoot", "$replaceWith", "$sortByCount"}
 )
 """Stages behind which there are no fields of the rows any more."""
@@ -151,23 +151,23 @@ def _computes_wrongly(draft: Draft, scope: Scope) -> bool:
         return False
     computed: set[str] = set()
     for name, argument in map(only, draft.tail):
-        if name in _REPLACING:
+        if name in REPLACING:
             return False
-        values = _computed(name, argument)
+        values = computed_by(name, argument)
         if any(top_field(path) == scope.meta_field for path in values):
             return True
-        if name in ("$addFields", "$set") and scope.profile.version < _KEEPS_PROJECTIONS:
+        if name in ("$addFields", "$set") and scope.profile.version < KEEPS_PROJECTIONS:
             computed |= {top_field(path) for path, value in values.items() if _may_read_meta_alone(value, scope)}
         elif name == "$project" and is_inclusion(argument) and not computed <= {top_field(path) for path in argument}:
             return True
     return False
 
 
-_KEEPS_PROJECTIONS = (6, 0, 27)
+KEEPS_PROJECTIONS = (6, 0, 27)
 """The earliest release known to apply a ``$project`` to fields that it computes on buckets (H13)."""
 
 
-def _computed(name: str, argument: Any) -> Mapping[str, Any]:
+def computed_by(name: str, argument: Any) -> Mapping[str, Any]:
     """The fields that a stage sets, with what it sets them to."""
     values = argument.get("output") if name == "$fill" and isinstance(argument, dict) else argument
     return values if name in ("$addFields", "$fill", "$set") and isinstance(values, dict) else {}
@@ -178,7 +178,8 @@ def _may_read_meta_alone(value: Any, scope: Scope) -> bool:
     return columns is None or columns == {scope.meta_field}
 
 
-def _has_wrapping_date(stage: Stage, scope: Scope) -> bool:
+def has_wrapping_date(stage: Stage, scope: Scope) -> bool:
+    """Whether bounds on bucket ids for a date in this ``$match`` would wrap (H2)."""
     name, predicate = only(stage)
     if name != "$match":
         return False

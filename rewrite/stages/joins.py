@@ -5,7 +5,7 @@ from __future__ import annotations
 from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
 from rewrite.stages.scope import Scope
 
-_KEPT_FIRST = frozenset(
+KEPT_FIRST = frozenset(
     {"$collStats", "$documents", "$geoNear", "$indexStats", "$search", "$searchMeta", "$vectorSearch"}
 )
 """Stages that must be first in a pipeline."""
@@ -49,7 +49,7 @@ def _inhibited(stages: list[Stage]) -> list[Stage]:
         return stages
     leading = _number_of_matches(stages)
     rest = stages[leading:]
-    if not leading and rest and only(rest[0])[0] in _KEPT_FIRST:
+    if not leading and rest and only(rest[0])[0] in KEPT_FIRST:
         return stages
     arms = [only(stage)[1] for stage in stages[:leading]]
     first: list[Stage] = [{"$match": {"$and": arms}}] if leading > 1 else stages[:leading]

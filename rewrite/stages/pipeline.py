@@ -15,8 +15,10 @@ from rewrite.stages.lastpoint import pick_latest_buckets
 from rewrite.stages.limit import push_limit
 from rewrite.stages.match import push_leading_match
 from rewrite.stages.scope import Scope
+from rewrite.stages.unions import keep_stages_behind_unions
 
 RULES: tuple[Rule, ...] = (
+    keep_stages_behind_unions,
     keep_optimiser_out,
     push_leading_match,
     count_from_headers,

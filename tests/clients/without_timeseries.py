@@ -150,6 +150,8 @@ ORDINARY: list[dict[str, Any]] = [
     {"listCollections": 1, "nameOnly": True, "filter": {"name": "x"}},
     {"renameCollection": "nowhere.x", "to": "nowhere.y"},
     {"drop": "y"},
+    {"convertToCapped": "system.buckets.x", "size": 4096},
+    {"cloneCollectionAsCapped": "system.buckets.x", "toCollection": "y", "size": 4096},
     {"noSuchCommand": 1},
 ]  # fmt: skip
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.read_twins import at, beside_plain
-from tests.support.twins import Twins, exact, run
+from tests.support.read_twins import at, beside_plain, comparable
+from tests.support.twins import Twins, run
 
 TOPS: dict[str, Any] = {"$set": {"m": "$m.k"}}
 FROM_META: dict[str, Any] = {"$set": {"a": "$m.k"}}
@@ -25,17 +25,6 @@ def same_as_plain(twins: Twins, stages: list[dict[str, Any]]) -> None:
             for name in ("x", "plain")
         )
         assert comparable(ours) == comparable(judge), (ours, judge)
-
-
-def comparable(reply: dict[str, Any]) -> list[Any]:
-    """The rows, and the pairs in them, in the order of their text; a code on 5.0, which does not have ``$fill``."""
-    if reply["ok"] != 1:
-        return [reply["code"]]
-    rows = []
-    for row in reply["cursor"]["firstBatch"]:
-        groups = [sorted(pairs, key=repr) for pairs in row["rows"]] if "rows" in row else [row]
-        rows.append(sorted(groups, key=repr))
-    return sorted((exact(row) for row in rows), key=repr)
 
 
 @pytest.mark.parametrize(

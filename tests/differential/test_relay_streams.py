@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import threading
 import time
@@ -145,6 +146,25 @@ def test_exhaust_cursor_of_a_driver(mongod: MongodProcess, proxy: ProxyProcess, 
     with proxy.client() as client:
         cursor = client[db_name].c.find(cursor_type=CursorType.EXHAUST, batch_size=20)
         assert len(list(cursor)) == 1000
+
+
+def test_exhaust_cursor_of_measurements_has_one_batch_for_each_get_more(
+    mongod: MongodProcess, proxy: ProxyProcess, db_name: str
+) -> None:
+    """Natively, one getMore has many replies. The protocol allows both, and drivers understand both."""
+    with proxy.client() as driver:
+        driver[db_name].create_collection("c", timeseries={"timeField": "t"})
+        driver[db_name].c.insert_many([{"_id": n, "t": dt.datetime.fromtimestamp(n, dt.UTC)} for n in range(100)])
+        for port, streams in ((mongod.port, True), (proxy.port, False)):
+            with RawClient(port) as client:
+                cursor = client.run({"find": "c", "batchSize": 10, "$db": db_name})["cursor"]
+                more = {"getMore": Int64(cursor["id"]), "collection": "c", "batchSize": 10, "$db": db_name}
+                client.send(command(more, flags=op_msg.EXHAUST_ALLOWED))
+                reply = client.receive()
+                assert reply is not None
+                assert len(document_of(reply)["cursor"]["nextBatch"]) == 10
+                assert bool(op_msg.parse(reply).flags & op_msg.MORE_TO_COME) is streams
+        assert len(list(driver[db_name].c.find(cursor_type=CursorType.EXHAUST, batch_size=20))) == 100
 
 
 def test_hello_streams_to_drivers_that_watch(proxy: ProxyProcess) -> None:

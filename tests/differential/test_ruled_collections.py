@@ -251,3 +251,11 @@ def test_rules_that_are_not_valid_are_reported(mongod: MongodProcess) -> None:
     ended = tsproxy("check-config", "--create-as-timeseries", "db.x -> timefield=t")
     assert ended.returncode == 2
     assert "unknown option 'timefield'" in ended.stderr
+
+
+def test_x1_a_transaction_that_is_none_creates_nothing(client: Client, name: str) -> None:
+    """The backend refuses the command, and nothing has been executed before."""
+    for command in ({"create": "cpu"}, {"insert": "cpu", "documents": [row()]}):
+        reply = client[name].command({**command, "startTransaction": True}, check=False)
+        assert reply["code"] == 72
+        assert client[name].list_collection_names() == []

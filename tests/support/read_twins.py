@@ -10,7 +10,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 
 from catalog.bson.codec import CODEC
-from tests.support.twins import Twins
+from tests.support.twins import Twins, exact
 
 NOON_MS = 1_700_000_000_000
 MINUTE_MS = 60_000
@@ -42,6 +42,17 @@ def beside_plain(twins: Twins, rows: list[dict[str, Any]]) -> None:
     twins.virtual.command({"create": "x", "timeseries": {"timeField": "t", "metaField": "m"}})
     for name in ("x", "plain"):
         twins.virtual.command({"insert": name, "documents": rows})
+
+
+def comparable(reply: dict[str, Any]) -> list[Any]:
+    """The rows, and the pairs in them, in an order of their own; a code on 5.0, which does not have ``$fill``."""
+    if reply["ok"] != 1:
+        return [reply["code"]]
+    rows = []
+    for row in reply["cursor"]["firstBatch"]:
+        groups = [sorted(pairs, key=repr) for pairs in row["rows"]] if "rows" in row else [dict(sorted(row.items()))]
+        rows.append(sorted(groups, key=repr))
+    return sorted((exact(row) for row in rows), key=repr)
 
 
 def collection(twins: Twins, name: str = "x") -> Collection[dict[str, Any]]:

@@ -139,10 +139,10 @@ def test_a_plan_for_another_backend_is_not_used() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        command({**FIND, "txnNumber": Int64(1)}),
+        command({**FIND, "txnNumber": Int64(1), "autocommit": False}),
         command({**FIND, "comment": "y" * LONGEST_BODY_BYTES}),
     ],
-    ids=["retryable", "long"],
+    ids=["in a transaction", "long"],
 )
 def test_what_differs_each_time_is_not_remembered(raw: bytes) -> None:
     reads = Recognised()

@@ -42,7 +42,7 @@ def asked(number: int) -> Question:
 
 def test_what_is_asked_and_the_session_that_it_is_asked_in() -> None:
     read = {"find": "x", "lsid": session(1), "filter": {"a": 1}, "$db": "d", "apiVersion": "1", "stmtId": 5}
-    taken = question(parsed({**read, "txnNumber": Int64(3), "$clusterTime": TIME}))
+    taken = question(parsed({**read, "$clusterTime": TIME}))
     assert taken == Question(
         elements({"find": "x", "filter": {"a": 1}}),
         elements({"lsid": session(1), "apiVersion": "1", "$clusterTime": TIME}),
@@ -53,12 +53,25 @@ def test_what_is_asked_and_the_session_that_it_is_asked_in() -> None:
     assert again.asked == elements({"find": "x"})
 
 
-@pytest.mark.parametrize(("autocommit", "inside"), [(False, True), (True, False)])
-def test_transaction_goes_along_with_what_belongs_to_it(autocommit: Any, inside: bool) -> None:
+def test_transaction_goes_along_with_what_belongs_to_it() -> None:
     """X1."""
-    fields = {"txnNumber": Int64(3), "autocommit": autocommit, "startTransaction": True}
+    fields = {"txnNumber": Int64(3), "autocommit": False, "startTransaction": True}
     taken = question(parsed({"find": "x", **fields, "$db": "d"}))
-    assert taken == Question(elements({"find": "x"}), elements(fields) if inside else b"", in_transaction=inside)
+    assert taken == Question(elements({"find": "x"}), elements(fields), in_transaction=True)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"txnNumber": Int64(3)},
+        {"startTransaction": True},
+        {"txnNumber": Int64(3), "autocommit": True, "startTransaction": True},
+    ],
+    ids=str,
+)
+def test_transaction_that_is_none_is_for_the_backend_to_refuse(odd: dict[str, Any]) -> None:
+    """X1."""
+    assert question(parsed({"find": "x", **odd, "$db": "d"})) is None
 
 
 @pytest.mark.parametrize(

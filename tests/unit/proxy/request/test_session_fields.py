@@ -10,7 +10,7 @@ from bson import Int64
 from bson.binary import Binary
 
 from catalog.bson.faithful import Opaque
-from proxy.request.session_fields import Undecodable, take_apart
+from proxy.request.session_fields import Undecodable, session_of, take_apart
 from rewrite.statements import statement_of
 from tests.support.operands import SCALARS, array_of, object_of, value_of
 
@@ -19,7 +19,7 @@ LSID = {"id": bson.Binary(bytes(16), 4)}
 
 def apart(**body: Any) -> Any:
     """The parts of a command without document sequences."""
-    return take_apart(bson.encode(body), ())
+    return take_apart(bson.encode(body), (), next(iter(body)))
 
 
 def extra_of(raw: bytes) -> dict[str, Any]:
@@ -46,6 +46,31 @@ def test_x1_in_a_transaction_every_step_belongs_to_it_and_the_first_starts_it() 
     assert fields.in_transaction
     assert list(extra_of(fields.extra())) == ["lsid", "txnNumber", "autocommit", "startTransaction"]
     assert list(extra_of(fields.extra(starts_transaction=False))) == ["lsid", "txnNumber", "autocommit"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "refused_in_a_write"),
+    [
+        ({"startTransaction": True}, True),
+        ({"startTransaction": False, "txnNumber": Int64(3)}, True),
+        ({"autocommit": True}, True),
+        ({"autocommit": True, "txnNumber": Int64(3)}, True),
+        ({"txnNumber": Int64(3)}, False),
+        ({"autocommit": False}, None),
+        ({"stmtId": 1}, None),
+    ],
+    ids=str,
+)
+def test_x1_transaction_fields_that_the_backend_refuses(odd: dict[str, Any], refused_in_a_write: bool | None) -> None:
+    """``None``: in no command; in a transaction, they are all sent on, and the backend judges them."""
+    for name, refused in (("find", refused_in_a_write is not None), ("delete", bool(refused_in_a_write))):
+        body = {name: "x", "lsid": LSID, **odd}
+        assert session_of(bson.encode(body)).refused_in(name) is refused
+        if refused:
+            with pytest.raises(Undecodable):
+                apart(**body)
+        else:
+            assert apart(**body).body == {name: "x"}
 
 
 def test_x2_only_the_step_that_writes_carries_the_number_of_a_retryable_write() -> None:

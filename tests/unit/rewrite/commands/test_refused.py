@@ -21,6 +21,8 @@ def test_h1_what_crashes_the_server_is_refused_on_buckets(name: str) -> None:
 def test_other_commands_and_collections_are_not() -> None:
     refuse_always("convertToCapped", Namespace("db", "x"), Profile())
     refuse_always("find", TARGET.buckets, Profile((4, 4, 2)))
+    refuse_always("convertToCapped", TARGET.buckets, Profile((4, 4, 2)))
+    refuse_always("convertToCapped", TARGET.buckets, Profile((8, 2, 11), unpacks_buckets=False))
     refuse_always("create", Namespace("db", "x"), Profile())
 
 
