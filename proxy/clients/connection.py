@@ -5,8 +5,7 @@ the reader's buffer, and the socket is not read while that exceeds ``READ_AHEAD_
 its replies, its next command is not started and its upstream connection is not read.
 
 What a client has sent without wanting a reply is carried out after it has disconnected, as by a server, up to the first
-command that wants one (``proxy.clients.left_client``). A read is carried out to its end, for a short time, so that the
-cursor that it leaves is closed (``proxy.clients.left_reader``).
+command that wants one (``proxy.clients.left_client``).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from time import perf_counter
 from typing import Final, Protocol, cast
 
 from proxy.clients.left_client import LeftClient, wants_reply
-from proxy.clients.left_reader import LeftReader, LeftReaders, leaves_cursor
 from proxy.clients.turns import TURN_SECONDS, Turns
 from proxy.clients.unwrapping import Unwrapping
 from proxy.observe.metrics import ConnectionNumbers
@@ -52,11 +50,6 @@ class Host(Protocol):
     @property
     def traffic(self) -> ConnectionNumbers:
         """The counters of received and sent bytes."""
-        ...
-
-    @property
-    def left_readers(self) -> LeftReaders:
-        """The connections whose client has left during a read."""
         ...
 
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
@@ -173,19 +166,11 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
-        transport = self._transport
-        if transport is None or isinstance(transport, LeftClient):
+        transport, self._transport = self._transport, None
+        left_in_order = exc is None and not self._is_closed and not isinstance(transport, LeftClient)
+        if left_in_order and transport is not None and self._has_more():
+            self._go_on_without_client(transport.get_extra_info("peername"))
             return
-        if not self._is_closed:
-            peer = transport.get_extra_info("peername")
-            if exc is None and self._goes_on_alone(peer):
-                return
-            if self.session is not None and self.session.is_busy and self._reads_on(peer):
-                return
-        self._end()
-
-    def _end(self) -> None:
-        self._transport = None
         exchange, self._current = self._current, None
         session = self.session
         if session is None:
@@ -199,13 +184,9 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Queue bytes for the client; they are dropped if it has disconnected."""
-        if self._transport is None or not data:
-            return
-        if self._transport.is_closing() and not self._is_closed:
-            # ``connection_lost`` will come, too late to keep the end of the reply.
-            self._reads_on(self._transport.get_extra_info("peername"))
-        self._traffic.bytes_sent += len(data)
-        self._transport.write(data)
+        if self._transport is not None and data:
+            self._traffic.bytes_sent += len(data)
+            self._transport.write(data)
 
     @property
     def unsent_bytes(self) -> int:
@@ -216,9 +197,6 @@ class ClientConnection(asyncio.Protocol):
         self._busy = False
         self._current = None
         self.active_at_seconds = self._host.now_seconds()
-        if isinstance(self._transport, LeftReader):
-            self._close_cursor(self._transport)
-            return
         if self._pumping or self._writing_paused:
             return
         if self._reading_paused or self._is_draining or self._reader.buffered_bytes:
@@ -285,37 +263,11 @@ class ClientConnection(asyncio.Protocol):
         current = self._current
         return self._reader.buffered_bytes > 0 if current is None else current.goes_on_alone()
 
-    def _goes_on_alone(self, peer: object) -> bool:
-        """Whether commands that want no reply are carried out."""
-        if not self._has_more():
-            return False
-        self._transport = LeftClient(peer, self._end)
+    def _go_on_without_client(self, peer: object) -> None:
+        self._transport = LeftClient(peer, lambda: self.connection_lost(None))
         self._writing_paused = False
         if not self._busy and not self._pumping:
             self._pump()
-        return True
-
-    def _reads_on(self, peer: object) -> bool:
-        """Whether the end of a read is awaited, to close its cursor."""
-        exchange, readers = self.exchange, self._host.left_readers
-        if exchange is None or not readers.has_room or not leaves_cursor(exchange):
-            return False
-        self._transport = LeftReader(peer, self._end, exchange, readers)
-        self._writing_paused = False
-        for connection in exchange.session.connections():
-            connection.resume()
-        return True
-
-    def _close_cursor(self, left: LeftReader) -> None:
-        """The read has ended, or the command that closes its cursor."""
-        message = left.closing_command()
-        if message is None or self.session is None:
-            left.close()
-            return
-        self._busy = True
-        pending = self._dispatcher.start(self.session, message, self)
-        # The command may have ended already.
-        self._current = pending if self._busy else None
 
     # --- the loop -----------------------------------------------------------------------------------------------
 

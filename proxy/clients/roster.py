@@ -8,7 +8,6 @@ from contextlib import suppress
 from itertools import count
 
 from proxy.clients.connection import ClientConnection
-from proxy.clients.left_reader import LeftReaders
 from proxy.request.session import Session
 
 
@@ -20,7 +19,6 @@ class Roster:
         self._clients: set[ClientConnection] = set()
         self._ids = ids or count(1)
         self._all_left = asyncio.Event()
-        self.left_readers = LeftReaders()
         self.is_closed = False
         """Whether no connection is admitted any more. The event loop may accept some after a listener was closed."""
 

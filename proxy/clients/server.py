@@ -30,7 +30,6 @@ from proxy.clients.dispatch import Dispatcher
 from proxy.clients.handlers import Gatekeeper, Handlers
 from proxy.clients.idle_clients import close_idle
 from proxy.clients.leaving import Farewell, Leaving, patience
-from proxy.clients.left_reader import LeftReaders
 from proxy.clients.measuring import Measuring, Numbers
 from proxy.clients.new_collections import NewCollections
 from proxy.clients.relay_only import NoNamespaces, OpenGate, no_cursors, no_effects, no_login, no_others, no_translate
@@ -179,10 +178,6 @@ class Server:
     @property
     def traffic(self) -> ConnectionNumbers:
         return self._parts.connections
-
-    @property
-    def left_readers(self) -> LeftReaders:
-        return self._roster.left_readers
 
     def accept(self, connection: ClientConnection, peer: str) -> Session | None:
         admission = self._admin_admission if connection.is_for_admin else self.admission

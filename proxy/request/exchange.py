@@ -154,6 +154,7 @@ class Exchange(CommandClock):
     __slots__ = (
         "_chunks",
         "_code",
+        "_reader",
         "_tail",
         "attempts",
         "client",
@@ -162,7 +163,6 @@ class Exchange(CommandClock):
         "meter",
         "on_abandon",
         "place",
-        "reader",
         "session",
     )
 
@@ -180,7 +180,7 @@ class Exchange(CommandClock):
         # Of the error in a reply that streams; negative before its first bytes.
         self._code = -1
         self.place: Places | None = None
-        self.reader: Reader | None = None
+        self._reader: Reader | None = None
         # The last bytes of a relayed reply, where the reader wants to see them.
         self._tail: bytes | None = None
         # A client that compresses gets compressed replies, so relayed ones are collected for it.
@@ -202,7 +202,7 @@ class Exchange(CommandClock):
     def enter(self, reader: Reader) -> None:
         """Count the command as a reader until it ends."""
         self._leave()
-        self.reader = reader
+        self._reader = reader
         if reader.leaves_cursor:
             self._tail = b""
         reader.enter()
@@ -282,21 +282,14 @@ class Exchange(CommandClock):
     def goes_on_alone(self) -> bool:
         return not self.expects_reply
 
-    def client_left(self) -> bytes:
-        """The client does not get the reply, which is not compressed any more; returns the last bytes that it has."""
-        seconds = time.perf_counter() - self.started_seconds
-        if seconds >= self.slow.seconds:
-            self.slow.report(self, Ended(seconds, disconnected=True))
-        self.slow, message, self._chunks = NEVER_SLOW, self.message, None
-        self.message = Message(message.raw, message.request_id, 0, message.opcode)
-        return self._tail or b""
-
     def abandon(self) -> None:
         """The client has disconnected."""
         callback, self.on_abandon = self.on_abandon, None
         if callback is not None:
             callback()
-        self.client_left()
+        seconds = time.perf_counter() - self.started_seconds
+        if seconds >= self.slow.seconds:
+            self.slow.report(self, Ended(seconds, disconnected=True))
         self._leave()
         if self.place is not None:
             self.leave_place()
@@ -354,7 +347,7 @@ class Exchange(CommandClock):
         if seconds >= self.slow.seconds:
             ended = Ended(seconds, document, message, acknowledgement, self.streamed_bytes, closed=closing, code=code)
             self.slow.report(self, ended)
-        if self.reader is not None:
+        if self._reader is not None:
             self._leave()
         if self.place is not None:
             self.leave_place()
@@ -364,7 +357,7 @@ class Exchange(CommandClock):
             self.client.finish()
 
     def _leave(self) -> None:
-        reader, self.reader = self.reader, None
+        reader, self._reader = self._reader, None
         if reader is not None:
             tail = self._tail or b""
             reader.leave(tail, self.session.upstream.process if tail else b"")

@@ -55,11 +55,6 @@ class Session:
         sessions = (self, *self.members.values())
         return [connection for each in sessions if (connection := each.upstream.ready) is not None]
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a reply of the backend is awaited."""
-        return any(session.upstream.is_busy for session in (self, *self.members.values()))
-
     def close(self) -> None:
         """The client has disconnected; close its connections to the backend."""
         for session in (self, *self.members.values()):

@@ -299,11 +299,6 @@ class Upstream:
         return connection
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a reply is awaited."""
-        return self._connection is not None and self._connection.state in (_STREAMING, _COLLECTING)
-
-    @property
     def address(self) -> str:
         """The address of the current or last connection; ``""`` before the first."""
         return self._connection.address if self._connection is not None else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect, OperationFailure
 
 from tests.support.eventually import wait_until
-from tests.support.load_in_parts import UNJOINED, load
 from tests.support.mongod import MongodProcess
 from tests.support.own_server import ALONE_OR_SET, kind_of, own_server
 from tests.support.proxy import ProxyProcess, started
 
+START = datetime(2024, 1, 1, tzinfo=UTC)
 A_WHILE_SECONDS = 6.0
 """Without a cursor, parts are joined within this time."""
-PUT_OFF = "tsproxy_joins_put_off_total"
+UNJOINED, PUT_OFF = "tsproxy_unjoined_parts", "tsproxy_joins_put_off_total"
 
 
 @pytest.fixture(params=ALONE_OR_SET, ids=kind_of)
@@ -35,25 +36,31 @@ def proxy(tmp_path: Path, backend: MongodProcess) -> Iterator[ProxyProcess]:
         yield process
 
 
+def load(collection: Collection[dict[str, Any]], first: int) -> None:
+    for second in range(first, first + 300):
+        collection.insert_one({"_id": second, "t": START + timedelta(seconds=second), "m": second % 3})
+
+
 def next_batch(collection: Collection[dict[str, Any]], cursor_id: Any) -> dict[str, Any]:
     return collection.database.command({"getMore": cursor_id, "collection": collection.name, "batchSize": 5})
 
 
-READS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"find": "c"}, {}),
-    ({"aggregate": "c", "pipeline": []}, {}),
-    ({"find": "system.buckets.c"}, {}),
-    ({"find": "c"}, {"compressors": "zlib"}),
-    ({"aggregate": "c", "pipeline": []}, {"compressors": "zlib"}),
+ZLIB = {"compressors": "zlib"}
+READS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({"find": "c"}, {}, False),
+    ({"aggregate": "c", "pipeline": []}, {}, False),
+    ({"find": "system.buckets.c"}, {}, False),
+    ({"find": "c"}, {}, True),
+    ({"aggregate": "c", "pipeline": []}, ZLIB, False),
     # The server carries this one out as the client has sent it.
-    ({"find": "c", "hint": {"$natural": 1}}, {}),
+    ({"find": "c", "hint": {"$natural": 1}}, {}, True),
 ]
+"""Commands, options of their clients, and whether they are the first of a connection."""
 
 
-@pytest.mark.parametrize("is_first", [False, True], ids=["later", "first"])
-@pytest.mark.parametrize(("read", "options"), READS)
+@pytest.mark.parametrize(("read", "options", "is_first"), READS)
 def test_the_cursors_of_a_killed_server_put_no_joins_off(
-    backend: MongodProcess, proxy: ProxyProcess, read: dict[str, Any], options: dict[str, Any], *, is_first: bool
+    backend: MongodProcess, proxy: ProxyProcess, read: dict[str, Any], options: dict[str, Any], is_first: bool
 ) -> None:
     """Also one that the first command of a connection has opened, or one that compresses."""
     with proxy.client() as writer, proxy.client(**options) as client, backend.client() as direct:

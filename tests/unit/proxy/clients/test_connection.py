@@ -5,13 +5,9 @@ from collections.abc import Callable
 
 import bson
 
-from catalog.namespaces import Namespace
 from proxy.clients.connection import READ_AHEAD_BYTES, STARTS_AT_ONCE, ClientConnection
-from proxy.clients.left_reader import LeftReaders
 from proxy.clients.turns import TURN_SECONDS, TurnLimits, Turns
 from proxy.observe.metrics import ConnectionNumbers
-from proxy.readers.active_readers import ActiveReaders, CountedReader
-from proxy.reads.cursor_names import CursorNames
 from proxy.request.exchange import Client, Exchange
 from proxy.request.session import Session
 from proxy.wire import op_msg
@@ -20,7 +16,7 @@ from proxy.wire.message import Message
 from proxy.wire.reader import MessageReader
 from tests.support.exchanges import Told
 from tests.support.network import FakeTransport
-from tests.support.raw_wire import command, compressed, document_of
+from tests.support.raw_wire import compressed
 from tests.support.sessions import session
 
 PING = op_msg.build(1, 0, bson.encode({"ping": 1, "$db": "admin"}))
@@ -32,7 +28,6 @@ class Host:
 
     def __init__(self, *, full: bool = False) -> None:
         self.full = full
-        self.left_readers = LeftReaders()
         self.traffic = ConnectionNumbers()
         self.events: list[str] = []
         self.started: list[Message] = []
@@ -296,22 +291,6 @@ def test_half_a_command_of_a_client_that_has_left_is_dropped() -> None:
 def test_a_client_that_is_cut_off_leaves_nothing_behind() -> None:
     host, _ = left(SILENT * 3, ConnectionResetError())
     assert (len(host.started), host.events) == (1, ["203.0.113.9", "left"])
-
-
-async def test_a_cursor_is_closed_if_its_client_is_seen_to_be_gone_when_the_reply_comes() -> None:
-    host = Host()
-    connection, transport = connected(host)
-    connection.data_received(command({"find": "c", "$db": "db"}))
-    read = host.exchanges[0]
-    read.enter(CountedReader(ActiveReaders(), Namespace("db", "c"), CursorNames()))
-    transport.aborted = True
-    read.relayed(command({"cursor": {"firstBatch": [], "id": bson.Int64(6), "ns": "db.c"}, "ok": 1.0}))
-    assert document_of(host.started[1])["cursors"] == [6]
-    connection.connection_lost(ConnectionResetError())
-    assert (host.left_readers.count, host.events) == (1, ["203.0.113.9"])
-    host.exchanges[1].reply(bson.encode({"ok": 1}))
-    assert (host.left_readers.count, host.events) == (0, ["203.0.113.9", "left"])
-    assert not transport.written
 
 
 def test_commands_of_a_client_that_has_left_end_with_the_proxy() -> None:
