@@ -155,6 +155,8 @@ def test_clients_that_leave_before_their_reply_leave_nothing_behind(mongod: Mong
             each.close()
         proxy.wait_until(lambda: open_connections(proxy) == 0)
         mongod.resume()
+        # What they have begun ends now.
+        time.sleep(0.5)
 
     def resident_bytes() -> float:
         return proxy.metrics()["process_resident_memory_bytes"]
@@ -164,4 +166,5 @@ def test_clients_that_leave_before_their_reply_leave_nothing_behind(mongod: Mong
         before_bytes = resident_bytes()
         for _ in range(5):
             come_and_go(100, is_first=is_first)
-        assert resident_bytes() - before_bytes < 15_000_000
+        # Each would keep 130 KB.
+        assert resident_bytes() - before_bytes < 35_000_000

@@ -58,7 +58,11 @@ READS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
 """Commands, options of their clients, and whether they are the first of a connection."""
 
 
-@pytest.mark.parametrize(("read", "options", "is_first"), READS)
+@pytest.mark.parametrize(
+    ("backend", "read", "options", "is_first"),
+    [*(("rs0", *each) for each in READS), (None, *READS[0]), (None, *READS[3])],
+    indirect=["backend"],
+)
 def test_the_cursors_of_a_killed_server_put_no_joins_off(
     backend: MongodProcess, proxy: ProxyProcess, read: dict[str, Any], options: dict[str, Any], is_first: bool
 ) -> None:
