@@ -19,7 +19,7 @@ from rewrite.indexes import bucket_hint
 from rewrite.plan import PAUSE, Document, Pause
 from rewrite.profile import Profile
 from rewrite.stages.dependencies import can_be_included, predicate_columns
-from rewrite.stages.draft import Stage
+from rewrite.stages.draft import INHIBIT, Stage
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import EVER, millis
@@ -275,7 +275,7 @@ def _unpack(selection: Selection, meta_field: str | None, columns: Sequence[str]
         unpack["metaField"] = meta_field
     if columns is not None:
         unpack["include"] = list(columns) if meta_field is None else [*columns, meta_field]
-    return [{"$_internalUnpackBucket": unpack}, {"$_internalInhibitOptimization": {}}]
+    return [{"$_internalUnpackBucket": unpack}, {INHIBIT: {}}]
 
 
 def documents(selection: Selection, buckets: Sequence[ObjectId]) -> Document:

@@ -172,14 +172,15 @@ class BucketGrowth:
     def _pays(self, bucket: Bucket, batches_in_round: int, buckets_in_memory: int) -> bool:
         options, state = self._options, bucket.state
         level = self._load.level + batches_in_round / BATCHES_OF_A_ROUND
-        is_wide = state.columns >= WIDE_COLUMNS
-        if (level < options.busy and not is_wide) or self._is_hindered(bucket.series.collection):
+        if (level < options.busy and state.columns < WIDE_COLUMNS) or self._is_hindered(bucket.series.collection):
             return False
         if bucket.parts is not None:
             return True
         if len(self._parted) > buckets_in_memory + options.ended_limit:
             return False
-        return is_wide or batches_in_round >= options.batches_in_round or state.rows >= options.rows_in_place
+        if batches_in_round >= options.batches_in_round or state.rows >= options.rows_in_place:
+            return True
+        return state.columns >= WIDE_COLUMNS
 
     def _is_hindered(self, buckets: CollectionBuckets) -> bool:
         """Whether no parts may be made for now: too many wait to be joined, or these cannot be joined."""

@@ -111,7 +111,7 @@ class Dispatcher:
         """Start a command that was kept waiting; raises ``ProtocolError``."""
         self._guarded(exchange, self._begin)
 
-    def _guarded(self, exchange: Exchange, work: StartLate) -> None:
+    def _guarded(self, exchange: Exchange, work: Callable[[Exchange], None]) -> None:
         """Run ``work``; if it raises, end the attempt. ``work`` raises only before it has sent anything."""
         try:
             work(exchange)

@@ -9,13 +9,13 @@ member that is further behind is left: the primary answers instead.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import bson
 from bson import Timestamp
 
+from catalog.bounded import BoundedCache
 from catalog.bson.codec import TOLERANT
 from catalog.errors import BackendUnavailable, CommandError
 from proxy.request.session import Session
@@ -24,8 +24,8 @@ CATCH_UP_SECONDS: Final = 0.5
 """Maximum time that a read waits for its member."""
 _FIRST_PAUSE_SECONDS: Final = 0.002
 _LONGEST_PAUSE_SECONDS: Final = 0.05
-MOST_KNOWN: Final = 4_096
-"""Maximum number of members and databases for which it is recorded that no read has to wait."""
+KNOWN_BYTES: Final = 1_048_576
+"""Limit of the members and databases for which it is recorded that no read has to wait."""
 
 MemberAddress = tuple[str, int | None]
 RunOnPrimary = Callable[[str, dict[str, Any]], Awaitable[bytes]]
@@ -41,11 +41,11 @@ class JoinsApplied:
         """``joins(database)`` rises with each join of that database, by whatever process."""
         self._joins = joins
         self._run_on_primary = run_on_primary
-        self._known: OrderedDict[tuple[MemberAddress, str], int] = OrderedDict()
+        self._known: BoundedCache[tuple[MemberAddress, str], int] = BoundedCache(KNOWN_BYTES, _weight)
 
     def are_certain(self, member: MemberAddress, database: str) -> bool:
         """Whether the member has applied all joins that were committed by now."""
-        return self._known.get((member, database)) == self._joins(database)
+        return self._known.peek((member, database)) == self._joins(database)
 
     async def awaited(self, session: Session, database: str) -> bool:
         """Wait for the member of ``session``; false if it is too far behind, or does not respond.
@@ -65,11 +65,7 @@ class JoinsApplied:
                 await self._caught_up(session, wanted)
         except (BackendUnavailable, CommandError, TimeoutError):
             return False
-        key = session.member, database
-        self._known[key] = joins
-        self._known.move_to_end(key)
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._known.put((session.member, database), joins)
         return True
 
     async def _caught_up(self, session: Session, wanted: Timestamp) -> None:
@@ -77,6 +73,11 @@ class JoinsApplied:
         while _written(await session.upstream.run("admin", _HELLO)) < wanted:
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+
+def _weight(key: tuple[MemberAddress, str], joins: int) -> int:
+    (host, _), database = key
+    return len(host) + 4 * len(database)
 
 
 def _written(reply: bytes) -> Timestamp:

@@ -116,9 +116,8 @@ async def assemble(
     backend, clock, forms = await _reach(settings, metrics, spawn), LoopClock(), TimedForms(report)
     authorisation = Authorisation(backend.access, clock.monotonic_seconds, settings.roles_refresh_seconds)
     ruled, growth = await _ruled(settings, backend, authorisation), await growth_of(settings, backend)
-    ids, replies = ProcessIds(), PacedReplies(report)
+    ids, replies, cursors = ProcessIds(), PacedReplies(report), CursorNames()
     catalog = BucketCatalog(catalog_options(settings, growth, await backend.cache_share_bytes()), clock, ids)
-    cursors = CursorNames()
     readers = await readers_of(settings, backend, catalog, cursors) if growth.in_parts else None
     store = backend.bucket_store(
         settings.timeseries_bucket_max_count,
@@ -129,10 +128,11 @@ async def assemble(
     ingest = _insert_handler(catalog, committer, replies, settings, backend, clock)
     effects = CatalogEffects(catalog, committer, backend.registry, store.direct_writes, ruled)
     registered = BucketCursors() if readers is None else readers[0]
-    environment = _environment(settings, backend, catalog, effects, (cursors, registered.relayed), authorisation)
+    environment = _environment(settings, backend, catalog, effects, cursors, registered.relayed, authorisation)
     joining = JoiningOptions(compress=compresses(settings, backend.profile))
-    parts = None if readers is None else InParts.of(settings, backend, catalog, store, clock, readers, joining, forms)
-    in_parts = None if parts is None else await parts
+    in_parts = None
+    if readers is not None:
+        in_parts = await InParts.of(settings, backend, catalog, store, clock, readers, joining, forms)
     translate = TranslateHandler(environment)
     compressing = Compressing(catalog, store, clock, forms, compressing_options(settings))
     slow = _slow_commands(settings, metrics, report, translate)
@@ -197,11 +197,11 @@ def _environment(
     backend: Backend,
     catalog: BucketCatalog,
     effects: CatalogEffects,
-    cursors: tuple[CursorNames, CursorNames],
+    cursors: CursorNames,
+    relayed: CursorNames,
     authorisation: Authorisation,
 ) -> PlanEnvironment:
-    """``cursors``: of rewritten commands, and of relayed ones."""
-    rewritten, relayed = cursors
+    """``cursors`` are those of rewritten commands, ``relayed`` those of relayed ones."""
     return PlanEnvironment(
         rewriters=rewriters(settings),
         # Every read looks at it, so there is no function of our own in between.
@@ -215,7 +215,7 @@ def _environment(
         replication=backend.waits,
         take_effect=effects,
         announce=effects.announce,
-        cursors=rewritten,
+        cursors=cursors,
         was_relayed=lambda cursor_id: relayed.backend_namespace(cursor_id) is not None,
         gate=authorisation,
         sessions=ServiceSessions(session_secret(settings.backend or "")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from catalog.namespaces import Namespace
 from proxy.readers.active_readers import ActiveReaders, CountedReader
-from proxy.readers.register import asks_for_cursor
+from proxy.readers.register import of_continued
 from proxy.reads.cursor_names import CursorNames
 from proxy.request.command import Command
 from proxy.request.command_table import OPENS_CURSOR
@@ -20,9 +20,8 @@ class BucketCursors:
 
     def of_relayed(self, command: Command) -> CountedReader | None:
         """See ``Readers``; only what may leave such a cursor is a reader."""
-        if asks_for_cursor(command, self.relayed):
-            more_of = int(command.get("getMore"))
-            return CountedReader(self._active, command.namespace, self.relayed, more_of=more_of)
+        if (continued := of_continued(command, self._active, self.relayed)) is not None:
+            return continued
         if command.name in OPENS_CURSOR and command.namespace.is_buckets:
             return CountedReader(self._active, command.namespace, self.relayed)
         return None

@@ -33,12 +33,12 @@ def may_read_buckets(command: Command) -> bool:
     return command.namespace.collection.startswith("system.")
 
 
-def asks_for_cursor(command: Command, cursors: CursorNames) -> bool:
-    """Whether the command continues one of these cursors."""
-    if command.name != "getMore":
-        return False
-    cursor_id = command.get("getMore")
-    return isinstance(cursor_id, int) and cursors.backend_namespace(cursor_id) is not None
+def of_continued(command: Command, active: ActiveReaders, cursors: CursorNames) -> CountedReader | None:
+    """What the command reads if it continues one of these cursors; otherwise ``None``."""
+    cursor_id = command.get("getMore") if command.name == "getMore" else None
+    if not isinstance(cursor_id, int) or cursors.backend_namespace(cursor_id) is None:
+        return None
+    return CountedReader(active, command.namespace, cursors, more_of=int(cursor_id))
 
 
 def _waits_for_changes(command: Command) -> bool:
@@ -111,9 +111,8 @@ class ReaderRegister:
                     self.relayed.ended(cursor_id)
                     self._killed(cursor_id)
             return None
-        if asks_for_cursor(command, self.relayed):
-            more_of = int(command.get("getMore"))
-            return CountedReader(self.active, command.namespace, self.relayed, more_of=more_of)
+        if (continued := of_continued(command, self.active, self.relayed)) is not None:
+            return continued
         if may_read_buckets(command):
             return CountedReader(self.active, command.namespace, self.relayed if command.name in OPENS_CURSOR else None)
         return None

@@ -16,8 +16,10 @@ from proxy.wire.message import Message, length_at
 from proxy.wire.request_ids import next_request_id
 
 Finish = Callable[[bytes, bytes], bytes | None]
-"""The client's reply from that of a server process; ``None`` if there is none in one step."""
-"""From the backend's reply document to the client's; ``None`` if ``proxy.reads.translate`` must handle the command."""
+"""From the backend's reply document, and the server process that made it, to the client's reply document.
+
+``None`` if ``proxy.reads.translate`` must handle the command.
+"""
 
 
 class Prepared:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from types import NoneType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
@@ -15,6 +15,11 @@ from bson.objectid import ObjectId
 from rewrite.stages.scope import Scope
 
 Stage: TypeAlias = Mapping[str, Any]
+
+
+INHIBIT: Final = "$_internalInhibitOptimization"
+"""The stage that the backend's optimiser moves nothing past."""
+INHIBITS: Final[Stage] = {INHIBIT: {}}
 
 
 class Draft(NamedTuple):
@@ -42,7 +47,7 @@ class Draft(NamedTuple):
         """The whole pipeline."""
         if not self.unpacks:
             return [*self.head, *self.tail]
-        inhibit: tuple[Stage, ...] = ({"$_internalInhibitOptimization": {}},) if self.inhibits else ()
+        inhibit: tuple[Stage, ...] = (INHIBITS,) if self.inhibits else ()
         return [*self.head, self._unpack(scope), *inhibit, *self.tail]
 
     def _unpack(self, scope: Scope) -> Stage:
@@ -76,6 +81,11 @@ def fails_unless(condition: Any) -> Stage:
 
 
 _SCALARS = frozenset({bool, bytes, datetime, DatetimeMS, Decimal128, float, int, Int64, NoneType, ObjectId, str})
+
+
+def is_pipeline(stages: Any) -> TypeGuard[list[Stage]]:
+    """Whether this has the form of a pipeline."""
+    return isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages)
 
 
 def walk(value: Any) -> Iterator[Any]:

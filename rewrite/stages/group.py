@@ -12,7 +12,7 @@ from typing import Any
 
 from bson import Binary, Int64
 
-from rewrite.stages.draft import Draft, Stage, fails_unless, only
+from rewrite.stages.draft import INHIBITS, Draft, Stage, fails_unless, only
 from rewrite.stages.meta_paths import rename_constant_or_meta, rename_expression
 from rewrite.stages.rows import UNKNOWN_COUNT, rows_in_bucket
 from rewrite.stages.scope import Scope
@@ -105,7 +105,7 @@ def _guess(key: Any, partials: Mapping[str, Partial]) -> tuple[Stage, ...]:
         # Sorting checks all groups before the first one is returned, so no error occurs in a later batch.
         stages.append({"$sort": {"_id": 1}})
     # Otherwise, the optimiser could apply a later predicate before the check.
-    return (*stages, {"$_internalInhibitOptimization": {}})
+    return (*stages, INHIBITS)
 
 
 def _columns(group: Mapping[str, Any], scope: Scope) -> tuple[str, ...]:

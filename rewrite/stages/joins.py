@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
+from rewrite.stages.draft import INHIBITS, Draft, Stage, is_pipeline, keys_inside, only, walk
 from rewrite.stages.scope import Scope
 
 KEPT_FIRST = frozenset(
@@ -18,12 +18,13 @@ def keep_variables_apart(draft: Draft, scope: Scope) -> Draft:
     number, and a stage that is moved changes that number. A ``$facet`` cannot look up measurements.
     """
     affected = _FIRST <= scope.profile.version < _KEEPS_APART
-    if not affected or not any(only(stage)[0] in _JOINS for stage in draft.tail):
+    if not affected or not any(only(stage)[0] in JOINS for stage in draft.tail):
         return draft
     return draft._replace(tail=tuple(_joined(stage, has_variables=False) for stage in draft.tail))
 
 
-_JOINS = frozenset({"$lookup", "$unionWith"})
+JOINS = frozenset({"$lookup", "$unionWith"})
+"""Stages with pipelines in them. Servers refuse to unpack buckets, and to be inhibited, in a ``$facet``."""
 _FIRST = (6, 0, 0)
 _KEEPS_APART = (6, 0, 27)
 """The earliest release known to keep the results of each row apart again, as 5.0.4 does."""
@@ -32,10 +33,10 @@ _KEEPS_APART = (6, 0, 27)
 def _joined(stage: Stage, *, has_variables: bool) -> Stage:
     """A stage with what inhibits the optimiser in the pipelines inside it, where a variable may be used."""
     name, argument = only(stage)
-    if name not in _JOINS or not isinstance(argument, dict):
+    if name not in JOINS or not isinstance(argument, dict):
         return stage
     stages = argument.get("pipeline")
-    if not isinstance(stages, list) or not all(isinstance(each, dict) for each in stages):
+    if not is_pipeline(stages):
         return stage
     if name == "$lookup":
         has_variables = has_variables or bool(argument.get("let"))
@@ -47,13 +48,13 @@ def _inhibited(stages: list[Stage]) -> list[Stage]:
     """The stages, of which none moves; each ``$match`` in front becomes a part of one, which can still use an index."""
     if "$text" in keys_inside(stages):
         return stages
-    leading = _number_of_matches(stages)
+    leading = number_of_matches(stages)
     rest = stages[leading:]
     if not leading and rest and only(rest[0])[0] in KEPT_FIRST:
         return stages
     arms = [only(stage)[1] for stage in stages[:leading]]
     first: list[Stage] = [{"$match": {"$and": arms}}] if leading > 1 else stages[:leading]
-    return [*first, {"$_internalInhibitOptimization": {}}, *rest] if _may_move(rest) else [*first, *rest]
+    return [*first, INHIBITS, *rest] if _may_move(rest) else [*first, *rest]
 
 
 def _may_move(stages: list[Stage]) -> bool:
@@ -70,7 +71,8 @@ _MOVING = frozenset({"$limit", "$skip", "$sort"})
 """Stages that move in front of others, but not of a ``$match``."""
 
 
-def _number_of_matches(stages: list[Stage]) -> int:
+def number_of_matches(stages: list[Stage]) -> int:
+    """How many stages in front are a ``$match``."""
     for number, stage in enumerate(stages):
         name, predicate = only(stage)
         if name != "$match" or not isinstance(predicate, dict):

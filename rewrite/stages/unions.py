@@ -7,16 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from rewrite.stages.dependencies import expression_columns, is_inclusion, predicate_columns
-from rewrite.stages.draft import Draft, Stage, keys_inside, only, walk
+from rewrite.stages.draft import INHIBIT, INHIBITS, Draft, Stage, is_pipeline, keys_inside, only, walk
 from rewrite.stages.hazards import KEEPS_PROJECTIONS, REPLACING, computed_by, has_wrapping_date, is_hazard
-from rewrite.stages.joins import KEPT_FIRST
+from rewrite.stages.joins import JOINS, KEPT_FIRST, number_of_matches
 from rewrite.stages.scope import Scope
 from rewrite.stages.shaping import Shape, shapes, top_field
 from rewrite.stages.time_bounds import millis
 
-_INHIBIT = "$_internalInhibitOptimization"
-_NESTING = frozenset({"$lookup", "$unionWith"})
-"""Stages with pipelines in them. Servers refuse to unpack buckets, and to be inhibited, in a ``$facet``."""
 _MOVING = frozenset({"$addFields", "$match", "$project", "$redact", "$set", "$unset"})
 """Stages that servers move into the pipeline of a ``$unionWith``."""
 
@@ -26,7 +23,7 @@ def keep_stages_behind_unions(draft: Draft, scope: Scope) -> Draft:
 
     What the joined collection is, is not known here, so it is taken for a time-series collection with any meta field.
     """
-    if not any(only(stage)[0] in _NESTING for stage in draft.tail):
+    if not any(only(stage)[0] in JOINS for stage in draft.tail):
         return draft
     # A variable of the command may be another one in the pipeline of a ``$lookup``.
     return draft._replace(tail=tuple(_kept_behind(draft.tail, replace(scope, variables={}))))
@@ -39,21 +36,17 @@ def _kept_behind(stages: Sequence[Stage], scope: Scope) -> list[Stage]:
         union = _union(argument) if name == "$unionWith" else None
         if union is not None:
             kept = _union_and_what_follows(union, kept, scope)
-        elif name == "$lookup" and isinstance(argument, dict) and _is_pipeline(argument.get("pipeline")):
+        elif name == "$lookup" and isinstance(argument, dict) and is_pipeline(argument.get("pipeline")):
             kept.insert(0, {name: {**argument, "pipeline": _kept_behind(argument["pipeline"], scope)}})
         else:
             kept.insert(0, stage)
     return kept
 
 
-def _is_pipeline(stages: Any) -> bool:
-    return isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages)
-
-
 def _union(argument: Any) -> dict[str, Any] | None:
     """The argument of a ``$unionWith`` with its pipeline; ``None`` if it is malformed."""
     union = {"coll": argument} if isinstance(argument, str) else argument
-    return {"pipeline": [], **union} if isinstance(union, dict) and _is_pipeline(union.get("pipeline", [])) else None
+    return {"pipeline": [], **union} if isinstance(union, dict) and is_pipeline(union.get("pipeline", [])) else None
 
 
 def _union_and_what_follows(union: dict[str, Any], rest: list[Stage], scope: Scope) -> list[Stage]:
@@ -68,11 +61,11 @@ def _union_and_what_follows(union: dict[str, Any], rest: list[Stage], scope: Sco
         moved = [stage for at, stage in enumerate(rest) if at in places]
         rest = [stage for at, stage in enumerate(rest) if at not in places]
         if _go_wrong(rest, inner, scope):
-            rest = [{_INHIBIT: {}}, *rest]
+            rest = [INHIBITS, *rest]
     inner = _kept_behind([*inner, *moved], scope)
     if _compute_wrongly(inner, (), scope) and only(inner[0])[0] not in KEPT_FIRST:
-        leading = next(at for at, stage in enumerate(inner) if only(stage)[0] != "$match")
-        inner = [*inner[:leading], {_INHIBIT: {}}, *inner[leading:]]
+        leading = number_of_matches(inner)
+        inner = [*inner[:leading], INHIBITS, *inner[leading:]]
     return [*moved, {"$unionWith": {**union, "pipeline": inner}}, *rest]
 
 
@@ -116,7 +109,7 @@ def _go_wrong(rest: Sequence[Stage], inner: Sequence[Stage], scope: Scope) -> bo
     overwrites = scope.profile.version >= _OVERWRITES
     for stage in rest:
         name = only(stage)[0]
-        if name in REPLACING or name == _INHIBIT:
+        if name in REPLACING or name == INHIBIT:
             break
         if _is_old(scope) and name in _MOVING:
             return True
@@ -141,7 +134,7 @@ def _compute_wrongly(stages: Sequence[Stage], before: Sequence[Stage], scope: Sc
     computed = set() if keeps_projections else {top_field(path) for stage in before for path in _from_one(stage)}
     for stage in stages:
         name, argument = only(stage)
-        if name in REPLACING or name == _INHIBIT:
+        if name in REPLACING or name == INHIBIT:
             return False
         found = _from_one(stage)
         if any(column is None or column == top_field(path) for path, column in found.items()):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import ssl
 import time
@@ -94,12 +92,12 @@ def test_writes_without_a_reply_outlast_their_client(
         # The collection is known, and a connection open.
         send_and_leave(proxy.port, [insert(collection, -1)], wrap)
         proxy.wait_until(lambda: stored(mongod.client, collection) == 1)
-        os.kill(mongod.pid, signal.SIGSTOP)
+        mongod.pause()
         try:
             send_and_leave(proxy.port, messages, wrap)
             proxy.wait_until(lambda: open_connections(proxy) == 1, timeout_seconds=10)
         finally:
-            os.kill(mongod.pid, signal.SIGCONT)
+            mongod.resume()
         proxy.wait_until(lambda: stored(mongod.client, collection) == 1 + COUNT)
         proxy.wait_until(lambda: open_connections(proxy) == 0)
     finally:

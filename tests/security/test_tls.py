@@ -7,12 +7,10 @@ import shutil
 import signal
 import socket
 import ssl
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import bson
 import pymongo
 import pytest
 from pymongo.errors import ServerSelectionTimeoutError
@@ -22,6 +20,7 @@ from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.process import ProcessFailed
 from tests.support.proxy import ProxyProcess
+from tests.support.raw_wire import command
 
 
 @pytest.fixture(scope="module")
@@ -177,14 +176,12 @@ class Resuming:
 
     def connect(self, port: int) -> str:
         """``resumed``, ``greeted`` anew, or ``refused``."""
-        body = bson.encode({"ping": 1, "$db": "admin"})
-        message = struct.pack("<iiiiIB", 21 + len(body), 1, 0, 2013, 0, 0) + body
         try:
             with (
                 socket.create_connection((LOOPBACK, port), timeout=5) as plain,
                 self._context.wrap_socket(plain, session=self._session) as encrypted,
             ):
-                encrypted.sendall(message)
+                encrypted.sendall(command({"ping": 1, "$db": "admin"}))
                 if not encrypted.recv(4_096):
                     return "refused"
                 self._session = encrypted.session
