@@ -15,6 +15,7 @@ from bson import ObjectId
 from catalog.bson.codec import encode
 from catalog.bson.faithful import Opaque
 from catalog.namespaces import VirtualCollection
+from catalog.queries import NO_DOCUMENT
 from rewrite.indexes import bucket_hint
 from rewrite.plan import PAUSE, Document, Pause
 from rewrite.profile import Profile
@@ -248,7 +249,7 @@ def matches(selection: Selection, bucket: ObjectId, then: Sequence[Stage] = ()) 
 def matches_in_image(selection: Selection, bucket: Mapping[str, Any], then: Sequence[Stage]) -> Document:
     """As ``matches``, for a bucket document that may have changed since."""
     # These stages return one document, whatever is stored, and only require the privilege to read.
-    image: list[Stage] = [{"$match": {"_id": {"$in": []}}}, {"$facet": {"none": [{"$limit": 1}]}}]
+    image: list[Stage] = [{"$match": NO_DOCUMENT}, {"$facet": {"none": [{"$limit": 1}]}}]
     image.append({"$replaceWith": {"$literal": bucket}})
     unpacked = _unpack(selection, selection.target.options.meta_field)
     return selection.aggregate([*image, *unpacked, {"$match": selection.query}, *then])

@@ -12,6 +12,7 @@ from bson.raw_bson import RawBSONDocument
 from catalog.bson.codec import encode
 from catalog.bson.raw import fields_of
 from catalog.errors import UUID_MISMATCH, CommandError
+from catalog.queries import NO_DOCUMENT
 from rewrite.bucket_reads import Selection
 from rewrite.plan import Document, Effect, Pause, Step, Via
 
@@ -28,10 +29,6 @@ UNCHECKED: Mapping[str, Any] = {"bypassDocumentValidation": True}
 """The server's own writes also bypass the validator (W2). If the time field has an empty name, no bucket is valid,
 and 6.0.5 crashes while it builds the error (C3, H6)."""
 ACKNOWLEDGEMENT_FIELDS = ("electionId", "opTime", "$clusterTime", "operationTime", "writeConcernError")
-
-
-NO_BUCKET: Document = {"_id": {"$in": []}}
-"""What a write finds out with whether it would be refused as a whole."""
 
 
 EMPTY_BUCKET = encode({"control": {}, "data": {}})
@@ -104,7 +101,7 @@ class Removal:
         body = {"delete": selection.target.buckets.collection, "deletes": deletes, "ordered": False}
         if selection.let:
             body["let"] = selection.let
-        holds_data = any(guard != NO_BUCKET for guard in guards)
+        holds_data = any(guard != NO_DOCUMENT for guard in guards)
         reply = yield from self.write(selection, body, statement, holds_data=holds_data)
         return int(reply["n"])
 

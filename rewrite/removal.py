@@ -16,9 +16,10 @@ from bson.raw_bson import RawBSONDocument
 from catalog.bson.raw import fields_of
 from catalog.errors import WRITE_CONFLICT, CommandError
 from catalog.kernel.merging import closed
+from catalog.queries import NO_DOCUMENT
 from rewrite import bucket_reads
 from rewrite.bucket_reads import TAG, Selection
-from rewrite.bucket_writes import NO_BUCKET, Removal, Talk, checked, unchanged
+from rewrite.bucket_writes import Removal, Talk, checked, unchanged
 from rewrite.plan import ClearBuckets, Document, Step, Via
 from rewrite.repacking import columns_of, repacked, survivors
 from rewrite.stages.draft import Stage
@@ -80,7 +81,7 @@ def _remove_from_candidates(removal: Removal, selection: Selection) -> Talk[int]
         page = yield from read(selection, bucket_reads.candidates(selection, after, PAGE))
         if not page and after is None:
             # No bucket can match, but a server first validates the predicate.
-            yield from read(selection, bucket_reads.tagged_matches(selection, NO_BUCKET))
+            yield from read(selection, bucket_reads.tagged_matches(selection, NO_DOCUMENT))
         if not page:
             return removed
         after = page[-1]["_id"]

@@ -30,7 +30,7 @@ def covering_query(collection: VirtualCollection, wanted: Sequence[tuple[bytes, 
         arms.append(_is_one_of(listed))
     if any(not meta for meta, _ in wanted):
         arms.append({"meta": {"$exists": False}})
-    query: dict[str, Any] = {"$or": arms or [{"meta": {"$in": []}}]}
+    query: dict[str, Any] = {"$or": arms}
     if first_seconds >= 0 and last_seconds <= MAX_SECONDS:
         query["_id"] = {
             "$gte": ObjectId(first_seconds.to_bytes(4, "big") + bytes(8)),

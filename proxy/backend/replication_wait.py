@@ -11,6 +11,7 @@ from catalog.bson.codec import decode, encode
 from catalog.errors import BackendUnavailable, CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement, Confirmed
+from catalog.queries import NO_DOCUMENT
 from proxy.observe.tasks import Spawn
 from proxy.upstream.not_primary import NOT_PRIMARY_CODES
 
@@ -262,7 +263,7 @@ class Concern:
         """
         body: dict[str, Any] = {
             "delete": namespace.collection,
-            "deletes": [{"q": {"_id": {"$in": []}}, "limit": 1}],
+            "deletes": [{"q": NO_DOCUMENT, "limit": 1}],
             "$db": namespace.database,
         }
         if concern is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from catalog.bson.codec import encode
+from catalog.queries import NO_DOCUMENT
 from proxy.backend.service import ServicePool
 from proxy.backend.service_connection import LostAfterSending
 from proxy.request.command_table import REPEATABLE
@@ -23,7 +24,7 @@ def may_repeat(body: Mapping[str, Any]) -> bool:
     refuses the command).
     """
     deletes = body.get("deletes", ())
-    of_nothing = bool(deletes) and all(each["q"].get("_id") == {"$in": []} for each in deletes)
+    of_nothing = bool(deletes) and all(each["q"] == NO_DOCUMENT for each in deletes)
     return next(iter(body)) in REPEATABLE or "stmtId" in body or of_nothing
 
 

@@ -17,6 +17,7 @@ from catalog.bson.codec import encode
 from catalog.errors import CommandError
 from catalog.namespaces import Namespace
 from catalog.ports import Acknowledgement, Confirmation
+from catalog.queries import NO_DOCUMENT
 from proxy.request.command_table import SEEKING_WRITES
 from proxy.request.field_types import plain_write_concern
 from rewrite.bucket_writes import is_unacknowledged
@@ -65,7 +66,7 @@ class FinalWait:
         """
         if self._unusual is None and (self._of_steps is None or self._is_unacknowledged):
             return None
-        nothing = {"q": {"_id": {"$in": []}}, "limit": 1}
+        nothing = {"q": NO_DOCUMENT, "limit": 1}
         return {
             "delete": self._namespace.buckets.collection,
             "deletes": [nothing],

@@ -10,8 +10,9 @@ from typing import Any
 from catalog.bson.faithful import Opaque
 from catalog.errors import CommandError
 from catalog.namespaces import TimeseriesOptions, VirtualCollection
+from catalog.queries import NO_DOCUMENT
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import NO_BUCKET, ExecutedMeanwhile, Removal, Talk, WholeCommandFailed
+from rewrite.bucket_writes import ExecutedMeanwhile, Removal, Talk, WholeCommandFailed
 from rewrite.commands.fatal_deletes import refuse_fatal
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Dialogue, Document, PassThrough, Plan, Request, StepGenerator
@@ -163,7 +164,7 @@ def selection_of(
 def _delete(request: Request, target: VirtualCollection, deletes: Iterable[Mapping[str, Any]]) -> StepGenerator:
     removal = Removal(request.body.get("writeConcern"))
     # The backend checks the command as a whole, before anything is removed.
-    yield from removal.delete(nothing_of(request, target), [NO_BUCKET])
+    yield from removal.delete(nothing_of(request, target), [NO_DOCUMENT])
     removed = 0
     errors: list[Document] = []
     for index, entry in enumerate(deletes):
@@ -223,4 +224,4 @@ def _nothing(selection: Selection) -> Selection:
 
 def was_executed(removal: Removal, selection: Selection, statement: int) -> Talk[bool]:
     """Whether the backend has recorded this retryable statement; it then deletes nothing and reports it (W103)."""
-    return bool((yield from removal.delete(_nothing(selection), [NO_BUCKET], statement)))
+    return bool((yield from removal.delete(_nothing(selection), [NO_DOCUMENT], statement)))

@@ -9,11 +9,11 @@ from typing import Any
 from bson.raw_bson import RawBSONDocument
 
 from catalog.errors import CommandError
+from catalog.queries import NO_DOCUMENT
 from rewrite.bucket_reads import Selection, matches, matches_in_image
 from rewrite.bucket_writes import (
     EMPTY_BUCKET,
     EXECUTED_AS_ANOTHER_KIND,
-    NO_BUCKET,
     ExecutedMeanwhile,
     Removal,
     Talk,
@@ -132,11 +132,11 @@ def _value_then(
 ) -> Talk[RawBSONDocument | None]:
     """The measurement that this retried statement removed, from the bucket as it was before."""
     try:
-        image = yield from removal.exchange(selection, NO_BUCKET, EMPTY_BUCKET, statement)
+        image = yield from removal.exchange(selection, NO_DOCUMENT, EMPTY_BUCKET, statement)
     except CommandError as error:
         if error.code not in EXECUTED_AS_ANOTHER_KIND:
             raise
-        image = yield from removal.exchange(selection, NO_BUCKET, None, statement)
+        image = yield from removal.exchange(selection, NO_DOCUMENT, None, statement)
     if image is None:
         return None
     then = [*first_of(request.body.get("sort") or None), *_projection(request)]

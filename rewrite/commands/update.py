@@ -13,9 +13,10 @@ from catalog.bson.faithful import Opaque
 from catalog.bson.raw import fields_of
 from catalog.errors import INVALID_OPTIONS, CommandError
 from catalog.namespaces import VirtualCollection
+from catalog.queries import NO_DOCUMENT
 from rewrite import bucket_reads
 from rewrite.bucket_reads import Selection
-from rewrite.bucket_writes import NO_BUCKET, UNCHECKED, Removal, Talk, WholeCommandFailed
+from rewrite.bucket_writes import UNCHECKED, Removal, Talk, WholeCommandFailed
 from rewrite.commands.delete import (
     is_native_query,
     nothing_of,
@@ -166,7 +167,7 @@ def _refused(message: str) -> CommandError:
 def _update(request: Request, target: VirtualCollection, updates: Iterable[Mapping[str, Any]]) -> StepGenerator:
     writes = Removal(request.body.get("writeConcern"))
     # The backend checks the command as a whole, before anything is changed.
-    yield from writes.delete(nothing_of(request, target), [NO_BUCKET])
+    yield from writes.delete(nothing_of(request, target), [NO_DOCUMENT])
     counts = {"n": 0, "nModified": 0}
     errors: list[Document] = []
     for index, entry in enumerate(updates):

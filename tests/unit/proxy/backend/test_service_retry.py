@@ -9,6 +9,7 @@ import bson
 import pytest
 
 from catalog.bson.codec import decode
+from catalog.queries import NO_DOCUMENT
 from proxy.backend.service_connection import LostAfterSending
 from proxy.backend.service_retry import may_repeat, request
 
@@ -69,7 +70,7 @@ async def test_time_runs_out() -> None:
 
 
 def test_what_does_no_harm_twice() -> None:
-    nothing = {"q": {"_id": {"$in": []}}, "limit": 1}
+    nothing = {"q": NO_DOCUMENT, "limit": 1}
     assert may_repeat(READ)
     assert may_repeat(RECORDED)
     assert may_repeat({"delete": "x", "deletes": [nothing]})
