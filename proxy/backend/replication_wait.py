@@ -173,6 +173,8 @@ class Concern:
         self.trials = 0
         self._waiting: list[tuple[ReplicationWait, Namespace]] = []
         self._under_way: set[ReplicationWait] = set()
+        self._expired: list[tuple[ReplicationWait, Namespace]] = []
+        self._is_ending = False
         self._waves = 0
         self._scheduled = False
 
@@ -298,16 +300,27 @@ class Concern:
             pause_seconds = min(pause_seconds * 2, longest_seconds)
 
     def _expire(self, wait: ReplicationWait, namespace: Namespace) -> None:
-        if not wait.is_over:
-            self._waits.spawn(self._expired(wait, namespace))
+        if wait.is_over:
+            return
+        self._expired.append((wait, namespace))
+        if not self._is_ending:
+            self._is_ending = True
+            self._waits.spawn(self._end_expired())
 
-    async def _expired(self, wait: ReplicationWait, namespace: Namespace) -> None:
-        """The time limit of a wait has expired: get the server's own error for it."""
-        concern = {name: wait.concern[name] for name in ("w", "j") if name in wait.concern}
+    async def _end_expired(self) -> None:
+        """The time limits of waits have expired: get the server's own error, one for all that wait for it together."""
         try:
-            said = await self._ask(namespace, {**concern, "wtimeout": 1})
-        except CommandError as error:
-            wait.lose(error.message)
-        else:
-            self._judge([(wait, namespace)], said)
-        self._under_way.discard(wait)
+            while wave := [each for each in self._expired if not each[0].is_over]:
+                self._expired = []
+                wait, namespace = wave[0]
+                concern = {name: wait.concern[name] for name in ("w", "j") if name in wait.concern}
+                try:
+                    said = await self._ask(namespace, {**concern, "wtimeout": 1})
+                except CommandError as error:
+                    for wait, _ in wave:
+                        wait.lose(error.message)
+                else:
+                    self._judge(wave, said)
+                self._under_way.difference_update(wait for wait, _ in wave)
+        finally:
+            self._is_ending = False

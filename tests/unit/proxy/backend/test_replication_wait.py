@@ -104,6 +104,27 @@ async def test_the_time_of_a_client_ends_in_the_words_of_the_server() -> None:
     await waits.answer(0)
 
 
+async def test_clients_whose_time_ends_while_the_server_is_asked_share_the_next_answer() -> None:
+    """A server whose secondaries lag admits few writes a second, and each question is one."""
+    waits = Waits()
+    concern = Concern(waits, {"w": 2})
+    first, _ = stored(concern, seconds=0.1)
+    later = [stored(concern, seconds=0.2) for _ in range(50)]
+    while len(waits.asked) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.2)
+    assert len(waits.asked) == 2
+    await waits.answer(1, writeConcernError=TIMED_OUT)
+    await settled(first)
+    await waits.answer(2, writeConcernError=TIMED_OUT)
+    await settled(*(wait for wait, _ in later))
+    assert len(waits.asked) == 3
+    assert all(len(client.heard) == 1 for _, client in later)
+    await waits.answer(0)
+    await asyncio.gather(*waits.tasks)
+    assert not concern.is_waited_for
+
+
 @pytest.mark.parametrize("said", [{"ok": 0.0, "code": 10107}, {"writeConcernError": {"code": 189}}], ids=str)
 async def test_a_primary_that_left_is_asked_for_again_for_a_while(said: dict[str, Any]) -> None:
     waits = Waits()
