@@ -35,6 +35,10 @@ from proxy.request.command_table import READS_BUCKETS, SEEKING_WRITES
 PROGRAM: Final = OWN_PROGRAM.decode()
 PATIENCE_SECONDS: Final = 2.0
 MOST_PROXIES: Final = 100
+MOST_IDLE_SECONDS: Final = 5.0
+"""A transaction of another process that has been idle for longer is ended. Those of joins are committed at once."""
+MOST_ENDED: Final = 100
+"""Maximum number of transactions that are ended at once."""
 MAY_NOT_ASK: Final = "the backend's account lacks the privilege inprog on the cluster"
 
 _UNIX_SOCKET: Final = "anonymous unix socket"
@@ -137,10 +141,26 @@ class CurrentOperations:
             return Activity.ABSENT
         return Activity.WORKS if found[0]["works"] else Activity.IDLE
 
+    async def end_idle_transactions(self, least_seconds: float = MOST_IDLE_SECONDS) -> int:
+        """End the transactions with which other processes do not go on; returns how many, raises ``CommandError``.
+
+        A process that was killed or stopped while it joined parts leaves one open. It keeps its locks until the server
+        ends it, by default after a minute, and each command that changes the collection meanwhile stops its writers.
+        """
+        idle = await self._ask(_idle_transactions_but(self._own, least_seconds))
+        if idle:
+            # Only sessions of this process's own account are ended by their ids.
+            command = encode({"killSessions": [{"id": each["_id"]} for each in idle], "$db": "admin"})
+            await self._reply(command)
+        return len(idle)
+
     async def _any(self, command: bytes) -> bool:
         return bool(await self._ask(command))
 
     async def _ask(self, command: bytes) -> list[Any]:
+        return list((await self._reply(command))["cursor"]["firstBatch"])
+
+    async def _reply(self, command: bytes) -> Mapping[str, Any]:
         deadline_seconds = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         reply = decode(await self._pool.request(command, deadline_seconds))
         if not reply.get("ok"):
@@ -148,7 +168,7 @@ class CurrentOperations:
             # Then the server's message is the whole command.
             message = MAY_NOT_ASK if code == UNAUTHORIZED else str(reply.get("errmsg", ""))
             raise CommandError(code, message)
-        return list(reply["cursor"]["firstBatch"])
+        return reply
 
 
 def _host_of(client: str) -> str:
@@ -193,7 +213,8 @@ def _current_operations(
     options: Mapping[str, Any], condition: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]] = _ANY
 ) -> bytes:
     """A command that returns what is ``wanted`` of the operations with this condition: by default, whether any."""
-    pipeline = [{"$currentOp": {"allUsers": True, **options}}, {"$match": condition}, *wanted]
+    # The session of a transaction outlives its connection, and would show a process that is gone.
+    pipeline = [{"$currentOp": {"allUsers": True, "idleSessions": False, **options}}, {"$match": condition}, *wanted]
     return encode({"aggregate": 1, "pipeline": pipeline, "cursor": {}, "$db": "admin"})
 
 
@@ -230,6 +251,16 @@ def _activity_of(name: str, own: Own) -> bytes:
     works = {"$max": {"$cond": [does, 1, 0]}}
     wanted = ({"$group": {"_id": None, "works": works}},)
     return _current_operations({"idleConnections": True}, {"appName": name, **_with_account(own)}, wanted)
+
+
+def _idle_transactions_but(own: Own, least_seconds: float) -> bytes:
+    condition = {
+        "type": "idleSession",
+        "appName": {"$regex": f"^{PROGRAM} ", "$ne": own.name},
+        "transaction.timeInactiveMicros": {"$gte": int(least_seconds * 1_000_000)},
+    }
+    wanted = ({"$group": {"_id": "$lsid.id"}}, {"$limit": MOST_ENDED})
+    return _current_operations({"idleSessions": True}, condition, wanted)
 
 
 def _proxy_but(own: Own, but: Sequence[str] = ()) -> dict[str, Any]:

@@ -47,6 +47,7 @@ QUIET_LOOKS: Final = 3
 """A process is quiet if none of this many looks finds an operation of it, or one finds no connection."""
 
 STOOD_STILL: Final = "the process was suspended: unsent statements were cancelled"
+ENDED_TRANSACTIONS: Final = "another tsproxy was stopped during a join: its transaction was ended"
 CANNOT_FIND: Final = "cannot detect other tsproxy processes: an insert retried through another one may be stored twice"
 
 
@@ -59,6 +60,10 @@ class PeerDirectory(Protocol):
 
     def activity(self, name: str) -> Awaitable[Activity]:
         """What the process with this name does; raises ``CommandError``."""
+        ...
+
+    def end_idle_transactions(self) -> Awaitable[int]:
+        """End those with which other processes do not go on; returns how many, raises ``CommandError``."""
         ...
 
 
@@ -276,6 +281,12 @@ class Membership:
         for peer in list(self.peers.values()):
             if peer.name not in found and not peer.is_linked and peer.inbound is None:
                 self._gone(peer)
+        await self._end_idle_transactions()
+
+    async def _end_idle_transactions(self) -> None:
+        with suppress(CommandError):  # the next look tries again
+            if ended := await self._others.end_idle_transactions():
+                log.warning(ENDED_TRANSACTIONS, transactions=ended)
 
     def _peer(self, name: str) -> Peer:
         peer = self.peers.get(name)

@@ -20,15 +20,12 @@ CHOSEN = server_of(MONGOD_VERSION)
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MongodProcess]:
     """A replica set of one node, so that writes can be retried and the primary can step down."""
-    # What a killed proxy was joining stays locked for as long as its transaction lives, a minute by default.
-    short_transactions = ["--setParameter", "transactionLifetimeLimitSeconds=5"]
     directory = tmp_path_factory.mktemp("faults") / "mongod"
     server = MongodProcess(
         directory,
         binary=CHOSEN.binary,
         environment=CHOSEN.environment,
         replica_set="rs0",
-        arguments=short_transactions,
     )
     try:
         yield server.start()

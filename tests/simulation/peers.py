@@ -313,6 +313,10 @@ class Node:
     def _is_connected(self, node: Node) -> bool:
         return node.is_alive or self._network.is_busy(node.store_port)
 
+    async def end_idle_transactions(self) -> int:
+        """Joins of the simulation are single operations."""
+        return 0
+
     async def activity(self, name: str) -> Activity:
         await asyncio.sleep(self._network.chance.random() * 0.02)
         node = self._network.nodes[name]

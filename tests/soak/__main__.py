@@ -42,10 +42,9 @@ def main() -> None:
     end = time.monotonic() + seconds
     number = 0
     with tempfile.TemporaryDirectory() as folder:
-        short = ["--setParameter", "transactionLifetimeLimitSeconds=5"]
         backends = [
-            MongodProcess(Path(folder) / "standalone", arguments=short),
-            MongodProcess(Path(folder) / "set", replica_set="rs0", arguments=short),
+            MongodProcess(Path(folder) / "standalone"),
+            MongodProcess(Path(folder) / "set", replica_set="rs0"),
         ]
         turns = [(backends[0], 1), (backends[1], 1), (backends[1], 2)]
         try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pymongo
 import pytest
+from bson import Binary, Int64
 
 from catalog.bson.codec import decode, encode
 from catalog.errors import CommandError
@@ -21,6 +22,7 @@ from proxy.backend.service import ServicePool
 from proxy.backend.service_auth import introducing
 from proxy.backend.service_connection import NotSent
 from tests.support.mongod import MongodProcess
+from tests.support.raw_wire import RawClient
 
 NAME = process_name()
 ROWS = 500
@@ -206,6 +208,33 @@ async def test_a_process_is_absent_idle_or_works(alone: tuple[MongodProcess, Cur
         slow.join()
         assert Activity.WORKS in seen
     assert await others.activity("tsproxy 2") is Activity.ABSENT
+
+
+async def test_a_process_that_was_killed_in_a_transaction_is_gone_and_its_transaction_is_ended(
+    replica_set: MongodProcess, db_name: str
+) -> None:
+    """The server keeps the transaction, and shows its session with the name of the process."""
+    pool = pool_of(replica_set)
+    others = CurrentOperations(pool, NAME)
+    victim = f"tsproxy {db_name}"
+    database = replica_set.shared_client[db_name]
+    database.plain.insert_one({"_id": 1})
+    begun = {"$db": db_name, "txnNumber": Int64(1), "autocommit": False, "startTransaction": True}
+    lsid = {"id": Binary(bytes(16), 4)}
+    with RawClient(replica_set.port) as killed:
+        driver, system = {"name": "d", "version": "1"}, {"type": "x"}
+        client = {"application": {"name": victim}, "driver": driver, "os": system}
+        killed.run({"hello": 1, "client": client, "$db": "admin"})
+        statement = {"q": {"_id": 1}, "limit": 1}
+        assert killed.run({"delete": "plain", "deletes": [statement], "lsid": lsid, **begun})["n"] == 1
+        assert await others.activity(victim) is Activity.IDLE
+    while victim in {each.name for each in await others.proxies()}:  # noqa: ASYNC110 - the server tells nobody
+        await asyncio.sleep(0.02)
+    assert await others.activity(victim) is Activity.ABSENT
+    assert await others.end_idle_transactions(30.0) == 0
+    assert await others.end_idle_transactions(0.0) >= 1
+    database.plain.update_one({"_id": 1}, {"$set": {"x": 1}})
+    pool.close()
 
 
 def test_user_and_database_of_the_account_are_kept_apart() -> None:
