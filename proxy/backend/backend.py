@@ -21,14 +21,13 @@ from proxy.backend import service_retry
 from proxy.backend.access_probe import AccessProbe, WantedAccess
 from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
+from proxy.backend.collection_listing import CollectionListing
 from proxy.backend.collection_store import CollectionStore
 from proxy.backend.current_op import CurrentOperations, account_of, listener_text, process_name
 from proxy.backend.driver_calls import DriverCalls, DriverClient, PrimarySearch
-from proxy.backend.explained_views import explained_views
-from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import missing_natively, missing_rights
 from proxy.backend.member_watch import MemberWatch
-from proxy.backend.namespace_registry import LASTPOINT_INDEXES, VIEW, NamespaceRegistry, needed_of
+from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
@@ -119,10 +118,9 @@ class Backend:
         )
 
         probe = AccessProbe(timeseries_access, partial(_run, calls), access, profile)
-
-        async def list_collections(database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-            return await cls._list_collections(calls, database, wanted, describes=probe.profile.uses_buckets)
-
+        listing = CollectionListing(
+            calls, partial(_run, calls), probe.asked_privileges, lambda: probe.profile.uses_buckets
+        )
         loop = asyncio.get_running_loop()
         try:
             deadline_seconds = loop.time() + server_selection_timeout_seconds
@@ -134,7 +132,7 @@ class Backend:
             raise
         # These tasks end when the driver's client is closed: commits during shutdown may still need them.
         questions = TaskSet(lambda error: log.error("listing collections ended with an error", exc_info=error))
-        registry = NamespaceRegistry(list_collections, questions.spawn, loop.time, refresh_seconds)
+        registry = NamespaceRegistry(listing.collections, questions.spawn, loop.time, refresh_seconds)
         side = SidePools(pool)
         others = CurrentOperations(side.questions, name, account_of(answer))
         patience_seconds = server_selection_timeout_seconds
@@ -160,42 +158,6 @@ class Backend:
             raise
         log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
         return hello, profile
-
-    @staticmethod
-    async def _list_collections(
-        calls: DriverCalls, database: str, wanted: Mapping[str, Any], *, describes: bool
-    ) -> list[dict[str, Any]]:
-        """``describes``: whether to ask also what rewritten reads depend on."""
-
-        async def request(client: DriverClient) -> list[dict[str, Any]]:
-            listed = client.get_database(database, codec_options=TOLERANT)
-            return [needed_of(entry) async for entry in await listed.list_collections(filter=wanted)]
-
-        try:
-            entries = await calls.ask(request)
-        except CommandError as error:
-            if describes or error.code != UNAUTHORIZED:
-                raise
-            # The account may do nothing in this database, so everything is up to the client's rights.
-            return []
-        log.debug("collections listed", database=database, timeseries=len(entries))
-        if not describes:
-            return entries
-        run = partial(_run, calls)
-        series = {
-            entry["name"]: entry["options"]["timeseries"]["timeField"]
-            for entry in entries
-            if entry["type"] == "timeseries" and "timeseries" in entry["options"]
-        }
-        views, latest = await asyncio.gather(
-            explained_views(run, database, list(series)), lastpoint_indexes(run, database, series)
-        )
-        return [
-            {**entry, VIEW: views[entry["name"]], LASTPOINT_INDEXES: latest.get(entry["name"])}
-            if entry["name"] in views
-            else entry
-            for entry in entries
-        ]
 
     async def cache_share_bytes(self) -> int:
         """How much of the backend's cache open buckets may fill; 0 if unknown."""
