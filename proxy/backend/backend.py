@@ -19,6 +19,7 @@ from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.backend import service_retry
 from proxy.backend.access_probe import AccessProbe, WantedAccess
+from proxy.backend.account_login import AccountLogin
 from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
 from proxy.backend.collection_listing import CollectionListing
@@ -58,11 +59,11 @@ class Backend:
     def __init__(
         self,
         calls: DriverCalls,
+        login: AccountLogin,
         probe: AccessProbe,
         hello: Mapping[str, Any],
         pool: ServicePool,
         registry: NamespaceRegistry,
-        patience_seconds: float,
         members: MemberWatch,
         others: CurrentOperations,
         waits: WriteConcernWaits | None,
@@ -71,13 +72,13 @@ class Backend:
         self.waits = waits
         self._side = side
         self._calls = calls
+        self.login = login
         self.members = members
         self.others = others
         self.probe = probe
         self.hello = hello
         self.pool = pool
         self.registry = registry
-        self._patience_seconds = patience_seconds
         self.started: Timestamp | None = None
         """The backend's time before the first write of this process; ``None`` if it reports none."""
         self.told: dict[str, str] = {}
@@ -99,31 +100,29 @@ class Backend:
 
         ``answered``: see ``ServicePool``.
         """
+        patience_seconds = server_selection_timeout_seconds
         name = process_name()
         members = MemberWatch()
-        calls = DriverCalls(
-            partial(_client, uri, members, name, server_selection_timeout_seconds, connect_timeout_seconds)
-        )
+        calls = DriverCalls(partial(_client, uri, members, name, patience_seconds, connect_timeout_seconds))
         hello, profile = await cls._introduced(calls)
         # The driver has already parsed the URI's TLS options.
         tls = context_of(calls.client)
         access = AccessControl(has_account=authenticator(uri) is not None)
         told: dict[str, str] = {}
         pool = ServicePool(
-            PrimarySearch(calls, server_selection_timeout_seconds).find,
+            PrimarySearch(calls, patience_seconds).find,
             introducing(name, access.record_probe, authenticator(uri), told),
             tls,
             connect_timeout_seconds,
             answered=answered,
         )
-
-        probe = AccessProbe(timeseries_access, partial(_run, calls), access, profile)
-        listing = CollectionListing(
-            calls, partial(_run, calls), probe.asked_privileges, lambda: probe.profile.uses_buckets
-        )
+        run = partial(_run, calls)
+        login = AccountLogin(calls, run, pool, patience_seconds)
+        probe = AccessProbe(timeseries_access, run, login.privileges, access, profile)
+        listing = CollectionListing(calls, run, probe.asked_privileges, lambda: probe.profile.uses_buckets)
         loop = asyncio.get_running_loop()
         try:
-            deadline_seconds = loop.time() + server_selection_timeout_seconds
+            deadline_seconds = loop.time() + patience_seconds
             answer = await pool.request(encode({"connectionStatus": 1, "$db": "admin"}), deadline_seconds)
             await probe.look()
         except CommandError:
@@ -135,11 +134,10 @@ class Backend:
         registry = NamespaceRegistry(listing.collections, questions.spawn, loop.time, refresh_seconds)
         side = SidePools(pool)
         others = CurrentOperations(side.questions, name, account_of(answer))
-        patience_seconds = server_selection_timeout_seconds
         waits = (
             WriteConcernWaits(pool.another(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
         )
-        backend = cls(calls, probe, hello, pool, registry, patience_seconds, members, others, waits, side)
+        backend = cls(calls, login, probe, hello, pool, registry, members, others, waits, side)
         backend.started = time_of(answer)
         backend.told = told
         return backend
@@ -161,7 +159,7 @@ class Backend:
 
     async def cache_share_bytes(self) -> int:
         """How much of the backend's cache open buckets may fill; 0 if unknown."""
-        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
         return await cache_share_bytes(self.pool.request, deadline_seconds)
 
     @property
@@ -218,7 +216,7 @@ class Backend:
         self.told["platform"] = listener_text(port, has_tls=has_tls, is_local=is_local)
         # A new connection tells it.
         self.pool.forget_primary()
-        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
         await self.pool.request(encode({"ping": 1, "$db": "admin"}), deadline_seconds)
 
     async def exists(self, namespace: Namespace) -> bool:
@@ -266,7 +264,7 @@ class Backend:
 
         Raises ``BackendUnavailable``, or ``CommandError`` 13 if the proxy's account is not authorised.
         """
-        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
         reply = await service_retry.request(self._side.steps, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
             raise CommandError(UNAUTHORIZED, client_message(UNAUTHORIZED, "", holds_data=True))
@@ -274,7 +272,7 @@ class Backend:
 
     async def primary_address(self) -> tuple[str, int]:
         """Host and port of the server that accepts writes; raises ``BackendUnavailable``."""
-        return await self.pool.find_primary(self._patience_seconds)
+        return await self.pool.find_primary(self.login.patience_seconds)
 
     async def health(self, timeout_seconds: float) -> tuple[str, int | None] | None:
         """The primary of a replica set, if it has one; raises ``CommandError`` if the backend does not respond."""

@@ -142,6 +142,10 @@ class DriverCalls:
         else:
             answer.set_result(result)
 
+    def connect_again(self, reason: str) -> None:
+        """Replace the client; requests that are running get some time to end."""
+        self._replace(self._now, reason)
+
     def _replace(self, broken: _Connected, reason: str) -> None:
         if broken is self._now:
             log.warning("the driver's client is replaced", reason=reason)

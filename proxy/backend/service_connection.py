@@ -36,6 +36,8 @@ class ServiceConnection(asyncio.Protocol):
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.is_retired = False
+        """Whether it is closed after its request."""
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._told: OnAnswer | None = None
