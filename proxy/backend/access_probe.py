@@ -105,9 +105,10 @@ class AccessProbe:
 
     async def look(self) -> None:
         """Ask the backend, and choose the access; raises ``CommandError``, and nothing changes then."""
+        privileges = await self.asked_privileges()
         hello, build = await self._run("admin", {"hello": 1}), await self._run("admin", {"buildInfo": 1})
         profile = replace(profile_of(hello, build), unpacks_buckets=self.profile.unpacks_buckets)
-        privileges = self.privileges = await self.asked_privileges()
+        self.privileges = privileges
         self.rights = None if privileges is None else Rights(privileges)
         features = await self._features()
         if features != self.feature_compatibility:

@@ -15,9 +15,9 @@ import structlog
 from catalog.bson.codec import decode, encode
 from catalog.errors import UNAUTHORIZED, CommandError
 from proxy.backend.driver_calls import DriverCalls
-from proxy.backend.first_answer import AUTHENTICATION_FAILED
 from proxy.backend.least_role import Privilege
 from proxy.backend.service import ServicePool
+from proxy.backend.service_connection import LOGIN_REFUSED
 from proxy.request.authorisation import PRIVILEGES
 from proxy.request.ports import RunCommand
 
@@ -27,7 +27,6 @@ PAUSE_SECONDS: Final = 1.0
 """Minimum time between two attempts to log in."""
 
 _STATUS: Final = encode({"connectionStatus": 1, "$db": "admin"})
-_USER_NOT_FOUND: Final = 11
 
 
 class NotLoggedIn(CommandError):
@@ -41,6 +40,8 @@ class AccountLogin:
         """``run`` asks over ``calls``; ``pool`` and those that were made from it are used for everything else."""
         self.doubted = asyncio.Event()
         """Set when a command of the account was refused: it may have lost privileges, or not be logged in."""
+        self.is_lost = False
+        """Whether the account was not logged in at the latest look."""
         self._calls = calls
         self._run = run
         self._pool = pool
@@ -52,10 +53,12 @@ class AccountLogin:
 
     async def privileges(self) -> Sequence[Privilege]:
         """Those of the account; raises ``CommandError``, namely ``NotLoggedIn`` if it cannot log in again."""
-        answer = await self._asked()
+        answer = None if self.is_lost else await self._asked()
         if answer is None or not await self._pools_are_logged_in():
+            self.is_lost = True
             await self._log_in()
             answer = await self._asked()
+        self.is_lost = answer is None
         if answer is None:
             raise self._error()
         told: Sequence[Privilege] = answer["authInfo"].get("authenticatedUserPrivileges", ())
@@ -89,7 +92,7 @@ class AccountLogin:
         try:
             await self._pool.log_in_again(self._deadline_seconds())
         except CommandError as error:
-            if error.code not in (AUTHENTICATION_FAILED, _USER_NOT_FOUND):
+            if error.code not in LOGIN_REFUSED:
                 raise
             self._reason = error.message
             raise self._error() from None
@@ -114,7 +117,7 @@ async def _unless_refused(asked: Awaitable[Mapping[str, Any]]) -> Mapping[str, A
     try:
         answer = await asked
     except CommandError as error:
-        if error.code not in (AUTHENTICATION_FAILED, _USER_NOT_FOUND):
+        if error.code not in LOGIN_REFUSED:
             raise
         # A new connection cannot log in.
         return None

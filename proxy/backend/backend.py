@@ -35,6 +35,7 @@ from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
 from proxy.backend.service import OnAnswered, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
+from proxy.backend.service_connection import LOGIN_REFUSED
 from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.observe.tasks import Spawn, TaskSet
@@ -119,7 +120,9 @@ class Backend:
         run = partial(_run, calls)
         login = AccountLogin(calls, run, pool, patience_seconds)
         probe = AccessProbe(timeseries_access, run, login.privileges, access, profile)
-        listing = CollectionListing(calls, run, probe.asked_privileges, lambda: probe.profile.uses_buckets)
+        listing = CollectionListing(
+            calls, run, probe.asked_privileges, lambda: login.is_lost, lambda: probe.profile.uses_buckets
+        )
         loop = asyncio.get_running_loop()
         try:
             deadline_seconds = loop.time() + patience_seconds
@@ -281,7 +284,14 @@ class Backend:
             reply = await client.admin.command("ping")
             return reply, await client.primary if self.profile.is_replica_set else None
 
-        reply, primary = await self._calls.ask(request, timeout_seconds)
+        try:
+            reply, primary = await self._calls.ask(request, timeout_seconds)
+        except CommandError as error:
+            if error.code not in LOGIN_REFUSED:
+                raise
+            # It does respond.
+            self.login.doubted.set()
+            return None
         self.record_cluster_time(reply)
         return primary
 

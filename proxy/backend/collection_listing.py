@@ -15,7 +15,9 @@ from proxy.backend.explained_views import explained_views
 from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import OF_THE_SERVER, Privilege, is_no_concern
 from proxy.backend.namespace_registry import LASTPOINT_INDEXES, VIEW, needed_of
+from proxy.backend.service_connection import LOGIN_REFUSED
 from proxy.observe.limited_log import noticed
+from proxy.request.own_steps import client_message
 from proxy.request.ports import RunCommand
 
 log = structlog.get_logger(__name__)
@@ -29,15 +31,22 @@ class CollectionListing:
     """The listing that a ``NamespaceRegistry`` needs."""
 
     def __init__(
-        self, calls: DriverCalls, run: RunCommand, asked_privileges: AskPrivileges, describes: Callable[[], bool]
+        self,
+        calls: DriverCalls,
+        run: RunCommand,
+        asked_privileges: AskPrivileges,
+        is_logged_out: Callable[[], bool],
+        describes: Callable[[], bool],
     ) -> None:
         """``asked_privileges``: those of the account now, ``None`` without access control.
 
+        ``is_logged_out``: whether the account is known to be logged out.
         ``describes``: whether to ask also what rewritten reads depend on.
         """
         self._calls = calls
         self._run = run
         self._asked_privileges = asked_privileges
+        self._is_logged_out = is_logged_out
         self._describes = describes
 
     async def collections(self, database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -46,13 +55,19 @@ class CollectionListing:
         try:
             entries = await self._entries(database, wanted)
         except CommandError as error:
-            if error.code != UNAUTHORIZED or await self._must_list(database, describes=describes):
+            if error.code != UNAUTHORIZED and error.code not in LOGIN_REFUSED:
                 raise
+            if await self._must_list(database, describes=describes):
+                raise _refused() from None
             return []
         log.debug("collections listed", database=database, timeseries=len(entries))
         return await self._described(database, entries) if describes else entries
 
     async def _entries(self, database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if self._is_logged_out():
+            # The driver would wait for a new connection, which cannot log in.
+            raise _refused()
+
         async def request(client: DriverClient) -> list[dict[str, Any]]:
             listed = client.get_database(database, codec_options=TOLERANT)
             return [needed_of(entry) async for entry in await listed.list_collections(filter=wanted)]
@@ -91,3 +106,7 @@ class CollectionListing:
             else entry
             for entry in entries
         ]
+
+
+def _refused() -> CommandError:
+    return CommandError(UNAUTHORIZED, client_message(UNAUTHORIZED, "", holds_data=False))

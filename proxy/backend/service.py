@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from catalog.errors import BackendUnavailable
 from proxy.backend.request_places import RequestPlaces
 from proxy.backend.service_connection import (
+    LOGIN_REFUSED,
     Authenticate,
     LostAfterSending,
     NotSent,
@@ -293,6 +294,10 @@ class ServicePool:
             try:
                 return await self._connect(deadline_seconds)
             except (OSError, TimeoutError, BackendUnavailable) as error:
+                if isinstance(error, BackendUnavailable) and error.code in LOGIN_REFUSED:
+                    # The server has answered, so it is still the primary.
+                    self.family.on_refused(self)
+                    raise NotSent(error.message, code=error.code) from None
                 self._primary = None
                 if isinstance(error, BackendUnavailable) and not isinstance(error, (NotSent, LostAfterSending)):
                     raise NotSent(error.message, code=error.code) from None

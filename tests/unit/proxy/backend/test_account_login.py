@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import bson
@@ -10,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from catalog.errors import BackendUnavailable, CommandError
-from proxy.backend.account_login import AccountLogin, NotLoggedIn
+from proxy.backend.account_login import PAUSE_SECONDS, AccountLogin, NotLoggedIn
 from proxy.backend.driver_calls import DriverCalls
 from proxy.backend.service import PoolFamily, ServicePool
 
@@ -104,3 +106,20 @@ async def test_a_backend_that_does_not_answer_says_nothing_of_the_login() -> Non
     with pytest.raises(CommandError, match="cut off"):
         await backend.login.privileges()
     assert backend.attempts == 0
+
+
+async def test_the_driver_is_not_asked_again_before_the_account_can_log_in() -> None:
+    """It would wait for a connection that cannot log in."""
+    backend = Backend(driver=False, exists=False)
+    with pytest.raises(NotLoggedIn):
+        await backend.login.privileges()
+    assert backend.login.is_lost
+    backend.failure = BackendUnavailable("not in time", code=89)
+    with pytest.raises(NotLoggedIn):
+        await backend.login.privileges()
+    backend.failure, backend.exists = None, True
+    async with asyncio.timeout(PAUSE_SECONDS * 3):
+        while backend.login.is_lost:
+            await asyncio.sleep(PAUSE_SECONDS / 5)
+            with suppress(NotLoggedIn):
+                assert await backend.login.privileges() == [LISTS]

@@ -28,14 +28,18 @@ async def run(database: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listing(
-    privileges: Sequence[Mapping[str, Any]] | CommandError | None, *, code: int = 13, describes: bool = True
+    privileges: Sequence[Mapping[str, Any]] | CommandError | None,
+    *,
+    code: int = 13,
+    describes: bool = True,
+    logged_out: bool = False,
 ) -> CollectionListing:
     async def asked() -> Sequence[Mapping[str, Any]] | None:
         if isinstance(privileges, CommandError):
             raise privileges
         return privileges
 
-    return CollectionListing(cast("DriverCalls", Refusing(code)), run, asked, lambda: describes)
+    return CollectionListing(cast("DriverCalls", Refusing(code)), run, asked, lambda: logged_out, lambda: describes)
 
 
 async def test_nothing_is_listed_where_only_the_clients_rights_count() -> None:
@@ -50,10 +54,18 @@ async def test_nothing_is_listed_where_only_the_clients_rights_count() -> None:
         listing([]),
         listing(None),
         listing(CommandError(13, "not logged in")),
-        listing(least_privileges(), code=89),
-        listing([], code=89, describes=False),
+        listing(CommandError(13, "not logged in"), code=18),
+        listing(CommandError(13, "not logged in"), code=89, logged_out=True),
     ],
 )
-async def test_other_refusals_are_errors(refused: CollectionListing) -> None:
-    with pytest.raises(CommandError, match="refused"):
+async def test_what_the_account_must_be_able_to_list(refused: CollectionListing) -> None:
+    with pytest.raises(CommandError, match=r"lacks a privilege .*, or is not logged in any more") as caught:
         await refused.collections("app", {})
+    assert caught.value.code == 13
+
+
+@pytest.mark.parametrize("describes", [True, False])
+async def test_other_errors(describes: bool) -> None:
+    with pytest.raises(CommandError, match="refused") as caught:
+        await listing(least_privileges(), code=89, describes=describes).collections("local", {})
+    assert caught.value.code == 89

@@ -298,10 +298,14 @@ async def test_who_cannot_log_in_again_keeps_the_connections(mongod: MongodProce
         return LOOPBACK, mongod.port
 
     pool = ServicePool(primary, log_in, None, 5.0)
+    told: list[ServicePool] = []
+    pool.family.on_refused = told.append
     await pool.request(PING, within(10))
     with pytest.raises(NotSent) as refused:
         await pool.log_in_again(within(10))
-    assert refused.value.code == 18
+    assert (refused.value.code, told) == (18, [pool])
+    # The server has answered, so it need not be searched for again.
+    assert pool.address == f"{LOOPBACK}:{mongod.port}"
     await pool.request(PING, within(10))
     assert accepts == []
     pool.close()
