@@ -8,7 +8,7 @@ compatibility version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,9 +16,9 @@ import structlog
 
 from catalog.errors import CommandError
 from catalog.namespaces import BUCKETS_PREFIX, Namespace
-from proxy.backend.least_role import has_native_rights, missing_on_buckets
+from proxy.backend.least_role import Privilege, has_native_rights, missing_on_buckets
 from proxy.backend.probing import profile_of
-from proxy.request.authorisation import PRIVILEGES, AccessControl, Rights
+from proxy.request.authorisation import AccessControl, Rights
 from proxy.request.ports import RunCommand
 from rewrite.profile import Access, Profile, Why
 
@@ -74,11 +74,20 @@ class AccessProbe:
     """Asks the backend, and has the ``profile`` that is right now.
 
     ``access``: whether there is access control. ``rights``: those of the account, ``None`` without access control.
+    ``asked`` asks for the privileges of the account, and raises ``CommandError``.
     """
 
-    def __init__(self, wanted: WantedAccess, run: RunCommand, access: AccessControl, profile: Profile) -> None:
+    def __init__(
+        self,
+        wanted: WantedAccess,
+        run: RunCommand,
+        asked: Callable[[], Awaitable[Sequence[Privilege]]],
+        access: AccessControl,
+        profile: Profile,
+    ) -> None:
         self._wanted: WantedAccess = wanted
         self._run = run
+        self._asked = asked
         self.access = access
         self.profile = profile
         self.privileges: Sequence[Mapping[str, Any]] | None = None
@@ -95,10 +104,11 @@ class AccessProbe:
         self._changed = changed
 
     async def look(self) -> None:
-        """Ask the backend, and choose the access; raises ``CommandError``."""
+        """Ask the backend, and choose the access; raises ``CommandError``, and nothing changes then."""
+        privileges = await self.asked_privileges()
         hello, build = await self._run("admin", {"hello": 1}), await self._run("admin", {"buildInfo": 1})
         profile = replace(profile_of(hello, build), unpacks_buckets=self.profile.unpacks_buckets)
-        privileges = self.privileges = await self.asked_privileges()
+        self.privileges = privileges
         self.rights = None if privileges is None else Rights(privileges)
         features = await self._features()
         if features != self.feature_compatibility:
@@ -128,11 +138,7 @@ class AccessProbe:
 
     async def asked_privileges(self) -> Sequence[Mapping[str, Any]] | None:
         """Those of the account; ``None`` without access control. Raises ``CommandError``."""
-        if not self.access.enforced:
-            return None
-        answer = await self._run("admin", dict(PRIVILEGES))
-        told: Sequence[Mapping[str, Any]] = answer["authInfo"].get("authenticatedUserPrivileges", ())
-        return told
+        return await self._asked() if self.access.enforced else None
 
     def may_insert(self, namespace: Namespace) -> bool:
         """Whether the account may insert into this collection itself."""

@@ -19,22 +19,23 @@ from catalog.errors import UNAUTHORIZED, CommandError
 from catalog.namespaces import Namespace, VirtualCollection
 from proxy.backend import service_retry
 from proxy.backend.access_probe import AccessProbe, WantedAccess
+from proxy.backend.account_login import AccountLogin
 from proxy.backend.backend_tls import context_of
 from proxy.backend.bucket_store import MongoBucketStore
+from proxy.backend.collection_listing import CollectionListing
 from proxy.backend.collection_store import CollectionStore
 from proxy.backend.current_op import CurrentOperations, account_of, listener_text, process_name
 from proxy.backend.driver_calls import DriverCalls, DriverClient, PrimarySearch
-from proxy.backend.explained_views import explained_views
-from proxy.backend.lastpoint_indexes import lastpoint_indexes
 from proxy.backend.least_role import missing_natively, missing_rights
 from proxy.backend.member_watch import MemberWatch
-from proxy.backend.namespace_registry import LASTPOINT_INDEXES, VIEW, NamespaceRegistry, needed_of
+from proxy.backend.namespace_registry import NamespaceRegistry
 from proxy.backend.parts.part_store import PartStore
 from proxy.backend.probing import profile_of, unpacks_buckets
 from proxy.backend.row_search import RowSearch, time_of
 from proxy.backend.server_cache import cache_share_bytes
 from proxy.backend.service import OnAnswered, ServicePool
 from proxy.backend.service_auth import authenticator, introducing
+from proxy.backend.service_connection import LOGIN_REFUSED
 from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.observe.tasks import Spawn, TaskSet
@@ -59,11 +60,11 @@ class Backend:
     def __init__(
         self,
         calls: DriverCalls,
+        login: AccountLogin,
         probe: AccessProbe,
         hello: Mapping[str, Any],
         pool: ServicePool,
         registry: NamespaceRegistry,
-        patience_seconds: float,
         members: MemberWatch,
         others: CurrentOperations,
         waits: WriteConcernWaits | None,
@@ -72,13 +73,13 @@ class Backend:
         self.waits = waits
         self._side = side
         self._calls = calls
+        self.login = login
         self.members = members
         self.others = others
         self.probe = probe
         self.hello = hello
         self.pool = pool
         self.registry = registry
-        self._patience_seconds = patience_seconds
         self.started: Timestamp | None = None
         """The backend's time before the first write of this process; ``None`` if it reports none."""
         self.told: dict[str, str] = {}
@@ -100,32 +101,31 @@ class Backend:
 
         ``answered``: see ``ServicePool``.
         """
+        patience_seconds = server_selection_timeout_seconds
         name = process_name()
         members = MemberWatch()
-        calls = DriverCalls(
-            partial(_client, uri, members, name, server_selection_timeout_seconds, connect_timeout_seconds)
-        )
+        calls = DriverCalls(partial(_client, uri, members, name, patience_seconds, connect_timeout_seconds))
         hello, profile = await cls._introduced(calls)
         # The driver has already parsed the URI's TLS options.
         tls = context_of(calls.client)
         access = AccessControl(has_account=authenticator(uri) is not None)
         told: dict[str, str] = {}
         pool = ServicePool(
-            PrimarySearch(calls, server_selection_timeout_seconds).find,
+            PrimarySearch(calls, patience_seconds).find,
             introducing(name, access.record_probe, authenticator(uri), told),
             tls,
             connect_timeout_seconds,
             answered=answered,
         )
-
-        probe = AccessProbe(timeseries_access, partial(_run, calls), access, profile)
-
-        async def list_collections(database: str, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-            return await cls._list_collections(calls, database, wanted, describes=probe.profile.uses_buckets)
-
+        run = partial(_run, calls)
+        login = AccountLogin(calls, run, pool, patience_seconds)
+        probe = AccessProbe(timeseries_access, run, login.privileges, access, profile)
+        listing = CollectionListing(
+            calls, run, probe.asked_privileges, lambda: login.is_lost, lambda: probe.profile.uses_buckets
+        )
         loop = asyncio.get_running_loop()
         try:
-            deadline_seconds = loop.time() + server_selection_timeout_seconds
+            deadline_seconds = loop.time() + patience_seconds
             answer = await pool.request(encode({"connectionStatus": 1, "$db": "admin"}), deadline_seconds)
             await probe.look()
         except CommandError:
@@ -134,14 +134,13 @@ class Backend:
             raise
         # These tasks end when the driver's client is closed: commits during shutdown may still need them.
         questions = TaskSet(lambda error: log.error("listing collections ended with an error", exc_info=error))
-        registry = NamespaceRegistry(list_collections, questions.spawn, loop.time, refresh_seconds)
+        registry = NamespaceRegistry(listing.collections, questions.spawn, loop.time, refresh_seconds)
         side = SidePools(pool)
         others = CurrentOperations(side.questions, name, account_of(answer))
-        patience_seconds = server_selection_timeout_seconds
         waits = (
             WriteConcernWaits(pool.another(WAITS_AT_ONCE), spawn, patience_seconds) if profile.is_replica_set else None
         )
-        backend = cls(calls, probe, hello, pool, registry, patience_seconds, members, others, waits, side)
+        backend = cls(calls, login, probe, hello, pool, registry, members, others, waits, side)
         backend.started = time_of(answer)
         backend.told = told
         return backend
@@ -161,45 +160,9 @@ class Backend:
         log.debug("the backend has answered", version=build.get("version"), set_name=hello.get("setName", ""))
         return hello, profile
 
-    @staticmethod
-    async def _list_collections(
-        calls: DriverCalls, database: str, wanted: Mapping[str, Any], *, describes: bool
-    ) -> list[dict[str, Any]]:
-        """``describes``: whether to ask also what rewritten reads depend on."""
-
-        async def request(client: DriverClient) -> list[dict[str, Any]]:
-            listed = client.get_database(database, codec_options=TOLERANT)
-            return [needed_of(entry) async for entry in await listed.list_collections(filter=wanted)]
-
-        try:
-            entries = await calls.ask(request)
-        except CommandError as error:
-            if describes or error.code != UNAUTHORIZED:
-                raise
-            # The account may do nothing in this database, so everything is up to the client's rights.
-            return []
-        log.debug("collections listed", database=database, timeseries=len(entries))
-        if not describes:
-            return entries
-        run = partial(_run, calls)
-        series = {
-            entry["name"]: entry["options"]["timeseries"]["timeField"]
-            for entry in entries
-            if entry["type"] == "timeseries" and "timeseries" in entry["options"]
-        }
-        views, latest = await asyncio.gather(
-            explained_views(run, database, list(series)), lastpoint_indexes(run, database, series)
-        )
-        return [
-            {**entry, VIEW: views[entry["name"]], LASTPOINT_INDEXES: latest.get(entry["name"])}
-            if entry["name"] in views
-            else entry
-            for entry in entries
-        ]
-
     async def cache_share_bytes(self) -> int:
         """How much of the backend's cache open buckets may fill; 0 if unknown."""
-        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
         return await cache_share_bytes(self.pool.request, deadline_seconds)
 
     @property
@@ -256,7 +219,7 @@ class Backend:
         self.told["platform"] = listener_text(port, has_tls=has_tls, is_local=is_local)
         # A new connection tells it.
         self.pool.forget_primary()
-        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
         await self.pool.request(encode({"ping": 1, "$db": "admin"}), deadline_seconds)
 
     async def exists(self, namespace: Namespace) -> bool:
@@ -304,7 +267,7 @@ class Backend:
 
         Raises ``BackendUnavailable``, or ``CommandError`` 13 if the proxy's account is not authorised.
         """
-        deadline_seconds = asyncio.get_running_loop().time() + self._patience_seconds
+        deadline_seconds = asyncio.get_running_loop().time() + self.login.patience_seconds
         reply = await service_retry.request(self._side.steps, {**body, "$db": database}, deadline_seconds)
         if is_unauthorized(reply):
             raise CommandError(UNAUTHORIZED, client_message(UNAUTHORIZED, "", holds_data=True))
@@ -312,7 +275,7 @@ class Backend:
 
     async def primary_address(self) -> tuple[str, int]:
         """Host and port of the server that accepts writes; raises ``BackendUnavailable``."""
-        return await self.pool.find_primary(self._patience_seconds)
+        return await self.pool.find_primary(self.login.patience_seconds)
 
     async def health(self, timeout_seconds: float) -> tuple[str, int | None] | None:
         """The primary of a replica set, if it has one; raises ``CommandError`` if the backend does not respond."""
@@ -321,7 +284,14 @@ class Backend:
             reply = await client.admin.command("ping")
             return reply, await client.primary if self.profile.is_replica_set else None
 
-        reply, primary = await self._calls.ask(request, timeout_seconds)
+        try:
+            reply, primary = await self._calls.ask(request, timeout_seconds)
+        except CommandError as error:
+            if error.code not in LOGIN_REFUSED:
+                raise
+            # It does respond.
+            self.login.doubted.set()
+            return None
         self.record_cluster_time(reply)
         return primary
 

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 import pymongo
 import structlog
 from pymongo import AsyncMongoClient
-from pymongo.errors import ConnectionFailure, InvalidOperation, PyMongoError
+from pymongo.errors import ConnectionFailure, InvalidOperation, OperationFailure, PyMongoError
 
-from catalog.errors import BackendUnavailable
+from catalog.errors import BackendUnavailable, CommandError
 from proxy.backend.driver_errors import NOT_IN_TIME, command_error
+from proxy.backend.service_connection import LOGIN_REFUSED
 from proxy.observe.tasks import TaskSet
 
 log = structlog.get_logger(__name__)
@@ -142,6 +143,10 @@ class DriverCalls:
         else:
             answer.set_result(result)
 
+    def connect_again(self, reason: str) -> None:
+        """Replace the client; requests that are running get some time to end."""
+        self._replace(self._now, reason)
+
     def _replace(self, broken: _Connected, reason: str) -> None:
         if broken is self._now:
             log.warning("the driver's client is replaced", reason=reason)
@@ -161,13 +166,34 @@ class PrimarySearch:
         self._calls = calls
         self._patience_seconds = patience_seconds
         self._answer: asyncio.Future[tuple[str, int]] | None = None
+        self._found: tuple[str, int] | None = None
+        self._is_login_refused = False
 
     async def find(self, timeout_seconds: float | None) -> tuple[str, int]:
-        """The address of the standalone, the primary or a mongos; raises ``BackendUnavailable``."""
+        """The address of the standalone, the primary or a mongos; raises ``BackendUnavailable``.
+
+        While the backend refuses the login of the account, it is the latest address that was found.
+        """
         answer = self._answer
         if answer is None or answer.done():
             answer = self._answer = self._calls.begin(_primary, self._patience_seconds)
-        return await answer_within(answer, timeout_seconds, NO_SERVER_IN_TIME)
+            answer.add_done_callback(self._ended)
+        if self._is_login_refused and self._found is not None:
+            return self._found
+        try:
+            return await answer_within(answer, timeout_seconds, NO_SERVER_IN_TIME)
+        except CommandError as error:
+            if error.code not in LOGIN_REFUSED or self._found is None:
+                raise
+            return self._found
+
+    def _ended(self, answer: asyncio.Future[tuple[str, int]]) -> None:
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        self._is_login_refused = isinstance(error, OperationFailure) and error.code in LOGIN_REFUSED
+        if error is None:
+            self._found = answer.result()
 
 
 async def answer_within(

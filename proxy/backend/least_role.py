@@ -19,6 +19,8 @@ ON_COLLECTIONS: Final = ("find", "insert", "remove")
 """What native access requires: inserts for clients, reads after a restart, and deletes of nothing to wait for write
 concerns."""
 ANY_ACTION: Final = "anyAction"
+OF_THE_SERVER: Final = ("local", "config")
+"""Databases that a resource of all databases does not cover; their buckets it does."""
 
 Privilege = Mapping[str, Any]
 """A resource and actions on it, as in the command ``createRole``."""
@@ -68,6 +70,33 @@ def missing_natively(privileges: Iterable[Privilege]) -> list[str]:
 def has_native_rights(privileges: Iterable[Privilege]) -> bool:
     """Whether the account has what native access requires."""
     return not missing_natively(privileges)
+
+
+def is_no_concern(database: str, privileges: Iterable[Privilege]) -> bool:
+    """Whether the account needs no rights on this database, although it has those that the proxy requires.
+
+    It may have neither the right to list collections nor one on buckets there. An account that lacks a required right
+    everywhere has probably lost it, so then every database is its concern.
+    """
+    known = list(privileges)
+    lists, writes = _missing(known)
+    here = [privilege for privilege in known if _covers(privilege, database)]
+    lists_here, writes_here = _missing(here)
+    if lists or not lists_here:
+        return False
+    return database in OF_THE_SERVER or (not writes and len(writes_here) == len(BUCKET_ACTIONS))
+
+
+def _covers(privilege: Privilege, database: str) -> bool:
+    """Whether its resource includes collections of this database."""
+    resource = privilege.get("resource", {})
+    if resource.get("anyResource"):
+        return True
+    named = resource.get("db", "")
+    if "system_buckets" not in resource and "collection" not in resource:
+        return False
+    is_of_everything = not named and (database not in OF_THE_SERVER or "system_buckets" in resource)
+    return bool(named == database) or is_of_everything
 
 
 def _is_ordinary(privilege: Privilege) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from catalog.errors import BackendUnavailable
 from proxy.backend.request_places import RequestPlaces
 from proxy.backend.service_connection import (
+    LOGIN_REFUSED,
     Authenticate,
     LostAfterSending,
     NotSent,
@@ -23,6 +24,7 @@ from proxy.backend.service_connection import (
     ServiceConnection,
     Waiter,
 )
+from proxy.request.authorisation import is_unauthorized
 from proxy.upstream.connecting import connect
 from proxy.upstream.keepalive import keep_alive
 
@@ -51,6 +53,11 @@ class Deadlines:
     def forget(self, connection: ServiceConnection) -> None:
         """The connection's request has ended."""
         self._under_way.pop(connection, None)
+
+    def retire_all(self) -> None:
+        """Close each connection after the request that is under way."""
+        for connection in self._under_way:
+            connection.is_retired = True
 
     def _schedule(self, due_seconds: float) -> None:
         if self._timer is not None:
@@ -92,6 +99,8 @@ class _Request:
         if isinstance(answer, bytes):
             seconds = time.perf_counter() - self._sent_at_seconds
             pool.replied(self._connection, self._identifier, self._length, seconds)
+            if is_unauthorized(answer):
+                pool.family.on_refused(pool)
         else:
             pool.forget_primary()
         self._told(answer)
@@ -102,6 +111,15 @@ class _Request:
             self._is_under_way = False
             self._connection.abandon()
             self._pool.ended(self._connection)
+
+
+class PoolFamily:
+    """The pools with connections of one account."""
+
+    def __init__(self) -> None:
+        self.pools: list[ServicePool] = []
+        self.on_refused: Callable[[ServicePool], None] = lambda pool: None
+        """Called if the backend answers a command of a pool with error 13."""
 
 
 class ServicePool:
@@ -115,11 +133,14 @@ class ServicePool:
         connect_timeout_seconds: float,
         size: int = 16,
         answered: OnAnswered = lambda identifier, length, seconds: None,
+        family: PoolFamily | None = None,
     ) -> None:
         """``find_primary(timeout in seconds)`` raises ``BackendUnavailable`` if no primary is found in time.
 
         ``answered`` is called after each reply.
         """
+        self.family = PoolFamily() if family is None else family
+        self.family.pools.append(self)
         self.find_primary = find_primary
         self._authenticate = authenticate
         self.tls = tls
@@ -139,11 +160,36 @@ class ServicePool:
 
     def another(self, size: int) -> ServicePool:
         """Another pool with the same settings, for slow requests: requests of this pool do not wait for those."""
-        return ServicePool(self.find_primary, self._authenticate, self.tls, self._connect_timeout_seconds, size)
+        return ServicePool(
+            self.find_primary,
+            self._authenticate,
+            self.tls,
+            self._connect_timeout_seconds,
+            size,
+            family=self.family,
+        )
+
+    async def log_in_again(self, deadline_seconds: float) -> None:
+        """Replace the connections of all pools of the account, if a new one can log in.
+
+        Raises ``NotSent`` otherwise, and all connections remain.
+        """
+        connection = await self._connected_anew(deadline_seconds)
+        for pool in self.family.pools:
+            pool.retire_connections()
+        self._idle.append(connection)
+
+    def retire_connections(self) -> None:
+        """Close the idle connections, and each of the others after its request."""
+        self._deadlines.retire_all()
+        self._close_idle()
 
     def forget_primary(self) -> None:
         """Close the idle connections and find the primary again, because it may have changed."""
         self._primary = None
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
@@ -224,7 +270,7 @@ class ServicePool:
     def replied(self, connection: ServiceConnection, identifier: str, length: int, seconds: float) -> None:
         """The reply has arrived, ``seconds`` after the request was sent."""
         self._answered(identifier, length, seconds)
-        if self._closed:
+        if self._closed or connection.is_retired:
             connection.close()
         else:
             self._idle.append(connection)
@@ -239,12 +285,19 @@ class ServicePool:
     async def _connected(self, deadline_seconds: float) -> ServiceConnection:
         if (idle := self._idle_connection()) is not None:
             return idle
+        return await self._connected_anew(deadline_seconds)
+
+    async def _connected_anew(self, deadline_seconds: float) -> ServiceConnection:
         loop = asyncio.get_running_loop()
         pause_seconds = 0.02
         while True:
             try:
                 return await self._connect(deadline_seconds)
             except (OSError, TimeoutError, BackendUnavailable) as error:
+                if isinstance(error, BackendUnavailable) and error.code in LOGIN_REFUSED:
+                    # The server has answered, so it is still the primary.
+                    self.family.on_refused(self)
+                    raise NotSent(error.message, code=error.code) from None
                 self._primary = None
                 if isinstance(error, BackendUnavailable) and not isinstance(error, (NotSent, LostAfterSending)):
                     raise NotSent(error.message, code=error.code) from None

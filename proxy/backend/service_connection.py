@@ -16,6 +16,10 @@ _REPLY_BODY_AT = 21
 """Offset of the reply document: header (16), flags (4) and the kind byte come before it."""
 
 
+LOGIN_REFUSED = frozenset({11, 18})
+"""Error codes of a server that does not accept the account."""
+
+
 class NotSent(BackendUnavailable):
     """No byte of the request left the proxy."""
 
@@ -36,6 +40,8 @@ class ServiceConnection(asyncio.Protocol):
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.is_retired = False
+        """Whether it is closed after its request."""
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._told: OnAnswer | None = None

@@ -85,7 +85,8 @@ async def serve(
     tasks = TaskSet(lambda error: _report(metrics, error))
     assembly = await _assembled(settings, metrics, tasks, on_waiting, tracing)
     lacks = _warned_of(assembly.backend.profile)
-    account = AccountCheck("@".join(account_of(settings.backend or "")), assembly.backend.missing_rights, on_waiting)
+    backend, name = assembly.backend, "@".join(account_of(settings.backend or ""))
+    account = AccountCheck(name, backend.missing_rights, backend.login.doubted, on_waiting)
     metrics.backend_up = True
     worker = control.worker if control is not None else None
     server = Server(settings, _parts(assembly, metrics, tasks, worker))

@@ -27,6 +27,9 @@ MAX_DECISIONS: Final = 64
 ANSWERS_BYTES: Final = 16 << 20
 """Limit of the cache of decoded replies."""
 
+REFUSAL_SECONDS: Final = 1.0
+"""Time for which a write is not allowed without asking again: a right may be granted at any time."""
+
 _FIND: Final = ("find",)
 _CODE: Final = b"\x10code\0"
 _INT32: Final = bytes([INT32])
@@ -125,11 +128,15 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class KnownRights:
-    """The rights of one client connection, with the identity that they belong to and the time when they expire."""
+    """The rights of one client connection, with the identity that they belong to.
+
+    They allow something until ``until_seconds``, and refuse a write until ``refuses_until_seconds``.
+    """
 
     identity: Identity
     rights: Rights
     until_seconds: float
+    refuses_until_seconds: float = 0.0
 
 
 class _Upstream(Protocol):
@@ -233,8 +240,14 @@ class Authorisation:
         return self._known_rights(session) or await self._ask(session)
 
     async def allows(self, session: AuthorisedSession, actions: tuple[str, ...], namespace: Namespace) -> bool:
-        """As ``known``, asking the backend if needed; raises ``BackendUnavailable``."""
+        """Whether a write is allowed, asking the backend if needed; raises ``BackendUnavailable``.
+
+        A cached refusal counts for a second only, so that a right that was granted takes effect.
+        """
         decision = self.known(session, actions, namespace)
+        known = session.rights
+        if decision is False and (known is None or self._now_seconds() >= known.refuses_until_seconds):
+            decision = None
         if decision is None:
             decision = (await self._ask(session)).allow(actions, namespace)
         return decision
@@ -242,9 +255,14 @@ class Authorisation:
     async def reads_buckets(self, session: AuthorisedSession, namespace: Namespace) -> bool:
         """Whether a read of this collection may be rewritten to its buckets for this client.
 
-        The roles ``read`` and ``readWrite`` do not include buckets, so most clients read through the view.
+        The roles ``read`` and ``readWrite`` do not include buckets, so most clients read through the view. They get the
+        same rows, so a cached refusal counts as long as any other answer.
         """
-        return await self.allows(session, _FIND, namespace) and await self.allows(session, _FIND, namespace.buckets)
+        return await self._may_find(session, namespace) and await self._may_find(session, namespace.buckets)
+
+    async def _may_find(self, session: AuthorisedSession, namespace: Namespace) -> bool:
+        decision = self.known(session, _FIND, namespace)
+        return (await self._ask(session)).allow(_FIND, namespace) if decision is None else decision
 
     async def _ask(self, session: AuthorisedSession) -> Rights:
         identity = session.identity
@@ -259,7 +277,9 @@ class Authorisation:
         if rights is None:
             rights = Rights(decode(reply)["authInfo"].get("authenticatedUserPrivileges", ()))
             self._decoded.put(told, rights)
-        session.rights = KnownRights(identity, rights, asked_seconds + self.refresh_seconds)
+        session.rights = KnownRights(
+            identity, rights, asked_seconds + self.refresh_seconds, asked_seconds + REFUSAL_SECONDS
+        )
         return rights
 
 

@@ -27,6 +27,9 @@ OF_OPTIONS: Final = frozenset({2, 9, 14, 72, 40415})
 OF_VALUES: Final = frozenset({5930501})
 """Codes of values that are not allowed, whose messages name none: an array in a field with an index."""
 
+UNAUTHORIZED_TEXT: Final = (
+    "tsproxy's account at the backend lacks a privilege that this command needs, or is not logged in any more"
+)
 LONGEST_TEXT: Final = 1_000
 _MAY_QUOTE: Final = frozenset("{[")
 
@@ -34,7 +37,7 @@ _MAY_QUOTE: Final = frozenset("{[")
 def client_message(code: int, message: str, *, holds_data: bool) -> str:
     """The message for the client; ``holds_data``: the command contains more than what this client has sent."""
     if code == UNAUTHORIZED:
-        return "tsproxy's account at the backend lacks a privilege that this command needs"
+        return UNAUTHORIZED_TEXT
     is_harmless = code in OF_THE_SERVER or (
         (code in OF_OPTIONS or code in OF_VALUES) and not _MAY_QUOTE.intersection(message)
     )

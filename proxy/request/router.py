@@ -143,10 +143,11 @@ def route(
 def _of_cursor(
     command: Command, lookup: Lookup, translated: Collection[str], knows_cursor: Callable[[Command], bool]
 ) -> Route:
-    if command.name not in translated:
-        return RELAY
+    # A cursor on buckets may be older than the present access to time-series collections.
     if knows_cursor(command):
         return Translate(None)
+    if command.name not in translated:
+        return RELAY
     collection = command.get("collection") if command.name == "getMore" else None
     if not isinstance(collection, str) or not collection or collection.startswith(("system.", "$")):
         return RELAY

@@ -10,7 +10,7 @@ import pytest
 from bson import ObjectId
 from pymongo.errors import BulkWriteError, OperationFailure
 
-from tests.support.access import PASSWORD, GuardedMongod
+from tests.support.access import PASSWORD, GuardedMongod, errors_of, least_role
 from tests.support.proxy import ProxyProcess, tsproxy
 
 START = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
@@ -69,3 +69,45 @@ def test_the_doctor_names_the_access_and_its_reason(guarded_set: GuardedMongod, 
     assert told.returncode == 0, told.stdout
     assert "access" in told.stdout
     assert "native: the backend's account lacks find, insert, update, remove, bypassDocumentValidation" in told.stdout
+
+
+def test_open_cursors_go_on_when_the_access_becomes_native(
+    guarded_set: GuardedMongod, database: str, tmp_path: Path
+) -> None:
+    """Those on buckets, and those that are opened afterwards."""
+    role = f"role_{ObjectId()}"
+    buckets = {"resource": {"db": database, "system_buckets": ""}, "actions": ["find"]}
+    root = guarded_set.shared_client
+    root.admin.command("createRole", role, privileges=least_role()["privileges"], roles=[])
+    root.admin.command("createRole", f"{role}_reads", privileges=[buckets], roles=[])
+    guarded_set.create_user("admin", "service", [role, {"role": "readWrite", "db": database}])
+    guarded_set.create_user(database, "both", ["readWrite", {"role": f"{role}_reads", "db": "admin"}])
+    root[database].ts.insert_many([{"_id": number, "t": START, "m": 1} for number in range(50)])
+    proxy = ProxyProcess(tmp_path, guarded_set.uri_of("service", PASSWORD, "admin")).start()
+    login = {"username": "both", "password": PASSWORD, "authSource": database}
+    try:
+        with proxy.client(**login) as client, guarded_set.client(**login) as native:
+            both = [each[database].ts for each in (client, native)]
+            open_cursors = [iter(each.find(batch_size=5)) for each in both]
+            doomed = client[database].ts.find(batch_size=5)
+            for cursor in (*open_cursors, doomed):
+                next(cursor)
+            inserts = {"resource": {"db": "", "system_buckets": ""}, "actions": ["insert"]}
+            root.admin.command("revokePrivilegesFromRole", role, privileges=[inserts])
+            insert = {"insert": "ts", "documents": [{"_id": 50, "t": START, "m": 1}]}
+
+            def is_native() -> bool:
+                errors_of(client, database, insert)
+                return "native" in proxy.status("/readyz")[1]
+
+            proxy.wait_until(is_native)
+            rest = [sorted(row["_id"] for row in cursor) for cursor in open_cursors]
+            assert rest[0] == rest[1] == list(range(1, 50))
+            doomed.close()
+            opened = [{row["_id"] for row in each.find(batch_size=5)} for each in both]
+            assert opened[0] == opened[1] >= set(range(50))
+    finally:
+        proxy.stop()
+        root.admin.command("dropUser", "service")
+        root.admin.command("dropRole", role)
+        root.admin.command("dropRole", f"{role}_reads")

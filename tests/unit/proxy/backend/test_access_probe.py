@@ -56,7 +56,7 @@ class Probed:
     def __init__(self, server: MongodProcess, wanted: Any = "auto") -> None:
         self.changes = 0
         self._server = server
-        self.probe = AccessProbe(wanted, self._run, AccessControl(has_account=False), Profile())
+        self.probe = AccessProbe(wanted, self._run, _unasked, AccessControl(has_account=False), Profile())
         self.probe.follow(self._changed)
 
     def _changed(self) -> None:
@@ -67,6 +67,10 @@ class Probed:
         if not reply["ok"]:
             raise CommandError(reply["code"], reply["errmsg"])
         return reply
+
+
+async def _unasked() -> list[Mapping[str, Any]]:
+    raise AssertionError("without access control, there are no privileges")
 
 
 @contextmanager

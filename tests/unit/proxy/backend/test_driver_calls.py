@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import pymongo
 import pytest
@@ -219,3 +219,36 @@ async def test_what_is_under_way_at_the_end_fails(calls: DriverCalls, monkeypatc
     await calls.aclose()
     with pytest.raises(BackendUnavailable):
         await driver_calls.answer_within(answer, None)
+
+
+class Searches:
+    """Searches that end as the list says."""
+
+    def __init__(self, *ends: tuple[str, int] | OperationFailure) -> None:
+        self._ends = list(ends)
+
+    def begin(self, request: object, timeout_seconds: float) -> asyncio.Future[tuple[str, int]]:
+        answer: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+        end = self._ends.pop(0)
+        if isinstance(end, OperationFailure):
+            answer.set_exception(end)
+        else:
+            answer.set_result(end)
+        return answer
+
+
+async def test_the_primary_remains_known_while_the_login_is_refused() -> None:
+    refused, first, second = OperationFailure("Authentication failed.", 18), ("a", 1), ("b", 2)
+    search = PrimarySearch(cast("DriverCalls", Searches(first, refused, refused, second, second)), PATIENCE_SECONDS)
+    assert [await search.find(1.0) for _ in range(4)] == [first] * 4
+    await asyncio.sleep(0)
+    assert await search.find(1.0) == second
+
+
+async def test_a_login_that_was_always_refused_is_an_error() -> None:
+    search = PrimarySearch(
+        cast("DriverCalls", Searches(OperationFailure("Authentication failed.", 18))), PATIENCE_SECONDS
+    )
+    with pytest.raises(CommandError) as caught:
+        await search.find(1.0)
+    assert caught.value.code == 18

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.backend.least_role import (
     BUCKET_ACTIONS,
+    is_no_concern,
     least_privileges,
     listing,
     missing_privileges,
@@ -46,3 +47,35 @@ def test_what_is_missing_is_a_privilege_to_grant() -> None:
     assert missing_privileges(least_privileges()) == []
     some = on_buckets(("find", "insert", "update", "remove"))
     assert missing_privileges([listing("listIndexes"), some]) == [on_buckets(["bypassDocumentValidation"])]
+
+
+LIMITED = [
+    {"resource": {"db": "app", "collection": ""}, "actions": ["listCollections"]},
+    {"resource": {"db": "app", "system_buckets": ""}, "actions": list(BUCKET_ACTIONS)},
+]
+OF_OTHER = {"db": "other", "system_buckets": "c"}
+
+
+@pytest.mark.parametrize(
+    ("privileges", "database", "expected"),
+    [
+        (least_privileges(), "local", True),
+        (least_privileges(), "config", True),
+        (least_privileges(), "app", False),
+        (LIMITED, "local", True),
+        (LIMITED, "other", True),
+        (LIMITED, "app", False),
+        ([*LIMITED, {"resource": OF_OTHER, "actions": ["find"]}], "other", False),
+        ([*LIMITED, {"resource": {"db": "other", "collection": ""}, "actions": ["listCollections"]}], "other", False),
+        ([*LIMITED, {"resource": {"db": "local", "collection": ""}, "actions": ["listCollections"]}], "local", False),
+        ([*LIMITED, {"resource": {"cluster": True}, "actions": ["listCollections"]}], "other", True),
+        # Nothing that is required is there: it may have been revoked.
+        ([], "local", False),
+        ([], "other", False),
+        ([LISTS], "local", True),
+        (LIMITED[:1], "other", False),
+        ([{"resource": {"anyResource": True}, "actions": ["anyAction"]}], "local", False),
+    ],
+)
+def test_databases_of_no_concern(privileges: list[dict[str, Any]], database: str, expected: bool) -> None:
+    assert is_no_concern(database, privileges) is expected

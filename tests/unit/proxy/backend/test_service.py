@@ -15,6 +15,7 @@ import uvloop
 from catalog.errors import BackendUnavailable
 from proxy.backend.service import Deadlines, OnAnswered, ServicePool
 from proxy.backend.service_connection import LostAfterSending, NotSent, ServiceAnswer, ServiceConnection
+from tests.support.fail_points import failing
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, free_port
 
@@ -244,3 +245,67 @@ async def test_the_next_deadline_is_kept_after_one_has_passed() -> None:
     for connection in (first, second):
         with pytest.raises(LostAfterSending):
             await connection.request(b"")
+
+
+async def test_refusals_are_told_to_who_watches_the_login(mongod: MongodProcess, db_name: str) -> None:
+    pool = pool_to(mongod.port)
+    other = pool.another(2)
+    refused: list[ServicePool] = []
+    pool.family.on_refused = refused.append
+    with failing(mongod, failCommands=["find"], errorCode=13, namespace=f"{db_name}.c"):
+        reply = await other.request(bson.encode({"find": "c", "$db": db_name}), within(10))
+    assert bson.decode(reply)["code"] == 13
+    await pool.request(bson.encode({"nonsense": 1, "$db": db_name}), within(10))
+    assert refused == [other]
+    pool.close()
+    other.close()
+
+
+async def test_all_pools_of_an_account_log_in_again(mongod: MongodProcess, db_name: str) -> None:
+    """Connections in use finish their request."""
+
+    async def own_number(pool: ServicePool) -> int:
+        number: int = bson.decode(await pool.request(bson.encode({"hello": 1, "$db": "admin"}), within(10)))[
+            "connectionId"
+        ]
+        return number
+
+    pool = pool_to(mongod.port)
+    other = pool.another(2)
+    before = [await own_number(pool), await own_number(other)]
+    slow = bson.encode({"find": "c", "$db": db_name})
+    mongod.shared_client[db_name].c.insert_one({})
+    blocking = {"failCommands": ["find"], "blockConnection": True, "blockTimeMS": 300}
+    with failing(mongod, **blocking, namespace=f"{db_name}.c"):
+        running = asyncio.create_task(other.request(slow, within(10)))
+        await asyncio.sleep(0.1)
+        await pool.log_in_again(within(10))
+        assert bson.decode(await running)["ok"] == 1
+    after = [await own_number(pool), await own_number(other)]
+    assert not set(before) & set(after)
+    pool.close()
+    other.close()
+
+
+async def test_who_cannot_log_in_again_keeps_the_connections(mongod: MongodProcess) -> None:
+    accepts = [True, False]
+
+    async def log_in(connection: ServiceConnection) -> None:
+        if not accepts.pop(0):
+            raise BackendUnavailable("Authentication failed", code=18)
+
+    async def primary(timeout_seconds: float) -> tuple[str, int]:
+        return LOOPBACK, mongod.port
+
+    pool = ServicePool(primary, log_in, None, 5.0)
+    told: list[ServicePool] = []
+    pool.family.on_refused = told.append
+    await pool.request(PING, within(10))
+    with pytest.raises(NotSent) as refused:
+        await pool.log_in_again(within(10))
+    assert (refused.value.code, told) == (18, [pool])
+    # The server has answered, so it need not be searched for again.
+    assert pool.address == f"{LOOPBACK}:{mongod.port}"
+    await pool.request(PING, within(10))
+    assert accepts == []
+    pool.close()

@@ -35,7 +35,7 @@ from rewrite.plan import (
     Step,
     Via,
 )
-from rewrite.profile import Profile
+from rewrite.profile import Access, Profile
 from tests.support.raw_wire import command
 from tests.support.scopes import TARGET
 from tests.support.scripted_session import Reply, ScriptedSession, ScriptedUpstream
@@ -59,10 +59,11 @@ class Translated:
         self.allowed = allowed
         self.asked_gate: list[tuple[str, ...]] = []
         self.cursors = CursorNames()
+        self.profile = Profile()
         self.handler = TranslateHandler(
             PlanEnvironment(
                 rewriters=dict.fromkeys(("count", "find", "delete", "update"), lambda _: plan),
-                profile=Profile,
+                profile=lambda: self.profile,
                 resolve=lambda named: TARGET if named == TARGET.namespace else None,
                 resolve_anew=self._resolve_anew,
                 catalog_stats=lambda _: {},
@@ -228,6 +229,15 @@ def test_more_of_a_cursor_is_taken_where_it_may_be_on_buckets(collection: str, t
     handler.context.cursors.opened(1, Namespace("db", "system.buckets.other"))
     assert handler.takes_cursor(more)
     assert not handler.takes_cursor(parse_command(Message.from_bytes(command({"find": "x", "$db": "db"}))))
+
+
+def test_natively_only_cursors_that_were_opened_on_buckets_are_taken() -> None:
+    world = Translated(PassThrough())
+    world.profile = Profile(access=Access.NATIVE)
+    more = parse_command(Message.from_bytes(command({"getMore": Int64(1), "collection": "x", "$db": "db"})))
+    assert not world.handler.takes_cursor(more)
+    world.cursors.opened(1, Namespace("db", "system.buckets.x"))
+    assert world.handler.takes_cursor(more)
 
 
 def test_q12_times_that_this_process_wrote_count_before_the_listing_shows_them() -> None:

@@ -12,6 +12,7 @@ from catalog.errors import BackendUnavailable, CommandError
 from catalog.identity import NOBODY, identity_of
 from catalog.namespaces import Namespace
 from proxy.request.authorisation import (
+    REFUSAL_SECONDS,
     AccessControl,
     Authorisation,
     KnownRights,
@@ -136,6 +137,30 @@ async def test_answer_counts_until_it_is_too_old() -> None:
     assert authorisation.known(session, INSERT, TS) is None
     assert not await authorisation.allows(session, INSERT, TS)
     assert upstream.asked == 2
+
+
+async def test_a_refused_write_is_asked_for_again_after_a_second() -> None:
+    clock, upstream = _Clock(), _Upstream(told())
+    authorisation, session = gate(clock), _Session(upstream)
+    for _ in range(5):
+        assert not await authorisation.allows(session, INSERT, TS)
+    assert upstream.asked == 1
+    upstream.reply = told(MAY_INSERT)
+    clock.seconds += REFUSAL_SECONDS
+    assert authorisation.known(session, INSERT, TS) is False
+    assert await authorisation.allows(session, INSERT, TS)
+    clock.seconds += REFUSAL_SECONDS
+    assert await authorisation.allows(session, INSERT, TS)
+    assert upstream.asked == 2
+
+
+async def test_who_may_not_read_buckets_is_not_asked_about_all_the_time() -> None:
+    clock, upstream = _Clock(), _Upstream(told())
+    authorisation, session = gate(clock), _Session(upstream)
+    for _ in range(5):
+        assert not await authorisation.reads_buckets(session, TS)
+        clock.seconds += 5
+    assert upstream.asked == 1
 
 
 async def test_answer_counts_only_for_whom_it_was_given() -> None:

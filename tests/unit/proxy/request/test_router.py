@@ -70,6 +70,13 @@ def test_cursors_of_translated_reads_are_known(name: str) -> None:
     assert routed({name: "ts"}, knows_cursor=True) == router.Translate(None)
 
 
+def test_known_cursors_go_on_whatever_is_rewritten_now() -> None:
+    more = {"getMore": bson.Int64(5), "collection": "ts"}
+    assert routed(more, frozenset(), knows_cursor=True) == router.Translate(None)
+    assert routed(more, frozenset()) == router.RELAY
+    assert routed({**more, "$db": "new"}, frozenset()) == router.RELAY
+
+
 def test_cursor_of_another_process_may_be_on_buckets_of_a_collection_that_is_not_known_yet() -> None:
     more = {"getMore": bson.Int64(5), "collection": "c"}
     assert routed({**more, "$db": "new"}) == router.Resolve(Namespace("new", "c"))
