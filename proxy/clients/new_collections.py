@@ -58,12 +58,18 @@ class NewCollections:
     def looks_first(self, exchange: Exchange, command: Command, go_on: Callable[[Exchange], None]) -> bool:
         """Whether the command has to wait for a look; afterwards ``go_on`` is called, or the exchange ends."""
         ruled = self._ruled
-        rule = None if ruled is None else ruled.rule_of(command)
-        if ruled is not None and rule is not None:
-            if ruled.is_settled(command.namespace):
+        if ruled is not None:
+            if ruled.goes_on(exchange):
                 return False
-            self._spawn(ruled.create(exchange, rule, go_on))
-            return True
+            rule = ruled.rule_of(command)
+            if rule is not None:
+                if ruled.is_settled(command.namespace):
+                    return False
+                self._spawn(ruled.create(exchange, rule, go_on))
+                return True
+            if ruled.disturbed_by(command):
+                self._spawn(ruled.wait(exchange, go_on))
+                return True
         if not self.is_unseen(command):
             return False
         self._spawn(self._look_and_go_on(exchange, command.namespace, go_on))
