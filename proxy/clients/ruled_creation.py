@@ -46,7 +46,9 @@ STAYS_ORDINARY: Final = "an ordinary collection matches a rule of create_as_time
 REMEDY: Final = "it stays as it is, and its inserts are not batched; drop or rename it to apply the rule"
 
 SPLIT: Final = "buckets without their time-series collection: inserts are refused"
-SPLIT_REMEDY: Final = "rename the collection, then drop the buckets (before, a drop of them drops the collection)"
+SPLIT_REMEDY: Final = (
+    "rename the collection if there is one, then drop the buckets (in this order: a drop removes it first)"
+)
 
 ATTEMPTS: Final = 6
 PAUSE_SECONDS: Final = 0.1
