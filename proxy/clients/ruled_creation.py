@@ -122,6 +122,10 @@ class RuledCreation:
             return None
         return rule_for(self._rules, command.namespace)
 
+    def covers(self, command: Command) -> bool:
+        """Whether a rule is for the collection that this command names and may create, in a transaction, too."""
+        return command.name in CREATES and rule_for(self._rules, command.namespace) is not None
+
     def is_settled(self, namespace: Namespace) -> bool:
         """Whether the backend has reported a moment ago that this name exists, and it is certain what it is."""
         settled, now_seconds = self._settled.get(namespace), self._now_seconds()

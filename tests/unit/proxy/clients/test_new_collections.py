@@ -82,6 +82,7 @@ async def test_a_rule_is_looked_at_each_time_until_the_name_exists() -> None:
         ruled=RuledCreation(rules, OpenGate(), use_of, lambda _: None, loop.time, refresh_seconds=60, replicates=True),
     )
     assert found.governs(command(insert("plain")))
+    assert found.governs(command({**insert("plain"), "autocommit": False}))
     assert not found.governs(command({"find": "plain", "$db": "db"}))
     assert first_look(found, insert("plain"), went_on)
     assert first_look(found, {"create": "plain", "$db": "db"}, went_on)
