@@ -40,6 +40,7 @@ from proxy.backend.side_pools import SidePools
 from proxy.backend.write_concern_waits import WriteConcernWaits
 from proxy.observe.tasks import Spawn, TaskSet
 from proxy.request.authorisation import AccessControl, is_unauthorized, may_on_cluster
+from proxy.request.name_use import NameUse, name_use, names_of
 from proxy.request.own_steps import client_message
 from proxy.request.ports import Readers
 from proxy.request.session_fields import GOSSIP
@@ -224,13 +225,21 @@ class Backend:
 
     async def exists(self, namespace: Namespace) -> bool:
         """Whether there is a collection or view of this name; raises ``CommandError``."""
-        body = {"listCollections": 1, "filter": {"name": namespace.collection}, "nameOnly": True}
+        return bool(await self._listed(namespace.database, [namespace.collection]))
+
+    async def name_use(self, namespace: Namespace) -> NameUse:
+        """What this name stands for; raises ``CommandError``."""
+        return name_use(namespace, await self._listed(namespace.database, names_of(namespace)))
+
+    async def _listed(self, database: str, names: list[str]) -> list[Mapping[str, Any]]:
+        """Names and types of the collections and views among ``names``."""
+        body = {"listCollections": 1, "filter": {"name": {"$in": names}}, "nameOnly": True}
 
         async def request(client: DriverClient) -> dict[str, Any]:
-            return dict(await client.get_database(namespace.database).command(body, codec_options=TOLERANT))
+            return dict(await client.get_database(database).command(body, codec_options=TOLERANT))
 
         reply = await self._calls.ask(request, EXISTS_SECONDS)
-        return bool(reply["cursor"]["firstBatch"])
+        return list(reply["cursor"]["firstBatch"])
 
     async def may_on_cluster(self, action: str) -> bool:
         """Whether the account has this privilege on the cluster; raises ``CommandError``."""

@@ -52,18 +52,27 @@ class NewCollections:
         self._seen: BoundedCache[Namespace, bool] = BoundedCache(SEEN_BYTES, _weight)
 
     def governs(self, command: Command) -> bool:
-        """Whether a rule is for this command. It has to be looked at each time: its collection may be dropped."""
-        return self._ruled is not None and self._ruled.rule_of(command) is not None
+        """Whether a rule is for the collection. Such commands have to be looked at each time: it may be dropped.
+
+        Commands in transactions count, too: once they are recognised, the same ones outside of them are.
+        """
+        return self._ruled is not None and self._ruled.covers(command)
 
     def looks_first(self, exchange: Exchange, command: Command, go_on: Callable[[Exchange], None]) -> bool:
         """Whether the command has to wait for a look; afterwards ``go_on`` is called, or the exchange ends."""
         ruled = self._ruled
-        rule = None if ruled is None else ruled.rule_of(command)
-        if ruled is not None and rule is not None:
-            if ruled.is_settled(command.namespace):
+        if ruled is not None:
+            if ruled.goes_on(exchange):
                 return False
-            self._spawn(ruled.create(exchange, rule, go_on))
-            return True
+            rule = ruled.rule_of(command)
+            if rule is not None:
+                if ruled.is_settled(command.namespace):
+                    return False
+                self._spawn(ruled.create(exchange, rule, go_on))
+                return True
+            if ruled.disturbed_by(command):
+                self._spawn(ruled.wait(exchange, go_on))
+                return True
         if not self.is_unseen(command):
             return False
         self._spawn(self._look_and_go_on(exchange, command.namespace, go_on))

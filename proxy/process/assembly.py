@@ -239,7 +239,10 @@ async def _ruled(settings: Settings, backend: Backend, gate: Authorisation) -> R
     if not rules:
         return None
     refresh_seconds = settings.namespace_refresh_seconds
-    return RuledCreation(rules, gate, backend.exists, registry.forget, now_seconds, refresh_seconds)
+    replicates = profile.is_replica_set or profile.is_mongos
+    return RuledCreation(
+        rules, gate, backend.name_use, registry.forget, now_seconds, refresh_seconds, replicates=replicates
+    )
 
 
 def _readings(

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pymongo
 import pytest
-from bson import ObjectId
+from bson import Binary, Int64, ObjectId
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from proxy.clients.ruled_creation import STAYS_ORDINARY
+from proxy.clients.ruled_creation import SPLIT, STAYS_ORDINARY
 from tests.support.mongod import MongodProcess
 from tests.support.proxy import ProxyProcess, started, tsproxy
+from tests.support.twins import Twins
 
 Client = pymongo.MongoClient[dict[str, Any]]
 AT = dt.datetime(2024, 5, 18, tzinfo=dt.UTC)
@@ -221,6 +224,144 @@ def test_inserts_without_a_reply(mongod: MongodProcess, client: Client, name: st
     unacknowledged.insert_one(row(_id=1))
     client[name].cpu.insert_one(row(_id=2))
     assert kind(mongod, name, "cpu") == "timeseries"
+
+
+UUID = Binary(bytes(16), 4)
+INSERT: dict[str, Any] = {"insert": "cpu", "documents": [row()]}
+INDEXES: dict[str, Any] = {"createIndexes": "cpu", "indexes": [{"key": {"host": 1}, "name": "host_1"}]}
+REFUSED: dict[str, dict[str, Any]] = {
+    "no documents": {**INSERT, "documents": []},
+    "documents missing": {"insert": "cpu"},
+    "unknown field": {**INSERT, "zz": 1},
+    "write concern out of range": {**INSERT, "writeConcern": {"w": 77}},
+    "write concern of a replica set": {**INSERT, "writeConcern": {"w": "tag"}},
+    "read concern": {**INSERT, "readConcern": {"level": "majority"}},
+    "statement ids": {**INSERT, "stmtIds": [1, 2]},
+    "retryable write at a standalone": {**INSERT, "lsid": {"id": UUID}, "txnNumber": Int64(1)},
+    "UUID of another collection": {**INSERT, "collectionUUID": UUID},
+    "no indexes": {**INDEXES, "indexes": []},
+    "unknown kind of index": {**INDEXES, "indexes": [{"key": {"host": "nonsense"}, "name": "x"}]},
+    "unknown option of an index": {**INDEXES, "indexes": [{"key": {"host": 1}, "name": "x", "zz": 1}]},
+    "index without a name": {**INDEXES, "indexes": [{"key": {"host": 1}}]},
+    "commit quorum at a standalone": {**INDEXES, "commitQuorum": 3},
+    "unknown field of createIndexes": {**INDEXES, "zz": 1},
+}
+
+
+@pytest.mark.parametrize("way", REFUSED)
+def test_commands_that_are_refused_create_nothing(mongod: MongodProcess, client: Client, name: str, way: str) -> None:
+    twins = Twins(mongod.shared_client, client, name)
+    try:
+        twins.same(REFUSED[way])
+        for database in (twins.native.name, twins.virtual.name):
+            assert mongod.shared_client[database].list_collection_names() == []
+    finally:
+        twins.drop()
+
+
+def leave_buckets(mongod: MongodProcess, database: str, collection: str) -> None:
+    """What a ``create`` leaves behind that was overtaken between the buckets and the name (H16)."""
+    server = mongod.shared_client[f"{database}_model"]
+    try:
+        server.create_collection(collection, timeseries={"timeField": "t", "metaField": "host"})
+        (made,) = server.list_collections(filter={"name": f"system.buckets.{collection}"})
+    finally:
+        mongod.shared_client.drop_database(server.name)
+    options = {**made["options"], "clusteredIndex": True}
+    mongod.shared_client[database].command({"create": f"system.buckets.{collection}", **options})
+
+
+def test_h16_inserts_that_nobody_could_read_are_refused(
+    mongod: MongodProcess, ruled: ProxyProcess, client: Client, name: str
+) -> None:
+    server = mongod.shared_client[name]
+    server.cpu.insert_one({"_id": "kept"})
+    leave_buckets(mongod, name, "cpu")
+    with pytest.raises(OperationFailure, match=f"{name}.system.buckets.cpu") as refused:
+        client[name].cpu.insert_one(row(_id="refused"))
+    assert refused.value.code == 48
+    assert any(SPLIT in line and f"{name}.cpu" in line for line in ruled.log.splitlines())
+    # The server acknowledges it.
+    server.cpu.insert_one(row(_id="lost"))
+    assert [each["_id"] for each in server.cpu.find()] == ["kept"]
+    # The remedy that the message names.
+    server.cpu.rename("other")
+    server.drop_collection("system.buckets.cpu")
+    server.other.rename("cpu")
+    client[name].cpu.insert_one(row(_id="readable"))
+    assert [each["_id"] for each in server.cpu.find()] == ["kept", "readable"]
+
+
+def test_h16_a_drop_of_the_buckets_removes_the_collection(mongod: MongodProcess, name: str) -> None:
+    """This is why the proxy does not drop them."""
+    server = mongod.shared_client[name]
+    server.cpu.insert_one({"_id": "kept"})
+    leave_buckets(mongod, name, "cpu")
+    server.drop_collection("system.buckets.cpu")
+    assert server.list_collection_names() == ["system.buckets.cpu"]
+
+
+def test_h16_buckets_alone(mongod: MongodProcess, client: Client, name: str) -> None:
+    """The ``create`` of the same options takes them over; with others it fails."""
+    leave_buckets(mongod, name, "cpu")
+    with pytest.raises(OperationFailure, match=r"system\.buckets\.cpu") as refused:
+        client[name].cpu.insert_one(row())
+    assert refused.value.code == 48
+    leave_buckets(mongod, name, "m_x")
+    mongod.shared_client[name].command({"create": "m_x", "timeseries": {"timeField": "t", "metaField": "host"}})
+    client[name].m_x.insert_one(row(_id=1))
+    assert mongod.shared_client[name].m_x.count_documents({}) == 1
+
+
+def test_h16_without_a_rule_it_is_as_natively(mongod: MongodProcess, client: Client, name: str) -> None:
+    twins = Twins(mongod.shared_client, client, name)
+    try:
+        for database in (twins.native.name, twins.virtual.name):
+            mongod.shared_client[database].plain.insert_one({"_id": "kept"})
+            leave_buckets(mongod, database, "plain")
+        twins.same({"insert": "plain", "documents": [row(_id=1)]})
+        twins.same({"find": "plain"})
+        twins.same({"update": "plain", "updates": [{"q": {"_id": 1}, "u": {"$set": {"a": 1}}, "upsert": True}]})
+        twins.same({"create": "plain", "timeseries": {"timeField": "t"}})
+        twins.same({"drop": "system.buckets.plain"})
+        twins.same({"find": "plain"})
+    finally:
+        twins.drop()
+
+
+@pytest.mark.parametrize("through_proxy", [True, False])
+def test_h16_no_acknowledged_row_is_unreadable_whoever_comes_at_the_same_time(
+    mongod: MongodProcess, ruled: ProxyProcess, name: str, through_proxy: bool
+) -> None:
+    with ruled.client() as one, ruled.client() as two, ruled.client() as proxied:
+        other = proxied if through_proxy else mongod.shared_client
+        for client in (one, two, other):
+            client.admin.command("ping")
+        for attempt in range(30):
+            barrier, acknowledged = threading.Barrier(3), set[str]()
+
+            def insert(client: Client, number: int, attempt: int = attempt, barrier: Any = barrier,
+                       acknowledged: set[str] = acknowledged) -> None:  # fmt: skip
+                barrier.wait()
+                for count in range(3):
+                    with suppress(OperationFailure):
+                        client[name][f"cpu{attempt}"].insert_one(row(_id=f"{number}.{count}"))
+                        acknowledged.add(f"{number}.{count}")
+
+            def upsert(client: Client = other, attempt: int = attempt, barrier: Any = barrier) -> None:
+                barrier.wait()
+                time.sleep(attempt * 0.0004)
+                with suppress(OperationFailure):
+                    client[name][f"cpu{attempt}"].update_one({"_id": "u"}, {"$set": {"t": AT}}, upsert=True)
+
+            threads = [threading.Thread(target=insert, args=(one, 1)), threading.Thread(target=insert, args=(two, 2)),
+                       threading.Thread(target=upsert)]  # fmt: skip
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            readable = {str(each["_id"]) for each in mongod.shared_client[name][f"cpu{attempt}"].find()}
+            assert acknowledged <= readable, attempt
 
 
 def test_transactions_are_left_alone(replica_set: MongodProcess, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from proxy.clients.ruled_creation import RuledCreation
 from proxy.clients.server import OpenGate
 from proxy.request.command import Command, parse_command
 from proxy.request.exchange import Exchange
+from proxy.request.name_use import NameUse
 from proxy.settings.collection_rules import parse_rules
 from proxy.wire.reader import MessageReader
 from tests.support.exchanges import Told
@@ -69,18 +70,19 @@ async def test_only_the_first_insert_into_a_name_waits_for_a_look() -> None:
 
 
 async def test_a_rule_is_looked_at_each_time_until_the_name_exists() -> None:
-    async def exists(namespace: Namespace) -> bool:
-        return True
+    async def use_of(namespace: Namespace) -> NameUse:
+        return NameUse.TIMESERIES
 
     went_on: list[str] = []
     loop = asyncio.get_running_loop()
     rules = parse_rules(["db.* -> timeField=t"])
     found = NewCollections(
-        exists,
+        cannot_say,
         asyncio.ensure_future,
-        ruled=RuledCreation(rules, OpenGate(), exists, lambda _: None, loop.time, refresh_seconds=60),
+        ruled=RuledCreation(rules, OpenGate(), use_of, lambda _: None, loop.time, refresh_seconds=60, replicates=True),
     )
     assert found.governs(command(insert("plain")))
+    assert found.governs(command({**insert("plain"), "autocommit": False}))
     assert not found.governs(command({"find": "plain", "$db": "db"}))
     assert first_look(found, insert("plain"), went_on)
     assert first_look(found, {"create": "plain", "$db": "db"}, went_on)

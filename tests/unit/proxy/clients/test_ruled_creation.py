@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bson
 import pytest
+from structlog.testing import capture_logs
 
 from catalog.errors import BackendUnavailable
 from catalog.namespaces import Namespace
-from proxy.clients.ruled_creation import RuledCreation
+from proxy.clients.ruled_creation import SPLIT, SPLIT_REMEDY, STAYS_ORDINARY, RuledCreation
 from proxy.request.attempt import NotTranslatable, Outcome, Refused, Replied, Unreachable
 from proxy.request.exchange import Exchange
+from proxy.request.name_use import NameUse
 from proxy.request.session import Session
 from proxy.settings.collection_rules import parse_rules
 from proxy.wire.message import Message
@@ -42,18 +45,24 @@ def exchange_of(document: Mapping[str, Any], upstream: Any = None) -> Exchange:
 class World:
     """A creation with a backend that gives scripted replies.
 
-    ``may``: the actions that the client may take; all by default.
+    ``uses``: what each look finds, the last one also later. ``may``: the actions that the client may take; all by
+    default.
     """
 
     def __init__(
-        self, *replies: Mapping[str, Any] | Exception, exists: bool = False, may: tuple[str, ...] | None = None
+        self,
+        *replies: Mapping[str, Any] | Exception,
+        uses: Sequence[NameUse] = (NameUse.FREE,),
+        may: tuple[str, ...] | None = None,
     ) -> None:
         self.now_seconds = 0.0
         self.forgotten: list[Namespace] = []
         self.went_on = 0
         self.upstream = ScriptedUpstream(*replies)
-        self._exists = exists
-        self.creation = RuledCreation(RULES, self, self.exists, self.forgotten.append, lambda: self.now_seconds, 5.0)
+        self._uses = list(uses)
+        self.creation = RuledCreation(
+            RULES, self, self.use_of, self.forgotten.append, self.now, 5.0, replicates=True, pause_seconds=0.1
+        )
         self.may = may
         self.looked = 0
 
@@ -67,9 +76,14 @@ class World:
         assert namespace == CPU
         return self.may is None or set(actions) <= set(self.may)
 
-    async def exists(self, namespace: Namespace) -> bool:
+    def now(self) -> float:
+        """Each look takes a part of a second."""
+        self.now_seconds += 0.0625
+        return self.now_seconds
+
+    async def use_of(self, namespace: Namespace) -> NameUse:
         self.looked += 1
-        return self._exists
+        return self._uses.pop(0) if len(self._uses) > 1 else self._uses[0]
 
     def go_on(self, exchange: Exchange) -> None:
         self.went_on += 1
@@ -100,7 +114,7 @@ async def test_an_insert_goes_on_after_the_creation() -> None:
     assert (world.went_on, world.forgotten) == (1, [CPU])
 
 
-INDEXES = {"createIndexes": "cpu", "indexes": [], "$db": "db"}
+INDEXES = {"createIndexes": "cpu", "indexes": [{"key": {"a": 1}, "name": "a_1"}], "$db": "db"}
 CREATE = {"create": "cpu", "$db": "db"}
 
 
@@ -131,9 +145,70 @@ async def test_who_may_send_a_command_has_the_rule(document: Mapping[str, Any], 
 
 
 async def test_another_was_faster() -> None:
-    world = World(EXISTS)
+    world = World(EXISTS, uses=(NameUse.FREE, NameUse.TIMESERIES))
     assert await world.run(INSERT) is None
-    assert (world.went_on, world.forgotten) == (1, [CPU])
+    assert (world.went_on, world.forgotten) == (1, [CPU, CPU])
+
+
+async def test_buckets_of_another_create_are_waited_for() -> None:
+    world = World(EXISTS, EXISTS, uses=(NameUse.FREE, NameUse.BUCKETS_ALONE, NameUse.TIMESERIES))
+    assert await world.run(INSERT) is None
+    assert (world.went_on, world.looked) == (1, 3)
+
+
+@pytest.mark.parametrize("use", [NameUse.SPLIT, NameUse.BUCKETS_ALONE])
+async def test_h16_nothing_is_inserted_where_nobody_could_read_it(use: NameUse) -> None:
+    world = World(*[EXISTS] * 6, uses=(NameUse.FREE, use))
+    with capture_logs() as logs:
+        outcome = await world.run(INSERT)
+    assert isinstance(outcome, Refused)
+    assert outcome.error.code == 48
+    assert "db.system.buckets.cpu" in outcome.error.message
+    assert SPLIT_REMEDY in outcome.error.message
+    assert [(line["event"], line["collection"]) for line in logs] == [(SPLIT, "db.cpu")]
+    assert world.went_on == 0
+
+
+async def test_h16_other_commands_on_such_a_name_are_for_the_backend() -> None:
+    for document in (INDEXES, CREATE):
+        world = World(uses=(NameUse.SPLIT,))
+        assert await world.run(document) == NotTranslatable(None)
+        assert world.upstream.asked == []
+
+
+async def test_h16_a_second_look_before_an_insert_into_a_new_ordinary_collection() -> None:
+    world = World(uses=(NameUse.OTHER, NameUse.SPLIT))
+    assert isinstance(await world.run(INSERT), Refused)
+
+
+async def test_commands_that_the_backend_refuses_create_nothing() -> None:
+    for document in ({**INSERT, "documents": []}, {**INSERT, "zz": 1}, {**INDEXES, "indexes": []}):
+        world = World()
+        assert await world.run(document) == NotTranslatable(None)
+        assert world.upstream.asked == []
+
+
+async def test_others_wait_for_a_creation() -> None:
+    world, done, went_on = World(), asyncio.Event(), list[Exchange]()
+
+    class Slow(ScriptedUpstream):
+        async def run(self, *arguments: Any, **named: Any) -> bytes:
+            await done.wait()
+            return await super().run(*arguments, **named)
+
+    world.upstream = Slow(OK)
+    creating = asyncio.ensure_future(world.run(INSERT))
+    await asyncio.sleep(0.01)
+    upsert = exchange_of({"update": "cpu", "updates": [], "$db": "db"})
+    assert world.creation.disturbed_by(upsert.parsed())
+    waiting = asyncio.ensure_future(world.creation.wait(upsert, went_on.append))
+    await asyncio.sleep(0.01)
+    assert went_on == []
+    done.set()
+    await asyncio.gather(creating, waiting)
+    assert went_on == [upsert]
+    assert not world.creation.disturbed_by(upsert.parsed())
+    assert not world.creation.goes_on(upsert)
 
 
 async def test_the_refusal_is_the_reply() -> None:
@@ -172,12 +247,17 @@ async def test_a_command_with_odd_session_fields_is_for_the_backend() -> None:
 
 
 async def test_a_name_that_exists_is_settled_for_a_while() -> None:
-    world = World(exists=True)
+    world = World(uses=(NameUse.OTHER,))
     assert not world.creation.is_settled(CPU)
-    assert await world.run(INSERT) is None
-    assert (world.went_on, world.forgotten, world.upstream.asked) == (1, [CPU], [])
+    with capture_logs() as logs:
+        assert await world.run(INSERT) == NotTranslatable(None)
+        assert not world.creation.is_settled(CPU)
+        world.now_seconds = 2.5
+        await world.run(INSERT)
+    assert [line["event"] for line in logs] == [STAYS_ORDINARY]
+    assert (world.went_on, world.forgotten, world.upstream.asked) == (0, [CPU], [])
     assert world.creation.is_settled(CPU)
-    world.now_seconds = 5.0
+    world.now_seconds = 8.0
     assert not world.creation.is_settled(CPU)
     await world.run(INSERT)
     assert world.creation.is_settled(CPU)
@@ -185,7 +265,13 @@ async def test_a_name_that_exists_is_settled_for_a_while() -> None:
     for changed in (CPU, Namespace("db", "")):
         world.creation.forgotten(changed)
         assert not world.creation.is_settled(CPU)
-        await world.run(INSERT)
+
+
+async def test_a_time_series_collection_is_settled_at_once() -> None:
+    world = World(uses=(NameUse.TIMESERIES,))
+    assert await world.run(INSERT) is None
+    assert (world.went_on, world.looked) == (1, 1)
+    assert world.creation.is_settled(CPU)
 
 
 @pytest.mark.parametrize(
