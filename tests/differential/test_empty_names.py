@@ -182,6 +182,7 @@ def test_h17_what_only_the_server_could_execute_is_refused(twins: Twins) -> None
     fill(twins, META)
     statements: list[dict[str, Any]] = [
         {"update": "x", "updates": [{"q": {}, "u": {"$set": {"": 1}}, "multi": True, "unheard": 1}]},
+        {"update": "x", "updates": [{"q": {"": {"$in": MANY}}, "u": {"$set": {"": 1}}, "multi": True}]},
         {"delete": "x", "deletes": [{"q": {}, "limit": 0, "unheard": 1}]},
     ]
     for command in statements:
