@@ -115,6 +115,7 @@ HOT_MODULES = (
     "rewrite/stages/dependencies.py",
     "rewrite/stages/distinct.py",
     "rewrite/stages/draft.py",
+    "rewrite/stages/empty_names.py",
     "rewrite/stages/expressions.py",
     "rewrite/stages/group.py",
     "rewrite/stages/hazards.py",

@@ -21,6 +21,7 @@ from rewrite.plan import PAUSE, Document, Pause
 from rewrite.profile import Profile
 from rewrite.stages.dependencies import can_be_included, predicate_columns
 from rewrite.stages.draft import INHIBIT, Stage
+from rewrite.stages.empty_names import reading_all
 from rewrite.stages.predicate import Split, split
 from rewrite.stages.scope import Scope
 from rewrite.stages.time_bounds import EVER, millis
@@ -68,6 +69,11 @@ class Selection:
             # There is no condition for buckets: all of them must be read.
             return Split(None, dict(self.query) or None, EVER)
         return split(self.query, self.scope)
+
+    @cached_property
+    def found(self) -> Mapping[str, Any]:
+        """The query, as a ``$match`` behind the unpacking needs it (H18)."""
+        return reading_all(self.query)
 
     @cached_property
     def condition(self) -> Opaque | None:
@@ -224,7 +230,7 @@ def _tagged(selection: Selection, columns: Sequence[str] | None) -> list[Stage]:
     ]
     if meta is not None:
         stages.append({"$replaceWith": _with_field(meta, f"${TAG}.m")})
-    return [*stages, {"$match": selection.query}]
+    return [*stages, {"$match": selection.found}]
 
 
 def _columns_of(selection: Selection) -> list[str] | None:
@@ -243,7 +249,7 @@ def _with_field(name: str, value: str) -> Document:
 def matches(selection: Selection, bucket: ObjectId, then: Sequence[Stage] = ()) -> Document:
     """The matching rows of one bucket exactly as readers of the collection get them."""
     unpacked = _unpack(selection, selection.target.options.meta_field)
-    return selection.aggregate([{"$match": {"_id": bucket}}, *unpacked, {"$match": selection.query}, *then])
+    return selection.aggregate([{"$match": {"_id": bucket}}, *unpacked, {"$match": selection.found}, *then])
 
 
 def matches_in_image(selection: Selection, bucket: Mapping[str, Any], then: Sequence[Stage]) -> Document:
@@ -252,7 +258,7 @@ def matches_in_image(selection: Selection, bucket: Mapping[str, Any], then: Sequ
     image: list[Stage] = [{"$match": NO_DOCUMENT}, {"$facet": {"none": [{"$limit": 1}]}}]
     image.append({"$replaceWith": {"$literal": bucket}})
     unpacked = _unpack(selection, selection.target.options.meta_field)
-    return selection.aggregate([*image, *unpacked, {"$match": selection.query}, *then])
+    return selection.aggregate([*image, *unpacked, {"$match": selection.found}, *then])
 
 
 def all_rows(selection: Selection, buckets: Sequence[ObjectId]) -> Document:

@@ -14,8 +14,9 @@ from catalog.queries import NO_DOCUMENT
 from rewrite.bucket_reads import Selection
 from rewrite.bucket_writes import ExecutedMeanwhile, Removal, Talk, WholeCommandFailed
 from rewrite.commands.fatal_deletes import refuse_fatal
+from rewrite.commands.fatal_names import is_fatal_to_delete, relayed
 from rewrite.commands.schema import cleared_by_direct_write
-from rewrite.plan import ClearBuckets, Dialogue, Document, PassThrough, Plan, Request, StepGenerator
+from rewrite.plan import Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.profile import Profile
 from rewrite.removal import remove_all, remove_one
 from rewrite.stages.meta_fields import meta_path
@@ -42,9 +43,9 @@ def deletes_natively(profile: Profile, query: Mapping[str, Any], *, single: bool
     """Whether the backend deletes these measurements correctly.
 
     Before 5.0.5 it supports no predicate (V1), and then those on the meta field alone, unless it mistakes an object in
-    an operand for a query (U2). From 7.0 it accepts any, but misses measurements (H9).
+    an operand for a query (U2), or does not survive (H17). From 7.0 it accepts any, but misses measurements (H9).
     """
-    if profile.version < (5, 0, 5) or single or isinstance(query, Opaque):
+    if profile.version < (5, 0, 5) or single or isinstance(query, Opaque) or is_fatal_to_delete(options):
         return False
     return is_native_query(query, options)
 
@@ -85,25 +86,28 @@ class DeleteStatement:
 def rewrite_delete(request: Request) -> Plan:
     """The unchanged command if the backend can execute all of it, or refuses it; otherwise a dialogue.
 
-    Raises ``CommandError`` 115 for what only the backend could execute, and would not survive (H8).
+    Raises ``CommandError`` 115 for what only the backend could execute, and would not survive (H8, H17).
     """
     if request.namespace.is_buckets:
         return cleared_by_direct_write(request)
     target = request.target
     if target is None:
         return PassThrough()
-    as_it_is = PassThrough((ClearBuckets(target.namespace),))
     deletes = request.body.get("deletes", ())
     if request.in_transaction or not _is_well_formed_command(request.body):
         refuse_fatal(request, target, deletes)
-        return as_it_is
+        return _as_it_is(request, target)
     if isinstance(deletes, Statements):
         return Dialogue(partial(_delete_in_pieces, request, target, deletes))
     if not all(_is_well_formed(entry) for entry in deletes or [None]) or all(
         _is_native(request, target, entry) for entry in deletes
     ):
-        return as_it_is
+        return _as_it_is(request, target)
     return Dialogue(partial(_delete, request, target, deletes))
+
+
+def _as_it_is(request: Request, target: VirtualCollection) -> PassThrough:
+    return relayed(request, target, fatal=is_fatal_to_delete(target.options))
 
 
 def _is_well_formed_command(body: Mapping[str, Any]) -> bool:
@@ -124,7 +128,7 @@ def _delete_in_pieces(request: Request, target: VirtualCollection, deletes: Stat
     """As ``rewrite_delete``, with each statement decoded when it is needed."""
     needed = yield from need_rewriting(deletes, _is_well_formed, lambda entry: _is_native(request, target, entry))
     if not needed:
-        return PassThrough((ClearBuckets(target.namespace),))
+        return _as_it_is(request, target)
     return (yield from _delete(request, target, map(statement_of, deletes)))
 
 

@@ -14,7 +14,7 @@ from rewrite.commands.reading import (
     reads_buckets,
     whole_number,
 )
-from rewrite.plan import Cursor, PassThrough, Plan, Request, Step
+from rewrite.plan import Cursor, Document, PassThrough, Plan, Request, Step
 from rewrite.stages.draft import Stage
 
 _UNDERSTOOD = {
@@ -23,6 +23,7 @@ _UNDERSTOOD = {
 }  # fmt: skip
 _FLAGS_NOT_ON_VIEWS = {"tailable", "awaitData", "noCursorTimeout", "allowPartialResults", "returnKey", "showRecordId"}
 _BOUNDS_NOT_ON_VIEWS = {"min", "max"}
+_OF_AN_AGGREGATE = "Invalid $project :: caused by :: "
 
 
 def rewrite_find(request: Request) -> Plan:
@@ -33,7 +34,13 @@ def rewrite_find(request: Request) -> Plan:
     if body is None:
         return PassThrough()
     step = Step(request.namespace.database, of_this_collection(body, request.target, request))
-    return Cursor(step, request.namespace)
+    return Cursor(step, request.namespace, reshape_error=_worded_as_by_find)
+
+
+def _worded_as_by_find(reply: Document) -> Document:
+    """The error without what an aggregate says in front of what is wrong with a projection (Q4)."""
+    said = reply.get("errmsg")
+    return {**reply, "errmsg": said.removeprefix(_OF_AN_AGGREGATE)} if isinstance(said, str) else reply
 
 
 def translate_find(body: Mapping[str, Any], target: VirtualCollection, request: Request) -> dict[str, Any] | None:

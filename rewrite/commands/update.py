@@ -24,6 +24,7 @@ from rewrite.commands.delete import (
     selection_of,
     write_reply,
 )
+from rewrite.commands.fatal_names import is_fatal_to_update, relayed
 from rewrite.commands.schema import cleared_by_direct_write
 from rewrite.plan import ClearBuckets, Dialogue, Document, PassThrough, Plan, Request, StepGenerator
 from rewrite.removal import read
@@ -61,41 +62,47 @@ class UpdateStatement:
 
 
 def rewrite_update(request: Request) -> Plan:
-    """The unchanged command, or a dialogue if the backend would misinterpret a query (U2, V1)."""
+    """The unchanged command, or a dialogue if the backend would misinterpret a query (U2, V1) or not survive (H17).
+
+    Raises ``CommandError`` 115 for what only the backend could execute, and would not survive.
+    """
     if request.namespace.is_buckets:
         return cleared_by_direct_write(request)
     target = request.target
     if target is None:
         return PassThrough()
-    as_it_is = PassThrough((ClearBuckets(target.namespace),))
     updates = request.body.get("updates", ())
     if request.in_transaction or not _is_well_formed_command(request.body):
-        return as_it_is
+        return _as_it_is(request, target)
     if isinstance(updates, Statements):
         return Dialogue(partial(_update_in_pieces, request, target, updates))
     if not all(_is_well_formed(entry) for entry in updates or [None]) or all(
         _is_native(request, target, entry) for entry in updates
     ):
-        return as_it_is
+        return _as_it_is(request, target)
     return Dialogue(partial(_update, request, target, updates))
+
+
+def _as_it_is(request: Request, target: VirtualCollection) -> PassThrough:
+    return relayed(request, target, fatal=is_fatal_to_update(target.options, request.profile))
 
 
 def _update_in_pieces(request: Request, target: VirtualCollection, updates: Statements) -> StepGenerator:
     """As ``rewrite_update``, with each statement decoded when it is needed."""
     needed = yield from need_rewriting(updates, _is_well_formed, lambda entry: _is_native(request, target, entry))
     if not needed:
-        return PassThrough((ClearBuckets(target.namespace),))
+        return _as_it_is(request, target)
     return (yield from _update(request, target, map(statement_of, updates)))
 
 
 def _is_native(request: Request, target: VirtualCollection, entry: Mapping[str, Any]) -> bool:
-    """Whether the backend executes or refuses the update correctly.
+    """Whether the backend executes or refuses the update correctly, and survives it (H17).
 
     Before 5.0.5 it updates nothing (V1). Later it is wrong only if a query is on the meta field alone, but an object in
     one of its operands looks like a query (U2).
     """
     query = entry["q"]
-    if request.profile.version < (5, 0, 5):
+    if request.profile.version < (5, 0, 5) or is_fatal_to_update(target.options, request.profile):
         return False
     if is_native_query(query, target.options):
         return True

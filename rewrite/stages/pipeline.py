@@ -8,6 +8,7 @@ from dataclasses import replace
 from rewrite.stages.dependencies import include_needed_columns
 from rewrite.stages.distinct import distinct_from_headers
 from rewrite.stages.draft import Draft, Rule, Stage, only
+from rewrite.stages.empty_names import find_empty_names
 from rewrite.stages.group import count_from_headers, group_from_headers
 from rewrite.stages.hazards import keep_optimiser_out
 from rewrite.stages.joins import keep_variables_apart
@@ -18,6 +19,7 @@ from rewrite.stages.scope import Scope
 from rewrite.stages.unions import keep_stages_behind_unions
 
 RULES: tuple[Rule, ...] = (
+    find_empty_names,
     keep_stages_behind_unions,
     keep_optimiser_out,
     push_leading_match,

@@ -97,6 +97,27 @@ def test_refusals(twins: Twins) -> None:
         assert refusals(twins, [{"find": "x", **options}]) == [code], options
 
 
+@pytest.mark.parametrize(
+    "projection",
+    [
+        {"$v": 1},
+        {"": 1},
+        {"v.": 1},
+        {"v": {"$unheard": 1}},
+        {"v": "$$unheard"},
+        {"v": 1, "v.x": 1},
+        {"v": 1, "w": 0},
+        {"v": {}},
+    ],
+    ids=str,
+)
+def test_q4_refusals_of_projections_are_worded_the_same(twins: Twins, projection: dict[str, Any]) -> None:
+    """Also when the plan of the command is known."""
+    twins.same({"create": "p", "timeseries": {"timeField": "t"}})
+    for _ in range(3):
+        assert twins.same({"find": "p", "projection": projection})["ok"] == 0
+
+
 def test_hints_in_the_users_schema(twins: Twins) -> None:
     """I11: by name and by key pattern."""
     fill(twins)

@@ -26,6 +26,19 @@ def test_order_of_stages() -> None:
     assert (command["cursor"], command["comment"], command["hint"]) == ({"batchSize": 7}, "c", {"meta": 1})
 
 
+def test_q4_errors_have_the_words_of_find() -> None:
+    plan = rewrite_find(request({"find": "x", "projection": {"v": 1, "w": 0}}))
+    assert isinstance(plan, Cursor)
+    assert plan.reshape_error is not None
+    assert plan.reshape_error({"ok": 0.0, "errmsg": "Invalid $project :: caused by :: no", "code": 2}) == {
+        "ok": 0.0,
+        "errmsg": "no",
+        "code": 2,
+    }
+    for other in ({"ok": 0.0, "errmsg": "another"}, {"ok": 0.0}):
+        assert plan.reshape_error(other) == other
+
+
 def test_natural_sort_is_a_hint() -> None:
     """Q3."""
     plan = rewrite_find(request({"find": "x", "sort": {"$natural": -1}}))
