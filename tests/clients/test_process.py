@@ -15,9 +15,10 @@ import pymongo
 import pytest
 from msgspec import inspect as types
 
-from proxy.process.embedded import is_alive
+from proxy.process.embedded import STOP_SECONDS, is_alive
 from proxy.process.exit_codes import ExitCode
-from proxy.settings.table import ROWS
+from proxy.process.last_resort import CLOSE_SECONDS
+from proxy.settings.table import ROWS, Settings
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, accepts, free_port
 from tests.support.proxy import ProxyProcess, tsproxy
@@ -150,6 +151,13 @@ def test_systemd_restarts_only_what_may_pass() -> None:
 def test_systemd_reloads_with_the_signal_for_it() -> None:
     unit = (Path(__file__).parents[2] / "deploy" / "tsproxy.service").read_text()
     assert re.findall(r"^ExecReload=(.*)$", unit, re.MULTILINE)[-1] == "/bin/kill -HUP $MAINPID"
+
+
+def test_systemd_waits_for_the_longest_stop() -> None:
+    unit = (Path(__file__).parents[2] / "deploy" / "tsproxy.service").read_text()
+    allowed = re.search(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)
+    assert allowed is not None
+    assert int(allowed[1]) > Settings().shutdown_grace_seconds + STOP_SECONDS + CLOSE_SECONDS
 
 
 @pytest.mark.parametrize("arguments", [["--max-connections", "0"], ["--no-such-flag"], ["--config", "/no/such/file"]])

@@ -86,9 +86,9 @@ class Worker:
 
     async def run(self) -> None:
         """Serve clients; raises ``ConfigurationError`` and ``CommandError`` as ``serve`` does."""
-        self.stopping.follow_signals()
         for number in (signal.SIGHUP, signal.SIGUSR2):
             asyncio.get_running_loop().add_signal_handler(number, lambda: None)  # they are for the supervisor
+        self.stopping.follow_signals()
         self._shown.tasks.spawn(self._tell_state())
         settings, shown = self._settings, self._shown
         try:
@@ -277,8 +277,8 @@ async def work(descriptor: int, last_resort: LastResort) -> int:
         workers.append(_made(channel, begin, last_resort))
         log.info("starting", version=metadata.version("tsproxy"), pid=os.getpid())
         await workers[0].run()
-        log.info("stopped")
         last_resort.within(LEAVE_SECONDS, exit_code=0)
+        log.info("stopped")
     except ConfigurationError as error:
         problems, code = error.problems, exit_code_of(error)
     except CommandError as error:
