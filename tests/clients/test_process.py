@@ -21,7 +21,7 @@ from proxy.process.last_resort import CLOSE_SECONDS
 from proxy.settings.table import ROWS, Settings
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, accepts, free_port
-from tests.support.proxy import ProxyProcess, tsproxy
+from tests.support.proxy import ProxyProcess, program, tsproxy
 
 EMBEDDED = {"TSPROXY_EMBEDDED_CACHE_SIZE_GB": "0.25"}
 
@@ -89,6 +89,21 @@ def test_it_says_where_to_connect(tmp_path: Path) -> None:
     proxy.wait_until(lambda: "Ctrl-C" in proxy.log)
     assert f'mongosh "mongodb://127.0.0.1:{proxy.port}/' in proxy.log
     proxy.stop()
+
+
+@pytest.mark.parametrize(
+    ("where", "workers"),
+    [(">/dev/full 2>/dev/full", "1"), ("<&- >&- 2>&-", "1"), ("> >(true) 2>&1", "1"), (">/dev/full", "2")],
+)
+def test_it_serves_where_nothing_can_be_printed(
+    mongod: MongodProcess, tmp_path: Path, where: str, workers: str
+) -> None:
+    proxy = ProxyProcess(tmp_path, mongod.uri, flags=["--workers", workers])
+    proxy.spawn(["/bin/bash", "-c", f'exec "$@" {where}', "bash", *proxy.command()], program()[1])
+    proxy.wait_until(lambda: accepts(proxy.status_port) and proxy.status("/readyz")[0] == 200)
+    with proxy.client() as client:
+        assert client.admin.command("ping")["ok"] == 1
+    assert proxy.stop() == 0
 
 
 def test_with_a_backend_no_mongod_is_started(mongod: MongodProcess, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from proxy.process.last_resort import LEAVE_SECONDS, LastResort
 from proxy.process.reloading import Reloading
 from proxy.process.serving import serve
 from proxy.process.sockets import Sockets
+from proxy.process.standard_streams import drop_unwritten
 from proxy.process.stopping import Stopping
 from proxy.process.traced import tracing_of
 from proxy.process.unreachable import unreachable
@@ -305,6 +306,7 @@ def main(descriptor: int) -> None:
     tune()
     with LastResort() as last_resort, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = runner.run(work(descriptor, last_resort))
+    drop_unwritten()
     sys.exit(code)
 
 
