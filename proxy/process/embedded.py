@@ -183,6 +183,7 @@ class EmbeddedMongod:
     async def start(self) -> None:
         """Start it and wait until it responds; ``EmbeddedFailed`` if it ends before."""
         await self._lock.acquire()
+        self._trouble = "the embedded mongod is starting"
         try:
             self._sockets = SocketDirectory.of(self._options.directory.absolute())
             if self._sockets is None:

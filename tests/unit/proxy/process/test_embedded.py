@@ -155,6 +155,7 @@ async def test_a_stop_ends_a_start_that_takes_long(tmp_path: Path) -> None:
     starting = asyncio.ensure_future(embedded.start())
     await until(lambda: embedded.pid is not None)
     pid = embedded.pid
+    assert embedded.why_not_ready() == "the embedded mongod is starting"
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
