@@ -121,11 +121,11 @@ class _App:
 
     async def run(self) -> None:
         """As the function ``run``; a signal during startup stops it early and cleanly."""
-        self._stopping.follow_signals()
         asyncio.get_running_loop().add_signal_handler(
             signal.SIGHUP, self._launch.notifier.reloading, self._control.reloading.on_hangup
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _no_workers)
+        self._stopping.follow_signals()
         try:
             async with (
                 listening(self._status(), self._page.run, self._on_task_error),
@@ -150,8 +150,8 @@ class _App:
             if self._settings.backend is None:
                 raise
             raise unreachable(self._settings.backend, error) from None
-        log.info("stopped")
         self._last_resort.within(LEAVE_SECONDS, exit_code=0)
+        log.info("stopped")
 
     def _on_stop(self) -> None:
         self._trouble = "the proxy is stopping"

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from proxy.process import standard_streams
 from proxy.settings.config import ConfigurationError, LoadedSettings, load_settings, log_format_of
 from proxy.settings.redaction import redact_quoted
 from proxy.settings.table import ROWS, SettingRow
@@ -118,7 +119,7 @@ def _serve(loaded: LoadedSettings, *, load: Callable[[], LoadedSettings], print_
     # Imported here so that --help and --version are fast.
     from proxy.process.app import run
 
-    run(loaded, load, click.echo)
+    run(loaded, load, standard_streams.say)
 
 
 def _check_config(loaded: LoadedSettings, *, example: bool) -> None:
@@ -203,6 +204,7 @@ _commands()
 
 def main() -> None:
     """The console script."""
+    standard_streams.open_closed()
     try:
         cli(prog_name="tsproxy")
     except Exception as error:  # all that is known becomes a line and an exit code
@@ -222,6 +224,8 @@ def main() -> None:
             case _:
                 raise
         sys.exit(exit_code)
+    finally:
+        standard_streams.drop_unwritten()
 
 
 if __name__ == "__main__":

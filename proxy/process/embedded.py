@@ -1,6 +1,6 @@
 """The embedded mongod: a real server that starts and stops with the proxy.
 
-It listens on a free loopback port, and for the proxy on a Unix socket, which is faster. It keeps its data in one
+It listens on a free loopback port for other programs, and on a Unix socket for the proxy. It keeps its data in one
 directory, which a lock file reserves for one proxy at a time. It is started before the proxy listens, restarted if it
 fails, and stopped after the last client. If the proxy is killed, the kernel tells the mongod to stop.
 """
@@ -25,24 +25,27 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from catalog.errors import BackendUnavailable
+from proxy.process.embedded_socket import SocketDirectory
 from proxy.settings.config import ConfigurationError
 
 START_SECONDS = 120.0
-"""Recovery after a crash replays the journal, which can be slow."""
+"""Time after which the log says that a mongod has not answered yet; recovery replays the journal, which can be slow."""
 STOP_SECONDS = 60.0
 LOCK_WAIT_SECONDS = 20.0
 """Time that the mongod of a killed proxy has to stop."""
 RESTART_PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STABLE_SECONDS = 60.0
 """A mongod that ran for this time resets the delay between restarts."""
+ANSWER_SECONDS = 10.0
+"""Time for one answer during the start."""
 
 _POLL_SECONDS = 0.05
 _LOOPBACK = "127.0.0.1"
 _PORT_TAKEN_EXIT = 48
 _PORT_ATTEMPTS = 3
 _LOCK_NAME, _LOG_NAME = "tsproxy.lock", "mongod.log"
-_SOCKET_NAME = "mongodb-{}.sock"
-"""How mongod names its socket; the port has five digits at most."""
+_TOLD_LINES, _TOLD_BYTES = 5, 65_536
+"""How much of the end of mongod's log an error has at most."""
 
 # Asks the kernel for SIGTERM when the proxy dies, then becomes the mongod. A separate program, because running code
 # between fork and exec is not safe if there are threads.
@@ -151,7 +154,7 @@ class EmbeddedMongod:
         self._options = options
         self._lock = DirectoryLock(options.directory)
         self._port = 0
-        self._has_socket = False
+        self._sockets: SocketDirectory | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._trouble = "the embedded mongod has not been started"
@@ -164,11 +167,9 @@ class EmbeddedMongod:
 
     @property
     def proxy_uri(self) -> str:
-        """The connection string for the proxy: that of the Unix socket, if the directory can hold one."""
-        if not self._has_socket:
-            return self.uri
-        path = self._options.directory.absolute() / _SOCKET_NAME.format(self._port)
-        return f"mongodb://{quote_plus(str(path))}/?directConnection=true"
+        """The connection string for the proxy, that of the Unix socket; once it has been started."""
+        assert self._sockets is not None
+        return f"mongodb://{quote_plus(str(self._sockets.socket(self._port)))}/?directConnection=true"
 
     @property
     def pid(self) -> int | None:
@@ -180,10 +181,13 @@ class EmbeddedMongod:
         return self._trouble
 
     async def start(self) -> None:
-        """Start it and wait until it responds; ``EmbeddedFailed`` if it does not."""
+        """Start it and wait until it responds; ``EmbeddedFailed`` if it ends before."""
         await self._lock.acquire()
+        self._trouble = "the embedded mongod is starting"
         try:
-            self._has_socket = _takes_socket(self._options.directory.absolute())
+            self._sockets = SocketDirectory.of(self._options.directory.absolute())
+            if self._sockets is None:
+                raise _unusable(self._options.directory, "there is no place for a Unix socket; set TMPDIR to one")
             for _ in range(_PORT_ATTEMPTS):
                 self._port = _free_port()
                 if await self._launch():
@@ -207,6 +211,8 @@ class EmbeddedMongod:
                 process.kill()
                 await process.wait()
         self._trouble = "the embedded mongod has stopped"
+        if self._sockets is not None:
+            self._sockets.remove()
         self._lock.release()
 
     async def watch(self) -> None:
@@ -219,39 +225,48 @@ class EmbeddedMongod:
             if self._stopping.is_set():
                 return
             failures = 0 if loop.time() - started > STABLE_SECONDS else failures
-            pause = RESTART_PAUSES_SECONDS[min(failures, len(RESTART_PAUSES_SECONDS) - 1)]
-            failures += 1
             self._trouble = f"the embedded mongod exited with code {code} and is being restarted"
-            log.error("the embedded mongod exited unexpectedly", exit_code=code, restart_in_seconds=pause)
-            if await self._stopped_within(pause):
-                return
-            self.restarts += 1
-            try:
-                if not await self._launch():
-                    log.error("the embedded mongod's port is in use", port=self._port)
-            except EmbeddedFailed as error:
-                if self._stopping.is_set():
-                    return
+            if code == _PORT_TAKEN_EXIT:
+                self._trouble = f"another program uses the port of the embedded mongod, {self._port}"
+            log.error("the embedded mongod exited unexpectedly", exit_code=code, restart_in_seconds=_pause(failures))
+            while not await self._stopped_within(_pause(failures)):
+                failures += 1
+                self.restarts += 1
+                if await self._launched_again():
+                    break
+
+    async def _launched_again(self) -> bool:
+        """Start it again; whether there is a process, which may have ended by now."""
+        before = self._process
+        try:
+            if not await self._launch():
+                log.error("the embedded mongod's port is in use", port=self._port)
+        except EmbeddedFailed as error:
+            if not self._stopping.is_set():
                 log.error("cannot restart the embedded mongod", reason=error.message)
+        return self._process is not before
 
     async def _launch(self) -> bool:
         """Start the process and wait for its first response; false if the port is in use."""
         options = self._options
+        assert self._sockets is not None
         command = [str(options.binary), "--dbpath", str(options.directory), "--port", str(self._port)]
-        sockets = ["--unixSocketPrefix", str(options.directory)] if self._has_socket else ["--nounixsocket"]
-        command += ["--bind_ip", _LOOPBACK, *sockets]
+        command += ["--bind_ip", _LOOPBACK, "--unixSocketPrefix", str(self._sockets.path)]
         command += ["--logpath", str(options.directory / _LOG_NAME), "--logappend"]
         command += ["--wiredTigerCacheSizeGB", str(options.cache_size_gb)]
         command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
         guarded = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *command]
-        self._process = process = await asyncio.create_subprocess_exec(
-            *guarded,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the proxy, which serves its clients before it stops the mongod
-            pass_fds=(self._lock.descriptor,),
-        )
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *guarded,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the proxy, which serves its clients before it stops the mongod
+                pass_fds=(self._lock.descriptor,),
+            )
+        except OSError as error:
+            raise EmbeddedFailed(f"cannot start a process for the embedded mongod: {error}") from None
         if self._stopping.is_set():  # stop() could not see this process yet
             process.terminate()
         if not await self._answers(process):
@@ -263,26 +278,35 @@ class EmbeddedMongod:
         return True
 
     async def _answers(self, process: asyncio.subprocess.Process) -> bool:
-        deadline = asyncio.get_running_loop().time() + START_SECONDS
-        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self.proxy_uri, serverSelectionTimeoutMS=250)
+        """Wait for its first answer for as long as it lives; false if it ends before."""
+        now = asyncio.get_running_loop().time
+        began, told = now(), now()
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+            self.proxy_uri, serverSelectionTimeoutMS=250, socketTimeoutMS=int(ANSWER_SECONDS * 1000)
+        )
         async with client:
             while process.returncode is None:
                 try:
-                    await client.admin.command("ping")
+                    status = await client.admin.command("serverStatus")
                 except PyMongoError:
-                    if asyncio.get_running_loop().time() > deadline:
-                        return False
+                    if now() - told >= START_SECONDS:
+                        told = now()
+                        self._trouble = f"the embedded mongod has not answered for {told - began:.0f} s"
+                        log.warning("the embedded mongod does not answer yet", pid=process.pid, seconds=told - began)
                     await asyncio.sleep(_POLL_SECONDS)
                 else:
+                    if status["pid"] != process.pid:
+                        raise EmbeddedFailed(
+                            f"{self._options.binary} was started as process {process.pid}, but process "
+                            f"{status['pid']} answers: a script must become the mongod (exec)"
+                        )
                     return True
         return False
 
     def _describe_failure(self, process: asyncio.subprocess.Process) -> str:
-        code = process.returncode
-        how = f"does not answer after {START_SECONDS:.0f} s" if code is None else f"ended with exit code {code}"
         path = self._options.directory / _LOG_NAME
-        tail = path.read_text(errors="replace").splitlines()[-5:] if path.exists() else []
-        return "\n".join([f"the embedded mongod ({self._options.binary}) {how}; its log {path} ends with:", *tail])
+        how = f"ended with exit code {process.returncode}; its log {path} ends with:"
+        return "\n".join([f"the embedded mongod ({self._options.binary}) {how}", *_last_lines(path)])
 
     async def _stopped_within(self, seconds: float) -> bool:
         try:
@@ -303,21 +327,21 @@ def _free_port() -> int:
         return port
 
 
-def _takes_socket(directory: Path) -> bool:
-    """Whether there can be a Unix socket here: paths are limited in length, and not every file system has sockets.
+def _pause(failures: int) -> float:
+    return RESTART_PAUSES_SECONDS[min(failures, len(RESTART_PAUSES_SECONDS) - 1)]
 
-    Removes the sockets that a killed mongod has left.
-    """
-    path = directory / _SOCKET_NAME.format("tried")
+
+def _last_lines(path: Path) -> list[str]:
+    """The last lines of a log, which may be long."""
     try:
-        for left in directory.glob(_SOCKET_NAME.format("*")):
-            left.unlink()
-        with socket.socket(socket.AF_UNIX) as tried:
-            tried.bind(str(path))
-        path.unlink()
+        with path.open("rb") as read:
+            start = max(read.seek(0, os.SEEK_END) - _TOLD_BYTES, 0)
+            read.seek(start)
+            lines = read.read(_TOLD_BYTES).decode(errors="replace").splitlines()
     except OSError:
-        return False
-    return True
+        return []
+    # Unless all were read, the first is the end of a line.
+    return lines[1 if start and len(lines) > 1 else 0 :][-_TOLD_LINES:]
 
 
 def _lock(descriptor: int) -> bool:

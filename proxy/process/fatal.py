@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 import structlog
@@ -18,4 +19,5 @@ def say(problems: Sequence[str], exit_code: ExitCode, cause: Exception | None = 
         if logs.is_json():
             structlog.get_logger(__name__).critical(redact_uri(problem), exit_code=int(exit_code), exc_info=cause)
         else:
-            click.echo(f"tsproxy: {redact_uri(problem)}", err=True)
+            with suppress(OSError):  # the exit code says it, too
+                click.echo(f"tsproxy: {redact_uri(problem)}", err=True)

@@ -22,9 +22,11 @@ class Notifier:
         address = environment.pop(_VARIABLE, "")
         # A name that begins with @ is one in the abstract namespace.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._is_ready = False
 
     def ready(self) -> None:
         """Clients are served."""
+        self._is_ready = True
         self._send("READY=1\nSTATUS=serving clients")
 
     def waits(self, reason: str) -> None:
@@ -33,10 +35,17 @@ class Notifier:
 
     def stopping(self) -> None:
         """The process finishes what clients have in progress, and ends."""
+        self._is_ready = False
         self._send("STOPPING=1\nSTATUS=stopping")
 
     def reloading(self, reload: Callable[[], None]) -> None:
-        """Reload the settings, and tell the beginning and the end."""
+        """Reload the settings, and tell the beginning and the end if clients are served.
+
+        The end of a reload says that the process is ready, which is wrong while it starts or stops.
+        """
+        if not self._is_ready:
+            reload()
+            return
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
             reload()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 
 from proxy.process.last_resort import CLOSE_SECONDS, LastResort
 
 log = structlog.get_logger(__name__)
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopping:
@@ -34,11 +37,15 @@ class Stopping:
         self._task: asyncio.Task[None] | None = None
 
     def follow_signals(self) -> None:
-        """Stop the current task at a signal from now on."""
+        """Stop the current task at a signal from now on; call this after other handlers were added."""
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        self._last_resort.hears(SIGNALS, lambda: self._allowed_seconds(self._grace_seconds()))
+
+    def _allowed_seconds(self, grace_seconds: float) -> float:
+        return grace_seconds + self._more_seconds() + CLOSE_SECONDS
 
     def _on_signal(self, number: signal.Signals) -> None:
         self.stop(number.name)
@@ -48,9 +55,9 @@ class Stopping:
         # While clients are served, the event lets them finish. During startup, or at a second signal, stop at once.
         at_once = self.event.is_set() or not self.serves
         grace_seconds = 0.0 if at_once else self._grace_seconds()
+        self._last_resort.within(self._allowed_seconds(grace_seconds), exit_code=1)
         log.info("stopping", reason=reason, grace_seconds=grace_seconds)
         self.event.set()
-        self._last_resort.within(grace_seconds + self._more_seconds() + CLOSE_SECONDS, exit_code=1)
         self._on_stop()
         if at_once and self._task is not None:
             self._task.cancel()

@@ -15,12 +15,13 @@ import pymongo
 import pytest
 from msgspec import inspect as types
 
-from proxy.process.embedded import is_alive
+from proxy.process.embedded import STOP_SECONDS, is_alive
 from proxy.process.exit_codes import ExitCode
-from proxy.settings.table import ROWS
+from proxy.process.last_resort import CLOSE_SECONDS
+from proxy.settings.table import ROWS, Settings
 from tests.support.mongod import MongodProcess
 from tests.support.ports import LOOPBACK, accepts, free_port
-from tests.support.proxy import ProxyProcess, tsproxy
+from tests.support.proxy import ProxyProcess, program, tsproxy
 
 EMBEDDED = {"TSPROXY_EMBEDDED_CACHE_SIZE_GB": "0.25"}
 
@@ -90,6 +91,21 @@ def test_it_says_where_to_connect(tmp_path: Path) -> None:
     proxy.stop()
 
 
+@pytest.mark.parametrize(
+    ("where", "workers"),
+    [(">/dev/full 2>/dev/full", "1"), ("<&- >&- 2>&-", "1"), ("> >(true) 2>&1", "1"), (">/dev/full", "2")],
+)
+def test_it_serves_where_nothing_can_be_printed(
+    mongod: MongodProcess, tmp_path: Path, where: str, workers: str
+) -> None:
+    proxy = ProxyProcess(tmp_path, mongod.uri, flags=["--workers", workers])
+    proxy.spawn(["/bin/bash", "-c", f'exec "$@" {where}', "bash", *proxy.command()], program()[1])
+    proxy.wait_until(lambda: accepts(proxy.status_port) and proxy.status("/readyz")[0] == 200)
+    with proxy.client() as client:
+        assert client.admin.command("ping")["ok"] == 1
+    assert proxy.stop() == 0
+
+
 def test_with_a_backend_no_mongod_is_started(mongod: MongodProcess, tmp_path: Path) -> None:
     proxy = ProxyProcess(tmp_path, mongod.uri, environment={"PATH": "/nonexistent"}).start()
     with proxy.client() as client:
@@ -150,6 +166,13 @@ def test_systemd_restarts_only_what_may_pass() -> None:
 def test_systemd_reloads_with_the_signal_for_it() -> None:
     unit = (Path(__file__).parents[2] / "deploy" / "tsproxy.service").read_text()
     assert re.findall(r"^ExecReload=(.*)$", unit, re.MULTILINE)[-1] == "/bin/kill -HUP $MAINPID"
+
+
+def test_systemd_waits_for_the_longest_stop() -> None:
+    unit = (Path(__file__).parents[2] / "deploy" / "tsproxy.service").read_text()
+    allowed = re.search(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)
+    assert allowed is not None
+    assert int(allowed[1]) > Settings().shutdown_grace_seconds + STOP_SECONDS + CLOSE_SECONDS
 
 
 @pytest.mark.parametrize("arguments", [["--max-connections", "0"], ["--no-such-flag"], ["--config", "/no/such/file"]])

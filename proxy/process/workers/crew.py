@@ -13,7 +13,7 @@ import structlog
 from catalog.errors import CommandError
 from proxy.clients.connection_board import leave_board, make_board
 from proxy.observe.tasks import TaskSet
-from proxy.process.exit_codes import ExitCode
+from proxy.process.exit_codes import ExitCode, ProcessFailed
 from proxy.process.sockets import Sockets
 from proxy.process.workers.channel import ChannelLost
 from proxy.process.workers.fan_out import Reply, merged
@@ -80,13 +80,16 @@ class Crew:
         return self._lives.gone
 
     async def start(self, sockets: Sockets) -> None:
-        """Start all workers."""
+        """Start all workers; raises ``ProcessFailed`` if no process can be started."""
         self._lives.sockets = sockets
         for number in range(self.size):
-            self.members[number] = await self.launch(number)
+            try:
+                self.members[number] = await self.launch(number)
+            except OSError as error:
+                raise ProcessFailed([f"worker {number}: {cannot_start(error)}"], ExitCode.TRY_AGAIN) from None
 
     async def launch(self, number: int) -> Member:
-        """Start a process for this number, beside the one that there may be."""
+        """Start a process for this number, beside the one that there may be; raises ``OSError``."""
         member = Member(number, self._ready_or_not, self._tasks, self._closed)
         sockets = self._lives.sockets
         descriptors = [*(each.fileno() for each in sockets), self.board] if sockets is not None else [self.board]
@@ -124,7 +127,12 @@ class Crew:
         return True
 
     async def _replace(self, number: int) -> bool:
-        old, new = self.members[number], await self.launch(number)
+        old = self.members[number]
+        try:
+            new = await self.launch(number)
+        except OSError as error:
+            log.error("a new worker is not ready, keeping the old ones", number=number, reason=cannot_start(error))
+            return False
         try:
             async with asyncio.timeout(START_SECONDS):
                 while not new.is_ready and new in self._lives.running:
@@ -177,10 +185,27 @@ class Crew:
         self.restarts += 1
         self._changed()
         await asyncio.sleep(pause_seconds)
+        await self._relaunch(member)
+
+    async def _relaunch(self, ended: Member) -> None:
+        """Start a worker in the place of one that has ended, and try again while no process can be started."""
+        number, obstacles = ended.number, self._lives.obstacles
         await self._until_replaced()
         # A restart of all workers may have replaced it.
-        if not self.is_stopping and self.members[member.number] is member:
-            self.members[member.number] = await self.launch(member.number)
+        while not self.is_stopping and self.members[number] is ended:
+            try:
+                self.members[number] = await self.launch(number)
+            except OSError as error:
+                obstacles[number] = cannot_start(error)
+            else:
+                break
+            pause_seconds = self._lives.pauses[number].after(0.0)
+            reason = obstacles[number]
+            log.error("a worker is not replaced yet", number=number, reason=reason, next_try_in_seconds=pause_seconds)
+            self._changed()
+            await asyncio.sleep(pause_seconds)
+            await self._until_replaced()
+        obstacles.pop(number, None)
 
     async def _until_replaced(self) -> None:
         """Wait while all workers are restarted."""
@@ -199,6 +224,8 @@ class Crew:
             trouble = "the worker is starting" if member is None else member.state.trouble
             if member is not None and member not in self._lives.running:
                 trouble = "the worker has ended and is replaced"
+                if obstacle := self._lives.obstacles.get(number):
+                    trouble = f"the worker has ended and is not replaced yet: {obstacle}"
             if trouble:
                 reasons.setdefault(trouble, []).append(number)
         if len(reasons) == 1 and len(*reasons.values()) == self.size:
@@ -257,6 +284,8 @@ class _Lives:
         self.has_changed = asyncio.Event()
         self.sockets: Sockets | None = None
         self.pauses = [RestartPauses() for _ in range(size)]
+        self.obstacles: dict[int, str] = {}
+        """Why no process can be started, by the numbers of workers that have ended."""
         self.is_stopping = False
         self.has_served = False
         self.none_left = asyncio.Event()
@@ -286,6 +315,11 @@ async def _asked(member: Member, question: str, fields: Mapping[str, Any], secon
         return error
     except ChannelLost as error:
         return CommandError(int(ExitCode.TRY_AGAIN), f"worker {member.number} does not answer: {error}")
+
+
+def cannot_start(error: OSError) -> str:
+    """Why there is no process, for the log and ``/readyz``."""
+    return f"cannot start a process: {error}"
 
 
 def how_ended(code: int) -> dict[str, Any]:

@@ -77,19 +77,27 @@ class Member:
         return not self.state.trouble
 
     async def start(self, descriptors: Sequence[int], answer: Replier) -> None:
-        """Start the process, which inherits ``descriptors``; ``answer`` is for its questions."""
+        """Start the process, which inherits ``descriptors``; ``answer`` is for its questions.
+
+        Raises ``OSError`` if it cannot be started.
+        """
         ours, its = socket.socketpair()
-        with its:
-            ours.setblocking(False)
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", PROGRAM, str(its.fileno())),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(its.fileno(), *descriptors),
-                start_new_session=True,  # Ctrl-C is for the supervisor, which stops the workers
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            )
-        self._channel = channel = Channel(answer, self._noticed, self._tasks)
-        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+        try:
+            with its:
+                ours.setblocking(False)
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", PROGRAM, str(its.fileno())),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(its.fileno(), *descriptors),
+                    start_new_session=True,  # Ctrl-C is for the supervisor, which stops the workers
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                )
+            self._channel = channel = Channel(answer, self._noticed, self._tasks)
+            await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+        except BaseException:
+            ours.close()
+            self.kill()
+            raise
 
     def _noticed(self, notice: str, fields: Mapping[str, Any]) -> None:
         match notice:

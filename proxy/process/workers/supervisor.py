@@ -100,9 +100,9 @@ class Supervisor:
 
     async def run(self) -> None:
         """As ``supervise``; a signal during startup stops it early and cleanly."""
-        self._stopping.follow_signals()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, self._on_restart)
+        self._stopping.follow_signals()
         tls = TlsOptions.of(self._settings)
         if tls is not None:
             ListenerTls(tls)
@@ -119,8 +119,8 @@ class Supervisor:
                 raise
         finally:
             self._crew.close()
-        log.info("stopped")
         self._last_resort.within(LEAVE_SECONDS, exit_code=0)
+        log.info("stopped")
 
     async def _serve(self, sockets: Sockets) -> None:
         try:

@@ -39,6 +39,7 @@ from proxy.process.last_resort import LEAVE_SECONDS, LastResort
 from proxy.process.reloading import Reloading
 from proxy.process.serving import serve
 from proxy.process.sockets import Sockets
+from proxy.process.standard_streams import drop_unwritten
 from proxy.process.stopping import Stopping
 from proxy.process.traced import tracing_of
 from proxy.process.unreachable import unreachable
@@ -86,9 +87,9 @@ class Worker:
 
     async def run(self) -> None:
         """Serve clients; raises ``ConfigurationError`` and ``CommandError`` as ``serve`` does."""
-        self.stopping.follow_signals()
         for number in (signal.SIGHUP, signal.SIGUSR2):
             asyncio.get_running_loop().add_signal_handler(number, lambda: None)  # they are for the supervisor
+        self.stopping.follow_signals()
         self._shown.tasks.spawn(self._tell_state())
         settings, shown = self._settings, self._shown
         try:
@@ -277,8 +278,8 @@ async def work(descriptor: int, last_resort: LastResort) -> int:
         workers.append(_made(channel, begin, last_resort))
         log.info("starting", version=metadata.version("tsproxy"), pid=os.getpid())
         await workers[0].run()
-        log.info("stopped")
         last_resort.within(LEAVE_SECONDS, exit_code=0)
+        log.info("stopped")
     except ConfigurationError as error:
         problems, code = error.problems, exit_code_of(error)
     except CommandError as error:
@@ -305,6 +306,7 @@ def main(descriptor: int) -> None:
     tune()
     with LastResort() as last_resort, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = runner.run(work(descriptor, last_resort))
+    drop_unwritten()
     sys.exit(code)
 
 

@@ -8,15 +8,20 @@ import re
 import signal
 import socket
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pymongo
 import pytest
+from pymongo.errors import PyMongoError
+from structlog.testing import capture_logs
 
 from proxy.process.embedded import DirectoryLock, EmbeddedFailed, EmbeddedMongod, EmbeddedOptions, find_mongod, is_alive
 from proxy.settings.config import ConfigurationError
-from tests.support.mongod import wheel_mongod
+from tests.support.link import Link
+from tests.support.mongod import MongodProcess, wheel_mongod
 from tests.support.process import ChildProcess
 
 
@@ -99,13 +104,84 @@ async def test_the_proxy_uses_a_socket_that_only_its_user_may_use(embedded: Embe
     assert path.stat().st_mode & 0o077 == 0
 
 
-async def test_where_no_socket_can_be_it_uses_tcp(tmp_path: Path) -> None:
-    mongod = EmbeddedMongod(options(tmp_path / ("long" * 30)))
-    await mongod.start()
-    assert mongod.proxy_uri == mongod.uri
-    with pymongo.MongoClient[dict[str, object]](mongod.uri) as client:
-        assert client.admin.command("ping")["ok"] == 1
-    await mongod.stop()
+async def test_another_server_on_its_port_is_never_taken_for_it(tmp_path: Path, mongod: MongodProcess) -> None:
+    """Also where the data directory can hold no socket."""
+    embedded = EmbeddedMongod(options(tmp_path / ("long" * 30)))
+    await embedded.start()
+    watch = asyncio.ensure_future(embedded.watch())
+    first, foreign = embedded.pid, Link(mongod.port)
+    assert first is not None
+    foreign.port = int(embedded.uri.split(":")[2].split("/")[0])
+    with pymongo.MongoClient[dict[str, Any]](embedded.proxy_uri, serverSelectionTimeoutMS=100) as client:
+        assert client.admin.command("serverStatus")["pid"] == first
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: embedded.why_not_ready() != "")
+        with foreign:
+            await until(lambda: "another program uses the port" in embedded.why_not_ready())
+            with pymongo.MongoClient[dict[str, Any]](embedded.uri) as misled:
+                assert misled.admin.command("serverStatus")["pid"] == mongod.pid
+            with pytest.raises(PyMongoError):
+                client.admin.command("ping")
+        await until(lambda: embedded.why_not_ready() == "")
+        assert client.admin.command("serverStatus")["pid"] == embedded.pid
+    await embedded.stop()
+    await watch
+
+
+async def test_a_slow_start_is_waited_for_while_the_process_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recovery takes as long as it takes, at the first start and after a crash."""
+    monkeypatch.setattr("proxy.process.embedded.START_SECONDS", 0.2)
+    text = f"import os, sys, time; time.sleep(0.7); os.execv({str(wheel_mongod())!r}, sys.argv)"
+    embedded = EmbeddedMongod(options(tmp_path / "data", script(tmp_path / "slow", text)))
+    with capture_logs() as logs:
+        await embedded.start()
+        watch = asyncio.ensure_future(embedded.watch())
+        first = embedded.pid
+        assert first is not None
+        at_start = len([each for each in logs if each["event"] == "the embedded mongod does not answer yet"])
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: "has not answered for" in embedded.why_not_ready())
+        await until(lambda: embedded.why_not_ready() == "")
+    assert at_start > 1
+    assert embedded.restarts == 1
+    await embedded.stop()
+    await watch
+
+
+async def test_a_stop_ends_a_start_that_takes_long(tmp_path: Path) -> None:
+    embedded = EmbeddedMongod(options(tmp_path / "data", script(tmp_path / "slow", "import time; time.sleep(60)")))
+    starting = asyncio.ensure_future(embedded.start())
+    await until(lambda: embedded.pid is not None)
+    pid = embedded.pid
+    assert embedded.why_not_ready() == "the embedded mongod is starting"
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not is_alive(str(pid))
+
+
+async def test_it_is_started_again_as_soon_as_a_process_can_be_started(
+    embedded: EmbeddedMongod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = embedded.pid
+    assert first is not None
+    with monkeypatch.context() as broken, capture_logs() as logs:
+        broken.setattr(sys, "executable", "/nowhere/python")
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: any(each["event"] == "cannot restart the embedded mongod" for each in logs))
+    await until(lambda: embedded.why_not_ready() == "")
+    assert embedded.pid not in (first, None)
+    assert [each["event"] for each in logs].count("the embedded mongod exited unexpectedly") == 1
+
+
+async def test_another_process_than_the_one_started_is_refused(tmp_path: Path) -> None:
+    text = f"import subprocess, sys; sys.exit(subprocess.call([{str(wheel_mongod())!r}, *sys.argv[1:]]))"
+    text = f"import os, signal; signal.signal(15, lambda *_: os.killpg(0, 9)); {text}"
+    embedded = EmbeddedMongod(options(tmp_path / "data", script(tmp_path / "wrapper", text)))
+    with pytest.raises(EmbeddedFailed, match=r"a script must become the mongod \(exec\)"):
+        await embedded.start()
 
 
 async def test_sockets_that_a_killed_mongod_left_are_removed(tmp_path: Path) -> None:
@@ -150,6 +226,22 @@ async def test_mongod_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> 
     lock = DirectoryLock(tmp_path / "data")
     await lock.acquire()  # nothing is held after the failure
     lock.release()
+
+
+async def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
+    text = (
+        "import sys; log = open(sys.argv[sys.argv.index('--logpath') + 1], 'w'); log.seek(100_000_000); "
+        "log.write('\\n'.join('123456')); log.flush(); sys.exit(7)"
+    )
+    mongod = EmbeddedMongod(options(tmp_path / "data", script(tmp_path / "broken", text)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(EmbeddedFailed) as caught:
+            await mongod.start()
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert caught.value.message.endswith("ends with:\n2\n3\n4\n5\n6")
 
 
 async def test_it_is_started_again_when_it_dies(embedded: EmbeddedMongod) -> None:

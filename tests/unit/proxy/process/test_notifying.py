@@ -40,6 +40,23 @@ def test_what_is_told(listening: tuple[socket.socket, str]) -> None:
     assert reloads == ["now"]
 
 
+def test_a_reload_is_told_only_while_clients_are_served(listening: tuple[socket.socket, str]) -> None:
+    """What begins and ends it says that the process is ready, which ends the start for a service manager."""
+    receiver, named = listening
+    notifier = Notifier({"NOTIFY_SOCKET": named})
+    reloads: list[str] = []
+    notifier.reloading(lambda: reloads.append("starting"))
+    notifier.waits("no backend")
+    notifier.ready()
+    notifier.stopping()
+    notifier.reloading(lambda: reloads.append("stopping"))
+    told = [receiver.recv(1000).decode().partition("\n")[0] for _ in range(3)]
+    assert told == ["STATUS=no backend", "READY=1", "STOPPING=1"]
+    with pytest.raises(BlockingIOError):
+        receiver.recv(1000)
+    assert reloads == ["starting", "stopping"]
+
+
 def test_without_a_service_manager_nothing_happens_and_a_broken_one_is_logged() -> None:
     with capture_logs() as logs:
         Notifier({}).ready()
