@@ -47,7 +47,8 @@ REMEDY: Final = "it stays as it is, and its inserts are not batched; drop or ren
 
 SPLIT: Final = "buckets without their time-series collection: inserts are refused"
 SPLIT_REMEDY: Final = (
-    "rename the collection if there is one, then drop the buckets (in this order: a drop removes it first)"
+    "rename the collection if there is one (a drop of the buckets would remove it), then create the time-series "
+    "collection, which takes the buckets over, or drop the buckets if they are empty"
 )
 
 ATTEMPTS: Final = 6
